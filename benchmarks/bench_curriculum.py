@@ -20,7 +20,7 @@ import learncast as lc
 from benchmarks.timing import fastest, interleaved
 from learncast.planning.methods.choice import ground_for
 from learncast.planning.phase import BEST_COUNTED, portrait_times
-from learncast.theory.dynamics.mode_equation import time_to_band
+from learncast.theory import time_to_band
 
 
 def filled(numbers: np.ndarray) -> list[np.ndarray]:

@@ -24,7 +24,7 @@ import numpy as np
 import psutil
 
 COMMAND = "import typer; from learncast.cli import explore; typer.run(explore)"
-PORTRAIT, COUNTED = "/api/curriculum/portrait", "/api/curriculum/counted"
+PORTRAIT, COUNTED = "/api/curriculum/portrait", "/api/curriculum/descent"
 CLIENTS, SECONDS = 20, 30.0
 #: Pictures a second that a hand asks for: the page waits for one before it asks for the next.
 PACE = 5.0

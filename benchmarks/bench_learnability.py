@@ -1,7 +1,7 @@
 """Learnability windows of gated cells, against the published pipeline written plainly.
 
 The arithmetic of the limit, printed beside each cell: a window of a lag is one element; each takes about 8 operations
-(its product and first order, two sizes, blame, a product with each of two directions), once per lag, sequence and unit,
+(its product and first order, two sizes, the delta, a product with each of two directions), once per lag, sequence and unit,
 1.0e8 elements in all here. Matrix products take 2 (inputs + units) units operations per sequence, step and block of
 weights for the forward pass, for the replay and for each direction, and 2 units^2 for the scan of the total gradient.
 Both are divided by the rates that this machine reaches in the same run, in cache and on one core. What is above it:
@@ -23,12 +23,11 @@ import torch
 from benchmarks import plain_learnability
 from benchmarks.timing import most_held
 from learncast import tasks, windows
-from learncast.windows.detection.detection import detect
-from learncast.windows.rehearsal import build_model
-from learncast.windows.replay.capture import capture, half_squared_error
-from learncast.windows.transport.derivative import sensitivities, unit_directions
-from learncast.windows.transport.factor import walk_lags
-from learncast.windows.transport.gathering import Contributions, TransportMeans
+from learncast.windows.detection import detect
+from learncast.windows.example_model import build_model
+from learncast.windows.layers import capture
+from learncast.windows.sequences import half_squared_error
+from learncast.windows.transport import lag_sums, sensitivities, unit_directions
 
 STEPS, INPUTS, HIDDEN, SEQUENCES, CHUNK = 256, 16, 64, 256, 64
 LAGS = [int(lag) for lag in np.linspace(4, 128, 32).round()]
@@ -50,7 +49,7 @@ LARGE, PART = (8000, 1024, 128), 64
 
 
 def rows(preset: str | None = None) -> Iterator[tuple[str, str, str]]:
-    yield "walks of the lags", "compiled" if find_spec("numba") else "plain torch", "compiled by the extra fast"
+    yield "sums over the lags", "compiled" if find_spec("numba") else "plain torch", "compiled by the extra fast"
     rng = np.random.default_rng(212)
     x, y = tasks.multi_lag_trials(SEQUENCES, rng, steps=STEPS, direction=INPUTS, lags=(8, 16, 32, 64, 96))
     before = torch.get_num_threads()
@@ -116,11 +115,8 @@ def _same(model: torch.nn.Module, x: torch.Tensor, y: torch.Tensor) -> None:
         seen = capture(model, x[k : k + CHUNK], y[k : k + CHUNK], half_squared_error)
         replay = seen.replay()
         w = unit_directions(seen.layers[0], 1, generator=torch.Generator().manual_seed(0))
-        means = TransportMeans(replay, LAGS, 1.0)
-        answers = sensitivities(replay, w)
-        gathered = Contributions(replay, LAGS, sensitivities=answers, deltas=seen.deltas[0], rates=1.0)
-        walk_lags(replay, LAGS, [means, gathered], order=1, auxiliary=False)
-        parts.append(gathered.found[0])
+        sums = lag_sums(replay.chain, LAGS, sensitivities=sensitivities(replay, w), deltas=seen.deltas[0])
+        parts.append(sums.contributions[0])
     found = detect(LAGS, np.concatenate(parts), rng=np.random.default_rng(0), method="paper", nulls=19)
     found.windows(np.array(SIZES, dtype=float), 0.1)
 
@@ -133,7 +129,7 @@ def _limit(kind: str) -> float:
     (left, right, out), (a, b) = torch.randn(3, 4096), torch.randn(2, 1024, 1024)
     many = 2000
     vector, matrix = _seconds(lambda: [torch.mul(left, right, out=out) for _ in range(many)], lambda: a @ b)
-    # A product of arrays moves three numbers for one operation; an element of a fused walk moves six.
+    # A product of arrays moves three numbers for one operation; an element of the compiled sums moves six.
     return elements * 2 * vector / (many * 4096) + products * matrix / (2 * 1024**3)
 
 

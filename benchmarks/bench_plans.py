@@ -8,8 +8,8 @@ import numpy as np
 
 import learncast as lc
 from benchmarks.timing import fastest
-from learncast.planning.schedules.optimal import cheapest_path
-from learncast.theory.dynamics.modes import modes
+from learncast.planning import cheapest_path
+from learncast.theory import modes
 
 POOLS, CANDIDATES, SEEDS, BATCH = 20, 4, 3, 4000
 

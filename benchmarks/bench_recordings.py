@@ -89,7 +89,7 @@ from benchmarks.timing import most_held
 begun = time.process_time()
 task = lc.tasks.from_file({path!r})
 read = time.process_time() - begun
-network = lc.LinearRNN.random(64, 32, 2, recurrence=0.8, scale=0.05, seed=0)
+network = lc.LinearRNN.random(32, 64, 2, recurrence=0.8, scale=0.05, rng=0)
 found = lc.solve(task, network, learning_rate=1e-4).time_to(0.9)
 spent = time.process_time() - begun - read
 print(most_held() / 2**20, read, spent, found.descent_steps)
@@ -109,7 +109,7 @@ def rows() -> Iterator[tuple[str, str, str]]:
     try:
         for name, (make, b, rate, accuracy) in RECORDINGS.items():
             x, y, _ = make(np.random.default_rng(1))
-            network = lc.LinearRNN.random(HIDDEN, x.shape[2], y.shape[1], recurrence=b, scale=0.05, seed=0)
+            network = lc.LinearRNN.random(x.shape[2], HIDDEN, y.shape[1], recurrence=b, scale=0.05, rng=0)
             half = np.random.default_rng(2).permutation(len(x))[: len(x) // 2]
             target = lc.Task.from_samples(x, y, name="all trials")
             others = [

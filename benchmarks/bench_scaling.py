@@ -20,10 +20,10 @@ from benchmarks.bench_sweep import nothing
 from benchmarks.bench_two_layer import problem
 from benchmarks.timing import interleaved
 from learncast import sweep
-from learncast.planning.schedules.optimal import cheapest_path
-from learncast.theory.dynamics.balanced.flow import BalancedFlow
-from learncast.theory.dynamics.learning_problem import lag_statistics
-from learncast.theory.dynamics.statistics import loss_and_gradient
+from learncast.planning import cheapest_path
+from learncast.theory import BalancedFlow
+from learncast.theory import lag_statistics
+from learncast.theory import loss_and_gradient
 
 FIGURE = Path(__file__).parent.parent / "docs" / "images" / "scaling.svg"
 
@@ -36,7 +36,7 @@ def windows(*, units: int | None = None) -> Asked:
     import torch
 
     from learncast import windows
-    from learncast.windows.rehearsal import build_model
+    from learncast.windows.example_model import build_model
 
     torch.set_num_threads(1)
     rng = np.random.default_rng(0)

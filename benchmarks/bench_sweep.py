@@ -18,13 +18,11 @@ from pathlib import Path
 
 from learncast import sweep
 from learncast._core.netcdf import packed, read
-from learncast.sweep.executors import Cluster, Executor, Processes, as_dataset
-from learncast.sweep.grid import Grid
-from learncast.sweep.ledger import TaskStatus
-from learncast.sweep.spec import Spec
+from learncast.sweep import Cluster, Executor, Grid, Processes, Spec, Sweep, TaskStatus
+from learncast.sweep.executors import as_dataset
 from learncast.sweep.store import Store
 from learncast.sweep.studies import sweep_of
-from learncast.sweep.sweeping import Sweep, carry_out
+from learncast.sweep.sweeping import run_sweep
 
 TASKS, WORKERS, ROWS = 400, 2, 1000
 FORECASTS, ALONE = int(os.environ.get("FORECASTS", "1000")), 6
@@ -144,7 +142,7 @@ def forecasts(folder: Path) -> Iterator[tuple[str, str, str]]:
     yield f"a forecast in a process of its own, {WORKERS} at a time, each", f"{single * 1e3:.0f} ms", ""
     watched = Watched(Processes(WORKERS))
     begun = time.perf_counter()
-    made = carry_out(sweep_of(study), folder / "forecasts", watched)
+    made = run_sweep(sweep_of(study), folder / "forecasts", watched)
     assert made.complete
     each = (watched.ended - watched.begun) / (made.total - watched.first)
     yield f"one of {made.total:,} by a sweep, each", f"{each * 1e3:.1f} ms", ""

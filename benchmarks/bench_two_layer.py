@@ -22,7 +22,7 @@ from scipy.integrate import solve_ivp
 
 import learncast as lc
 from benchmarks.timing import fastest, interleaved
-from learncast.theory.dynamics.balanced.flow import BalancedFlow
+from learncast.theory import BalancedFlow
 
 SIZES = (5, 50, 200)
 HORIZON = 10.0

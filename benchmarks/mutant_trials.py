@@ -43,7 +43,7 @@ TESTS = (
 )  # fmt: skip
 #: Among them, those of other rooms.
 OTHERS = (
-    "contract/test_fused_walk.py", "contract/test_recurrent_layers.py", "contract/test_stepped_cells.py",
+    "contract/test_compiled_sums.py", "contract/test_recurrent_layers.py", "contract/test_stepped_cells.py",
     "reference/test_detection.py", "reference/test_ensembles.py", "reference/test_interval_coverage.py",
     "reference/test_real_recordings.py", "reference/test_simulate.py", "reference/test_surrogate.py",
     "reference/test_tail_index.py", "reference/test_training.py", "reference/test_transport.py",

@@ -10,7 +10,7 @@ import torch
 import learncast as lc
 from benchmarks.skill_training import STOPS
 from learncast.advice.surrogate import linear_surrogate
-from learncast.tasks.task import Task
+from learncast.tasks import Task
 
 
 def rule_of_thumb(candidates: list[Task]) -> int:
@@ -30,7 +30,7 @@ def closed_form(
 
     def steps(*stages: tuple[Task, float]) -> float:
         # A share of the loss that is left is the square of a share of the mode's strength.
-        made = [lc.Stage(task, accuracy=1 - math.sqrt(1 - share)) for task, share in stages]
+        made = [lc.Stage(task, goal=1 - math.sqrt(1 - share)) for task, share in stages]
         return lc.follow(made, network, learning_rate=rate, strict=False).flow_steps
 
     direct = steps((target, accuracy))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from learncast import tasks
-from learncast.tasks.task import Task
+from learncast.tasks import Task
 
 #: Intermediate tasks of a pool.
 CANDIDATES = 6

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 import learncast as lc
-from learncast.tasks.task import Task
+from learncast.tasks import Task
 
 UNITS, BATCH, EVALUATION, LOOK = 64, 64, 256, 5
 STOPS = (0.5, 0.8, 0.95)

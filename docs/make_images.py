@@ -31,7 +31,7 @@ FRAMES, BETWEEN = 25, 180
 
 
 def explorer_pictures() -> None:
-    """The explorer's first room, and a short film of how task A and then task B are learned, as a browser sees them."""
+    """The explorer's first panel, and a short film of how task A and task B are learned, as a browser sees them."""
     program = shutil.which("chromium")
     if program is None:
         print("explorer.png and explorer.gif stay as they are: Chromium is not installed")

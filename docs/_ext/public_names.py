@@ -13,7 +13,7 @@ import learncast
 
 #: Rooms of the reference: those at the top level, then those whose objects one is handed or asks more closely.
 ROOMS = (
-    "tasks", "planning", "windows", "training", "sweep", "theory", "papers", "figures", "networks", "practice",
+    "tasks", "planning", "windows", "training", "sweep", "theory", "papers", "figures", "networks", "procedure",
     "advice", "study", "theory.recurrence", "theory.dynamics", "theory.responses", "results", "theory.assumptions", "_core.errors",
 )  # fmt: skip
 #: Rooms that show no names of their own: theirs are those that their modules offer in `__all__`, or else define.

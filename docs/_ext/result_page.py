@@ -27,7 +27,7 @@ def _network() -> lc.LinearRNN:
 
 
 def _curriculum() -> xr.Dataset:
-    stages = [lc.Stage(_candidate(), accuracy=0.5), lc.Stage(_target(), accuracy=0.99)]
+    stages = [lc.Stage(_candidate(), goal=0.5), lc.Stage(_target(), goal=0.99)]
     return lc.follow(stages, _network(), learning_rate=RATE).dataset
 
 
@@ -56,7 +56,7 @@ def _front() -> xr.Dataset:
 
 
 def _window() -> xr.Dataset:
-    from learncast.windows.rehearsal import build_model
+    from learncast.windows.example_model import build_model
 
     rng = np.random.default_rng(0)
     inputs, targets = rng.standard_normal((64, 16, 2)), rng.standard_normal((64, 16, 1))

@@ -64,8 +64,8 @@ print(lc.tasks.summary(task, recurrence=0.9))
 #
 # We describe the network that will be trained: 64 linear units, small random weights.
 
-network = lc.LinearRNN.random(64, inputs=2, outputs=2, recurrence=0.9, scale=0.05, seed=0)
-way = lc.follow([lc.Stage(task, accuracy=0.95)], network, learning_rate=2e-3)
+network = lc.LinearRNN.random(inputs=2, hidden_size=64, outputs=2, recurrence=0.9, scale=0.05, rng=0)
+way = lc.follow([lc.Stage(task, goal=0.95)], network, learning_rate=2e-3)
 low, high = way.descent_interval
 print(f"{way.descent_steps:.0f} steps to 95%, with a 95% interval from {low:.0f} to {high:.0f}")
 
@@ -91,7 +91,7 @@ candidates = [
     lc.tasks.integration(steps=12, target_strength=[strength, strength], name=f"ideal answers x {strength}")
     for strength in (0.7, 1.0, 1.5)
 ]
-plan = lc.plan(task, candidates, network, learning_rate=2e-3, terms=lc.Terms(accuracy=0.95))
+plan = lc.plan(task, candidates, network, learning_rate=2e-3, terms=lc.Terms(goal=0.95))
 print(plan.summary)
 
 # %%

@@ -112,4 +112,4 @@ plt.show()
 #
 # - From a file: ``learncast forget examples/revised_hierarchy.toml``, and ``learncast plan STUDY --remember TASK``.
 # - The mathematics and what the print gets wrong: :doc:`/theory/braun2022`.
-# - With your hands: ``learncast explore`` has a room *Prior knowledge*.
+# - With your hands: ``learncast explore`` has a panel *Prior knowledge*.

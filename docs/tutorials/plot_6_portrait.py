@@ -48,7 +48,7 @@ points = {
 }
 for name, (strength, stop) in points.items():
     first = target.varied(target_strength=strength).renamed("first")
-    way = lc.follow([lc.Stage(first, accuracy=stop), lc.Stage(target, accuracy=0.99)], network, learning_rate=1e-3)
+    way = lc.follow([lc.Stage(first, goal=stop), lc.Stage(target, goal=0.99)], network, learning_rate=1e-3)
     print(f"{name:>20}: {way.descent_steps:.0f} steps instead of {way.direct.descent_steps:.0f}. {way.why.sentence}")
 
 # %%
@@ -59,7 +59,7 @@ times = np.arange(0, 560)
 optimum = float(lc.solve(target, network, learning_rate=1e-3).optimum[0])
 for ax, (name, (strength, stop)) in zip(axes, points.items(), strict=True):
     first = target.varied(target_strength=strength).renamed("first")
-    way = lc.follow([lc.Stage(first, accuracy=stop), lc.Stage(target, accuracy=0.99)], network, learning_rate=1e-3)
+    way = lc.follow([lc.Stage(first, goal=stop), lc.Stage(target, goal=0.99)], network, learning_rate=1e-3)
     ax.plot(times, way.at(times)["strength"].values[:, 0], color="#0072B2")
     ax.axhspan(0.99 * optimum, 1.01 * optimum, color="#BBBBBB")
     ax.axvline(way.outcomes[0].flow_steps, color="#D55E00", linestyle=":")

@@ -11,36 +11,44 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOME = {
+    "Accuracy": "procedure.goals",
     "Activated": "networks.activated",
     "AssumptionViolated": "_core.errors",
-    "Curriculum": "planning.curriculum",
+    "Explained": "procedure.goals",
+    "Forecast": "planning.forecast",
+    "Goal": "procedure.goals",
     "InvalidSpec": "_core.errors",
     "LearncastError": "_core.errors",
     "LinearRNN": "networks.linear_rnn",
+    "Loss": "procedure.goals",
     "NotLearned": "_core.errors",
-    "Plan": "planning.plans.recommendation",
+    "OutOfTime": "_core.errors",
+    "Plan": "planning.plan",
+    "R2": "procedure.goals",
     "SchemaMismatch": "_core.errors",
-    "Solution": "theory.dynamics.solution",
-    "Stage": "practice.stage",
+    "Stage": "procedure.stage",
     "Status": "results",
+    "Steps": "results",
     "Task": "tasks.task",
     "Terms": "planning.terms",
+    "Training": "procedure.training",
     "Trajectory": "results",
     "TwoLayer": "networks.two_layer",
     "UnsupportedModel": "_core.errors",
     "advise": "advice.adviser",
     "agreement": "planning.agreement",
+    "check": "training.check",
     "descend": "theory.dynamics.descent",
-    "follow": "planning.curriculum",
-    "forgetting": "planning.forgetting",
-    "phase_portrait": "planning.phase",
-    "plan": "planning.plans.planner",
-    "solve": "planning.solving",
-    "time_to_learn": "planning.solving",
+    "follow": "planning.forecast",
+    "forecast": "planning.forecast",
+    "forget": "planning.forget",
+    "phase": "planning.phase",
+    "plan": "planning.planner",
+    "window": "windows.diagnosis",
 }
 _PACKAGES = ("figures", "papers", "planning", "sweep", "tasks", "theory", "training", "windows")
 #: Packages and names that need torch.
-_NEEDS_TORCH = ("advise", "training", "windows")
+_NEEDS_TORCH = ("advise", "check", "training", "window", "windows")
 __all__ = [*sorted(_HOME), *_PACKAGES]
 
 
@@ -62,7 +70,7 @@ def __dir__() -> list[str]:
     return [*__all__, "__version__"]
 
 
-if TYPE_CHECKING:  # under their own names: type checkers then know them as offered here
+if TYPE_CHECKING:  # explicit re-exports, so that type checkers know these names
     from learncast import figures as figures
     from learncast import papers as papers
     from learncast import planning as planning
@@ -75,6 +83,7 @@ if TYPE_CHECKING:  # under their own names: type checkers then know them as offe
     from learncast._core.errors import InvalidSpec as InvalidSpec
     from learncast._core.errors import LearncastError as LearncastError
     from learncast._core.errors import NotLearned as NotLearned
+    from learncast._core.errors import OutOfTime as OutOfTime
     from learncast._core.errors import SchemaMismatch as SchemaMismatch
     from learncast._core.errors import UnsupportedModel as UnsupportedModel
     from learncast.advice.adviser import advise as advise
@@ -82,18 +91,25 @@ if TYPE_CHECKING:  # under their own names: type checkers then know them as offe
     from learncast.networks.linear_rnn import LinearRNN as LinearRNN
     from learncast.networks.two_layer import TwoLayer as TwoLayer
     from learncast.planning.agreement import agreement as agreement
-    from learncast.planning.curriculum import Curriculum as Curriculum
-    from learncast.planning.curriculum import follow as follow
-    from learncast.planning.forgetting import forgetting as forgetting
-    from learncast.planning.phase import phase_portrait as phase_portrait
-    from learncast.planning.plans.planner import plan as plan
-    from learncast.planning.plans.recommendation import Plan as Plan
-    from learncast.planning.solving import solve as solve
-    from learncast.planning.solving import time_to_learn as time_to_learn
+    from learncast.planning.forecast import Forecast as Forecast
+    from learncast.planning.forecast import follow as follow
+    from learncast.planning.forecast import forecast as forecast
+    from learncast.planning.forget import forget as forget
+    from learncast.planning.phase import phase as phase
+    from learncast.planning.plan import Plan as Plan
+    from learncast.planning.planner import plan as plan
     from learncast.planning.terms import Terms as Terms
-    from learncast.practice.stage import Stage as Stage
+    from learncast.procedure.goals import R2 as R2
+    from learncast.procedure.goals import Accuracy as Accuracy
+    from learncast.procedure.goals import Explained as Explained
+    from learncast.procedure.goals import Goal as Goal
+    from learncast.procedure.goals import Loss as Loss
+    from learncast.procedure.stage import Stage as Stage
+    from learncast.procedure.training import Training as Training
     from learncast.results import Status as Status
+    from learncast.results import Steps as Steps
     from learncast.results import Trajectory as Trajectory
     from learncast.tasks.task import Task as Task
     from learncast.theory.dynamics.descent import descend as descend
-    from learncast.theory.dynamics.solution import Solution as Solution
+    from learncast.training.check import check as check
+    from learncast.windows.diagnosis import window as window

@@ -20,17 +20,17 @@ from learncast._core.packages import EXTRAS, torch_package
 from learncast._core.progress import Progress, duration, shown, time_limit
 from learncast.sweep_cli import (
     AsJson,
-    Way,
+    RunOptions,
     command,
     exit_unless_done,
-    share_of_tasks,
+    parse_shard,
+    show_progress,
     sweep_app,
-    taking,
-    watching,
+    with_options,
 )
 
 if TYPE_CHECKING:
-    from learncast.answers.answer import Answer
+    from learncast.report.report import Report
     from learncast.study import Study
 
 app = typer.Typer(
@@ -43,7 +43,7 @@ app = typer.Typer(
 app.add_typer(sweep_app)
 
 StudyFile = Annotated[Path, typer.Argument(metavar="STUDY", help="Study file (TOML).", show_default=False)]
-By = Annotated[str, typer.Option("--by", help="auto, modes, two-layer, pooled, flow or responses.")]
+MethodName = Annotated[str, typer.Option("--method", help="auto, modes, two-layer, pooled, flow or responses.")]
 
 #: Numbers in one range of an option.
 MOST_NUMBERS = 10**6
@@ -70,8 +70,8 @@ class Delivery:
         False
     )
 
-    def deliver(self, doing: str, answered: Callable[[Progress], Answer]) -> None:
-        """Answer in time, write and print it; exit 1 when the theory or training says no."""
+    def deliver(self, doing: str, answered: Callable[[Progress], Report]) -> None:
+        """Report in time, write and print it; exit 1 when the theory or training says no."""
         with shown(doing) as progress, time_limit(self.seconds), allowing(self.most_bytes):
             answer = answered(progress)
         written = answer.write(self.out) if self.out is not None else []
@@ -108,45 +108,48 @@ def _asked(path: Path, delivery: Delivery) -> Callable[[], Study]:
 
 
 @command(app, example="forecast examples/two_integration_tasks.toml --times 0:400:5")
-@partial(taking, Delivery)
+@partial(with_options, Delivery)
 def forecast(
     study: StudyFile,
     task: Annotated[str | None, typer.Option(help="Forecast this candidate instead of the target.")] = None,
     times: Annotated[
         str | None, typer.Option(help="Steps to report, e.g. 0,100,300 or 0:500:11 (first:last:count).")
     ] = None,
-    by: By = "auto",
+    method: MethodName = "auto",
     *,
     delivery: Delivery,
 ) -> None:
     """How many steps until this network has learned this task, mode by mode?"""
     asked = _asked(study, delivery)
-    from learncast.answers.forecast import forecast as answer
+    from learncast.report.forecast import forecast_report as answer
 
     steps = None if times is None else _numbers("--times", times)
-    delivery.deliver("forecasting", lambda _: answer(asked(), task=task, times=steps, by=by))
+    delivery.deliver("forecasting", lambda _: answer(asked(), task=task, times=steps, method=method))
 
 
 @command(app, example="plan examples/two_integration_tasks.toml --out demo")
-@partial(taking, Delivery)
+@partial(with_options, Delivery)
 def plan(
     study: StudyFile,
     remember: Annotated[
         str | None, typer.Option(help="Candidate not to forget: add what remembering it costs.")
     ] = None,
-    by: By = "auto",
+    method: MethodName = "auto",
     *,
     delivery: Delivery,
 ) -> None:
     """Which pretraining tasks help, in what order, and when do I stop them?"""
     asked = _asked(study, delivery)
-    from learncast.answers.plan import planned
+    from learncast.report.plan import plan_report
 
-    delivery.deliver("weighing candidates", lambda done: planned(asked(), remember=remember, by=by, progress=done))
+    def report(progress: Progress) -> Report:
+        return plan_report(asked(), remember=remember, method=method, progress=progress)
+
+    delivery.deliver("searching plans", report)
 
 
 @command(app, example="advise examples/decision_network.toml")
-@partial(taking, Delivery)
+@partial(with_options, Delivery)
 def advise(
     study: Annotated[
         Path | None,
@@ -179,12 +182,12 @@ def advise(
         with allowing(delivery.most_bytes):
             given = Given.read(AdviceStudySection, study)
     torch_package("for advice")
-    from learncast.answers.advise import advised, stored_advice
+    from learncast.report.advise import advised, stored_advice
     from learncast.study import AdviceStudy
 
     options: dict[str, Any] = {"pilot": pilot or None, "seeds": seeds, "budget": budget}
 
-    def answered(progress: Progress) -> Answer:
+    def answered(progress: Progress) -> Report:
         if study is not None:
             return advised(AdviceStudy(*given), options=options, progress=progress)
         assert model is not None
@@ -195,7 +198,7 @@ def advise(
 
 
 @command(app, example="phase examples/two_integration_tasks.toml --vary target_strength --values 0.5:2:61")
-@partial(taking, Delivery)
+@partial(with_options, Delivery)
 def phase(
     study: Annotated[
         Path | None,
@@ -211,7 +214,7 @@ def phase(
     accuracies: Annotated[str, typer.Option(help="Stops of the first task: 0.1,0.3 or 0.01:0.99:99.")] = (
         "0.02:0.98:49"
     ),
-    by: By = "auto",
+    method: MethodName = "auto",
     *,
     delivery: Delivery,
 ) -> None:
@@ -222,29 +225,29 @@ def phase(
         study = Path(str(files("learncast.study").joinpath("templates", "plan.toml")))
         print("learncast: no study was given; this is the one that `learncast new plan FILE` writes", file=sys.stderr)
     asked = _asked(study, delivery)
-    from learncast.answers.phase import portrayed
+    from learncast.report.phase import phase_report
 
     taken = None if values is None else _numbers("--values", values)
     stops = _numbers("--accuracies", accuracies)
 
-    def answered(progress: Progress) -> Answer:
-        return portrayed(asked(), vary=vary, values=taken, accuracies=stops, by=by, progress=progress)
+    def answered(progress: Progress) -> Report:
+        return phase_report(asked(), vary=vary, values=taken, accuracies=stops, method=method, progress=progress)
 
     delivery.deliver("timing curricula", answered)
 
 
 @command(app, example="forget examples/revised_hierarchy.toml")
-@partial(taking, Delivery)
-def forget(study: StudyFile, by: By = "auto", *, delivery: Delivery) -> None:
+@partial(with_options, Delivery)
+def forget(study: StudyFile, method: MethodName = "auto", *, delivery: Delivery) -> None:
     """What will be forgotten when I train on the next task?"""
     asked = _asked(study, delivery)
-    from learncast.answers.forget import forgotten
+    from learncast.report.forget import forget_report
 
-    delivery.deliver("forgetting", lambda _: forgotten(asked(), by=by))
+    delivery.deliver("forgetting", lambda _: forget_report(asked(), method=method))
 
 
 @command(app, example="check examples/two_integration_tasks.toml --seeds 3")
-@partial(taking, Delivery)
+@partial(with_options, Delivery)
 def check(
     study: StudyFile,
     seeds: Annotated[int, typer.Option(help="Training runs of every plan.")] = 5,
@@ -259,21 +262,21 @@ def check(
     """Is the theory right here? Train for real beside the forecast; exit 1 when they differ."""
     asked = _asked(study, delivery)
     from learncast._core.validation import one_of
-    from learncast.answers.check import checked
+    from learncast.report.check import check_report
 
     torch_package("for a check")
     if network is not None:
         one_of("--network", network, ("linear", "relu", "tanh"))
 
-    def answered(progress: Progress) -> Answer:
+    def answered(progress: Progress) -> Report:
         own = asked() if network is None else asked().activated(network)
-        return checked(own, seeds=seeds, tolerance=tolerance, processes=processes, progress=progress)
+        return check_report(own, seeds=seeds, tolerance=tolerance, processes=processes, progress=progress)
 
     delivery.deliver("training", answered)
 
 
 @command(app, example="window examples/multi_lag_window.toml")
-@partial(taking, Delivery)
+@partial(with_options, Delivery)
 def window(
     study: Annotated[
         Path | None, typer.Argument(metavar="[STUDY]", help="Study of a built-in cell (TOML).", show_default=False)
@@ -311,10 +314,10 @@ def window(
         with allowing(delivery.most_bytes):
             given = Given.read(WindowStudySection, study)
     torch_package("for a learnability window")
-    from learncast.answers.window import OwnModel, evolving_window, rehearsed_window, stored_window
+    from learncast.report.window import OwnModel, evolving_window, rehearsed_window, stored_window
     from learncast.study import WindowStudy
 
-    def answered(progress: Progress) -> Answer:
+    def answered(progress: Progress) -> Report:
         if study is not None:
             return rehearsed_window(WindowStudy(*given), progress=progress)
         assert model is not None
@@ -367,7 +370,7 @@ def _whole_numbers(option: str, text: str) -> Any:
 
 
 @command(app, example="reproduce curriculum --figure 2A")
-@partial(taking, Way)
+@partial(with_options, RunOptions)
 def reproduce(
     paper: Annotated[str, typer.Argument(help="Which paper: curriculum, linear-rnn, prior-knowledge or learnability.")],
     figure: Annotated[str | None, typer.Option(help="One figure, e.g. 2A or all of 4; every one by default.")] = None,
@@ -393,27 +396,27 @@ def reproduce(
         str | None, typer.Option(help="Where curriculum's ReLU runs stop: response (ours) or trained (the paper's).")
     ] = None,
     *,
-    way: Way,
+    options: RunOptions,
 ) -> None:
     """Make a paper's figures, or our experiments on the claims of one without figures, with their numbers."""
     from learncast.sweep.reproduction import Reproduction, default_store
 
     listed = {"seeds": None if seeds is None else _whole_numbers("--seeds", seeds).tolist(), "cells": _words(cells)}
-    wanted: dict[str, Any] = {"figure": figure, "preset": preset, "shard": share_of_tasks(shard)}
+    wanted: dict[str, Any] = {"figure": figure, "preset": preset, "shard": parse_shard(shard)}
     wanted |= {**listed, "device": device, "optimum": optimum}
-    Reproduction.of(paper, **wanted, store=out)  # nothing is asked of a paper that has not got it
-    reproduction = Reproduction.of(paper, **wanted, store=store or default_store(paper, preset, out))
-    workers = way.executor().workers
+    Reproduction(paper, **wanted, store=out)  # nothing is asked of a paper that has not got it
+    reproduction = Reproduction(paper, **wanted, store=store or default_store(paper, preset, out))
+    workers = options.executor().workers
     if dry_run:
-        _print_runs(reproduction.outlook(workers=workers), workers, way.as_json)
+        _print_runs(reproduction.estimate(workers=workers), workers, options.as_json)
         return
     if preset == "paper" and reproduction.missing():
-        found = reproduction.outlook(workers=workers)
+        found = reproduction.estimate(workers=workers)
         print(f"learncast: {_runs_left(found, workers)}", file=sys.stderr, flush=True)
-    with watching() as watcher:
-        options: dict[str, Any] = {"fail_fast": way.fail_fast, "batch": way.batch, "seconds": way.seconds}
-        with allowing(way.most_bytes):
-            made = reproduction.train(executor=way.executor(), watcher=watcher, **options)
+    with show_progress() as watcher:
+        given: dict[str, Any] = {key: getattr(options, key) for key in ("fail_fast", "batch", "seconds")}
+        with allowing(options.most_bytes):
+            made = reproduction.train(executor=options.executor(), watcher=watcher, **given)
     if made is not None:
         stopped = f"stopped after {made.done} of {made.total} runs; the same command goes on"
         exit_unless_done(made, reproduction.stores[0], "runs", stopped=stopped)
@@ -424,7 +427,7 @@ def reproduce(
     with shown("drawing") as progress:
         drawn = reproduction.draw(out=out, progress=progress, formats=_words(formats))
     drawn["drawing_cpu_seconds"] = time.process_time() - begun
-    if way.as_json:
+    if options.as_json:
         import json
 
         print(json.dumps(drawn, indent=2))
@@ -490,15 +493,15 @@ def explore(
     if missing:
         raise InvalidSpec(f"the explorer's packages must be installed, got no {' and no '.join(missing)}.")
     if export is not None:
-        from learncast.web.export import exported
+        from learncast.web.export import export_site
 
         with shown("answering the guided examples") as progress:
-            exported(export, progress)
+            export_site(export, progress)
         print(f"Wrote {export}; show it with any web server: python -m http.server --directory {export}")
         return
-    from learncast.web.app import explored
+    from learncast.web.app import serve
 
-    explored(host, port, window, browse=not no_browser, most_bytes=most_bytes)
+    serve(host, port, window, browse=not no_browser, most_bytes=most_bytes)
 
 
 @command(app, example="new recordings mine.toml")
@@ -538,17 +541,17 @@ def schema(
 
 
 @command(app, example="explain examples/two_integration_tasks.toml")
-def explain(study: StudyFile, by: By = "auto", as_json: AsJson = False) -> None:
+def explain(study: StudyFile, method: MethodName = "auto", as_json: AsJson = False) -> None:
     """What does this study say, which way will it be answered, why, and what will that cost?"""
     import json
 
     asked = _asked(study, Delivery())
-    from learncast.answers.answer import plain
-    from learncast.answers.explain import explained, in_words
+    from learncast.report.explain import explain_study, explanation_text
+    from learncast.report.report import plain
 
     own = asked()
-    found = explained(own, by=by)
-    print(json.dumps(plain(found), indent=2) if as_json else in_words(own, found))
+    found = explain_study(own, method=method)
+    print(json.dumps(plain(found), indent=2) if as_json else explanation_text(own, found))
 
 
 @command(app, example="version")
@@ -559,7 +562,7 @@ def version() -> None:
     print(__version__)
 
 
-def _print_answer(answer: Answer) -> None:
+def _print_answer(answer: Report) -> None:
     from rich.console import Console
     from rich.padding import Padding
     from rich.text import Text

@@ -1,4 +1,4 @@
-"""The labelled result every forecast and every training run returns."""
+"""Labelled results of forecasts and training runs, with status, step counts and provenance."""
 
 from __future__ import annotations
 
@@ -6,21 +6,23 @@ import enum
 import functools
 import hashlib
 import json
+import math
 import os
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from learncast._core.errors import SchemaMismatch, suggestion
 from learncast._core.files import write_file
 from learncast._core.limits import file_size, readable
 from learncast._core.netcdf import packed, read
-from learncast.card import Card, Picture, Shown, facts
+from learncast.display import Displayable, HtmlRepr, Plot, facts, format_count, format_number
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -30,7 +32,7 @@ STEPS = "gradient steps"
 
 
 class Status(enum.Enum):
-    """How one number came out; the value is the sentence a reader needs.
+    """Outcome of a computed number; the value explains it in one sentence.
 
     Examples
     --------
@@ -46,21 +48,85 @@ class Status(enum.Enum):
     too_few_samples = "too few samples to estimate the number"
 
 
-#: Where a forecast stands: what may be promised for it (printed with every answer).
+#: Classes of forecasts, from the most to the least certain, with what each promises.
 FORECAST_CLASSES = {
     "exact": "linear network on which every condition of the theory holds: steps are right to round-off",
     "integrated": "linear network, flow integrated numerically: steps are right to the solver's tolerance",
-    "response": "fixed recurrence, nonlinear units seen through their measured responses: steps with a confidence "
+    "response": "fixed recurrence, nonlinear units described by their measured responses: steps with a confidence "
     "interval",
     "surrogate": "everything is trained: a ranking and a shortlist of three by the linear surrogate, no step counts",
-    "measured": "a trained model as it is, diagnosed on a sample of sequences: numbers with sampling error",
+    "measured": "a trained model, diagnosed on a sample of sequences: numbers with sampling error",
     "outside": "a condition of the theory fails: read the numbers as an approximation",
 }
 
 
+@dataclass(frozen=True, repr=False)
+class Steps:
+    """Number of training steps, with a 95% interval and a status.
+
+    Attributes
+    ----------
+    descent : float
+        Gradient-descent steps, a whole number. Infinite if the goal is never reached, nan if not counted.
+    flow : float
+        Continuous time of the gradient flow in units of the learning rate; infinite or nan likewise.
+    low, high : float
+        Ends of the 95% interval of `value`; nan without an interval.
+    status : Status
+
+    Examples
+    --------
+    >>> from learncast.results import Steps
+    >>> steps = Steps(331.0, 329.985, low=320.0, high=345.0)
+    >>> steps
+    <Steps: 331 descent, 329.985 flow, 320 to 345, ok>
+    >>> print(steps)
+    331 steps (95% interval 320 to 345)
+    >>> print(Steps(float("nan"), 2e6))
+    about 2,000,000 steps (gradient flow)
+    """
+
+    descent: float
+    flow: float
+    low: float = math.nan
+    high: float = math.nan
+    status: Status = Status.ok
+
+    @property
+    def value(self) -> float:
+        """Reported number: the descent steps, or the flow time if they were not counted."""
+        return self.flow if math.isnan(self.descent) else self.descent
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Ends of the 95% interval; None without one."""
+        return None if math.isnan(self.low) or math.isnan(self.high) else (self.low, self.high)
+
+    def __float__(self) -> float:
+        return float(self.value)
+
+    def __repr__(self) -> str:
+        interval = "" if self.interval is None else f", {self.low:.6g} to {self.high:.6g}"
+        return f"<Steps: {self.descent:.6g} descent, {self.flow:.6g} flow{interval}, {self.status.name}>"
+
+    def __str__(self) -> str:
+        if not math.isfinite(self.value):
+            because = f": {self.status.value}" if self.status is Status.diverged else ""
+            return format_number(self.value) + because
+        flow = " (gradient flow)" if math.isnan(self.descent) else ""
+        interval = "" if self.interval is None else f" (95% interval {self._range()})"
+        unit = "step" if round(self.value) == 1 else "steps"
+        return f"{'about ' if flow else ''}{format_count(self.value)} {unit}{flow}{interval}"
+
+    def _range(self) -> str:
+        if math.isinf(self.high):
+            return f"from {format_count(self.low)}"
+        return f"{format_count(self.low)} to {format_count(self.high)}"
+
+
 @dataclass(frozen=True)
 class Provenance:
-    """Where numbers come from: theory or training, whose equations, which input, which versions.
+    """Origin of numbers: kind of computation, cited papers, hash of the input, seed and package versions.
 
     Examples
     --------
@@ -90,7 +156,7 @@ class Provenance:
         }
 
     @classmethod
-    def from_attributes(cls, attributes: Mapping[str, Any]) -> Provenance:
+    def from_attributes(cls, attributes: Mapping[str, object]) -> Provenance:
         """Read back what `as_attributes` wrote."""
         kind, citations, digest, seed, versions = (
             str(attributes[f"provenance_{key}"]) for key in ("kind", "citations", "spec_hash", "seed", "versions")
@@ -99,7 +165,7 @@ class Provenance:
 
 
 def package_versions() -> dict[str, str]:
-    """Versions of Python and of the packages that make the numbers.
+    """Return the versions of Python and of the packages that compute the numbers.
 
     Returns
     -------
@@ -116,27 +182,27 @@ def package_versions() -> dict[str, str]:
 
 @functools.cache  # reading a package's metadata takes milliseconds, more than a closed form
 def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
+    versions = {"python": platform.python_version()}
     for name in ("learncast", "numpy", "scipy"):
         try:
-            found[name] = version(name)
-        except PackageNotFoundError:  # running from a source tree that was never installed
-            found[name] = "unknown"
-    return found
+            versions[name] = version(name)
+        except PackageNotFoundError:  # a source tree that is not installed
+            versions[name] = "unknown"
+    return versions
 
 
-def spec_hash(*parts: Any) -> str:
-    """Short hash of arrays, numbers and words: the same input gives the same hash.
+def spec_hash(*parts: object) -> str:
+    """Return a short hash of arrays, numbers and strings.
 
     Parameters
     ----------
     *parts
-        Arrays, numbers and words.
+        Arrays, numbers and strings.
 
     Returns
     -------
     str
-        Sixteen letters.
+        Sixteen hexadecimal digits.
 
     Examples
     --------
@@ -157,14 +223,14 @@ def spec_hash(*parts: Any) -> str:
 
 
 def described(long_name: str, units: str) -> dict[str, str]:
-    """Attributes that every variable carries.
+    """Return the attributes of a variable.
 
     Parameters
     ----------
     long_name : str
-        What it is.
+        Meaning of the variable.
     units : str
-        ``"1"`` for a plain number.
+        ``"1"`` for a dimensionless number.
 
     Returns
     -------
@@ -181,14 +247,13 @@ def described(long_name: str, units: str) -> dict[str, str]:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Result:
-    """Labelled numbers and where they come from, in one file when saved.
+    """Dataset with its provenance, saved together in one file.
 
     Attributes
     ----------
     dataset : xarray.Dataset
         One variable per quantity, each with ``units`` and ``long_name``.
     provenance : Provenance
-        Where the numbers come from.
 
     Examples
     --------
@@ -204,7 +269,7 @@ class Result:
     True
     """
 
-    #: What a file of it is called.
+    #: Kind of file that `save` writes.
     kind: ClassVar[str]
 
     dataset: xr.Dataset
@@ -214,17 +279,17 @@ class Result:
         return self.dataset[name]
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write to NetCDF; the file appears whole or not at all."""
+        """Write to NetCDF atomically."""
         return save_dataset(self.dataset, path, kind=self.kind, provenance=self.provenance)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, most_bytes: int | None = None) -> Self:
-        """Read a file that `save` wrote, refusing any other, and one whose numbers take more than `most_bytes`."""
+        """Read a file that `save` wrote; its numbers may take at most `most_bytes`."""
         return cls(*load_dataset(path, kind=cls.kind, most_bytes=most_bytes))
 
 
-#: What a trajectory may hold: dimensions, meaning and units of every variable. A two-layer network's first and second
-#: weights are its input and output weights. Losses are of the task in training, target losses of a curriculum's last.
+#: Variables of a trajectory: dimensions, meaning and units. The first and second weights of a two-layer network are its
+#: input and output weights. Losses refer to the task being trained, target losses to the last task of a curriculum.
 SCHEMA: dict[str, tuple[tuple[str, ...], str, str]] = {
     "strength": (("time", "mode"), "strength of each mode", "1"),
     "loss": (("time",), "half mean squared error", "target^2"),
@@ -243,24 +308,22 @@ SCHEMA: dict[str, tuple[tuple[str, ...], str, str]] = {
     "output_gram": (("time", "row", "row_other"), "W2 W2^T", "1"),
     "optimum": (("stage_index", "mode"), "strength each mode should reach", "1"),
 }
-#: Variables that no trajectory lacks; nan where a quantity is unknown or was not recorded.
+#: Variables of every trajectory; nan where a quantity is unknown or was not recorded.
 ALWAYS = ("strength", "loss", "excess_loss")
-#: Coordinates with a meaning, and their dimension.
+#: Coordinates and their dimensions.
 COORDINATES = {"time": "time", "mode": "mode", "stage": "time", "status": "time"}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Trajectory(Result, Shown):
-    """What happens while a network learns, over time in gradient steps.
+class Trajectory(Result, Displayable):
+    """Course of learning over time, in gradient steps.
 
     Attributes
     ----------
     dataset : xarray.Dataset
-        Variables of the `SCHEMA` over ``time`` (in gradient steps) and their own dimensions: always ``strength``,
-        ``loss`` and ``excess_loss``. Theory, flow, descent and training share it, so comparing two trajectories is
-        subtraction.
+        Variables of `SCHEMA`, always with ``strength``, ``loss`` and ``excess_loss``. Theory, flow, descent and
+        training share this layout, so two trajectories can be subtracted.
     provenance : Provenance
-        Where the numbers come from.
 
     Examples
     --------
@@ -270,7 +333,7 @@ class Trajectory(Result, Shown):
     >>> flow = lc.solve(task, network, learning_rate=1e-3).at(range(0, 401, 100))
     >>> flow["strength"].values[:, 0].round(3)
     array([0.   , 0.008, 0.446, 1.672, 1.734])
-    >>> descent = lc.descend(task, network, learning_rate=1e-3, steps=400, learn=("input", "output"))
+    >>> descent = lc.descend(task, network, learning_rate=1e-3, steps=400)
     >>> float(abs(descent.at(range(0, 401, 100)) - flow)["strength"].max()) < 0.02
     False
     """
@@ -283,14 +346,14 @@ class Trajectory(Result, Shown):
     @classmethod
     def of(
         cls,
-        times: Any,
-        values: Mapping[str, Any],
+        times: ArrayLike,
+        values: Mapping[str, ArrayLike],
         provenance: Provenance,
         *,
-        coords: Mapping[str, Any] | None = None,
-        **attributes: Any,
+        coords: Mapping[str, object] | None = None,
+        **attributes: object,
     ) -> Self:
-        """Label values by the schema; `coords` beyond time and mode run over time, or say otherwise."""
+        """Label values by `SCHEMA`; `coords` are coordinates besides time and mode, as xarray takes them."""
         return cls(labelled(times, values, coords, attributes), provenance)
 
     @property
@@ -298,14 +361,14 @@ class Trajectory(Result, Shown):
         """Time in gradient steps."""
         return self.dataset["time"]
 
-    def at(self, times: Any) -> Trajectory:
-        """The trajectory itself: it knows no times but its own."""
+    def at(self, times: ArrayLike) -> Trajectory:
+        """Return this trajectory; it has no other times."""
         return self
 
     def __sub__(self, other: Trajectory) -> xr.Dataset:
-        """Differences of the quantities that both have, at the times and modes that both have.
+        """Return the differences of common variables at common times and modes.
 
-        Weights of networks of different sizes are left out.
+        Weights of networks of different sizes are omitted.
         """
         import xarray as xr
 
@@ -323,23 +386,22 @@ class Trajectory(Result, Shown):
         try:
             mine, theirs = xr.align(mine[shared], theirs[shared], join="inner")
         except ValueError as error:
-            raise _incomparable("trajectories of which one has a time twice") from error
+            raise _incomparable("a trajectory with repeated times") from error
         for dim in ("time", "mode"):
             if not mine.sizes[dim]:
-                raise _incomparable(f"trajectories without a common {dim}")
-        found = mine - theirs
+                raise _incomparable(f"none in common along {dim!r}")
+        difference = mine - theirs
         for name in shared:
-            found[name].attrs = described(f"{SCHEMA[name][1]}, difference", SCHEMA[name][2])
-        return found
+            difference[name].attrs = described(f"{SCHEMA[name][1]}, difference", SCHEMA[name][2])
+        return difference
 
-    def _card(self) -> Card:
+    def _html_repr(self) -> HtmlRepr:
         rows = [(str(name), " × ".join(map(str, v.dims))) for name, v in self.dataset.data_vars.items()]
-        return Card.of(self, facts(rows))
+        return HtmlRepr.of(self, facts(rows))
 
-    def _picture(self) -> Picture:
-        """Strengths; the loss where modes have none."""
+    def _plot(self) -> Plot:
         known = bool(self.dataset.sizes["mode"]) and bool(np.isfinite(self.dataset["strength"].values).any())
-        return Picture.of("mode_strengths" if known else "loss_curve", self.dataset)
+        return Plot.of("mode_strengths" if known else "loss_curve", self.dataset)
 
     def __repr__(self) -> str:
         times = np.asarray(self.time.values, dtype=float)
@@ -354,20 +416,23 @@ class Trajectory(Result, Shown):
 
 
 def labelled(
-    times: Any, values: Mapping[str, Any], coords: Mapping[str, Any] | None, attributes: Mapping[str, Any]
+    times: ArrayLike,
+    values: Mapping[str, ArrayLike],
+    coords: Mapping[str, object] | None,
+    attributes: Mapping[str, object],
 ) -> xr.Dataset:
-    """Values under the names of the schema as its dataset.
+    """Label values by `SCHEMA`.
 
     Parameters
     ----------
     times : (times,)
         In gradient steps.
     values : mapping
-        Arrays under names of `SCHEMA`, ``strength`` among them.
+        Arrays by variable name, including ``strength``.
     coords : mapping or None
-        Further coordinates.
+        Coordinates besides time and mode.
     attributes : mapping
-        Of the dataset.
+        Attributes of the dataset.
 
     Returns
     -------
@@ -397,30 +462,29 @@ def labelled(
 def _check_schema(dataset: xr.Dataset) -> None:
     for name in (*ALWAYS, "time", "mode"):
         if name not in dataset.variables:
-            raise _not_a_trajectory(f"{name!r} in it", f"only {', '.join(map(str, dataset.variables))}")
+            raise _not_a_trajectory(f"the variable {name!r}", f"only {', '.join(map(str, dataset.variables))}", name)
     for key in dataset.data_vars:
         name, variable = str(key), dataset.variables[key]
         if name not in SCHEMA:
-            raise _not_a_trajectory(
-                f"no variables but {', '.join(SCHEMA)}", f"{name!r} {suggestion(name, tuple(SCHEMA))}".strip()
-            )
+            got = f"{name!r} {suggestion(name, tuple(SCHEMA))}".strip()
+            raise _not_a_trajectory(f"only the variables {', '.join(SCHEMA)}", got, name)
         if variable.dims != SCHEMA[name][0]:
-            raise _not_a_trajectory(f"{name!r} over {SCHEMA[name][0]}", f"{variable.dims}")
+            raise _not_a_trajectory(f"{name!r} over {SCHEMA[name][0]}", f"{variable.dims}", name)
     for name, dim in COORDINATES.items():
         if name in dataset.coords and dataset.variables[name].dims != (dim,):
-            raise _not_a_trajectory(f"the coordinate {name!r} over {dim!r}", f"{dataset.variables[name].dims}")
+            raise _not_a_trajectory(f"the coordinate {name!r} over {dim!r}", f"{dataset.variables[name].dims}", name)
 
 
-def _not_a_trajectory(required: str, got: str) -> SchemaMismatch:
-    return SchemaMismatch(f"a trajectory must have {required}, got {got}.")
+def _not_a_trajectory(required: str, got: str, name: str) -> SchemaMismatch:
+    return SchemaMismatch(f"A trajectory must have {required}, got {got}.", field=name)
 
 
 def _incomparable(got: str) -> SchemaMismatch:
-    return SchemaMismatch(f"trajectories must share times and modes to be subtracted, got {got}.", field="trajectories")
+    return SchemaMismatch(f"Trajectories must share times and modes to be subtracted, got {got}.", field="trajectories")
 
 
 def save_dataset(dataset: xr.Dataset, path: str | os.PathLike[str], *, kind: str, provenance: Provenance) -> Path:
-    """Write a Dataset with its provenance to NetCDF through a temporary file and a rename.
+    """Write a dataset with its provenance to NetCDF, atomically.
 
     Parameters
     ----------
@@ -428,7 +492,7 @@ def save_dataset(dataset: xr.Dataset, path: str | os.PathLike[str], *, kind: str
     path : path
         File to write.
     kind : str
-        What it is called; `load_dataset` asks for it again.
+        Kind of result; `load_dataset` checks it.
     provenance : Provenance
 
     Returns
@@ -454,16 +518,16 @@ def save_dataset(dataset: xr.Dataset, path: str | os.PathLike[str], *, kind: str
 def load_dataset(
     path: str | os.PathLike[str], *, kind: str, most_bytes: int | None = None
 ) -> tuple[xr.Dataset, Provenance]:
-    """Read a Dataset that `save_dataset` wrote, refusing anything else.
+    """Read a dataset that `save_dataset` wrote.
 
     Parameters
     ----------
     path : path
         File to read.
     kind : str
-        What it was called when it was saved.
+        Kind of result that the file must hold.
     most_bytes : int, optional
-        Refuse numbers that take more.
+        Largest size of the numbers in memory.
 
     Returns
     -------
@@ -473,7 +537,7 @@ def load_dataset(
     Raises
     ------
     SchemaMismatch
-        If there is no such file, or it is none that `save_dataset` wrote under this kind.
+        If the file does not exist, or `save_dataset` did not write it with this kind.
 
     Examples
     --------
@@ -493,16 +557,14 @@ def load_dataset(
     with readable(source, remedy, kind="a NetCDF file", error=SchemaMismatch):
         dataset = read(source, most_bytes=most_bytes)
     attributes = dict(dataset.attrs)
-    found = attributes.pop("learncast_object", None)
-    if attributes.pop("learncast_format", None) != FORMAT or found != kind:
+    stored = attributes.pop("learncast_object", None)
+    if attributes.pop("learncast_format", None) != FORMAT or stored != kind:
         raise SchemaMismatch(
-            f"{source} must hold a learncast {kind}, got a NetCDF file that holds {found or 'something else'}."
+            f"{source} must hold a learncast {kind}, got {stored or 'another NetCDF file'}.", field="kind"
         )
     try:
         provenance = Provenance.from_attributes(attributes)
     except (KeyError, ValueError, TypeError, RecursionError) as error:
-        raise SchemaMismatch(
-            f"{source} must say where its numbers come from, got no readable provenance ({error})."
-        ) from error
+        raise SchemaMismatch(f"{source} has no readable provenance ({error}).", field="provenance") from error
     dataset.attrs = {k: v for k, v in attributes.items() if k not in provenance.as_attributes()}
     return dataset, provenance

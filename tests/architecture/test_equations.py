@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from learncast._core.citations import BIBTEX, bibliography
-from learncast.theory.assumptions import ASSUMPTIONS
+from learncast.theory import ASSUMPTIONS
 
 ROOT = Path(__file__).parents[2]
 CLAIM = re.compile(r"^\s*Implements: (\w+) (Eq\. \([\w.]+\)|Thm\. [\w.]+)(?:, .+)?$")

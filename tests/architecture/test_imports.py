@@ -76,8 +76,8 @@ def test_a_plan_by_modes_loads_what_it_uses():
 
 def test_the_first_picture_of_the_explorer_waits_for_nothing_heavy():
     pytest.importorskip("starlette")
-    opened = "from learncast.web.app import CURRICULUM, application, shown\napplication()"
-    found = loaded(f"{opened}\nshown(CURRICULUM, 'portrait')(CURRICULUM.state())")
+    opened = "from learncast.web.app import CURRICULUM, application, part_json\napplication()"
+    found = loaded(f"{opened}\npart_json(CURRICULUM, 'portrait')(CURRICULUM.state())")
     assert not found & (HEAVY - {"starlette"})
 
 

@@ -1,12 +1,12 @@
-"""Many times at once are what one time after the other is, however the flow is evaluated between them."""
+"""Balanced flows at many times equal those at single times."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from learncast.networks.two_layer import TwoLayer
-from learncast.theory.dynamics.balanced.flow import BalancedFlow
+from learncast import TwoLayer
+from learncast.theory import BalancedFlow
 
 EPS = float(np.finfo(float).eps)
 
@@ -16,7 +16,7 @@ def orthonormal(rng, size, columns):
 
 
 def drawn(seed, inputs, hidden, outputs, values, scale, imbalance=0.0):
-    """A task of these singular values and a balanced start."""
+    """Return a task of the given singular values and a balanced start."""
     rng = np.random.default_rng(seed)
     left, right = orthonormal(rng, outputs, len(values)), orthonormal(rng, inputs, len(values))
     start = TwoLayer.balanced(inputs, hidden, outputs, scale=scale, imbalance=imbalance, rng=rng)
@@ -24,7 +24,7 @@ def drawn(seed, inputs, hidden, outputs, values, scale, imbalance=0.0):
 
 
 def from_another_task(seed, angle):
-    """A start that has learned a task, two modes of which are turned against the next: on a saddle's edge at 0."""
+    """A start that has learned another task, opposed in two modes: at angle 0 it ends on a saddle."""
     rng = np.random.default_rng(seed)
     U, V = orthonormal(rng, 4, 4), orthonormal(rng, 4, 4)
     turn = np.eye(4)
@@ -66,19 +66,19 @@ TIMES = {
 @pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.slow)], ids=["some", "all"])
 @pytest.mark.parametrize("spread", TIMES)
 @pytest.mark.parametrize("case", CASES)
-def test_many_times_are_what_each_is(case, spread, every):
+def test_many_times_equal_single_times(case, spread, every):
     flow, times = BalancedFlow(*CASES[case]), TIMES[spread]
-    whole = flow.course(times)
-    grams, strengths, losses = (one[::every] for one in whole)
-    alone = [flow.course(time) for time in times[::every]]
-    gram, strength, loss = (np.array(one) for one in zip(*alone, strict=True))
+    course = flow.course(times)
+    grams, strengths, losses = (one[::every] for one in course)
+    single = [flow.course(time) for time in times[::every]]
+    gram, strength, loss = (np.array(one) for one in zip(*single, strict=True))
     size = np.abs(gram).max(axis=(1, 2))
     assert (np.abs(grams - gram).max(axis=(1, 2)) <= 1e-12 * size).all()
     assert (np.abs(strengths - strength).max(axis=1) <= 1e-12 * size).all()
-    # Both sides round W2 W1 before they subtract the task from it.
+    # Both round W2 W1 before subtracting the task.
     rounding = 64 * EPS * max(size.max(), flow.singular_values.max())
     assert (np.abs(losses - loss) <= 1e-11 * loss + rounding * np.sqrt(loss) + rounding**2).all()
-    np.testing.assert_array_equal(flow.grams(times), whole[0])
+    np.testing.assert_array_equal(flow.grams(times), course[0])
 
 
 def test_the_shape_of_times_is_kept():
@@ -87,12 +87,3 @@ def test_the_shape_of_times_is_kept():
     np.testing.assert_array_equal(flow.grams(times).reshape(500, 5, 5), flow.grams(times.ravel()))
     assert [one.shape for one in flow.course(times)] == [(5, 100, 5, 5), (5, 100, 2), (5, 100)]
     assert flow.grams([]).shape == (0, 5, 5)
-
-
-@pytest.mark.parametrize(("number", "most"), [(60, 61), (1000, 250), (10000, 250)])
-def test_many_times_cost_what_few_do(monkeypatch, number, most):
-    flow, asked = BalancedFlow(*CASES["hidden units to spare"]), []
-    factors = flow._factors
-    monkeypatch.setattr(flow, "_factors", lambda t: asked.extend(t) or factors(t))
-    flow.grams(np.linspace(0.0, 12.0, number))
-    assert len(asked) <= most

@@ -1,9 +1,9 @@
 """Every recurrent layer must be replayed, differentiated and transported exactly.
 
-The oracle is each cell's one-step equation, written out below for a single sequence, with the state it leaks (`kept`)
-told apart from the state it recalls through its weights (`seen`), and differentiated by autograd. The equations
-themselves are held against torch's own modules. Everything is small and in double precision, so that 1e-12 leaves
-three digits above the rounding of sums of a few dozen terms of order one.
+The oracle is each cell's one-step equation, written out below for a single sequence and differentiated by autograd.
+It has separate arguments for the state that leaks (`kept`) and the state that enters through the weights (`seen`). The
+equations themselves are compared with torch's own modules. Everything is small and in double precision, so that 1e-12
+leaves three digits above the rounding of sums of a few dozen terms of order one.
 """
 
 from __future__ import annotations
@@ -20,20 +20,7 @@ from torch import nn
 from torch.autograd.functional import jacobian
 
 from learncast._core.errors import InvalidSpec
-from learncast.windows import cells
-from learncast.windows.replay.capture import capture, replays
-from learncast.windows.replay.recurrent_layer import recurrent_layers
-from learncast.windows.transport.base_rate import base_rates, parameter_rates
-from learncast.windows.transport.derivative import (
-    one_step_jacobians,
-    push_forward,
-    sensitivities,
-    state_sensitivities,
-    unit_directions,
-)
-from learncast.windows.transport.exact import exact_transport
-from learncast.windows.transport.factor import transport_factors, walk_lags
-from learncast.windows.transport.gathering import Contributions, forward_gradients, mean_transport, pooled
+from learncast.windows import cells, layers, transport
 
 INPUTS, HIDDEN, STEPS, BATCH = 2, 3, 5, 2
 EXACT = 1e-12
@@ -75,10 +62,8 @@ class Reader(nn.Module):
         return self.after(out)
 
 
-def unit_contributions(replay, lags, *, rates=1.0, **given):
-    gathered = Contributions(replay, lags, rates=rates, **given)
-    walk_lags(replay, lags, [gathered], order=1, auxiliary=False)
-    return gathered.found
+def unit_contributions(replay, lags, **given):
+    return transport.lag_sums(replay.chain, lags, **given).contributions
 
 
 def body(name: str, seed: int = 0, dtype: torch.dtype = torch.float64) -> nn.Module:
@@ -153,7 +138,7 @@ class Oracle:
     @classmethod
     @functools.cache
     def of(cls, name, index):
-        return cls(capture(reader(name), sequences(name)), index)
+        return cls(layers.capture(reader(name), sequences(name)), index)
 
     def __init__(self, seen, index):
         self.layer, self.x = seen.layers[index], seen.inputs[index]
@@ -203,28 +188,28 @@ each_model = pytest.mark.parametrize("name", NAMES)
 def test_replayed_gates_reproduce_the_module(name, dtype, close):
     # float32: a few dozen sums and a nonlinearity, each rounded to 6e-8, grow at most tenfold over five steps.
     model, x = reader(name, dtype=dtype), sequences(name, dtype)
-    seen = capture(model, x)
+    seen = layers.capture(model, x)
     for index in range(len(seen.layers)):
         replay = seen.replay(index)
         assert replay.hidden.dtype == dtype
         assert replay.residual() < close
-    whole = model.body(model.before(x))
-    whole = whole[0] if isinstance(whole, tuple) else whole
+    states = model.body(model.before(x))
+    states = states[0] if isinstance(states, tuple) else states
     top = seen.outputs[-1] if x.shape[0] == BATCH else seen.outputs[-1].transpose(0, 1)
-    assert (whole - top).abs().max() < close
+    assert (states - top).abs().max() < close
 
 
 @each_layer
 def test_states_follow_the_written_equation(name, index):
-    seen, oracle = capture(reader(name), sequences(name)), Oracle.of(name, index)
+    seen, oracle = layers.capture(reader(name), sequences(name)), Oracle.of(name, index)
     hidden = oracle.states[:, 1:, : oracle.layer.hidden_size]
     assert (hidden - seen.outputs[index]).abs().max() < EXACT
 
 
 @each_layer
 def test_one_step_jacobians_equal_autograd(name, index):
-    oracle, replay = Oracle.of(name, index), capture(reader(name), sequences(name)).replay(index)
-    found = one_step_jacobians(replay)
+    oracle, replay = Oracle.of(name, index), layers.capture(reader(name), sequences(name)).replay(index)
+    found = transport.one_step_jacobians(replay)
     H = oracle.layer.hidden_size
     for t in range(STEPS):
         for n in range(BATCH):
@@ -236,11 +221,11 @@ def test_one_step_jacobians_equal_autograd(name, index):
 
 
 @each_layer
-def test_pushing_a_change_is_multiplying_by_the_jacobian(name, index):
-    replay = capture(reader(name), sequences(name)).replay(index)
-    J = one_step_jacobians(replay)
+def test_push_forward_multiplies_by_the_jacobian(name, index):
+    replay = layers.capture(reader(name), sequences(name)).replay(index)
+    J = transport.one_step_jacobians(replay)
     change = torch.randn(4, STEPS, BATCH, J.shape[-1], generator=torch.Generator().manual_seed(3), dtype=torch.float64)
-    assert (push_forward(replay, change) - torch.einsum("tnij,ktnj->ktni", J, change)).abs().max() < EXACT
+    assert (transport.push_forward(replay, change) - torch.einsum("tnij,ktnj->ktni", J, change)).abs().max() < EXACT
 
 
 def dense_factors(oracle, lag, t, n):
@@ -254,10 +239,10 @@ def dense_factors(oracle, lag, t, n):
 
 @each_layer
 def test_transports_equal_dense_products(name, index):
-    oracle, replay = Oracle.of(name, index), capture(reader(name), sequences(name)).replay(index)
+    oracle, replay = Oracle.of(name, index), layers.capture(reader(name), sequences(name)).replay(index)
     lags = [1, 2, 4]
-    mean, exact = mean_transport(replay, lags), exact_transport(replay, lags)
-    for row, (lag, zeroth, total) in enumerate(transport_factors(replay, lags)):
+    mean, exact = transport.mean_transport(replay, lags), transport.exact_transport(replay, lags)
+    for row, (lag, zeroth, total) in enumerate(transport.transport_factors(replay, lags)):
         sizes, squares = [], []
         for source in range(STEPS - lag):
             for n in range(BATCH):
@@ -274,34 +259,34 @@ def test_transports_equal_dense_products(name, index):
 
 
 @each_layer
-def test_asking_does_not_change_the_replay(name, index):
+def test_computations_do_not_change_the_replay(name, index):
     model, x = reader(name), sequences(name)
-    seen = capture(model, x, torch.zeros_like(model(x)), nn.MSELoss(reduction="none"))
+    seen = layers.capture(model, x, torch.zeros_like(model(x)), nn.MSELoss(reduction="none"))
     replay = seen.replay(index)
     rates = torch.full_like(replay.hidden, torch.nan)
-    w = unit_directions(seen.layers[index], 1, generator=torch.Generator().manual_seed(0))
+    w = transport.unit_directions(seen.layers[index], 1, generator=torch.Generator().manual_seed(0))
 
-    def ask():
-        b = sensitivities(replay, w)
+    def compute():
+        b = transport.sensitivities(replay, w)
         return (
-            mean_transport(replay, [1, 2, 4], rates=rates).total.tobytes(),
-            exact_transport(replay, [1, 2, 4], rates=rates).frobenius.tobytes(),
-            base_rates(replay, {key: value[0].abs() for key, value in w.items()}).numpy().tobytes(),
+            transport.mean_transport(replay, [1, 2, 4], rates=rates).total.tobytes(),
+            transport.exact_transport(replay, [1, 2, 4], rates=rates).frobenius.tobytes(),
+            transport.base_rates(replay, {key: value[0].abs() for key, value in w.items()}).numpy().tobytes(),
             unit_contributions(replay, [1, 2], sensitivities=b, deltas=seen.deltas[index], rates=rates).tobytes(),
-            forward_gradients(replay, state_sensitivities(replay, w), seen.deltas[index]).tobytes(),
+            transport.forward_gradients(replay, transport.state_sensitivities(replay, w), seen.deltas[index]).tobytes(),
             rates.numpy().tobytes(),
         )
 
-    assert ask() == ask()
+    assert compute() == compute()
 
 
 @each_layer
 def test_sensitivities_equal_autograd(name, index):
-    oracle, replay = Oracle.of(name, index), capture(reader(name), sequences(name)).replay(index)
-    w = unit_directions(oracle.layer, 3, generator=torch.Generator().manual_seed(4))
+    oracle, replay = Oracle.of(name, index), layers.capture(reader(name), sequences(name)).replay(index)
+    w = transport.unit_directions(oracle.layer, 3, generator=torch.Generator().manual_seed(4))
     columns = flat(w, (3,))
     assert (columns.norm(dim=1) - 1).abs().max() < EXACT
-    found, cell = state_sensitivities(replay, w), sensitivities(replay, w)
+    found, cell = transport.state_sensitivities(replay, w), transport.sensitivities(replay, w)
     for t in (0, STEPS // 2, STEPS - 1):
         for n in range(BATCH):
             expected = columns @ oracle.immediate(t, n).t()
@@ -317,9 +302,9 @@ def test_base_rates_equal_the_rayleigh_quotient_of_autograd(name, index):
         optimizer.zero_grad()
         model(x).square().sum().backward()
         optimizer.step()
-    seen = capture(model, x)
-    oracle, rates = Oracle(seen, index), parameter_rates(optimizer, seen.layers[index].own)
-    found, scale = base_rates(seen.replay(index), rates), flat(rates)
+    seen = layers.capture(model, x)
+    oracle, rates = Oracle(seen, index), transport.parameter_rates(optimizer, seen.layers[index].own)
+    found, scale = transport.base_rates(seen.replay(index), rates), flat(rates)
     for t in (0, STEPS // 2, STEPS - 1):
         for n in range(BATCH):
             b = oracle.immediate(t, n)[-HIDDEN:]
@@ -340,15 +325,15 @@ def sequence_gradient(model, layer, x, targets, n, batch_axis):
 
 @each_layer
 @pytest.mark.parametrize("last", [False, True])
-def test_blame_times_transport_times_sensitivity_is_backpropagation(name, index, last):
+def test_delta_times_transport_times_sensitivity_is_backpropagation(name, index, last):
     model, x = reader(name, last=last), sequences(name)
     targets = torch.zeros_like(model(x))
-    seen = capture(model, x, targets, nn.MSELoss(reduction="none"))
+    seen = layers.capture(model, x, targets, nn.MSELoss(reduction="none"))
     replay, delta = seen.replay(index), seen.deltas[index]
-    w = unit_directions(seen.layers[index], 3, generator=torch.Generator().manual_seed(5))
-    J, Bw = one_step_jacobians(replay), state_sensitivities(replay, w)
+    w = transport.unit_directions(seen.layers[index], 3, generator=torch.Generator().manual_seed(5))
+    J, Bw = transport.one_step_jacobians(replay), transport.state_sensitivities(replay, w)
     axis = 0 if x.shape[0] == BATCH else 1
-    fast = forward_gradients(replay, state_sensitivities(replay, w), delta)
+    fast = transport.forward_gradients(replay, transport.state_sensitivities(replay, w), delta)
     for n in range(BATCH):
         total = torch.zeros(3, dtype=torch.float64)
         for t in range(STEPS):
@@ -364,22 +349,22 @@ def test_blame_times_transport_times_sensitivity_is_backpropagation(name, index,
 
 
 @each_layer
-def test_contributions_are_time_means_of_rate_transport_blame_and_sensitivity(name, index):
+def test_contributions_are_time_means_of_rate_transport_delta_and_sensitivity(name, index):
     model, x = reader(name), sequences(name)
-    seen = capture(model, x, torch.zeros_like(model(x)), nn.MSELoss(reduction="none"))
+    seen = layers.capture(model, x, torch.zeros_like(model(x)), nn.MSELoss(reduction="none"))
     replay, delta = seen.replay(index), seen.deltas[index]
-    w = unit_directions(seen.layers[index], 2, generator=torch.Generator().manual_seed(6))
-    b = sensitivities(replay, w)
+    w = transport.unit_directions(seen.layers[index], 2, generator=torch.Generator().manual_seed(6))
+    b = transport.sensitivities(replay, w)
     rates = torch.rand(replay.hidden.shape, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
     found = unit_contributions(replay, [1, 3], sensitivities=b, deltas=delta, rates=rates)
-    for row, (lag, _, gamma) in enumerate(transport_factors(replay, [1, 3])):
+    for row, (lag, _, gamma) in enumerate(transport.transport_factors(replay, [1, 3])):
         for n in range(BATCH):
             terms = [rates[s, n] * gamma[s, n] * delta[n, s + lag] * b[:, s, n] for s in range(STEPS - lag)]
             assert abs(found[:, n, row] - torch.stack(terms).mean(0).numpy()).max() < EXACT
 
 
 class Noisy(nn.Module):
-    """A model whose forward pass draws random numbers and moves running means."""
+    """A model whose forward pass uses random numbers and changes running means."""
 
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()
@@ -404,25 +389,30 @@ def fingerprint(model):
 
 @each_model
 @pytest.mark.parametrize("training", [False, True])
-def test_the_model_is_left_untouched(name, training):
+def test_the_model_is_left_unchanged(name, training):
     model, x = Noisy(reader(name)).train(training), sequences(name)
     model(x).sum().backward()
     before = fingerprint(model)
-    seen = capture(model, x, torch.zeros(2, 2, dtype=torch.float64), lambda y, _: y.square())
+    seen = layers.capture(model, x, torch.zeros(2, 2, dtype=torch.float64), lambda y, _: y.square())
     for index in range(len(seen.layers)):
         replay = seen.replay(index)
-        w = unit_directions(seen.layers[index], 1, generator=torch.Generator().manual_seed(0))
-        mean_transport(replay, [1]), exact_transport(replay, [1]), sensitivities(replay, w)
-        base_rates(replay, {key: value[0].abs() for key, value in w.items()})
-        forward_gradients(replay, state_sensitivities(replay, w), seen.deltas[index])
+        w = transport.unit_directions(seen.layers[index], 1, generator=torch.Generator().manual_seed(0))
+        (
+            transport.mean_transport(replay, [1]),
+            transport.exact_transport(replay, [1]),
+            transport.sensitivities(replay, w),
+        )
+        transport.base_rates(replay, {key: value[0].abs() for key, value in w.items()})
+        transport.forward_gradients(replay, transport.state_sensitivities(replay, w), seen.deltas[index])
     assert fingerprint(model) == before
 
 
 def test_an_interrupted_forward_pass_leaves_no_hooks_behind():
     model = reader("torch_gru")
     before = fingerprint(model)
-    with pytest.raises(InvalidSpec, match=f"block takes {INPUTS} channels"):
-        capture(model, torch.zeros(BATCH, STEPS, INPUTS + 1, dtype=torch.float64))
+    with pytest.raises(InvalidSpec) as error:
+        layers.capture(model, torch.zeros(BATCH, STEPS, INPUTS + 1, dtype=torch.float64))
+    assert error.value.field == "inputs"
     assert fingerprint(model) == before
 
 
@@ -438,24 +428,26 @@ def test_initial_states_given_by_the_model_are_used(name):
             return self.inner(x, (start, 2 * start) if isinstance(self.inner, nn.LSTM) else start)[0]
 
     x = sequences(name)
-    for replay in replays(Warm(body(name)), x):
+    for replay in layers.replays(Warm(body(name)), x):
         assert replay.residual() < EXACT
 
 
 @each_model
-def test_pooling_chunks_is_averaging_all(name):
+def test_pooled_chunks_equal_the_mean_over_all(name):
     model, x = reader(name), sequences(name)
     optimizer = torch.optim.Adam(model.parameters())
     model(x).square().sum().backward()
     optimizer.step()
-    seen = capture(model, x)
+    seen = layers.capture(model, x)
     for index, layer in enumerate(seen.layers):
-        rates = parameter_rates(optimizer, layer.own)
+        rates = transport.parameter_rates(optimizer, layer.own)
         number = seen.outputs[index].shape[0]
         pieces = [seen.replay(index, slice(k, k + 1)) for k in range(number)]
-        whole = seen.replay(index)
-        one = mean_transport(whole, [1, 3], rates=base_rates(whole, rates))
-        two = pooled([mean_transport(part, [1, 3], rates=base_rates(part, rates)) for part in pieces])
+        full = seen.replay(index)
+        one = transport.mean_transport(full, [1, 3], rates=transport.base_rates(full, rates))
+        two = transport.pooled(
+            [transport.mean_transport(part, [1, 3], rates=transport.base_rates(part, rates)) for part in pieces]
+        )
         assert (one.windows == two.windows).all()
         for field in ("zeroth", "total", "effective"):
             # Sums in another order: rounding only, relative to each value; a dead unit's is exactly 0 in both.
@@ -470,43 +462,43 @@ def test_any_shape_and_any_lags_give_the_plain_product(data):
     lags = sorted(data.draw(st.sets(st.integers(1, steps - 1), min_size=1)))
     batch = data.draw(st.integers(1, 3))
     x = torch.randn(batch, steps, INPUTS, generator=torch.Generator().manual_seed(8), dtype=torch.float64)
-    (replay,) = replays(body(name), x)
+    (replay,) = layers.replays(body(name), x)
     A, R = replay.retention, replay.mixing
-    e = torch.ones_like(A) if replay.expression is None else replay.expression.slope
-    for lag, zeroth, total in transport_factors(replay, lags):
+    e = torch.ones_like(A) if replay.output_gate is None else replay.output_gate.slope
+    for lag, zeroth, total in transport.transport_factors(replay, lags):
         assert zeroth.shape == (steps - lag, batch, HIDDEN)
         for s in range(steps - lag):
             steps_of = range(s + 1, s + lag + 1)
             product = torch.stack([A[j] for j in steps_of]).prod(0) * e[s + lag]
             assert (zeroth[s] - product).abs().max() < EXACT
-            if replay.expression is None:
+            if replay.output_gate is None:
                 one = sum(R[j] * torch.stack([A[i] for i in steps_of if i != j] or [e[0]]).prod(0) for j in steps_of)
                 assert (total[s] - product - one).abs().max() < EXACT
 
 
 @pytest.mark.parametrize("name", ["diag_normed", "paper_gru_normed", "torch_lstm"])
 def test_probes_estimate_the_exact_transport(name):
-    (replay,) = replays(body(name), sequences("diag"))
+    (replay,) = layers.replays(body(name), sequences("diag"))
     lags = [1, 3, 4]
     rates = torch.rand(replay.hidden.shape, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
     g = torch.Generator().manual_seed(10)
-    dense = exact_transport(replay, lags, rates=rates)
-    probed = exact_transport(replay, lags, rates=rates, probes=HIDDEN, generator=g)
-    # As many columns as units: the diagonal is then exact.
+    dense = transport.exact_transport(replay, lags, rates=rates)
+    probed = transport.exact_transport(replay, lags, rates=rates, probes=HIDDEN, generator=g)
+    # With as many columns as units the diagonal is exact.
     assert abs(probed.diagonal - dense.diagonal).max() < EXACT
     assert abs(probed.effective - dense.effective).max() < EXACT
     # Sixty draws of three probes: their mean square is within 4 standard errors unless one in 15000 is unlucky, and the
     # seed is fixed besides.
-    draws = [exact_transport(replay, lags, probes=HIDDEN, generator=g).frobenius ** 2 for _ in range(60)]
+    draws = [transport.exact_transport(replay, lags, probes=HIDDEN, generator=g).frobenius ** 2 for _ in range(60)]
     squares = np.stack(draws)
     # The last term is rounding: at lag 1 an LSTM's block is diagonal, and probes of +-1 measure it without error.
     assert (abs(squares.mean(0) - dense.frobenius**2) < 4 * squares.std(0) / 60**0.5 + EXACT).all()
-    one = exact_transport(replay, lags, probes=2, generator=g)
+    one = transport.exact_transport(replay, lags, probes=2, generator=g)
     assert one.diagonal.shape == (3, 2)
 
 
 def test_copies_of_a_model_give_the_same_layers():
     model = reader("torch_gru_two_layers")
-    one, two = recurrent_layers(model), recurrent_layers(copy.deepcopy(model))
+    one, two = layers.recurrent_layers(model), layers.recurrent_layers(copy.deepcopy(model))
     assert [list(layer.own) for layer in one] == [list(layer.own) for layer in two]
     assert list(one[1].own) == [f"body.{part}_l1" for part in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]

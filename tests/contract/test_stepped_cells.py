@@ -1,7 +1,7 @@
-"""Cells that are known by their step alone are trained and diagnosed as those whose formulas are known.
+"""Cells that are defined by their step are trained and diagnosed like cells with known gate equations.
 
-The oracle is twofold: the formulas of the known cells, wrapped so that only their step is seen, and autograd. All in
-double precision, where 1e-12 leaves three digits above the rounding of sums of a few dozen terms.
+There are two oracles: the equations of the known cells, wrapped so that only their step is visible, and autograd.
+Everything is in double precision, where 1e-12 leaves three digits above the rounding of sums of a few dozen terms.
 """
 
 from __future__ import annotations
@@ -13,15 +13,8 @@ from torch import nn
 from torch.autograd.functional import jacobian
 
 import learncast as lc
-from learncast import windows
 from learncast._core.errors import InvalidSpec, UnsupportedModel
-from learncast.windows import cells
-from learncast.windows.replay.capture import capture, replays
-from learncast.windows.replay.stepped import SteppedLayer
-from learncast.windows.transport.base_rate import base_rates
-from learncast.windows.transport.derivative import one_step_jacobians, sensitivities, unit_directions
-from learncast.windows.transport.exact import exact_transport
-from learncast.windows.transport.gathering import forward_gradients, mean_transport
+from learncast.windows import cells, layers, transport
 
 INPUTS, HIDDEN, STEPS, BATCH = 2, 4, 6, 3
 EXACT = 1e-12
@@ -29,7 +22,7 @@ LAGS = [1, 2, 4]
 
 
 class OnlyStep(nn.Module):
-    """A known cell of which nothing but its step is told."""
+    """A known cell that offers only its step."""
 
     def __init__(self, cell: nn.Module, kept=None) -> None:
         super().__init__()
@@ -52,7 +45,7 @@ class OnlyStep(nn.Module):
 
 
 class Wrapped(OnlyStep):
-    """The same for torch's GRU, written out: a fused layer has no derivative in forward mode."""
+    """The step of torch's GRU, written out because a fused layer has no forward-mode derivative."""
 
     def step(self, state, input):
         p = self.cell
@@ -74,7 +67,7 @@ def const(seed=0):
 
 
 def known(name: str) -> tuple[nn.Module, nn.Module]:
-    """A cell whose formulas are known, and the same by its step; a gate is told where the cell has one."""
+    """A cell with known equations, and the same cell defined by its step and, if it has one, its gate."""
     g = torch.Generator().manual_seed(0)
     if name == "const":
         cell = const()
@@ -111,30 +104,35 @@ X = torch.randn(BATCH, STEPS, INPUTS, generator=torch.Generator().manual_seed(2)
 
 
 def close(one, other):
-    torch.testing.assert_close(one, other, rtol=EXACT, atol=EXACT, equal_nan=True)  # a silent unit has no direction
+    torch.testing.assert_close(
+        one, other, rtol=EXACT, atol=EXACT, equal_nan=True
+    )  # a unit without a direction gives nan
 
 
 @pytest.mark.parametrize("name", ["const", "diag", "normed", "paper_gru", "gru"])
-def test_steps_in_forward_mode_give_what_the_formulas_give(name):
+def test_forward_mode_agrees_with_the_gate_equations(name):
     cell, seen = known(name)
-    (formula,), (forward,) = replays(cell, X), replays(seen, X)
-    close(one_step_jacobians(forward), one_step_jacobians(formula))
+    (formula,), (forward,) = layers.replays(cell, X), layers.replays(seen, X)
+    close(transport.one_step_jacobians(forward), transport.one_step_jacobians(formula))
     close(forward.retention, formula.retention)
     close(forward.mixing, formula.mixing)
-    layer = capture(cell, X).layers[0]
-    along = unit_directions(layer, 2, generator=torch.Generator().manual_seed(1))
+    layer = layers.capture(cell, X).layers[0]
+    along = transport.unit_directions(layer, 2, generator=torch.Generator().manual_seed(1))
     renamed = {f"cell.{key}": value for key, value in along.items()}
-    close(sensitivities(forward, renamed), sensitivities(formula, along))
+    close(transport.sensitivities(forward, renamed), transport.sensitivities(formula, along))
     g = torch.Generator().manual_seed(3)
     rates = {key: torch.rand(value.shape, generator=g, dtype=torch.float64) for key, value in layer.parameters.items()}
-    close(base_rates(forward, {f"cell.{key}": value for key, value in rates.items()}), base_rates(formula, rates))
-    for way in (mean_transport, exact_transport):
+    close(
+        transport.base_rates(forward, {f"cell.{key}": value for key, value in rates.items()}),
+        transport.base_rates(formula, rates),
+    )
+    for way in (transport.mean_transport, transport.exact_transport):
         one, other = way(forward, LAGS), way(formula, LAGS)
         np.testing.assert_allclose(one.effective, other.effective, rtol=1e-10)
     deltas = torch.randn(BATCH, STEPS, HIDDEN, generator=g, dtype=torch.float64)
     np.testing.assert_allclose(
-        forward_gradients(forward, sensitivities(forward, renamed), deltas),
-        forward_gradients(formula, sensitivities(formula, along), deltas),
+        transport.forward_gradients(forward, transport.sensitivities(forward, renamed), deltas),
+        transport.forward_gradients(formula, transport.sensitivities(formula, along), deltas),
         rtol=1e-10,
     )
 
@@ -152,22 +150,22 @@ OWN = {
 
 
 @pytest.mark.parametrize("name", OWN)
-def test_own_cells_are_differentiated_as_autograd_does(name):
+def test_derivatives_of_custom_cells_agree_with_autograd(name):
     cell = OWN[name]().double()
     inputs = X if cell.batch_first else X.transpose(0, 1).contiguous()
-    (replay,) = replays(cell, inputs)
+    (replay,) = layers.replays(cell, inputs)
     states, last = cell(inputs)
     states = states if cell.batch_first else states.transpose(0, 1)
     assert replay.residual() < EXACT
     close(last[0], states[:, -1])
-    found = one_step_jacobians(replay)
+    found = transport.one_step_jacobians(replay)
     for t in range(1, STEPS):
         for k in range(BATCH):
-            whole = jacobian(lambda s, t=t, k=k: cell.step(s[None], X[k, t][None])[0], states[k, t - 1].detach())
-            close(found[t, k], whole)
+            expected = jacobian(lambda s, t=t, k=k: cell.step(s[None], X[k, t][None])[0], states[k, t - 1].detach())
+            close(found[t, k], expected)
     names = [key for key, _ in cell.named_parameters()]
     along = {key: torch.randn(1, *p.shape, dtype=torch.float64) for key, p in cell.named_parameters()}
-    answers = sensitivities(replay, along)
+    answers = transport.sensitivities(replay, along)
     for t in (0, STEPS - 1):
         before = torch.zeros(BATCH, HIDDEN, dtype=torch.float64) if t == 0 else states[:, t - 1].detach()
         for unit in range(HIDDEN):
@@ -178,33 +176,31 @@ def test_own_cells_are_differentiated_as_autograd_does(name):
 
 
 @pytest.mark.parametrize("nonlinearity", ["tanh", "relu", "softplus", "sigmoid", "linear"])
-def test_the_formulas_of_the_rate_network_are_what_its_step_gives(nonlinearity):
-    """It is read as a leaky cell; told by its step alone it has the same derivatives."""
+def test_the_rate_network_has_the_same_derivatives_as_a_leaky_cell_and_by_its_step(nonlinearity):
     cell = lc.training.RateRNN(INPUTS, HIDDEN, alpha=0.3, nonlinearity=nonlinearity).double()
-    seen = capture(cell, X)
+    seen = layers.capture(cell, X)
     (layer,), formula = seen.layers, seen.replay()
-    stepped = SteppedLayer(cell, layer.own, "").replay(seen.inputs[0], seen.outputs[0])
+    stepped = layers.SteppedLayer(cell, layer.own, "").replay(seen.inputs[0], seen.outputs[0])
     assert layer.constant_gate == 0.3
-    close(one_step_jacobians(stepped), one_step_jacobians(formula))
+    close(transport.one_step_jacobians(stepped), transport.one_step_jacobians(formula))
     close(stepped.retention, formula.retention)
     close(stepped.mixing, formula.mixing)
-    along = unit_directions(layer, 2, generator=torch.Generator().manual_seed(1))
-    close(sensitivities(stepped, along), sensitivities(formula, along))
+    along = transport.unit_directions(layer, 2, generator=torch.Generator().manual_seed(1))
+    close(transport.sensitivities(stepped, along), transport.sensitivities(formula, along))
     rates = {key: value[0].abs() for key, value in along.items()}
-    close(base_rates(stepped, rates), base_rates(formula, rates))
+    close(transport.base_rates(stepped, rates), transport.base_rates(formula, rates))
 
 
 @pytest.mark.parametrize("name", OWN)
-def test_forward_gradients_of_own_cells_are_those_of_backpropagation(name):
-    """The whole gradient along a direction, summed over lags by the transport's own scan."""
+def test_forward_gradients_of_custom_cells_agree_with_backpropagation(name):
     cell = OWN[name]().double()
     model = Readout(cell)
     inputs = X if cell.batch_first else X.transpose(0, 1).contiguous()
     y = torch.randn(BATCH, 1, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
-    seen = capture(model, inputs, y, lambda answer, target: (answer - target).square().sum(1))
+    seen = layers.capture(model, inputs, y, lambda answer, target: (answer - target).square().sum(1))
     replay = seen.replay()
     along = {key: torch.randn(1, *p.shape, dtype=torch.float64) for key, p in seen.layers[0].parameters.items()}
-    found = forward_gradients(replay, sensitivities(replay, along), seen.deltas[0])
+    found = transport.forward_gradients(replay, transport.sensitivities(replay, along), seen.deltas[0])
     for k in range(BATCH):
         one = inputs[k : k + 1] if cell.batch_first else inputs[:, k : k + 1]
         loss = (model(one) - y[k]).square().sum()
@@ -227,7 +223,7 @@ class Readout(nn.Module):
         return self.head(states[:, -1] if self.layer.batch_first else states[-1])
 
 
-def test_own_cells_have_a_window():
+def test_custom_cells_have_a_window():
     rng = np.random.default_rng(0)
     x = rng.standard_normal((40, 12, INPUTS))
     model = Readout(lc.training.RateRNN(INPUTS, HIDDEN, alpha=0.3, nonlinearity="tanh"))
@@ -236,7 +232,7 @@ def test_own_cells_have_a_window():
         optimizer.zero_grad()
         (model(torch.tensor(x)) - torch.tensor(x[:, 0, :1])).square().mean().backward()
         optimizer.step()
-    found = windows.window(model, x, x[:, 0, :1], optimizer=optimizer)
+    found = lc.windows.window(model, x, x[:, 0, :1], optimizer=optimizer)
     assert found.dataset.attrs["cell"] == "const"
     assert np.isfinite(found.dataset["envelope"]).all()
 
@@ -254,12 +250,12 @@ def test_constraints_hold_while_training():
         rng = np.random.default_rng(1)
         x = rng.standard_normal((64, 5, INPUTS))
         pair = (x, x.sum((1, 2), keepdims=True)[:, 0])
-        run = lc.training.train(pair, model, lc.training.Training(0.02, batch=None, steps=60, optimizer="adam"))
+        run = lc.training.train(pair, model, Training(0.02, batch=None, optimizer="adam"), steps=60)
         assert float(run["loss"][-1]) < 0.8 * float(run["loss"][0])
         assert holds(run.module.layer.recurrent().detach().numpy())
 
 
-def test_the_rate_network_is_the_leaky_one():
+def test_the_rate_network_is_a_leaky_cell():
     cell = lc.training.RateRNN(INPUTS, HIDDEN, alpha=0.3, nonlinearity="relu", seed=3).double()
     states, _ = cell(X)
     W, U, b = cell.recurrent.weights, cell.input_weights, cell.bias
@@ -271,7 +267,7 @@ def test_the_rate_network_is_the_leaky_one():
     close(resumed, states[:, 3:])
 
 
-def test_the_linear_unit_is_a_complex_number():
+def test_the_linear_unit_multiplies_by_a_complex_number():
     cell = lc.training.LinearRecurrentUnit(INPUTS, HIDDEN, turning=True, seed=1).double()
     states, _ = cell(X)
     factor = torch.exp(torch.complex(-cell.log_rate.exp(), cell.angle))
@@ -283,25 +279,28 @@ def test_the_linear_unit_is_a_complex_number():
 
 
 class Broken(OnlyStep):
-    """A step that is not what its forward does."""
+    """A cell whose step disagrees with its forward pass."""
 
     def forward(self, inputs):
         return super().forward(inputs) + 0.1
 
 
 REFUSED = {
-    "another step": (lambda: replays(Broken(const()), X), r"must give the states.*begin at 0"),
-    "odd pairs": (lambda: lc.training.LinearRecurrentUnit(2, 3, turning=True), "even"),
-    "mask": (lambda: lc.training.RateRNN(2, 3, recurrence="masked", mask=np.ones((2, 2))), "each pair of the 3 units"),
-    "no leak": (lambda: lc.training.RateRNN(2, 3, alpha=0.0), "never changes"),
-    "option": (lambda: lc.training.RateRNN(2, 3, rnak=1, recurrence="low_rank"), "must be one of rank"),
-    "no sequences": (lambda: lc.training.RateRNN(2, 3)(torch.zeros(4, 2)), "batch_first=False"),
-    "no cell": (lambda: replays(nn.Linear(2, 2).double(), X), r"step\(state, input\)"),
+    "step unlike forward": (lambda: layers.replays(Broken(const()), X), UnsupportedModel),
+    "odd number of complex units": (lambda: lc.training.LinearRecurrentUnit(2, 3, turning=True), InvalidSpec),
+    "mask of another size": (
+        lambda: lc.training.RateRNN(2, 3, recurrence="masked", mask=np.ones((2, 2))),
+        InvalidSpec,
+    ),
+    "alpha of 0": (lambda: lc.training.RateRNN(2, 3, alpha=0.0), InvalidSpec),
+    "unknown option": (lambda: lc.training.RateRNN(2, 3, rnak=1, recurrence="low_rank"), InvalidSpec),
+    "two-dimensional inputs": (lambda: lc.training.RateRNN(2, 3)(torch.zeros(4, 2)), InvalidSpec),
+    "no recurrent block": (lambda: layers.replays(nn.Linear(2, 2).double(), X), UnsupportedModel),
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_is_refused_with_its_cure(name):
-    attempt, words = REFUSED[name]
-    with pytest.raises((InvalidSpec, UnsupportedModel), match=words):
+def test_invalid_cells_raise_an_error(name):
+    attempt, error = REFUSED[name]
+    with pytest.raises(error):
         attempt()

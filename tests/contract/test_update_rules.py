@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from learncast.theory.dynamics.steps.optimizer import Optimizer
+from learncast.theory import Optimizer
 
 torch = pytest.importorskip("torch")
 

@@ -20,8 +20,7 @@ from learncast.papers.learnability.runs import (  # noqa: E402
     harmonic_trials,
 )
 from learncast.papers.paper import short  # noqa: E402
-from learncast.windows.transport.derivative import one_step_jacobians  # noqa: E402
-from learncast.windows.transport.exact import exact_transport  # noqa: E402
+from learncast.windows.transport import exact_transport, one_step_jacobians  # noqa: E402
 
 PAPER = open_paper("learnability")
 

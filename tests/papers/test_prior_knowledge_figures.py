@@ -10,7 +10,7 @@ from scipy.integrate import solve_ivp
 from scipy.linalg import sqrtm
 
 import learncast as lc
-from learncast.networks.two_layer import TwoLayer
+from learncast.networks import TwoLayer
 from learncast.papers import open_paper, reproduce
 from learncast.papers.prior_knowledge import CAPTIONS, TRAINED, descent, paper
 from learncast.papers.prior_knowledge.continual import loss_on, of_kind, unrelated_pairs

@@ -1,9 +1,11 @@
-"""A swept function that leaves a line for each of its executions, in a module that any process can import."""
+"""A swept function that logs its executions, in a module that any process can import."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 import time
@@ -18,8 +20,6 @@ import psutil
 import pytest
 
 from learncast import sweep
-from learncast.sweep.ledger import TaskStatus
-from learncast.sweep.store import Store
 
 FUNCTIONS = '''
 import os, time
@@ -27,7 +27,7 @@ import numpy as np
 import xarray as xr
 
 def noted(spec):
-    """Leave a line for every execution, take a moment (or wait to be let go), and return random numbers."""
+    """Log the execution, pause (or wait for the release), and return random numbers."""
     log = os.open(os.environ["SWEEP_LOG"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.write(log, (spec.digest + "\\n").encode())
     os.close(log)
@@ -35,13 +35,13 @@ def noted(spec):
     limit = time.monotonic() + 20
     while os.path.exists(os.environ["SWEEP_LOG"] + ".hold"):
         if time.monotonic() > limit:
-            raise TimeoutError("nobody let it go")
+            raise TimeoutError("it was not released")
         time.sleep(0.01)
     rng = spec.rng()
     return xr.Dataset({"mean": rng.normal(spec["centre"]), "path": ("time", rng.normal(size=7))})
 
 def forecasts(spec):
-    """Forecast for real how long one network learns at each of many learning rates."""
+    """Forecast the learning time of one network at many learning rates."""
     import learncast as lc
     task = lc.tasks.integration(steps=6)
     network = lc.LinearRNN.aligned(recurrence=spec["recurrence"], initial=0.05, hidden_size=4, task=task)
@@ -55,8 +55,7 @@ def forecasts(spec):
 
 DRIVER = """
 import json, sys
-from learncast import sweep
-from learncast._core.errors import LearncastError
+from learncast import LearncastError, sweep
 import swept_functions
 
 if __name__ == "__main__":
@@ -71,19 +70,19 @@ if __name__ == "__main__":
 
 @dataclass(frozen=True)
 class Witness:
-    """The swept function, and what can be seen from outside of sweeps over it."""
+    """The swept function, and what sweeps over it leave on the disk."""
 
     folder: Path
     function: Any
     drivers: list[subprocess.Popen[str]] = field(default_factory=list)
 
     def executions(self) -> Counter[str]:
-        """How often each task was begun."""
+        """Return how often each task was started."""
         log = self.folder / "log"
         return Counter(log.read_text().split()) if log.exists() else Counter()
 
     def undisturbed(self, grid: dict[str, Any], base: dict[str, Any]) -> dict[str, bytes]:
-        """The files of a sweep in which nothing happens; its executions are forgotten."""
+        """Return the result files of an undisturbed sweep, and clear the log."""
         store = self.folder / "undisturbed"
         assert sweep.run(self.function, grid, base=base, store=store, executor="in-process").complete
         (self.folder / "log").unlink()
@@ -95,27 +94,17 @@ class Witness:
 
     @staticmethod
     def acknowledged(store: Path) -> dict[str, str]:
-        """Hash of every result that the ledger has promised."""
-        if not (store / "ledger.sqlite").exists():
-            return {}
-        ledger = Store(store).ledger()
-        try:
-            return {row.digest: str(row.sha256) for row in ledger.rows(TaskStatus.done)} if ledger.meta("study") else {}
-        finally:
-            ledger.close()
+        """Return the SHA-256 of every result that the ledger lists as done, read directly from SQLite."""
+        return {digest: sha256 for digest, sha256, _ in _done(store)}
 
     @staticmethod
     def deaths(store: Path) -> int:
-        """How many deaths of workers the finished tasks are blamed for."""
-        ledger = Store(store).ledger()
-        try:
-            return sum(row.deaths for row in ledger.rows(TaskStatus.done))
-        finally:
-            ledger.close()
+        """Return the number of worker deaths that the ledger attributes to finished tasks."""
+        return sum(deaths for _, _, deaths in _done(store))
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """No execution ends inside."""
+        """Let no execution end."""
         hold = self.folder / "log.hold"
         hold.touch()
         try:
@@ -124,14 +113,14 @@ class Witness:
             hold.unlink()
 
     def environment(self) -> dict[str, str]:
-        """Where another process finds the function."""
+        """Return the environment in which another process can import the function."""
         places = [str(self.folder), os.environ.get("PYTHONPATH", "")]
         return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places))}
 
     def driver(
         self, grid: dict[str, Any], base: dict[str, Any], store: Path, *, workers: int = 2, batch: int | None = 1
     ) -> subprocess.Popen[str]:
-        """A process of its own that drives a sweep."""
+        """Start a process that drives a sweep."""
         command = [
             sys.executable,
             str(self.folder / "driver.py"),
@@ -143,7 +132,7 @@ class Witness:
 
     @staticmethod
     def kill(process: subprocess.Popen[str]) -> None:
-        """End a driver without warning, and wait for its workers, which must end by themselves."""
+        """Kill a driver, and wait for its workers, which must end by themselves."""
         children = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
         process.kill()
         process.communicate()
@@ -153,8 +142,22 @@ class Witness:
             time.sleep(0.005)
 
 
+def _done(store: Path) -> list[tuple[str, str, int]]:
+    """Digest, SHA-256 and deaths of the finished tasks; empty before the tasks were entered."""
+    path = store / "ledger.sqlite"
+    if not path.exists():
+        return []
+    with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=30.0)) as connection:
+        try:
+            return connection.execute("SELECT digest, sha256, deaths FROM tasks WHERE status = 1").fetchall()
+        except sqlite3.OperationalError as error:
+            if "no such table" in str(error):
+                return []
+            raise
+
+
 def running(process: psutil.Process) -> bool:
-    """Whether a process can still do something; who is dead but not yet buried cannot."""
+    """Return whether a process is alive and not a zombie."""
     try:
         return process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -170,9 +173,9 @@ def witness(tmp_path, monkeypatch):
     monkeypatch.delitem(sys.modules, "swept_functions", raising=False)
     import swept_functions
 
-    found = Witness(tmp_path, swept_functions.noted)
-    yield found
-    for process in found.drivers:
+    made = Witness(tmp_path, swept_functions.noted)
+    yield made
+    for process in made.drivers:
         if process.poll() is None:
             process.kill()
             process.communicate()

@@ -36,7 +36,7 @@ from learncast._core.errors import LearncastError
 from learncast.cli import app
 from learncast.study import Study
 from learncast.sweep.studies import sweep_of
-from learncast.web.app import explored
+from learncast.web.app import serve
 from learncast.windows.learnability_window import LearnabilityWindow
 from learncast.windows.rehearsal import build_model, build_optimizer, rehearsed
 from learncast.windows.stored_model import optimizer_tensors
@@ -264,7 +264,7 @@ def prepare(folder: Path) -> None:
     rows = "".join(f"{t},{s},{a},{b}\n" for t, s, a, b in zip(trials, steps, x, y, strict=True))
     (folder / "trials.csv").write_text("trial,step,input,target\n" + rows)
     np.savez(folder / "trials.npz", inputs=rng.standard_normal((16, 6, 1)), targets=rng.standard_normal((16, 1)))
-    network = lc.LinearRNN.random(4, 1, 1, recurrence=0.9, scale=0.1, seed=0)
+    network = lc.LinearRNN.random(1, 4, 1, recurrence=0.9, scale=0.1, rng=0)
     fields = ("input_weights", "recurrent_weights", "output_weights")
     np.savez_compressed(folder / "weights.npz", **{name: getattr(network, name) for name in fields})
     for k, text in enumerate(STUDIES):
@@ -276,7 +276,7 @@ def prepare(folder: Path) -> None:
     save_file({"inputs": torch.randn(16, 6, 1), "targets": torch.randn(16, 1)}, folder / "trials.safetensors")
     model = build_model("gru", inputs=2, outputs=1, hidden_size=4, seed=7)
     optimizer = build_optimizer("adamw", model, learning_rate=1e-2)
-    rehearsed(model, optimizer, inputs, targets, steps=3, batch=16, rng=rng)
+    train_on_batches(model, optimizer, inputs, targets, steps=3, batch=16, rng=rng)
     save_file(dict(model.state_dict()), folder / "net.safetensors")
     save_file(optimizer_tensors(optimizer, model), folder / "opt.safetensors")
     torch.save(model.state_dict(), folder / "net.pt")
@@ -287,7 +287,7 @@ def prepare(folder: Path) -> None:
     (folder / "plain.pt").write_bytes(pickle.dumps(trap, protocol=2))
     np.savez(folder / "trap.npz", inputs=np.array([trap], dtype=object), targets=np.array([trap], dtype=object))
     (folder / "net.py").write_text(
-        "import torch\nfrom learncast.windows.rehearsal import build_model\n"
+        "import torch\nfrom learncast.windows.example_model import build_model\n"
         "def build():\n    return build_model('gru', inputs=2, outputs=1, hidden_size=4, seed=0)\n"
         "def pair():\n    model = build()\n    return model, torch.optim.AdamW(model.parameters(), lr=1e-2)\n"
     )
@@ -328,11 +328,11 @@ def look(path: Path) -> None:
     """Open a window as the explorer does, without serving it."""
     import learncast.web.app as web
 
-    serve, web._serve = web._serve, lambda *_: None
+    run, web._run = web._run, lambda *_: None
     try:
-        explored("127.0.0.1", 0, path, browse=False)
+        serve("127.0.0.1", 0, path, browse=False)
     finally:
-        web._serve = serve
+        web._run = run
 
 
 PLAIN, MODEL = (("window", "--model", f"net.py:{name}") for name in ("build", "pair"))
@@ -362,7 +362,7 @@ def of_file(kind: str, path: Path, name: str) -> Iterator[Callable[[], object]]:
     wait = ("--seconds", PATIENCE)
     if kind == "nc":
         loaders: dict[str, Callable[[Path], object]] = {
-            "window.nc": LearnabilityWindow.load,
+            "window.nc": windows.Window.load,
             "trajectory.nc": lc.Trajectory.load,
             "plan.nc": lc.Plan.load,
         }

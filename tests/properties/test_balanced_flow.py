@@ -1,4 +1,4 @@
-"""What any balanced two-layer flow must do, whatever its sizes, task and start."""
+"""Properties of balanced two-layer flows of any size, task and start."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from learncast.theory.dynamics.balanced.flow import BalancedFlow
+from learncast.theory import BalancedFlow
 
 run = settings(derandomize=True, deadline=None, max_examples=60 * settings().max_examples // 300)
 
@@ -51,13 +51,13 @@ def networks(draw):
 
 
 def size_of(S, first, second):
-    """Scale of Q Q^T on the whole path."""
+    """Scale of Q Q^T along the path."""
     return max(np.abs(S).max(), (first**2).sum(), (second**2).sum())
 
 
 @run
 @given(networks())
-def test_rotating_inputs_and_outputs_rotates_the_answer(network):
+def test_rotating_inputs_and_outputs_rotates_the_solution(network):
     S, first, second, rng = network
     turn_in, turn_out = orthonormal(rng, S.shape[1], S.shape[1]), orthonormal(rng, S.shape[0], S.shape[0])
     plain = BalancedFlow(S, first, second)
@@ -81,7 +81,7 @@ def test_rotating_the_hidden_space_changes_nothing(network):
 
 @run
 @given(networks())
-def test_swapping_inputs_and_outputs_transposes_the_answer(network):
+def test_swapping_inputs_and_outputs_transposes_the_solution(network):
     S, first, second, _ = network
     plain, swapped = BalancedFlow(S, first, second), BalancedFlow(S.T, second.T, first.T)
     wanted = plain.network_functions(TIMES).transpose(0, 2, 1)
@@ -91,7 +91,7 @@ def test_swapping_inputs_and_outputs_transposes_the_answer(network):
 
 @run
 @given(networks(), st.sampled_from([0.01, 0.5, 7.0, 1000.0]))
-def test_a_stronger_task_is_the_same_one_faster(network, factor):
+def test_scaling_the_task_scales_time(network, factor):
     # S, W, t -> c S, sqrt(c) W, t / c leaves the equations as they are.
     S, first, second, _ = network
     plain = BalancedFlow(S, first, second)
@@ -113,7 +113,7 @@ def test_the_loss_never_rises(network):
 
 @run
 @given(networks(), st.sampled_from([0.02, 0.5, 3.0, 40.0, np.inf]))
-def test_the_balance_is_kept(network, time):
+def test_balance_is_conserved(network, time):
     S, first, second, _ = network
     flow = BalancedFlow(S, first, second)
     W1, W2 = flow.weights(time)
@@ -125,7 +125,7 @@ def test_the_balance_is_kept(network, time):
 
 @run
 @given(networks(), st.sampled_from([0.1, 1.0, 5.0]), st.sampled_from([0.2, 2.0, 30.0]))
-def test_going_on_is_going_straight(network, time, more):
+def test_flows_can_be_continued(network, time, more):
     S, first, second, _ = network
     flow = BalancedFlow(S, first, second)
     onwards = BalancedFlow(S, *flow.weights(time))
@@ -165,7 +165,7 @@ def test_the_derivative_is_the_gradient(network):
 
 @run
 @given(networks(), st.permutations(range(len(TIMES))))
-def test_many_times_are_one_at_a_time(network, order):
+def test_many_times_equal_single_times(network, order):
     S, first, second, _ = network
     flow, times = BalancedFlow(S, first, second), TIMES[list(order)]
     # The same formula; only the way exp((a - b) t) is split depends on which times are asked for together.

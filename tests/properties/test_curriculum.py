@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, Phase, assume, example, given, settings
 from hypothesis import strategies as st
 
 import learncast as lc
-from learncast.theory.dynamics.mode_equation import strength, time_between, time_to_band
-from learncast.theory.dynamics.modes import modes as modes_of_one
+from learncast.theory import modes as modes_of_one
+from learncast.theory import strength, time_between, time_to_band
 
 
 def every(examples, *, shrink=True):
@@ -79,7 +79,7 @@ def gentle(task, network):
 
 def solved(problem):
     task, network = task_of(problem), network_of(problem)
-    return lc.solve(task, network, learning_rate=gentle(task, network))
+    return lc.forecast(task, network, learning_rate=gentle(task, network)).solution
 
 
 @every(25)
@@ -87,11 +87,13 @@ def solved(problem):
 def test_scaling_the_learning_rate_scales_time(problem, factor, accuracy):
     task, network = task_of(problem), network_of(problem)
     learning_rate = gentle(task, network)
-    slow, fast = (lc.solve(task, network, learning_rate=rate) for rate in (factor * learning_rate, learning_rate))
+    slow, fast = (
+        lc.forecast(task, network, learning_rate=rate).solution for rate in (factor * learning_rate, learning_rate)
+    )
     # one multiplication apart
     np.testing.assert_allclose(
-        lc.time_to_learn(slow, accuracy).mode_flow_steps * factor,
-        lc.time_to_learn(fast, accuracy).mode_flow_steps,
+        slow.time_to(accuracy).mode_flow_steps * factor,
+        fast.time_to(accuracy).mode_flow_steps,
         rtol=1e-12,
     )
     steps = np.array([0.0, 3.0, 40.0, 500.0])
@@ -112,7 +114,7 @@ def test_permuting_channels_permutes_modes(problem, shuffle):
         here, there = one.network_at(time), other.network_at(time)
         for a, b in ((here.input_weights, there.input_weights), (here.output_weights, there.output_weights)):
             np.testing.assert_allclose(np.asarray(a)[np.ix_(order, order)], b, rtol=0, atol=1e-12)
-    times = [np.sort(lc.time_to_learn(s, 0.9).mode_flow_steps) for s in (one, other)]
+    times = [np.sort(s.time_to(0.9).mode_flow_steps) for s in (one, other)]
     np.testing.assert_allclose(*times, rtol=1e-10)
 
 
@@ -126,9 +128,9 @@ def test_channels_learn_alone(problem):
     alone = []
     for channel, mode in zip(problem["channels"], problem["modes"], strict=True):
         single = problem | {"channels": [channel], "modes": [mode]}
-        alone.append(lc.solve(task_of(single), network_of(single), learning_rate=rate))
-    times = [lc.time_to_learn(s, 0.95).flow_steps for s in alone]
-    learned = lc.time_to_learn(together, 0.95)
+        alone.append(lc.forecast(task_of(single), network_of(single), learning_rate=rate).solution)
+    times = [s.time_to(0.95).flow_steps for s in alone]
+    learned = together.time_to(0.95)
     np.testing.assert_allclose(np.sort(learned.mode_flow_steps), np.sort(times), rtol=1e-10)
     assert learned.flow_steps == pytest.approx(max(times), rel=1e-10)
     # the sum of the channels' losses; relative, as none of them is near 0 before the end
@@ -161,11 +163,11 @@ def test_rotating_inputs_outputs_and_network_leaves_times(problem, seed):
     )
     rate = gentle(task, network)
     plain, turned = (
-        lc.solve(task, network, learning_rate=rate),
-        lc.solve(turned_task, turned_network, learning_rate=rate),
+        lc.forecast(task, network, learning_rate=rate).solution,
+        lc.forecast(turned_task, turned_network, learning_rate=rate).solution,
     )
     # two rotations and the search for the modes' frame: 1e-15 times a condition number below 1e5
-    times = [np.sort(lc.time_to_learn(s, 0.9).mode_flow_steps) for s in (plain, turned)]
+    times = [np.sort(s.time_to(0.9).mode_flow_steps) for s in (plain, turned)]
     np.testing.assert_allclose(*times, rtol=1e-9, atol=1e-9)
     for time in (0.0, 30.0, np.inf):
         here, there = plain.network_at(time), turned.network_at(time)
@@ -187,7 +189,7 @@ def test_larger_cross_strength_with_the_same_optimum_is_learned_no_later(problem
     # more input noise multiplies both covariances: the optimum stays, the cross strength grows
     np.testing.assert_allclose(modes[0].optimum, modes[1].optimum, rtol=1e-12)
     np.testing.assert_allclose(modes[0].weighted_cross * factor, modes[1].weighted_cross, rtol=1e-12)
-    times = [lc.time_to_learn(lc.solve(task, network, learning_rate=rate), accuracy) for task in (weak, strong)]
+    times = [lc.forecast(task, network, learning_rate=rate).solution.time_to(accuracy) for task in (weak, strong)]
     assert times[1].flow_steps <= times[0].flow_steps * (1 + 1e-12)
     assert times[1].flow_steps * factor == pytest.approx(times[0].flow_steps, rel=1e-11)
 
@@ -197,12 +199,12 @@ def test_larger_cross_strength_with_the_same_optimum_is_learned_no_later(problem
 def test_going_on_is_going_straight(problem, first, second):
     straight = solved(problem)
     rate = gentle(task_of(problem), network_of(problem))
-    on = lc.solve(task_of(problem), straight.network_at(first), learning_rate=rate)
+    on = lc.forecast(task_of(problem), straight.network_at(first), learning_rate=rate).solution
     here, there = on.network_at(second), straight.network_at(first + second)
     # the flow spreads the rounding of the middle weights by at most a few e-foldings at this learning rate
     np.testing.assert_allclose(here.input_weights, there.input_weights, rtol=0, atol=1e-11)
     np.testing.assert_allclose(here.output_weights, there.output_weights, rtol=0, atol=1e-11)
-    remaining, whole = (np.sort(lc.time_to_learn(s, 0.99).mode_flow_steps) for s in (on, straight))
+    remaining, whole = (np.sort(s.time_to(0.99).mode_flow_steps) for s in (on, straight))
     # sorted, because two channels that are alike have no order of their own
     expected = np.maximum(whole - first, 0)
     # near the band the time left is a small difference of strengths: absolute to 1e-9 of the whole
@@ -217,30 +219,30 @@ def test_following_is_solving_stage_by_stage(problem, gain, steps, middle, accur
     target, network = task_of(problem), network_of(problem)
     other = task_of(problem, gain=[gain * channel["gain"] for channel in problem["channels"]])
     rate = min(gentle(task, network) for task in (target, other))
-    stages = [lc.Stage(other, steps=steps), lc.Stage(target, accuracy=middle), lc.Stage(target, accuracy=accuracy)]
+    stages = [lc.Stage(other, steps=steps), lc.Stage(target, goal=middle), lc.Stage(target, goal=accuracy)]
     curriculum = lc.follow(stages, network, learning_rate=rate)
     here, durations = network, []
-    for stage, outcome in zip(stages, curriculum.outcomes, strict=True):
-        one = lc.solve(stage.task, here, learning_rate=rate)
+    for stage, outcome in zip(stages, curriculum.stages, strict=True):
+        one = lc.forecast(stage.task, here, learning_rate=rate).solution
         modes = modes_of_one(stage.task, here)
-        duration = steps if stage.steps else lc.time_to_learn(one, stage.accuracy).flow_steps
+        duration = steps if stage.steps else one.time_to(stage.accuracy).flow_steps
         # the time to a band already near is a difference; relative to the whole
-        assert outcome.flow_steps == pytest.approx(duration, rel=1e-9, abs=1e-9 * curriculum.direct.flow_steps)
-        here = one.network_at(outcome.flow_steps)
+        assert outcome.steps.flow == pytest.approx(duration, rel=1e-9, abs=1e-9 * curriculum.direct.flow)
+        here = one.network_at(outcome.steps.flow)
         np.testing.assert_allclose(np.sort(outcome.start), np.sort(modes.start), rtol=1e-10)
-        end = np.ravel(one.at(outcome.flow_steps)["strength"])
+        end = np.ravel(one.at(outcome.steps.flow)["strength"])
         np.testing.assert_allclose(np.sort(outcome.end), np.sort(end), rtol=1e-10)
         assert outcome.accuracy == pytest.approx(1 - np.max(np.abs(end / modes.optimum - 1)), abs=1e-9)
         # within a stage and at its end the curriculum's trajectory is that solution's
-        inside = np.array([0.3, 1.0]) * outcome.flow_steps
+        inside = np.array([0.3, 1.0]) * outcome.steps.flow
         found = np.asarray(curriculum.at(sum(durations) + inside)["strength"])
         expected = np.asarray(one.at(inside)["strength"])
         np.testing.assert_allclose(np.sort(found, axis=1), np.sort(expected, axis=1), rtol=1e-9)
-        durations.append(outcome.flow_steps)
-    assert curriculum.flow_steps == pytest.approx(sum(durations), rel=1e-12)
-    direct = lc.time_to_learn(lc.solve(target, network, learning_rate=rate), accuracy).flow_steps
-    assert curriculum.direct.flow_steps == pytest.approx(direct, rel=1e-12)
-    assert curriculum.speedup_steps == pytest.approx(direct - sum(durations), rel=1e-9, abs=1e-9 * sum(durations))
+        durations.append(outcome.steps.flow)
+    assert curriculum.steps.flow == pytest.approx(sum(durations), rel=1e-12)
+    direct = lc.forecast(target, network, learning_rate=rate).solution.time_to(accuracy).flow_steps
+    assert curriculum.direct.flow == pytest.approx(direct, rel=1e-12)
+    assert curriculum.saving.flow == pytest.approx(direct - sum(durations), rel=1e-9, abs=1e-9 * sum(durations))
     assert curriculum.speedup_ratio == pytest.approx(direct / sum(durations), rel=1e-9)
 
 
@@ -261,7 +263,7 @@ def test_loss_never_rises(problem):
 @given(problems(), st.lists(numbers(0.1, 1 - 1e-6), min_size=2, max_size=6))
 def test_more_accuracy_never_takes_less_time(problem, accuracies):
     one = solved(problem)
-    learned = [lc.time_to_learn(one, accuracy) for accuracy in sorted(accuracies)]
+    learned = [one.time_to(accuracy) for accuracy in sorted(accuracies)]
     for earlier, later in itertools.pairwise(learned):
         assert np.all(earlier.mode_flow_steps <= later.mode_flow_steps)
         assert np.all(earlier.mode_descent_steps <= later.mode_descent_steps)
@@ -379,27 +381,27 @@ def check_plan(problem, changes, accuracy):
         for k, (gains, stretch) in enumerate(changes)
     ]
     rate = min(gentle(task, network) for task in (target, *candidates))
-    found = lc.plan(target, candidates, network, learning_rate=rate, terms=lc.Terms(accuracy=accuracy))
-    direct = lc.time_to_learn(lc.solve(target, network, learning_rate=rate), accuracy).flow_steps
-    assert found.direct.flow_steps == pytest.approx(direct, rel=1e-12)
-    assert found.flow.best.total <= direct * (1 + 1e-12)
+    found = lc.plan(target, candidates, network, learning_rate=rate, terms=lc.Terms(goal=lc.Accuracy(accuracy)))
+    direct = lc.forecast(target, network, learning_rate=rate).solution.time_to(accuracy).flow_steps
+    assert found.direct.flow == pytest.approx(direct, rel=1e-12)
+    assert found.flow_route.total <= direct * (1 + 1e-12)
     for candidate in candidates:
         grid = best_on_a_grid(target, candidate, network, accuracy, rate, direct)
         # a search on closed forms good to 1e-13 or so; the best stop is often a kink, where a sloppy one shows
-        assert found.flow.best.total <= grid * (1 + 1e-9)
+        assert found.flow_route.total <= grid * (1 + 1e-9)
     ranked = [candidate.total for candidate in found.candidates]
     assert ranked == sorted(ranked)
     assert found.total == min([found.direct_total, *ranked])
     for candidate in found.candidates:
         # what is promised is what following it gives
         if candidate.flow.order:
-            stages = [lc.Stage(candidate.task, steps=candidate.flow.durations[0]), lc.Stage(target, accuracy=accuracy)]
+            stages = [lc.Stage(candidate.task, steps=candidate.flow.durations[0]), lc.Stage(target, goal=accuracy)]
             followed = lc.follow(stages, network, learning_rate=rate)
-            assert followed.flow_steps == pytest.approx(candidate.flow_steps, rel=1e-9)
+            assert followed.steps.flow == pytest.approx(candidate.flow_steps, rel=1e-9)
         if candidate.stop_steps > 0:
-            stages = [lc.Stage(candidate.task, steps=candidate.stop_steps), lc.Stage(target, accuracy=accuracy)]
+            stages = [lc.Stage(candidate.task, steps=candidate.stop_steps), lc.Stage(target, goal=accuracy)]
             followed = lc.follow(stages, network, learning_rate=rate)
-            assert followed.descent_steps == candidate.descent_steps
+            assert followed.steps.descent == candidate.descent_steps
 
 
 # a plan takes a fifth of a second, so a failing one is shown as found
@@ -434,7 +436,7 @@ def test_weaker_inputs_pay_only_when_stopped_early(weaker, first_tolerance, seco
     network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.05, hidden_size=3)
     tolerances = min(first_tolerance, second_tolerance), max(first_tolerance, second_tolerance)
     first = target.varied(input_strength=weaker)
-    stages = [lc.Stage(first, accuracy=1 - tolerances[0]), lc.Stage(target, accuracy=1 - tolerances[1])]
+    stages = [lc.Stage(first, goal=1 - tolerances[0]), lc.Stage(target, goal=1 - tolerances[1])]
     curriculum = lc.follow(stages, network, learning_rate=1e-3)
     # it may only tie, when the first task is so alike that the second has nothing to do
-    assert curriculum.speedup_steps <= 1e-9 * curriculum.direct.flow_steps
+    assert curriculum.saving.flow <= 1e-9 * curriculum.direct.flow

@@ -1,4 +1,4 @@
-"""What descent and the numerical flow must do on any task, whatever its sizes, covariances and learning weights."""
+"""Properties of descent and the numerical flow on any task, for any sizes, covariances and learning weights."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import learncast as lc
-from learncast.theory.dynamics.gradient_flow import gradient_flow
-from learncast.theory.dynamics.learning_problem import LearningProblem
+from learncast.theory import LearningProblem, gradient_flow
 
 run = settings(derandomize=True, deadline=None, max_examples=60 * settings().max_examples // 300)
 few = settings(derandomize=True, deadline=None, max_examples=12 * settings().max_examples // 300)
@@ -98,7 +97,7 @@ def orthonormal(rng, size):
 
 @st.composite
 def cases(draw, *, most_steps=5, recurrent=None):
-    """Any sizes from 1, any subset of weights, joint covariances of any rank from 1."""
+    """Any sizes, any subset of weights, joint covariances of any rank."""
     is_recurrent = draw(st.booleans()) if recurrent is None else recurrent
     inputs, outputs = draw(st.integers(1, 3)), draw(st.integers(1, 3))
     hidden = draw(st.integers(1, 4))
@@ -130,7 +129,7 @@ def slope_size(slopes):
 
 @run
 @given(cases())
-def test_the_gradient_is_the_difference_of_the_loss(case):
+def test_gradient_equals_differences_of_the_loss(case):
     problem = case.problem
     loss, slopes = problem.loss_and_slopes(problem.start)
     assert set(slopes) == set(case.learn)
@@ -152,7 +151,7 @@ def test_the_gradient_is_the_difference_of_the_loss(case):
 
 @run
 @given(cases())
-def test_the_loss_is_that_of_trials_with_these_moments(case):
+def test_loss_equals_that_of_trials_with_the_same_moments(case):
     """Trials whose second moments are exactly the joint covariance, run through the network one by one."""
     inputs, _, outputs, steps = case.sizes
     values, vectors = np.linalg.eigh(case.joint)
@@ -175,7 +174,7 @@ def test_the_loss_is_that_of_trials_with_these_moments(case):
 
 @run
 @given(cases())
-def test_fewer_weights_learn_by_the_same_slopes(case):
+def test_gradients_of_some_weights_are_those_of_all(case):
     names = tuple(case.weights)
     whole = LearningProblem.of(case.task, case.network, names)
     loss, slopes = whole.loss_and_slopes(whole.start)
@@ -210,7 +209,7 @@ def test_a_small_step_lowers_the_loss(case):
 
 @run
 @given(cases(), st.sampled_from(["gd", "momentum"]))
-def test_rotating_inputs_outputs_and_hidden_units_rotates_the_answer(case, optimizer):
+def test_rotating_inputs_outputs_and_hidden_units_rotates_the_solution(case, optimizer):
     turn = {
         name: orthonormal(case.rng, size)
         for name, size in zip(("inputs", "hidden", "outputs"), case.sizes[:3], strict=True)
@@ -232,8 +231,8 @@ def test_rotating_inputs_outputs_and_hidden_units_rotates_the_answer(case, optim
 
 @run
 @given(cases(), st.sampled_from(["gd", "momentum", "adam", "adamw"]))
-def test_exchanging_hidden_units_exchanges_their_weights(case, optimizer):
-    """A permutation commutes with updates weight by weight, Adam's too."""
+def test_permuting_hidden_units_permutes_their_weights(case, optimizer):
+    """A permutation commutes with elementwise updates, including Adam."""
     order = case.rng.permutation(case.sizes[1])
     other, maps = case.turned(hidden=np.eye(case.sizes[1])[order])
     options = {"learning_rate": 1e-3, "steps": 10, "learn": case.learn, "optimizer": optimizer}
@@ -244,14 +243,14 @@ def test_exchanging_hidden_units_exchanges_their_weights(case, optimizer):
 
 
 def well_sloped(run):
-    """Whether no slope is round-off of 0, which Adam would make a whole step of."""
+    """Whether no gradient is round-off of 0, from which Adam would make a full step."""
     slopes = [run.problem.loss_and_slopes(dict(weights_of(run.network_at(n))))[1] for n in (0, 5)]
     return min(np.abs(s).min() for pair in slopes for s in pair.values()) > 1e-5
 
 
 @run
 @given(cases(recurrent=False))
-def test_two_layers_are_a_recurrent_network_of_one_step(case):
+def test_two_layers_equal_a_recurrent_network_with_one_step(case):
     names = {"first": "input", "second": "output"}
     W_h = case.rng.standard_normal((case.sizes[1],) * 2)  # never used: there is no step before the first
     network = lc.LinearRNN(case.weights["first"], W_h, case.weights["second"])
@@ -264,7 +263,7 @@ def test_two_layers_are_a_recurrent_network_of_one_step(case):
 
 @few
 @given(cases(most_steps=3))
-def test_the_flow_turns_with_its_coordinates_and_runs_with_the_rate(case):
+def test_flow_under_rotation_and_change_of_learning_rate(case):
     turn = orthonormal(case.rng, case.sizes[0])
     other, maps = case.turned(inputs=turn, hidden=orthonormal(case.rng, case.sizes[1]))
     options = {"learn": case.learn, "tolerance": 1e-10}

@@ -1,4 +1,4 @@
-"""Killed and interrupted at random moments, every command that writes leaves all old files or all new ones."""
+"""A command that is killed at a random moment leaves either all old files or all new ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ import pytest
 import learncast as lc
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-#: Moments at which each command is stopped by each signal.
+#: Number of times that each command is stopped by each signal.
 MOMENTS = int(os.environ.get("MOMENTS", "20"))
 
 
@@ -30,7 +30,7 @@ def command(*words: str | Path) -> list[str]:
     return [sys.executable, "-m", "learncast", *map(str, words)]
 
 
-#: A study of a window that is soon measured.
+#: A small window study.
 WINDOW = """
 [model]
 kind = "diag-gate"
@@ -52,12 +52,12 @@ nulls = 19
 
 
 def studies(folder: Path, text: str, key: str, values: tuple[str, str]) -> tuple[Path, Path]:
-    """Two versions of one study, whose files can be told apart by what they say."""
-    found = folder / "old.toml", folder / "new.toml"
-    for path, value in zip(found, values, strict=True):
+    """Write two versions of one study, whose answers differ."""
+    paths = folder / "old.toml", folder / "new.toml"
+    for path, value in zip(paths, values, strict=True):
         lines = [f"{key} = {value}" if line.startswith(f"{key} =") else line for line in text.splitlines()]
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return found
+    return paths
 
 
 def content(folder: Path) -> dict[str, str]:
@@ -69,19 +69,19 @@ def content(folder: Path) -> dict[str, str]:
 
 
 def stopped(call: list[str], number: signal.Signals, after: float) -> tuple[int, str]:
-    """Start, stop after so many seconds, and wait."""
+    """Start a command, stop it after some seconds, and wait."""
     with subprocess.Popen(
         call,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
-        # A shell's background jobs are born deaf to the key, and so are their children.
+        # Background jobs of a shell and their children ignore SIGINT by default.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as process:
         try:
-            with_time = time.monotonic() + after
-            while process.poll() is None and time.monotonic() < with_time:
+            limit = time.monotonic() + after
+            while process.poll() is None and time.monotonic() < limit:
                 time.sleep(0.005)
             process.send_signal(number)
             _, errors = process.communicate(timeout=120)
@@ -90,7 +90,7 @@ def stopped(call: list[str], number: signal.Signals, after: float) -> tuple[int,
     return process.returncode, errors
 
 
-#: Does what it is told: in this very process, or in one that is forked from it and killed after some seconds.
+#: Runs commands: in this process, or in a fork that is killed after some seconds.
 FORKS = """
 import json, os, signal, sys, time
 from learncast.__main__ import main
@@ -103,7 +103,7 @@ def run(words):
         return left.code or 0
     return 0
 
-told = os.fdopen(os.dup(1), "w")
+output = os.fdopen(os.dup(1), "w")
 os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 for line in sys.stdin:
     after, words = json.loads(line)
@@ -116,14 +116,14 @@ for line in sys.stdin:
         time.sleep(after)
         os.kill(child, signal.SIGKILL)
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    print(code, file=told, flush=True)
+    print(code, file=output, flush=True)
 """
 
 
 class Warm:
-    """A process that has loaded what a command needs: loading is most of what a short command takes.
+    """A process that has imported what a command needs, because imports take most of a short command's time.
 
-    Killed while it loads, a command has not begun to write; the other signal comes then too.
+    A command that is killed during its imports has written nothing; the tests with SIGINT cover that.
     """
 
     def __init__(self, words: list[str]) -> None:
@@ -138,7 +138,7 @@ class Warm:
         )
 
     def run(self, out: Path, after: float | None = None) -> int:
-        """Run the command to its end, or for some seconds in a process of its own; how it ended."""
+        """Run the command to its end, or for some seconds in a fork, and return the exit code."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps([after, [*self._words, "--out", str(out)]]) + "\n")
@@ -150,20 +150,22 @@ class Warm:
         self._process.communicate()
 
 
-def answers_whole_or_old(folder: Path, *words: str, window: bool = False, moments: int) -> None:
-    """Stop a question whose answer replaces that to another version of its study."""
+def check_answers(folder: Path, *words: str, window: bool = False, moments: int) -> None:
+    """Stop a command whose answer replaces that of another version of its study."""
     example = (EXAMPLES / "two_integration_tasks.toml").read_text(encoding="utf-8")
-    for old, new in (("steps = 50", "steps = 10"), ("learning_rate = 1e-3", "learning_rate = 1e-2")):  # soon trained
+    for old, new in (("steps = 50", "steps = 10"), ("learning_rate = 1e-3", "learning_rate = 1e-2")):  # quickly trained
         assert old in example
         example = example.replace(old, new)
     changed = (WINDOW, "hidden_size", ("4", "5")) if window else (example, "accuracy", ("0.9", "0.95"))
     old, new = studies(folder, *changed)
     name, *rest = words
-    whole_or_old(folder, lambda: command(name, old, *rest), lambda: command(name, new, *rest), moments=moments)
+    check_replacement(folder, lambda: command(name, old, *rest), lambda: command(name, new, *rest), moments=moments)
 
 
-def whole_or_old(folder: Path, old: Callable[[], list[str]], new: Callable[[], list[str]], *, moments: int) -> None:
-    """Stop a command whose files replace those of another, at random moments of all that it takes."""
+def check_replacement(
+    folder: Path, old: Callable[[], list[str]], new: Callable[[], list[str]], *, moments: int
+) -> None:
+    """Stop a command whose files replace those of another, at random moments."""
     out = folder / "out"
     subprocess.run([*old(), "--out", out], check=True, capture_output=True)
     before = content(out)
@@ -181,7 +183,7 @@ def whole_or_old(folder: Path, old: Callable[[], list[str]], new: Callable[[], l
         rng = random.Random(5)
         for number in (signal.SIGINT, signal.SIGKILL):
             for _ in range(moments):
-                # Most of the time goes into starting and computing; files are written in the last tenth.
+                # Most of the time is spent on imports and computing; files are written in the last tenth.
                 share = rng.choice([rng.uniform(0, 1.1), rng.uniform(0.85, 1.1)])
                 if number is signal.SIGKILL:
                     code, errors = warm.run(out, share * warm_length), ""
@@ -189,7 +191,7 @@ def whole_or_old(folder: Path, old: Callable[[], list[str]], new: Callable[[], l
                 else:
                     code, errors = stopped([*new(), "--out", str(out)], number, share * length)
                 assert content(out) in (before, expected)
-                # Before it has come to our program Python says itself where it was.
+                # Before the program starts, Python itself prints a traceback.
                 assert "Traceback" not in errors or ("<frozen runpy>" in errors and "__main__.py" not in errors)
                 if number is signal.SIGINT:
                     assert code in (0, 130, -signal.SIGINT), errors
@@ -198,37 +200,37 @@ def whole_or_old(folder: Path, old: Callable[[], list[str]], new: Callable[[], l
                     shutil.copytree(folder / "kept", out)
     subprocess.run([*new(), "--out", out], check=True, capture_output=True)
     assert content(out) == expected
-    assert not list(folder.glob(".*.part"))  # what the dead left is gone
+    assert not list(folder.glob(".*.part"))  # drafts of killed processes are gone
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["plan", "forecast"])
-def test_answers_are_replaced_whole(tmp_path, name):
-    answers_whole_or_old(tmp_path, name, moments=MOMENTS)
+def test_answers_are_replaced_completely_or_not_at_all(tmp_path, name):
+    check_answers(tmp_path, name, moments=MOMENTS)
 
 
 @pytest.mark.slow
-def test_checked_answers_are_replaced_whole(tmp_path):
-    # In one process: that no other outlives it is held by tests/unit/test_interrupts.py.
-    answers_whole_or_old(tmp_path, "check", "--seeds", "2", "--processes", "1", moments=MOMENTS)
+def test_checked_answers_are_replaced_completely_or_not_at_all(tmp_path):
+    # In one process; tests/unit/test_interrupts.py checks that no worker survives.
+    check_answers(tmp_path, "check", "--seeds", "2", "--processes", "1", moments=MOMENTS)
 
 
 @pytest.mark.slow
-def test_windows_are_replaced_whole(tmp_path):
-    answers_whole_or_old(tmp_path, "window", window=True, moments=MOMENTS)
+def test_windows_are_replaced_completely_or_not_at_all(tmp_path):
+    check_answers(tmp_path, "window", window=True, moments=MOMENTS)
 
 
 @pytest.mark.slow
-def test_figures_are_replaced_whole(tmp_path):
-    """A figure of one paper is replaced by the one that has its name in another."""
+def test_figures_are_replaced_completely_or_not_at_all(tmp_path):
+    """A figure of one paper is replaced by a figure of the same name in another."""
     old, new = (command("reproduce", paper, "--figure", "2A") for paper in ("curriculum", "prior-knowledge"))
-    whole_or_old(tmp_path, lambda: old, lambda: new, moments=MOMENTS)
+    check_replacement(tmp_path, lambda: old, lambda: new, moments=MOMENTS)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_checkpointed_training_goes_on_to_the_same_end(tmp_path, number):
-    """Stopped twenty times, training from a checkpoint ends as if it had never been."""
+def test_interrupted_training_with_checkpoints_has_the_same_result(tmp_path, number):
+    """Training that is stopped twenty times and resumed gives identical results."""
     script = tmp_path / "train.py"
     script.write_text(TRAIN, encoding="utf-8")
     subprocess.run([sys.executable, script, tmp_path / "straight"], check=True, capture_output=True)
@@ -244,10 +246,10 @@ def test_checkpointed_training_goes_on_to_the_same_end(tmp_path, number):
 
 
 @pytest.mark.slow
-def test_an_interrupted_sweep_goes_on_to_the_same_results(tmp_path):
-    """Stopped twenty times, a sweep that is run again has every result once, and as if it had never been stopped.
+def test_an_interrupted_sweep_has_the_same_results(tmp_path):
+    """A sweep that is stopped twenty times and resumed has identical results.
 
-    Killed drivers are those of `test_sweep_drivers.py`.
+    `test_sweep_drivers.py` tests killed drivers.
     """
     study = (EXAMPLES / "two_integration_tasks.toml").read_text(encoding="utf-8")
     grid = [round(0.90 + 0.004 * k, 3) for k in range(24)]
@@ -263,7 +265,7 @@ def test_an_interrupted_sweep_goes_on_to_the_same_results(tmp_path):
         code, errors = stopped([*run, str(store)], signal.SIGINT, rng.uniform(0, 1.1) * length)
         assert code in (0, 130, -signal.SIGINT), errors
         assert "Traceback" not in errors or ("<frozen runpy>" in errors and "__main__.py" not in errors)
-        if code == 0:  # it had ended: the next begins anew
+        if code == 0:  # it was complete: start again
             assert content(store / "results") == expected
             shutil.rmtree(store)
     subprocess.run([*run, store], check=True, capture_output=True)
@@ -273,8 +275,8 @@ def test_an_interrupted_sweep_goes_on_to_the_same_results(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_an_interrupted_explorer_leaves_nobody_behind(number):
-    """While it starts or while it answers: one line, and no worker that outlives it."""
+def test_an_interrupted_explorer_leaves_no_process(number):
+    """Stopped while it starts or answers, it leaves no worker and prints no traceback."""
     call, rng = command("explore", "--port", "0", "--no-browser"), random.Random(3)
     for _ in range(MOMENTS):
         mark = f"{rng.random()}"
@@ -291,8 +293,10 @@ def test_an_interrupted_explorer_leaves_nobody_behind(number):
                     time.sleep(rng.uniform(0, 1.5))
                 else:
                     port = int(process.stdout.readline().rpartition(":")[2].partition("/")[0])
-                    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as asked:
-                        asked.request("POST", "/api/curriculum/counted", "{}", {"Content-Type": "application/json"})
+                    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
+                        connection.request(
+                            "POST", "/api/curriculum/counted", "{}", {"Content-Type": "application/json"}
+                        )
                         time.sleep(rng.uniform(0, 0.4))
                 process.send_signal(number)
                 process.wait(timeout=60)
@@ -308,13 +312,13 @@ def test_an_interrupted_explorer_leaves_nobody_behind(number):
 
 
 def _marked(mark: str) -> list[int]:
-    """Processes with this mark in their surroundings."""
-    found = []
+    """Return the processes with this mark in their environment."""
+    marked = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             if process.environ().get("INTERRUPTED") == mark and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process.pid)
-    return found
+                marked.append(process.pid)
+    return marked
 
 
 TRAIN = """

@@ -1,4 +1,4 @@
-"""However result files are damaged, a sweep finds it, sets them apart and computes the same bytes again."""
+"""Damaged result files are found, moved to quarantine and computed again with equal bytes."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from learncast import sweep
-from learncast._core.errors import LearncastError
-from learncast.sweep.store import Store
+from learncast import LearncastError, sweep
 
 
 def squared(spec):
@@ -29,7 +27,7 @@ def results(store: Path) -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory):
-    """A finished store of twelve results, to be damaged and mended again and again."""
+    """A finished store of twelve results, which every example damages and repairs."""
     store = tmp_path_factory.mktemp("damage") / "store"
     computed(store, 12)
     return store, results(store)
@@ -42,11 +40,11 @@ def damaged(content: bytes, kind: str, where: int) -> bytes | None:
     return {"truncated": content[:place], "emptied": b"", "gone": None}[kind]
 
 
-def inflict(store: Path, whole: dict[str, bytes], damage: dict[str, tuple[str, int]]) -> dict[str, bytes]:
-    """Damage files; returns what is left of them."""
+def inflict(store: Path, files: dict[str, bytes], damage: dict[str, tuple[str, int]]) -> dict[str, bytes]:
+    """Damage files; return those that are left."""
     left = {}
     for name, (kind, where) in damage.items():
-        path, content = Store(store).path(name.removesuffix(".nc")), damaged(whole[name], kind, where)
+        path, content = store / "results" / name[:2] / name, damaged(files[name], kind, where)
         if content is None:
             path.unlink()
         else:
@@ -55,17 +53,17 @@ def inflict(store: Path, whole: dict[str, bytes], damage: dict[str, tuple[str, i
     return left
 
 
-def mend(store: Path, whole: dict[str, bytes], damage: dict[str, tuple[str, int]]) -> None:
-    left = inflict(store, whole, damage)
-    found = sweep.verify(store)
-    assert sorted(f"{one.digest}.nc" for one in found) == sorted(damage)
+def repair(store: Path, files: dict[str, bytes], damage: dict[str, tuple[str, int]]) -> None:
+    left = inflict(store, files, damage)
+    reported = sweep.verify(store)
+    assert sorted(f"{one.digest}.nc" for one in reported) == sorted(damage)
     assert sweep.verify(store) == []
     assert sweep.status(store).missing == len(damage)
-    # Set apart as they were found, for whoever wants to know why.
+    # They are in quarantine as they were.
     assert {path.name: path.read_bytes() for path in (store / "quarantine").glob("*")} == left
-    made = computed(store, len(whole))
+    made = computed(store, len(files))
     assert made.computed == len(damage)
-    assert results(store) == whole
+    assert results(store) == files
     assert {path.name for path in sweep.prune(store)} == set(left)
 
 
@@ -77,18 +75,18 @@ DAMAGE = st.dictionaries(
 
 @settings(max_examples=12 * settings().max_examples // 300, deadline=None)
 @given(damage=DAMAGE)
-def test_damage_is_found_set_apart_and_mended(shared, damage):
-    store, whole = shared
-    names = sorted(whole)
-    mend(store, whole, {names[k]: one for k, one in damage.items()})
+def test_damaged_files_are_found_and_computed_again(shared, damage):
+    store, files = shared
+    names = sorted(files)
+    repair(store, files, {names[k]: one for k, one in damage.items()})
 
 
 def all_damaged(folder: Path, number: int, seed: int) -> None:
     computed(folder / "store", number)
-    whole, rng = results(folder / "store"), random.Random(seed)
-    assert len(whole) == number
+    files, rng = results(folder / "store"), random.Random(seed)
+    assert len(files) == number
     kinds = [KINDS[k % 3] for k in range(number)]
-    mend(folder / "store", whole, {name: (kinds.pop(), rng.randrange(10**9)) for name in sorted(whole)})
+    repair(folder / "store", files, {name: (kinds.pop(), rng.randrange(10**9)) for name in sorted(files)})
 
 
 def test_sixty_damaged_files(tmp_path):
@@ -100,19 +98,20 @@ def test_a_thousand_damaged_files(tmp_path):
     all_damaged(tmp_path, 1000, seed=2)
 
 
-def test_no_flipped_bit_is_ever_gathered(shared):
-    """Files are opened only if their hash matches: a flip among the numbers would still be good NetCDF."""
-    store, whole = shared
-    name = min(whole)
-    noise = np.float64(next(row for row in sweep.gather(store)["noise"].values if _holds(whole[name], row)))
-    place = whole[name].index(noise.tobytes())
+def test_a_file_with_a_flipped_bit_is_not_gathered(shared):
+    """A flipped bit in a number leaves a valid NetCDF file, so only the hash can show it."""
+    store, files = shared
+    name = min(files)
+    noise = np.float64(next(row for row in sweep.gather(store)["noise"].values if _holds(files[name], row)))
+    place = files[name].index(noise.tobytes())
     for offset in (0, 3, 7):
-        content = bytearray(whole[name])
+        content = bytearray(files[name])
         content[place + offset] ^= 1
-        Store(store).path(name.removesuffix(".nc")).write_bytes(bytes(content))
-        with pytest.raises(LearncastError, match="learncast sweep verify"):
+        (store / "results" / name[:2] / name).write_bytes(bytes(content))
+        with pytest.raises(LearncastError) as error:
             sweep.gather(store)
-    assert [one.what for one in sweep.verify(store)] == ["has other content than was written"]
+        assert error.value.field == "store"
+    assert len(sweep.verify(store)) == 1
     assert computed(store, 12).computed == 1
     sweep.prune(store)
 

@@ -1,4 +1,4 @@
-"""Whichever workers are killed, a sweep ends with every result once and with the same bytes."""
+"""A sweep whose workers are killed ends with every result once, with equal bytes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from learncast import sweep
 
 
 class Assassin:
-    """Kills a random worker of this process, a moment after so many results were entered."""
+    """Kills a random worker of this process shortly after given numbers of results."""
 
     def __init__(self, moments: list[int], rng: random.Random) -> None:
         self.moments, self.rng, self.kills = moments, rng, 0
@@ -24,7 +24,7 @@ class Assassin:
     def __call__(self, summary: sweep.Summary) -> None:
         while self.moments and summary.computed >= self.moments[0]:
             self.moments.pop(0)
-            # A moment later, so that deaths fall anywhere: starting, computing, packing, sending.
+            # A random delay, so that deaths happen while starting, computing, packing or sending.
             self._timers.append(threading.Timer(self.rng.uniform(0.0, 0.03), self._kill))
             self._timers[-1].start()
 
@@ -40,7 +40,7 @@ class Assassin:
 
 
 def _command(process: psutil.Process) -> list[str]:
-    """The words a process was started by; none for one that is dead already."""
+    """Return the command line of a process, empty if it is dead."""
     try:
         return process.cmdline()
     except (psutil.NoSuchProcess, psutil.ZombieProcess):
@@ -50,11 +50,11 @@ def _command(process: psutil.Process) -> list[str]:
 def survive_worker_kills(witness, *, tasks: int, number: int, batch: int | None, seed: int) -> None:
     grid, base, rng = {"centre": list(range(tasks))}, {"pause": 0.004}, random.Random(seed)
     expected, store = witness.undisturbed(grid, base), witness.folder / "store"
-    # None so late that all might be done before it comes.
+    # Early enough that some tasks are left.
     assassin = Assassin(sorted(rng.sample(range(1, tasks - 10), number)), rng)
     made = sweep.run(witness.function, grid, base=base, store=store, workers=2, batch=batch, watcher=assassin)
     assassin.rest()
-    assert assassin.kills >= number - 1  # two at the same moment may find nobody left
+    assert assassin.kills >= number - 1  # two at the same moment may find no worker
     assert (made.total, made.done, made.computed, made.failed) == (tasks, tasks, tasks, 0)
     assert witness.results(store) == expected
     assert sweep.verify(store) == []
@@ -62,28 +62,28 @@ def survive_worker_kills(witness, *, tasks: int, number: int, batch: int | None,
     # A kill costs at most the task that was being computed.
     assert len(again) == tasks
     assert again.total() <= tasks + assassin.kills
-    # ... and only that one is blamed, not those that waited behind it.
+    # Only that task is charged with the death, not those that waited behind it.
     assert witness.deaths(store) <= assassin.kills
 
 
-def test_killed_workers_cost_nothing_but_time(witness):
+def test_killed_workers_change_no_result(witness):
     survive_worker_kills(witness, tasks=24, number=2, batch=3, seed=3)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("tasks", "number", "batch"), [(1000, 100, None), (200, 20, 8)])
 def test_a_thousand_tasks_and_a_hundred_killed_workers(witness, tasks, number, batch):
-    # One task is given up only if five of the kills fall on it, which has a chance below 1e-6.
+    # A task fails only if five of the kills hit it, which has a probability below 1e-6.
     survive_worker_kills(witness, tasks=tasks, number=number, batch=batch, seed=1)
 
 
-#: Forecasts that are made under fire; each of so many to a task, for a file of every one would time the disk.
+#: Forecasts of the soak test, and forecasts in one task; with one file for each the disk would dominate.
 SOAK, TOGETHER = int(os.environ.get("SWEEP_SOAK", "100000")), 50
 
 
 @pytest.mark.slow
 def test_a_hundred_thousand_forecasts_on_two_workers_with_kills(witness):
-    """None is lost or made twice into the store, and neither the driver nor its workers grow; fewer with SWEEP_SOAK."""
+    """No result is lost or stored twice, and no process grows; SWEEP_SOAK sets the number of forecasts."""
     import swept_functions
 
     tasks, rng, begun, sizes = max(SOAK // TOGETHER, 20), random.Random(4), time.monotonic(), {}
@@ -106,17 +106,17 @@ def test_a_hundred_thousand_forecasts_on_two_workers_with_kills(witness):
         f"{tasks * TOGETHER} forecasts in {tasks} tasks, {assassin.kills} workers killed, "
         f"{time.monotonic() - begun:.0f} s, largest process {early / 2**20:.0f} MiB, later {late / 2**20:.0f} MiB"
     )
-    # What a process loads and keeps is there in the first half; a leak would go on.
+    # A process loads everything in the first half; a leak would continue.
     assert late < 1.1 * early
-    # The same numbers without workers or kills, to the last byte; flows at other rates are the same but for the clock.
+    # Without workers and kills the files are equal. Flow steps times learning rate is the same for all rates.
     few = {**grid, "recurrence": grid["recurrence"][:: tasks // 10]}
     sweep.run(swept_functions.forecasts, few, base=base, store=again, executor="in-process")
     assert witness.results(again).items() <= witness.results(store).items()
-    found = sweep.gather(store)
-    assert found.sizes == {"recurrence": tasks, "rate": TOGETHER}
-    clock = (found.flow * found.rate).to_numpy()
-    np.testing.assert_allclose(clock, np.broadcast_to(clock[:, :1], clock.shape), rtol=1e-9)
-    assert (np.diff(clock[:, 0]) < 0).all()  # longer memories sum more input, and are learned sooner
+    gathered = sweep.gather(store)
+    assert gathered.sizes == {"recurrence": tasks, "rate": TOGETHER}
+    time_constant = (gathered.flow * gathered.rate).to_numpy()
+    np.testing.assert_allclose(time_constant, np.broadcast_to(time_constant[:, :1], time_constant.shape), rtol=1e-9)
+    assert (np.diff(time_constant[:, 0]) < 0).all()  # a longer memory sums more input and is learned sooner
 
 
 def _bytes(process: psutil.Process) -> int:

@@ -1,4 +1,4 @@
-"""A ledger of a million tasks is driven and read with the memory and at the speed of a small one."""
+"""A ledger of a million tasks needs no more memory than a small one, and its status is fast."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from learncast import sweep
 
-#: Computes the first two hundred tasks of a grid of so many, and tells the most memory it ever had, in megabytes.
+#: Computes the first two hundred tasks of a grid, and prints the peak memory in megabytes.
 FIRST_FEW = """
 import json, sys, time
 from learncast import sweep
@@ -31,14 +31,14 @@ if __name__ == "__main__":
     grid, begun = {"a": list(range(rows // 1000)), "b": list(range(1000))}, time.perf_counter()
     made = sweep.run(product, grid, store=store, executor="in-process", watcher=stop)
     assert made.interrupted and made.total == rows, made
-    # As resource has it, the process that started this one would count too.
+    # The resource module would include the parent process.
     most = int(open("/proc/self/status").read().partition("VmHWM:")[2].split()[0]) / 1024
     print(json.dumps([made.computed, most, time.perf_counter() - begun]))
 """
 
 
 def first_few(folder: Path, rows: int) -> tuple[float, float]:
-    """Most memory of a driver, in megabytes, and its seconds."""
+    """Return the peak memory of a driver in megabytes, and its seconds."""
     script = folder / "first_few.py"
     script.write_text(FIRST_FEW, encoding="utf-8")
     call = [sys.executable, str(script), str(rows), str(folder / f"store-{rows}")]
@@ -50,7 +50,7 @@ def first_few(folder: Path, rows: int) -> tuple[float, float]:
 
 
 def every_row(store: Path) -> float:
-    """Seconds of the obvious way to count: to read every row."""
+    """Return the seconds of the simplest way to count: reading every row."""
     begun, counts = time.perf_counter(), [0, 0, 0]
     connection = sqlite3.connect(store / "ledger.sqlite")
     for status, _, _ in connection.execute("SELECT status, seconds, bytes FROM tasks"):
@@ -61,22 +61,22 @@ def every_row(store: Path) -> float:
 
 
 @pytest.mark.slow
-def test_a_million_tasks(tmp_path):
+def test_a_million_tasks_need_little_memory_and_time(tmp_path):
     small, _ = first_few(tmp_path, 10**5)
     entering, _ = first_few(tmp_path, 10**6)
-    # The second time its tasks are in the ledger already, as when a sweep is resumed.
+    # The second time the tasks are already in the ledger, as in a resumed sweep.
     resuming, _ = first_few(tmp_path, 10**6)
     # One list of a million task hashes alone would take 80 MB.
     assert abs(entering - small) < 30, (small, entering)
     assert abs(resuming - small) < 30, (small, resuming)
     store = tmp_path / f"store-{10**6}"
-    took, obvious = [], every_row(store)
+    took, simple = [], every_row(store)
     for _ in range(5):
         begun = time.perf_counter()
         found = sweep.status(store)
         took.append(time.perf_counter() - begun)
     assert (found.total, found.cells, found.failed) == (10**6, 10**6, 0)
     assert found.done >= 400
-    # Counting is left to SQLite and its index; the second is what a reader will wait.
-    assert min(took) < obvious, (took, obvious)
+    # SQLite counts with its index; a reader accepts to wait one second.
+    assert min(took) < simple, (took, simple)
     assert min(took) < 1.0, took

@@ -1,11 +1,11 @@
-"""A target of lower rank than its channels: modes with nothing to learn, against descent and flow written out here."""
+"""Targets of low rank: modes with nothing to learn, against plain descent and integration."""
 
 import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
 
 import learncast as lc
-from learncast.theory.dynamics.mode_equation import time_to_band
+from learncast.theory import time_to_band
 
 RATE = 1e-3
 
@@ -69,14 +69,14 @@ CASES = {"low rank": low_rank, "one-hot": one_hot, "turned": turned, "far": far}
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("accuracy", [0.9, 0.99])
-def test_a_target_of_low_rank_is_learned_when_descent_learns_it(case, accuracy):
+def test_targets_of_low_rank_take_the_steps_of_plain_descent(case, accuracy):
     task, network, recurrence = CASES[case]()
     expected = descended(task, network, recurrence, accuracy)
     found = lc.solve(task, network, learning_rate=RATE).time_to(accuracy)
     assert found.status is lc.Status.ok
     assert np.isfinite(expected)
     assert abs(found.descent_steps - expected) <= 1  # the count is right to first order in the rate
-    stage = [lc.Stage(task, accuracy=accuracy)]
+    stage = [lc.Stage(task, goal=accuracy)]
     followed = lc.follow(stage, network, learning_rate=RATE)
     assert followed.descent_steps == found.descent_steps
     assert followed.flow_steps == pytest.approx(found.flow_steps, rel=1e-12)
@@ -106,7 +106,7 @@ def test_an_absent_mode_decays_into_the_strongest_modes_band(start, imbalance):
     assert edge[1] == pytest.approx(np.sign(start) * room, rel=1e-15)
 
 
-def test_accuracy_and_bands_speak_of_the_same_distance():
+def test_accuracy_and_bands_use_the_same_distance():
     task, network, _ = far(0.5)
     solution = lc.solve(task, network, learning_rate=RATE)
     modes = solution.modes
@@ -119,7 +119,7 @@ def test_accuracy_and_bands_speak_of_the_same_distance():
     assert after == pytest.approx(0.02, rel=1e-9)
 
 
-def test_a_task_with_nothing_to_learn_is_never_learned_but_by_a_start_that_knows_nothing():
+def test_a_task_with_nothing_to_learn_is_learned_only_from_zero_weights():
     task = lc.tasks.static(np.zeros((2, 2)))
     idle = lc.LinearRNN(np.zeros((2, 2)), 0.5 * np.eye(2), np.eye(2))
     assert lc.solve(task, idle, learning_rate=RATE).time_to(0.99).flow_steps == 0.0
@@ -129,7 +129,7 @@ def test_a_task_with_nothing_to_learn_is_never_learned_but_by_a_start_that_knows
     assert found.status is lc.Status.not_learned
 
 
-def test_plans_and_portraits_know_absent_modes():
+def test_plans_and_portraits_with_absent_modes():
     task, network, _ = low_rank()
     strong = lc.tasks.integration(
         steps=10, input_strength=[1.0, 1.0], target_strength=[2.0, 2.0], mixing=np.ones((2, 2)), name="strong"
@@ -137,5 +137,5 @@ def test_plans_and_portraits_know_absent_modes():
     direct = lc.solve(task, network, learning_rate=RATE).time_to(0.99)
     plan = lc.plan(task, [strong], network, learning_rate=RATE, terms=lc.Terms(accuracy=0.99))
     assert plan.best.flow_steps <= direct.flow_steps
-    followed = lc.follow([lc.Stage(strong, accuracy=0.5), lc.Stage(task, accuracy=0.99)], network, learning_rate=RATE)
+    followed = lc.follow([lc.Stage(strong, goal=0.5), lc.Stage(task, goal=0.99)], network, learning_rate=RATE)
     assert np.isfinite(followed.flow_steps)

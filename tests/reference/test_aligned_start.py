@@ -1,4 +1,4 @@
-"""Aligned starts on recorded data learn what plain descent on the trials learns, and when."""
+"""Aligned starts on recorded data against plain descent on the trials."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ RATE = 2e-3
 
 
 def descended(x, y, network, accuracy, most=60_000):
-    """Steps of plain descent on all trials until the excess loss is (1 - accuracy)^2 of knowing nothing."""
+    """Steps of plain descent on all trials until the excess loss is (1 - accuracy)^2 of the baseline loss."""
     b = network.recurrent_weights[0, 0]
     z = np.einsum("t,ptn->pn", b ** np.arange(x.shape[1] - 1, -1, -1), x)
     best = np.linalg.lstsq(z, y, rcond=None)[0]
@@ -26,14 +26,14 @@ def descended(x, y, network, accuracy, most=60_000):
 
 
 def opposed(inputs, outputs, seed=0):
-    """Trials whose early inputs drive the target one way and whose late ones, which recurrence keeps, the other."""
+    """Trials whose early and late inputs drive the target in opposite directions."""
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(300, 12, inputs))
     map_ = rng.normal(size=(inputs, outputs))
     return x, (x[:, -1] - 0.6 * x[:, :8].sum(axis=1)) @ map_ + 0.1 * rng.normal(size=(300, outputs))
 
 
-def test_one_channel_starts_with_the_sign_its_recurrence_sees():
+def test_one_channel_starts_with_the_sign_of_the_pooled_statistics():
     x, y = opposed(1, 1)
     task = lc.Task.from_samples(x, y)
     network = lc.LinearRNN.aligned(recurrence=0.5, initial=0.1, hidden_size=4, task=task)
@@ -44,7 +44,7 @@ def test_one_channel_starts_with_the_sign_its_recurrence_sees():
 
 
 @pytest.mark.parametrize(("inputs", "outputs"), [(3, 1), (1, 3), (3, 3)])
-def test_several_channels_start_in_the_frame_their_recurrence_sees(inputs, outputs):
+def test_several_channels_start_in_the_frame_of_the_pooled_statistics(inputs, outputs):
     x, y = opposed(inputs, outputs, seed=1)
     task = lc.Task.from_samples(x, y)
     network = lc.LinearRNN.aligned(recurrence=0.5, initial=0.1, hidden_size=6, task=task)
@@ -57,7 +57,7 @@ def test_several_channels_start_in_the_frame_their_recurrence_sees(inputs, outpu
     assert np.isfinite(descended(x, y, network, 0.5))
 
 
-def test_recurrences_of_several_signs_each_have_their_own():
+def test_each_recurrence_has_its_own_sign():
     """Target +1 on the last step and -3 on the one before: b = .9 sees -1.7, b = -.5 sees 2.5."""
     cross = np.zeros((2, 2, 2))
     cross[0], cross[1] = -3.0 * np.eye(2), np.eye(2)

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import learncast as lc
-from learncast.planning.wording import closeness, singular_accuracy, speedup_terms
-from learncast.theory.dynamics.mode_equation import descent_correction, strength, time_between, time_to_band
-from learncast.theory.dynamics.modes import modes as modes_of_one
+from learncast.planning import closeness, singular_accuracy, speedup_terms
+from learncast.theory import descent_correction, strength, time_between, time_to_band
+from learncast.theory import modes as modes_of_one
 
 ENTRIES = {
     entry["id"]: entry
@@ -86,7 +86,7 @@ LEARNING_RATE = 1e-3
 
 
 def solution(task, network=PAPER):
-    return lc.solve(task, network, learning_rate=LEARNING_RATE)
+    return lc.forecast(task, network, learning_rate=LEARNING_RATE).solution
 
 
 def at_strength(start):
@@ -160,7 +160,7 @@ def test_time_to_learn_and_the_printed_time(task):
     agree(f"time_{task}", time_to_band(start, 0.0, cross, power, tolerance)[0] * given["gamma"])
     solutions = [solution(TASKS[task], at_strength(u)) for u in start]
     accuracies = 1 - tolerance
-    learned = [lc.time_to_learn(s, accuracy) for s, accuracy in zip(solutions, accuracies, strict=True)]
+    learned = [s.time_to(accuracy) for s, accuracy in zip(solutions, accuracies, strict=True)]
     agree(f"time_{task}", [time.flow_steps for time in learned])
     printed = [lc.papers.printed_time(s, accuracy)[0] for s, accuracy in zip(solutions, accuracies, strict=True)]
     agree(f"time_{task}_eq12", printed)
@@ -179,14 +179,14 @@ def test_nothing_is_learned_from_zero():
     given = ENTRIES["time_u0_zero"]["inputs"]
     assert ENTRIES["time_u0_zero"]["expected"] == "inf"
     assert time_to_band(given["u0"], 0.0, *given["betas"], given["eps"])[0] == np.inf
-    learned = lc.time_to_learn(solution(WHITE, at_strength(0.0)), 1 - given["eps"])
+    learned = solution(WHITE, at_strength(0.0)).time_to(1 - given["eps"])
     assert (learned.flow_steps, learned.descent_steps) == (np.inf, np.inf)
     assert learned.status is lc.Status.not_learned
 
 
 @covers("gd_steps")
 def test_descent_counts():
-    learned = [lc.time_to_learn(solution(task), 0.99) for task in TASKS.values()]
+    learned = [solution(task).time_to(0.99) for task in TASKS.values()]
     agree("gd_steps", [time.descent_steps for time in learned])
 
 
@@ -217,15 +217,15 @@ def test_curriculum_by_exact_hitting_times(name):
     modes = modes_of_one(first, PAPER)
     # the entry's strengths are those of the family's closed forms to the last digits
     np.testing.assert_allclose([modes.weighted_cross[0], modes.weighted_input[0]], given["task1"], rtol=1e-13)
-    stages = [lc.Stage(first, accuracy=1 - given["eps1"]), lc.Stage(WHITE, accuracy=1 - given["eps2"])]
+    stages = [lc.Stage(first, goal=1 - given["eps1"]), lc.Stage(WHITE, goal=1 - given["eps2"])]
     curriculum = lc.follow(stages, PAPER, learning_rate=1 / given["gamma"])
     found = {
-        "t02": curriculum.direct.flow_steps,
-        "t01": curriculum.outcomes[0].flow_steps,
-        "t12": curriculum.outcomes[1].flow_steps,
-        "u1": curriculum.outcomes[0].end[0],
-        "t_cl": curriculum.flow_steps,
-        "speedup": curriculum.speedup_steps,
+        "t02": curriculum.direct.flow,
+        "t01": curriculum.stages[0].steps.flow,
+        "t12": curriculum.stages[1].steps.flow,
+        "u1": curriculum.stages[0].end[0],
+        "t_cl": curriculum.steps.flow,
+        "speedup": curriculum.saving.flow,
         "ratio": curriculum.speedup_ratio,
     }
     assert set(found) == set(ENTRIES[f"cl_{name}"]["expected"])
@@ -243,17 +243,17 @@ def test_curriculum_as_printed(name):
     entry = f"clpaper_{name}"
     given = ENTRIES[entry]["inputs"]
     first, accuracies = first_task(name), (1 - given["eps1"], 1 - given["eps2"])
-    stages = [lc.Stage(first, accuracy=accuracies[0]), lc.Stage(WHITE, accuracy=accuracies[1])]
+    stages = [lc.Stage(first, goal=accuracies[0]), lc.Stage(WHITE, goal=accuracies[1])]
     curriculum = lc.follow(stages, PAPER, learning_rate=1 / given["gamma"])
     direct = lc.papers.printed_time(solution(WHITE), accuracies[1])[0]
     one = lc.papers.printed_time(solution(first), accuracies[0])[0]
-    two = lc.papers.printed_time(solution(WHITE, at_strength(curriculum.outcomes[0].end[0])), accuracies[1])[0]
+    two = lc.papers.printed_time(solution(WHITE, at_strength(curriculum.stages[0].end[0])), accuracies[1])[0]
     agree(entry, direct, "t02")
     agree(entry, one, "t01")
     agree(entry, two, "t12")
     agree(entry, direct - one - two, "speedup")
-    agree(entry, curriculum.why.printed_speedup_steps, "speedup")
-    terms = [curriculum.why.initial_scale, curriculum.why.cross_ratio, curriculum.why.closeness]
+    agree(entry, curriculum.explanation.printed_speedup_steps, "speedup")
+    terms = [curriculum.explanation.initial_scale, curriculum.explanation.cross_ratio, curriculum.explanation.closeness]
     agree(entry, terms, "terms_eq16")
     agree(entry, sum(terms), "sum_eq16")
     alone = np.array(speedup_terms(given["u0"], given["task1"], given["task2"], given["eps1"])).ravel()
@@ -283,14 +283,14 @@ PHASES = {
 def test_phase_portraits(name):
     (target, vary), given = PHASES[name], ENTRIES[name]["inputs"]
     values, accuracies = given["task1_grid"], given["accuracy"]
-    portrait = lc.phase_portrait(
+    portrait = lc.phase(
         target,
         PAPER,
+        learning_rate=1 / given["gamma"],
         vary=vary,
         values=values,
         accuracies=accuracies,
-        learning_rate=1 / given["gamma"],
-        accuracy=1 - given["eps2"],
+        goal=1 - given["eps2"],
     )
     assert portrait["speedup_steps"].dims == (vary, "accuracy")
     agree(name, portrait["speedup_steps"], "exact")
@@ -330,16 +330,16 @@ def test_fastest_path():
 def test_overshooting_pays_from_the_stated_target_strength():
     """The theory page: to 99% first, then down to the target, beats direct training iff s_yx > 1.3006 (4 decimals)."""
     for value, pays in ((1.30055, False), (1.30065, True)):
-        stages = [lc.Stage(WHITE.varied(target_strength=value), accuracy=0.99), lc.Stage(WHITE, accuracy=0.99)]
+        stages = [lc.Stage(WHITE.varied(target_strength=value), goal=0.99), lc.Stage(WHITE, goal=0.99)]
         assert (lc.follow(stages, PAPER, learning_rate=LEARNING_RATE).speedup_steps > 0) is pays
 
 
 def test_the_best_stop_is_the_edge_of_the_band():
     """The theory page: eps1 = 1 - (1 - eps2) u2*/u1*, not the singularity, and the target is then not trained."""
     first = WHITE.varied(target_strength=1.5, name="first")
-    found = lc.plan(WHITE, [first], PAPER, learning_rate=LEARNING_RATE, terms=lc.Terms(accuracy=0.99))
+    found = lc.plan(WHITE, [first], PAPER, learning_rate=LEARNING_RATE, terms=lc.Terms(goal=lc.Accuracy(0.99)))
     # the stop is where a straight line meets the band's edge; 1e-6 leaves room for a numerical search
-    route, ground = found.candidates[0].flow, found.ground
+    route, ground = found.candidates[0].flow, found.method
     stopped = ground.accuracy(0, ground.after(0, ground.start, route.durations[0]))
     assert stopped == pytest.approx(0.99 / 1.5, rel=1e-6)
     assert route.rest == pytest.approx(0, abs=1e-3)

@@ -1,4 +1,4 @@
-"""The curvature of the loss against the dense Hessian that autograd finds on the trials."""
+"""Curvature of the loss against the dense Hessian by autograd on the trials."""
 
 import time
 
@@ -6,9 +6,14 @@ import numpy as np
 import pytest
 
 import learncast as lc
-from learncast.theory.dynamics.gradient_flow import gradient_flow
-from learncast.theory.dynamics.learning_problem import LearningProblem, curvature, pooled_curvature, sharpest_curvature
-from learncast.theory.dynamics.pooled import PooledProblem
+from learncast.theory import (
+    LearningProblem,
+    PooledProblem,
+    curvature,
+    gradient_flow,
+    pooled_curvature,
+    sharpest_curvature,
+)
 
 torch = pytest.importorskip("torch")
 
@@ -67,7 +72,7 @@ def test_any_recurrence(learn):
     assert curvature(problem) == pytest.approx(autograd(x, y, problem.start, learn), rel=1e-6)
 
 
-def test_without_a_residual_it_is_the_small_formula():
+def test_curvature_without_a_residual_is_the_gauss_newton_part():
     rng = np.random.default_rng(5)
     A, C = rng.normal(size=(7, 4)), rng.normal(size=(3, 7))
     root = rng.normal(size=(4, 4))
@@ -87,7 +92,7 @@ def ends(task, solution, learn=("input", "output")):
     return max(curvature(LearningProblem.of(task, solution.network_at(t), learn)) for t in (0.0, np.inf))
 
 
-def test_input_without_weights_counts():
+def test_input_channels_without_weights_count():
     """One mode of curvature 2 reads one channel; the other channel varies a hundredfold and has no target."""
     task = lc.tasks.static(np.array([[1.0, 0.0]]), np.diag([1.0, 100.0]))
     net = lc.LinearRNN.aligned(recurrence=0.5, initial=0.1, hidden_size=3, task=task)
@@ -111,7 +116,7 @@ def test_modes_of_different_recurrence():
 
 
 @pytest.mark.parametrize("solve", ["two-layer", "flow"])
-def test_every_solution_measures_it(solve):
+def test_all_solutions_measure_the_curvature(solve):
     if solve == "two-layer":
         rng = np.random.default_rng(2)
         task, net = lc.tasks.static(rng.normal(size=(3, 4))), lc.TwoLayer.balanced(4, 5, 3, scale=0.3, rng=rng)
@@ -138,7 +143,7 @@ def test_it_takes_milliseconds():
 
 
 @pytest.mark.parametrize("scale", [0.05, 0.5, 2.0])  # the end is sharpest, either may be, the start is
-def test_the_sharpest_of_several_places_is_the_largest_of_all(scale):
+def test_sharpest_curvature_is_the_largest_of_all(scale):
     rng = np.random.default_rng(3)
     task, net = lc.tasks.static(rng.normal(size=(3, 4))), lc.TwoLayer.balanced(4, 5, 3, scale=scale, rng=rng)
     problem = PooledProblem.of(task, net)
@@ -152,8 +157,8 @@ def test_the_sharpest_of_several_places_is_the_largest_of_all(scale):
 
 @pytest.mark.parametrize("factor", [1e-8, 1e-3, 1e6])
 @pytest.mark.parametrize("scale", [1e-3, 0.5])
-def test_a_stronger_task_is_curved_as_much_more(factor, scale):
-    """R, A, C -> c R, sqrt(c) A, sqrt(c) C multiplies the Hessian by c, whether the error counts in it or not."""
+def test_curvature_scales_with_the_task(factor, scale):
+    """R, A, C -> c R, sqrt(c) A, sqrt(c) C multiplies the Hessian by c, with or without an error."""
     rng = np.random.default_rng(7)
     R, A, C = rng.normal(size=(3, 4)), scale * rng.normal(size=(5, 4)), scale * rng.normal(size=(3, 5))
     power = np.diag([0.5, 1.0, 2.0, 3.0])

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
-
-import learncast as lc
 from learncast.answers.forecast import forecast
 from learncast.answers.forget import forgotten
 from learncast.answers.plan import planned
+from typer.testing import CliRunner
+
+import learncast as lc
 from learncast.cli import app
 from learncast.study import Study
 
@@ -72,11 +72,11 @@ def same_everywhere(kind: str, seed: int, folder: Path) -> None:
     options = {"learning_rate": study.learning_rate}
     # Alone the target may have modes where the pool has none in common: ask for the ground of the pool by name.
     options["by"] = told.values["by"]
-    stages = [lc.Stage(study.target, accuracy=study.accuracy)]
+    stages = [lc.Stage(study.target, goal=study.accuracy)]
     assert lc.follow(stages, study.network, **options).descent_steps == steps
-    assert lc.solve(study.target, study.network, **options).time_to(study.accuracy).descent_steps == steps
+    assert lc.forecast(study.target, study.network, **options).solution.time_to(study.accuracy).descent_steps == steps
     if told.values["goal"] == "loss" and 1 < steps < np.inf:
-        ground = lc.planning.ground_for([study.target], study.network, **options)
+        ground = lc.planning.method_for([study.target], study.network, **options)
         left = [
             forgotten(Study.from_dict(sequence_of(raw, n), folder=folder, source="drawn"), by=options["by"]).values[
                 "loss"
@@ -117,7 +117,7 @@ def test_the_command_line_prints_that_number(kind, tmp_path):
 @pytest.mark.parametrize("seed", [3, *(pytest.param(k, marks=pytest.mark.slow) for k in range(4, 8))])
 def test_the_explorer_shows_that_number(seed):
     pytest.importorskip("starlette")
-    from learncast.web.panels.curriculum import ROOM, CurriculumState
+    from learncast.web import CurriculumState, all_panels
 
     rng = np.random.default_rng(seed)
     for _ in range(2):
@@ -128,13 +128,13 @@ def test_the_explorer_shows_that_number(seed):
             learning_rate=float(10 ** rng.uniform(-4, -2.5)),
             grid=20,
         )
-        view = ROOM.parts["counted"](state)
+        view = all_panels()[0].parts["descent"](state)
         shown = next(r.value for r in view.readings if r.label == "direct training")
         target = state.task()
         alone = lc.follow(
-            [lc.Stage(target, accuracy=state.accuracy)],
+            [lc.Stage(target, goal=state.accuracy)],
             state.network(target),
             learning_rate=state.learning_rate,
             strict=False,
         )
-        assert shown == alone.descent_steps
+        assert shown == alone.steps.descent

@@ -5,12 +5,9 @@ import pytest
 import torch
 
 from learncast._core.errors import InvalidSpec, SchemaMismatch, UnsupportedModel
-from learncast.networks.activated import Activated
-from learncast.networks.linear_rnn import LinearRNN
-from learncast.networks.two_layer import TwoLayer
+from learncast.networks import Activated, LinearRNN, TwoLayer
 from learncast.results import Status, Trajectory
-from learncast.training import LossBelow, Training, train
-from learncast.training.ensembles import EnsembleRun, train_ensemble
+from learncast.training import EnsembleRun, LossBelow, Training, train, train_ensemble
 
 KINDS = (None, "relu", "tanh")
 #: Sums in another order: a few units of the last place at each step, and descent on these losses does not amplify them.

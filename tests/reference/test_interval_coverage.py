@@ -82,7 +82,7 @@ class Recorded:
             return lc.Task.from_samples(x[:, None], y, name=name)
 
         target, candidate = task(M, "target", self.both), task(other, "candidate", True)
-        network = lc.LinearRNN.random(8, self.channels, self.outputs, recurrence=0.9, scale=0.1, seed=1)
+        network = lc.LinearRNN.random(self.channels, 8, self.outputs, recurrence=0.9, scale=0.1, rng=1)
         plan = lc.plan(target, [candidate], network, learning_rate=self.rate, terms=lc.Terms(accuracy=self.accuracy))
         start = network.input_weights, network.output_weights
         direct = descent(M, S, *start, self.rate, self.accuracy)[0]
@@ -170,7 +170,7 @@ class Relu:
             plan = lc.plan(target, [stronger], network, learning_rate=self.rate, terms=terms, seed=seed)
             stages, made = plan.stages, plan.best
         else:
-            stages = (lc.Stage(stronger, accuracy=0.5), lc.Stage(target, accuracy=self.accuracy))
+            stages = (lc.Stage(stronger, goal=0.5), lc.Stage(target, goal=self.accuracy))
             made = lc.follow(stages, network, learning_rate=self.rate, seed=seed)
         u, total = 0.0025, 0.0
         for stage in stages:

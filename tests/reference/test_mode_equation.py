@@ -1,4 +1,4 @@
-"""The equation of one mode, against quadrature, 60-digit arithmetic, an ODE solver and descent itself.
+"""Equation of one mode against quadrature, 60-digit arithmetic, an ODE solver and plain descent.
 
 The oracle is derived here from du/dtau = S (beta - u B), S = sqrt(lambda^2 + 4 u^2) = a^2 + c^2:
 
@@ -15,19 +15,12 @@ import pytest
 from scipy.integrate import solve_ivp
 
 import learncast as lc
-from learncast.theory.dynamics.mode_equation import (
-    Problem,
-    descent_correction,
-    strength,
-    time_between,
-    time_to_band,
-    weights,
-)
-from learncast.theory.dynamics.modes import modes as modes_of_one
+from learncast.theory import Problem, descent_correction, strength, time_between, time_to_band, weights
+from learncast.theory import modes as modes_of_one
 
 DIGITS = 60
 ROUNDING = float(np.finfo(float).eps)
-# The promise of the library. Double precision allows about 1e-15 times the condition number of the problem.
+# Accuracy that the library promises. Double precision allows about 1e-15 times the condition number of the problem.
 PROMISED = 1e-10
 # An answer cannot be better than its arguments, each rounded to half of ROUNDING, so one ROUNDING times the condition
 # number is all that a time between two nearly equal strengths can promise. Granted in ILL_CONDITIONED branches only.
@@ -310,7 +303,7 @@ def test_time_to_band_against_sixty_digits(branch):
 
 
 @pytest.mark.parametrize("signs", [[1.0], [1.0, -1.0]])
-def test_a_grid_of_starts_and_tolerances_is_timed_like_each_of_them(signs):
+def test_times_of_a_grid_equal_those_of_its_elements(signs):
     """Starts below, in and above the band, at zero and of the wrong sign, in one grid and by themselves."""
     start = np.array([-0.3, 0.0, 1e-320, 1e-200, 1e-4, 0.2, 0.97, 0.995, 1.0, 1.004, 1.03, 5.0, 1e200])
     tolerance = np.array([0.0, 1e-9, 0.01, 0.02, 0.5, 0.999, 1.0])
@@ -368,19 +361,19 @@ def test_strength_at_zero_and_at_infinity():
         np.testing.assert_allclose(strength(np.inf, *row), expected, rtol=1e-14, atol=0, err_msg=name)
 
 
-def test_a_mode_without_input_does_not_move():
+def test_a_mode_without_input_variance_does_not_change():
     np.testing.assert_allclose(strength([0.0, 1.0, 1e6], 0.3, 0.2, 0.0, 0.0), 0.3, rtol=1e-14)
 
 
-def test_a_mode_without_weights_has_none_at_any_time():
+def test_zero_weights_stay_zero():
     for strengths in (0.0, np.zeros(3)):
         a, c = weights(0.0, 0.0, strengths)
         assert not a.any()
         assert not c.any()
 
 
-def test_an_imbalance_below_the_stated_least_is_none():
-    """The square of 1e-160 is beyond floating point; such a start counts as balanced, in every function alike."""
+def test_an_imbalance_below_1e_150_counts_as_zero():
+    """The square of 1e-160 underflows; all functions treat such a start as balanced."""
     assert float(time_to_band(1.0, 1e-160, -1.0, 1.0, 0.5)[0]) == np.inf
     assert float(time_between(1.0, -0.5, 1e-160, -1.0, 1.0)) == np.inf
     assert float(strength(np.inf, 1.0, 1e-160, -1.0, 1.0)) == 0.0
@@ -388,7 +381,7 @@ def test_an_imbalance_below_the_stated_least_is_none():
 
 @pytest.mark.parametrize("imbalance", [1e-100, 1e-150])
 def test_a_tiny_imbalance_still_leaves_the_saddle(imbalance):
-    """Off the line a = -c by however little, the band is reached; the wait is ln(1/imbalance), a few hundred."""
+    """Any start off the line a = -c reaches the band, after a time of about ln(1/imbalance)."""
     start, cross, power, tolerance = 1.0, -1.0, 1.0, 0.5
     # z and its roots differ by 1/imbalance^2, 400 digits
     with mp.workdps(1000):
@@ -547,7 +540,7 @@ def test_descent_counts_within_one_step(kind, accuracy):
     assert sorted(which) == list(range(a.size))
     counted = _descend(a, c, cross, power, learning_rate, 1 - accuracy)[which]
     assert np.max(np.abs(learned.mode_descent_steps - counted)) <= 1
-    # the flow alone does not manage this, or the correction would be idle
+    # The flow time without correction is less accurate.
     flow = np.abs(np.ceil(learned.mode_flow_steps) - counted)
     assert np.mean(np.abs(learned.mode_descent_steps - counted)) < np.mean(flow)
     assert learned.descent_steps == np.max(learned.mode_descent_steps)
@@ -556,11 +549,11 @@ def test_descent_counts_within_one_step(kind, accuracy):
 @pytest.mark.parametrize(
     ("rows", "stops"), [(1, [0, 1, 4095, 4096, 4096, 4097, 8193, 9000]), (3, [1, 2, 40, 200]), (50, [1, 2, 40, 200])]
 )
-def test_steps_of_many_descents_are_those_of_each_to_the_bit(rows, stops):
-    """Few numbers are stepped one by one and many abreast; both are plain descent."""
+def test_parallel_steps_equal_plain_steps_bit_for_bit(rows, stops):
+    """Few modes are stepped in Python floats, many in arrays."""
     rng = np.random.default_rng(rows)
     start, cross, power = rng.uniform(0.01, 0.5, (rows, 2, 2)), rng.uniform(0.5, 2, (rows, 2)), rng.uniform(1, 2, 2)
-    found = Problem(cross, power, np.zeros(2)).descended(start, stops, 0.01)
+    found = Problem(cross, power, np.zeros(2)).advance(start, stops, 0.01)
     a, c = start[:, 0], start[:, 1]
     for step in range(stops[-1] + 1):
         for stop, there in zip(stops, found, strict=True):
@@ -572,7 +565,7 @@ def test_steps_of_many_descents_are_those_of_each_to_the_bit(rows, stops):
 
 @pytest.mark.parametrize("imbalance", [0.0, 0.7, -2.0])
 def test_descent_correction_is_first_order(imbalance):
-    """What is left after the correction falls in proportion to the learning rate, so its slope is 1."""
+    """The remainder after the correction is proportional to the learning rate, so its slope is 1."""
     start, end, cross, power = 0.02, 0.95, 1.0, 1.0
     time = float(time_between(start, end, imbalance, cross, power))
     correction = float(descent_correction(start, end, imbalance, cross, power, time))
@@ -587,18 +580,17 @@ def test_descent_correction_is_first_order(imbalance):
             left = learning_rate * (cross - a * c * power)
             a, c = a + c * left, c + a * left
             steps += 1
-        # a fractional count: the last step is divided by the flow's own time between its ends, which is right to
-        # second order inside one step
-        whole = float(time_between(before, a * c, imbalance, cross, power))
-        part = float(time_between(before, end, imbalance, cross, power)) / whole
+        # Fraction of the last step from the flow times, which is accurate to second order within one step.
+        span = float(time_between(before, a * c, imbalance, cross, power))
+        part = float(time_between(before, end, imbalance, cross, power)) / span
         left_over.append(abs(steps - 1 + part - time / learning_rate - correction))
     slope = np.polyfit(np.log(rates), np.log(left_over), 1)[0]
     assert 0.8 < slope < 1.2
     assert left_over[-1] < 0.05
 
 
-def test_the_learning_rate_refused_is_the_one_that_diverges():
-    """Around the optimum descent multiplies u - u* by 1 - lr B (a^2 + c^2): it leaves exactly when that exceeds 2."""
+def test_largest_learning_rate_is_where_descent_diverges():
+    """Around the optimum descent multiplies u - u* by 1 - lr B (a^2 + c^2): it diverges if that term exceeds 2."""
     cross, power, a = np.array([1.0]), np.array([2.0]), np.array([0.6])
     task = _one_step_task(cross, power)
     network = lc.LinearRNN([[0.6]], [[0.0]], [[0.6]])
@@ -608,15 +600,15 @@ def test_the_learning_rate_refused_is_the_one_that_diverges():
         if stable:
             lc.solve(task, network, learning_rate=learning_rate)
         else:
-            with pytest.raises(lc.AssumptionViolated) as refused:
+            with pytest.raises(lc.AssumptionViolated) as error:
                 lc.solve(task, network, learning_rate=learning_rate)
-            assert refused.value.assumption == "stable_learning_rate"
-            assert refused.value.measured == pytest.approx(2.06, rel=1e-12)
-            assert refused.value.allowed == 2
+            assert error.value.assumption == "stable_learning_rate"
+            assert error.value.measured == pytest.approx(2.06, rel=1e-12)
+            assert error.value.allowed == 2
 
 
-def test_a_loss_is_reached_where_the_sum_over_modes_says():
-    """The excess of half the squared error, mode by mode in a plain loop, above and below the bound."""
+def test_loss_goal_is_the_sum_over_modes():
+    """Excess loss in a plain loop over modes, above and below the bound."""
     rng = np.random.default_rng(11)
     cross, power = rng.uniform(0.3, 2.0, 3), rng.uniform(0.3, 2.0, 3)
     weights = rng.uniform(0.2, 1.6, (40, 2, 3))

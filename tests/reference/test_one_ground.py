@@ -166,42 +166,45 @@ KINDS: dict[str, tuple[Callable[[np.random.Generator], Question], int, int]] = {
 def answers(q: Question, *, searched: bool) -> dict[str, tuple[float, float]]:
     """Flow steps and descent steps of the target alone, through every door; plans by the flow only where `searched`."""
     found: dict[str, tuple[float, float]] = {}
-    terms = lc.Terms(accuracy=q.accuracy)
+    terms = lc.Terms(goal=lc.Accuracy(q.accuracy))
 
     def keep(name: str, when: Any) -> None:
         found[name] = when.flow_steps, when.descent_steps
 
-    solution = lc.solve(q.target, q.network, **q.options, strict=False)
+    solution = lc.forecast(q.target, q.network, strict=False, **q.options).solution
     keep("solve", solution.time_to(q.accuracy))
-    keep("time_to_learn", lc.time_to_learn(solution, q.accuracy))
-    last = lc.Stage(q.target, accuracy=q.accuracy)
+    keep("time_to_learn", solution.time_to(q.accuracy))
+    last = lc.Stage(q.target, goal=q.accuracy)
     keep("follow", lc.follow([last], q.network, **q.options, strict=False))
     staged = lc.follow([lc.Stage(q.others[0], steps=3), last], q.network, **q.options, strict=False)
-    assert staged.ground.by == q.ground
+    assert staged.method.name == q.method
     keep("follow.direct", staged.direct)
     alone = lc.plan(q.target, [], q.network, **q.options, terms=terms.with_(max_stages=1), strict=False)
-    assert alone.ground.by == q.ground
+    assert alone.method.name == q.method
     keep("plan of one stage", alone.direct)
-    assert alone.counted == np.isfinite(alone.direct.descent_steps)
+    assert alone.counted == np.isfinite(alone.direct.descent)
     told = [alone.best, alone.direct]
     steps = {x.descent_steps if alone.counted else x.flow_steps for x in told} | {alone.total, alone.direct_total}
     assert len(steps) == 1, steps
     assert len({x.status for x in (*told, solution.time_to(q.accuracy))}) == 1
-    if searched or q.ground != "flow":
+    if searched or q.method != "flow":
         planned = lc.plan(q.target, q.others, q.network, **q.options, terms=terms, strict=False)
-        assert planned.ground.by == q.ground
+        assert planned.method.name == q.method
         keep("plan.direct", planned.direct)
         direct = planned.direct
         assert planned.direct_total == (direct.descent_steps if planned.counted else direct.flow_steps)
     for by in q.ways:
         if by != "flow" or q.target.trials is None:  # else it would be integrated again for every resampling
-            named = lc.follow([last], q.network, **q.options, by=by, strict=False)
-            assert named.ground.by == by
+            named = lc.follow([last], q.network, method=by, strict=False, **q.options)
+            assert named.method.name == by
             keep(f"follow by {by}", named)
-        keep(f"solve by {by}", lc.solve(q.target, q.network, **q.options, by=by, strict=False).time_to(q.accuracy))
+        keep(
+            f"solve by {by}",
+            lc.forecast(q.target, q.network, method=by, strict=False, **q.options).solution.time_to(q.accuracy),
+        )
     if q.vary:
-        portrait = lc.phase_portrait(
-            q.target, q.network, **q.vary, accuracies=[0.3], learning_rate=q.rate, accuracy=q.accuracy, strict=False
+        portrait = lc.phase(
+            q.target, q.network, learning_rate=q.rate, accuracies=[0.3], goal=q.accuracy, strict=False, **q.vary
         )
         found["phase_portrait"] = float(portrait["direct_steps"]), float(portrait["direct_descent_steps"])
     return found
@@ -212,7 +215,7 @@ def assert_one_answer(q: Question, *, searched: bool) -> None:
     flow, descent = found["follow"]
     assert np.isfinite(flow)
     # Too many steps of a recurrence that is no number to be taken one by one are unknown, through every door.
-    known = q.ground != "flow" or flow <= MOST_COUNTED
+    known = q.method != "flow" or flow <= MOST_COUNTED
     assert np.isfinite(descent) == known
     assert not known or descent == int(descent) > 0
     for door, (other_flow, other_descent) in found.items():
@@ -227,14 +230,14 @@ def assert_learned_then(q: Question, steps: int) -> None:
     """What is left after so many steps and one fewer: the goal lies between."""
     if q.learn is not None or isinstance(q.network, lc.Activated):
         return
-    options = {**q.options, "by": q.ground}
-    ground = lc.follow([lc.Stage(q.target, accuracy=q.accuracy)], q.network, **options).ground
-    tables = [lc.planning.in_sequence([q.target], q.network, **options, steps=n) for n in (steps, steps - 1)]
+    options = {**q.options, "by": q.method}
+    ground = lc.follow([lc.Stage(q.target, goal=q.accuracy)], q.network, **options).method
+    tables = [lc.forget([q.target], q.network, steps=n, **options) for n in (steps, steps - 1)]
     left = [ground.accuracy(0, t.descent_states[-1]) for t in tables]
     assert left[1] < q.accuracy <= left[0] + 1e-9
-    losses = [lc.forgetting([q.target], q.network, **options, steps=n).values[-1, 0] for n in (steps, steps - 1)]
+    losses = [lc.forget([q.target], q.network, steps=n, **options).losses().values[-1, 0] for n in (steps, steps - 1)]
     assert losses[0] < losses[1]
-    if q.ground != "modes" or len(ground.modes[0]) == 1:
+    if q.method != "modes" or len(ground.modes[0]) == 1:
         goal = ground.goal_loss(0, q.accuracy)
         if np.isfinite(goal):
             assert losses[0] <= goal * (1 + 1e-9) < losses[1] * (1 + 2e-9)

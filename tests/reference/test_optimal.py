@@ -8,16 +8,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from learncast.planning.schedules.course import Course
+from learncast.planning.schedules.search import best_schedule
 from scipy.integrate import solve_ivp
 
 import learncast as lc
+from learncast.planning import cheapest_path
 from learncast.planning.schedules.branching import explored, lower_bounds
-from learncast.planning.schedules.course import Course
-from learncast.planning.schedules.optimal import cheapest_path
-from learncast.planning.schedules.search import best_schedule
 from learncast.planning.schedules.stopping import best_stop
 from learncast.results import Status
-from learncast.theory.dynamics.mode_equation import Problem
+from learncast.theory import Problem
 
 GOLDEN = {
     entry["id"]: entry

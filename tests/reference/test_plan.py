@@ -90,7 +90,7 @@ def descent_cost(plan: lc.Plan, pool: Any, initial: Any, rules: Any, tolerance: 
         weights = oracles.descent_path(weights, pool.cross[k], pool.power[k], RATE, int(steps))[-1]
     rest = float(oracles.descent_rest(weights[None], pool.cross[last], pool.power[last], tolerance, goal, RATE)[0])
     assert route.rest == rest
-    assert [o.descent_steps for o in plan.best.outcomes] == [*route.durations, rest]
+    assert [o.steps.descent for o in plan.best.stages] == [*route.durations, rest]
     paid = sum(rules.cost[k] * n for k, n in zip(route.order, route.durations, strict=True)) + rules.cost[last] * rest
     cost = paid + len(route.order) * rules.switch / RATE
     assert plan.total == pytest.approx(cost, rel=1e-12)
@@ -253,11 +253,11 @@ def test_an_unbalanced_start_follows_its_own_flow() -> None:
         [modal(2.0, 1.5, "task 0")],
         lc.LinearRNN.aligned(initial=0.3, output_initial=0.05, hidden_size=1),
         learning_rate=RATE,
-        terms=lc.Terms(accuracy=0.95),
+        terms=lc.Terms(goal=lc.Accuracy(0.95)),
     )
     weights = np.array([0.3, 0.05])
     strengths = {"task 0": (2.0, 1.5), "target": (1.0, 1.0)}
-    for name, steps in zip(("task 0", "target"), (*plan.flow.best.durations, plan.flow.best.rest), strict=True):
+    for name, steps in zip(("task 0", "target"), (*plan.flow_route.durations, plan.flow_route.rest), strict=True):
         cross, power = strengths[name]
         flow = lambda _, w, c=cross, p=power: w[::-1] * (c - w[0] * w[1] * p)  # noqa: E731
         time = steps * RATE
@@ -265,7 +265,7 @@ def test_an_unbalanced_start_follows_its_own_flow() -> None:
             weights = solve_ivp(flow, (0, time), weights, rtol=1e-11, atol=1e-14, method="DOP853").y[:, -1]
     assert plan.pretrains
     assert weights.prod() == pytest.approx(0.95, rel=1e-8)
-    assert plan.flow.best.total == pytest.approx(plan.flow.best.steps, rel=1e-12)
+    assert plan.flow_route.total == pytest.approx(plan.flow_route.steps, rel=1e-12)
     whole = np.array([[0.3], [0.05]])
     for name, steps in zip(("task 0", "target"), (*plan.route.durations, plan.route.rest), strict=True):
         whole = oracles.descent_path(whole, *(np.array([v]) for v in strengths[name]), RATE, int(steps))[-1]
@@ -539,15 +539,15 @@ def test_every_way_to_plan_gives_the_same_answer() -> None:
     direct = float(oracles.time_to_goal(start, np.array([1.0, 1.2]), np.ones(2), 0.05, "loss")) / RATE
     options: dict[str, Any] = {"learning_rate": RATE, "accuracy": 0.95, "goal": "loss"}
     layers = lc.TwoLayer(np.diag([0.1, 0.2]), np.diag([0.1, 0.2]))
-    exact = lc.plan(target, [helper], layers, by="two-layer", **termed(options))
-    assert exact.flow.direct.total == pytest.approx(direct, rel=1e-9)
+    exact = lc.plan(target, [helper], layers, method="two-layer", **termed(options))
+    assert exact.direct_flow_route.total == pytest.approx(direct, rel=1e-9)
     for by, learner, tolerance in (("modes", network([0.1, 0.2]), 1e-6), ("flow", layers, 1e-4)):
-        plan = lc.plan(target, [helper], learner, by=by, **termed(options))
-        assert plan.flow.best.total == pytest.approx(exact.flow.best.total, rel=tolerance)
-        assert plan.flow.direct.total == pytest.approx(direct, rel=tolerance)
+        plan = lc.plan(target, [helper], learner, method=by, **termed(options))
+        assert plan.flow_route.total == pytest.approx(exact.flow_route.total, rel=tolerance)
+        assert plan.direct_flow_route.total == pytest.approx(direct, rel=tolerance)
         assert plan.total == exact.total
         assert plan.direct_total == exact.direct_total
-    pooled = lc.plan(target, [helper], layers, by="pooled", **termed(options))
+    pooled = lc.plan(target, [helper], layers, method="pooled", **termed(options))
     assert (pooled.total, pooled.direct_total) == (exact.total, exact.direct_total)
 
 
@@ -592,26 +592,25 @@ def assert_flow_takes_as_planned(statistics: Any, weights: Any, learn: tuple[str
         made["target"],
         [made["turned"]],
         lc.LinearRNN(*weights),
-        learning_rate=RATE,
-        terms=lc.Terms(accuracy=0.8),
-        learn=learn,
+        training=lc.Training(RATE, learn=learn),
+        terms=lc.Terms(goal=lc.Accuracy(0.8)),
     )
     level = floors["target"] + 0.04 * (0.5 * np.trace(statistics["target"].target) - floors["target"])
     direct, _ = oracles.flow(statistics["target"], weights, 1000.0, learn, level=level, rtol=1e-9)
-    assert plan.direct.flow_steps * RATE == pytest.approx(direct, rel=1e-4)
-    if plan.ground.by == "flow":
+    assert plan.direct.flow * RATE == pytest.approx(direct, rel=1e-4)
+    if plan.method.name == "flow":
         start, total = weights, 0.0
-        for steps in plan.flow.best.durations:
+        for steps in plan.flow_route.durations:
             start, total = oracles.flow(statistics["turned"], start, steps * RATE, learn)[1][-1], total + steps * RATE
         total += oracles.flow(statistics["target"], start, 1000.0, learn, level=level, rtol=1e-9)[0]
-        assert plan.flow.best.total * RATE == pytest.approx(total, rel=1e-4)
-        assert plan.flow.direct.total * RATE == pytest.approx(direct, rel=1e-4)
+        assert plan.flow_route.total * RATE == pytest.approx(total, rel=1e-4)
+        assert plan.direct_flow_route.total * RATE == pytest.approx(direct, rel=1e-4)
     for route in (plan.route, plan.direct_route):
         start = weights
         for steps in route.durations:
             start = descended(statistics["turned"], start, learn, steps=int(steps))[1]
         # Where the flow rests is itself integrated: its floor may move the last step by one in a thousand.
-        slack = 1e-3 * route.rest + 1 if plan.ground.by == "flow" else 0
+        slack = 1e-3 * route.rest + 1 if plan.method.name == "flow" else 0
         assert route.rest == pytest.approx(descended(statistics["target"], start, learn, level=level)[0], abs=slack)
     return plan
 
@@ -776,7 +775,7 @@ def test_remembering_more_never_costs_less() -> None:
     candidates = [modal([2.0, 1.5], [1.0, 1.0], "kept"), modal([1.0, 3.0], [2.0, 1.0], "other")]
     front = lc.planning.forgetting_front(
         modal([1.0, 1.0], [1.0, 1.2], "target"), candidates, network([0.2, 0.2]), learning_rate=RATE,
-        terms=lc.Terms(accuracy=0.8, max_stages=2), points=4,
+        terms=lc.Terms(goal=lc.Accuracy(0.8), max_stages=2), points=4,
     )  # fmt: skip
     assert np.all(np.diff(front.limits) < 0)
     # The gap asked for is 1e-3; the totals may be out of order by as much.
@@ -796,7 +795,7 @@ def test_remembering_more_never_costs_less() -> None:
 # --------------------------------------------------------------------------------------------------- recorded tasks
 
 #: Strengths (cross, power) of the two tasks behind the recordings, and their noise.
-TRUTH = {"practice": (1.5, 1.2), "target": (1.0, 1.0)}
+TRUTH = {"procedure": (1.5, 1.2), "target": (1.0, 1.0)}
 START = 0.01
 
 
@@ -858,7 +857,7 @@ class Recordings:
 
 @pytest.fixture(scope="module")
 def recordings() -> Recordings:
-    return Recordings(60, 200, seed=0, recorded=["practice"])
+    return Recordings(60, 200, seed=0, recorded=["procedure"])
 
 
 @pytest.mark.slow
@@ -897,7 +896,7 @@ def test_given_statistics_have_no_interval() -> None:
 
 @pytest.mark.slow
 def test_the_interval_covers_as_often_as_it_says() -> None:
-    many = Recordings(200, 200, seed=1, recorded=["practice", "target"])
+    many = Recordings(200, 200, seed=1, recorded=["procedure", "target"])
     # 95% of 200 has a standard error of 1.5%; four of them below, and 64 blocks know a variance only to 9%.
     assert many.coverage() >= 0.89
     extra, error = many.regret(fresh=100, trials=200)
@@ -991,12 +990,12 @@ def test_sensitivity_is_what_other_stops_cost(example: Any, priced: Any) -> None
         (dear, dear_pool, [0.01, 0.04], rules.cost, rules.switch),
     ):
         assert made.pretrains
-        planned_steps = [outcome.descent_steps for outcome in made.best.outcomes]
+        planned_steps = [outcome.steps.descent for outcome in made.best.stages]
         assert {shift.stage for shift in made.sensitivity} == set(range(len(made.stages) - 1))
         for shift in made.sensitivity:
             steps = [round(n * (shift.factor if i == shift.stage else 1)) for i, n in enumerate(planned_steps[:-1])]
             moved = [lc.Stage(stage.task, steps=n) for stage, n in zip(made.stages[:-1], steps, strict=True)]
-            total = stage_cost([*moved, lc.Stage(made.target, accuracy=0.99)], strengths, start, cost, switch)
+            total = stage_cost([*moved, lc.Stage(made.target, goal=0.99)], strengths, start, cost, switch)
             assert shift.steps == steps[shift.stage]
             assert shift.task == made.stages[shift.stage].task.name
             assert shift.total == pytest.approx(total, rel=1e-12)
@@ -1007,8 +1006,8 @@ def test_sensitivity_is_what_other_stops_cost(example: Any, priced: Any) -> None
 def test_costs_add_up(priced: Any) -> None:
     plan, pool, rules = priced
     index = {"target": 2, "task 0": 0, "task 1": 1}
-    names = [outcome.stage.task.name for outcome in plan.best.outcomes]
-    paid = sum(rules.cost[index[n]] * o.descent_steps for n, o in zip(names, plan.best.outcomes, strict=True))
+    names = [outcome.stage.task.name for outcome in plan.best.stages]
+    paid = sum(rules.cost[index[n]] * o.steps.descent for n, o in zip(names, plan.best.stages, strict=True))
     changes = sum(a != b for a, b in itertools.pairwise(names))
     assert plan.total == pytest.approx(paid + changes * rules.switch / RATE, rel=1e-9)
     assert plan.cost_of(plan.best) == pytest.approx(plan.total, rel=1e-9)
@@ -1019,7 +1018,7 @@ def test_costs_add_up(priced: Any) -> None:
     begin = np.sqrt(np.array([[[0.01, 0.04]] * 2]))
     alone = oracles.descent_rest(begin, pool.cross[2], pool.power[2], 0.01, "modes", RATE)[0]
     assert plan.direct_total == pytest.approx(rules.cost[2] * alone, rel=1e-12)
-    other = [lc.Stage(plan.pool[0], steps=300), lc.Stage(plan.target, accuracy=0.99)]
+    other = [lc.Stage(plan.pool[0], steps=300), lc.Stage(plan.target, goal=0.99)]
     followed = lc.follow(other, plan.network, learning_rate=RATE)
     assert plan.cost_of(followed) == pytest.approx(
         stage_cost(other, pool, [0.01, 0.04], rules.cost, rules.switch), rel=1e-12
@@ -1045,11 +1044,11 @@ def test_the_summary_says_what_the_numbers_say(example: Any) -> None:
     plan, _ = example
     text = said(plan)
     assert "\n" not in text.strip()
-    for stage, outcome in zip(plan.stages, plan.best.outcomes, strict=True):
+    for stage, outcome in zip(plan.stages, plan.best.stages, strict=True):
         assert stage.task.name in text
-        if outcome.descent_steps > 0:
-            assert f"{outcome.descent_steps:.0f} steps" in text
-    for outcome in plan.best.outcomes[:-1]:
+        if outcome.steps.descent > 0:
+            assert f"{outcome.steps.descent:.0f} steps" in text
+    for outcome in plan.best.stages[:-1]:
         assert f"{100 * outcome.accuracy:.0f}%" in text
     # Printed as whole numbers, so half a unit is what rounding leaves.
     assert numbers(r"(\d+)% of the (\d+) steps of direct training", text) == [
@@ -1069,7 +1068,7 @@ def test_the_summary_prices_pretraining_in_full(example: Any) -> None:
     percent, more = numbers(r"Pretraining on task 1 alone to (\d+)% would cost (\d+) steps more", said(plan))
     assert percent == 99
     assert plan.stages[0].task.name == "task 1"
-    full = [lc.Stage(plan.stages[0].task, accuracy=0.99), lc.Stage(plan.target, accuracy=0.99)]
+    full = [lc.Stage(plan.stages[0].task, goal=0.99), lc.Stage(plan.target, goal=0.99)]
     assert more == pytest.approx(stage_cost(full, pool, 0.01, np.ones(3), 0.0) - plan.total, abs=0.5)
 
 
@@ -1078,7 +1077,7 @@ def test_the_summary_of_one_pretraining_task_prices_it_in_full() -> None:
     plan = planned(pool, 0.1)
     percent, more = numbers(r"Pretraining (?:on task 0 alone )?to (\d+)% would cost (\d+) steps more", said(plan))
     assert percent == 99
-    full = [lc.Stage(plan.pool[0], accuracy=0.99), lc.Stage(plan.target, accuracy=0.99)]
+    full = [lc.Stage(plan.pool[0], goal=0.99), lc.Stage(plan.target, goal=0.99)]
     assert more == pytest.approx(stage_cost(full, pool, 0.01, np.ones(2), 0.0) - plan.total, abs=0.5)
 
 
@@ -1114,9 +1113,9 @@ def test_a_plan_leads_a_training_loop(example: Any) -> None:
 def test_following_the_stages_gives_the_plan(example: Any) -> None:
     plan, _ = example
     followed = lc.follow(plan.stages, plan.network, learning_rate=RATE)
-    assert followed.descent_steps == plan.total
-    assert followed.flow_steps == pytest.approx(plan.best.flow_steps, rel=1e-9)
-    assert followed.direct.descent_steps - followed.descent_steps == plan.saving
+    assert followed.steps.descent == plan.total
+    assert followed.steps.flow == pytest.approx(plan.best.flow_steps, rel=1e-9)
+    assert followed.direct.descent - followed.steps.descent == plan.saving
 
 
 def test_the_golden_path_is_found_by_every_road() -> None:
@@ -1131,9 +1130,13 @@ def test_the_golden_path_is_found_by_every_road() -> None:
     # 3.92 is 2% below the last task's optimum of 4, so as a plan for that task at 98% it is the same path.
     made = [modal(b, p, f"task {k}") for k, (b, p) in enumerate(zip(cross, power, strict=True))]
     plan = lc.plan(
-        made[2], made[:2], network(np.sqrt(1e-3)), learning_rate=rate, terms=lc.Terms(accuracy=0.98, max_stages=3)
+        made[2],
+        made[:2],
+        network(np.sqrt(1e-3)),
+        learning_rate=rate,
+        terms=lc.Terms(goal=lc.Accuracy(0.98), max_stages=3),
     )
-    assert plan.flow.best.total == pytest.approx(entry["expected"]["time"], rel=entry["rtol"])
+    assert plan.flow_route.total == pytest.approx(entry["expected"]["time"], rel=entry["rtol"])
 
 
 # -------------------------------------------------------------------------------------------------------- bad input

@@ -110,19 +110,17 @@ def test_network_function_and_correlations_are_plain_sums():
 
 
 def test_lemma_5_1_fails_to_first_order():
-    """With retention 0.9 and mixing 0.3, the factors to first order in the recurrent weights rise with the lag."""
-    from learncast.windows.rehearsal import build_model
-    from learncast.windows.replay.capture import capture
-    from learncast.windows.transport.gathering import mean_transport
+    """Retention 0.9 and mixing 0.3 at rest: with one visit to the recurrent weights the factors rise with the lag."""
+    from learncast.windows import example_model, layers, transport
 
-    model = build_model("const-gate", inputs=1, outputs=1, hidden_size=1, seed=0, gate=0.1).double()
+    model = example_model.build_model("const-gate", inputs=1, outputs=1, hidden_size=1, seed=0, gate=0.1).double()
     with torch.no_grad():
         model.block.recurrent_weights.fill_(3.0)  # times the gate and a slope of 1: mixing 0.3
         model.block.bias.fill_(0.0)
-    replay = capture(model, torch.zeros(1, 8, 1, dtype=torch.float64)).replay()
-    found = mean_transport(replay, [1, 2, 3]).total[:, 0]
-    expected = [0.9**lag + lag * 0.3 * 0.9 ** (lag - 1) for lag in (1, 2, 3)]
-    np.testing.assert_allclose(found, expected, rtol=1e-7)  # the gate has single precision
+    (replay,) = layers.replays(model, torch.zeros(1, 8, 1, dtype=torch.float64))
+    found = transport.mean_transport(replay, [1, 2, 3]).total[:, 0]
+    told = [0.9**lag + lag * 0.3 * 0.9 ** (lag - 1) for lag in (1, 2, 3)]
+    np.testing.assert_allclose(found, told, rtol=1e-7)  # the gate is kept in single precision
     np.testing.assert_allclose(found, [1.20, 1.35, 1.458], rtol=1e-6)
     assert (np.diff(found) > 0).all()
 

@@ -20,12 +20,14 @@ from learncast.theory import (
     basins,
     best_recurrence,
     change_of_kind,
+    descend,
     effective_start,
     end_of_training,
     extrapolation,
     family_extrapolation,
     feature_learning,
     feedforward_control,
+    gradient_flow,
     half_loss_time,
     half_strength_time,
     kernel_change,
@@ -42,8 +44,6 @@ from learncast.theory import (
     unrolled,
     zero_recurrence_warning,
 )
-from learncast.theory.dynamics.descent import descend
-from learncast.theory.dynamics.gradient_flow import gradient_flow
 from learncast.theory.dynamics.recurrent_mode import mode_flow, mode_trajectory, polynomial_values, polynomials_of
 
 HERE = Path(__file__).parent

@@ -243,8 +243,8 @@ def test_optimizers_are_torch_s(name, recurrence, activation):
 
 def test_the_clip_that_was_tested_clips():
     x, y = trials("end")
-    loose = train((x, y), recurrent("dense"), Training(0.01, steps=3, batch=None))
-    tight = train((x, y), recurrent("dense"), Training(0.01, steps=3, batch=None, clip=0.3))
+    loose = train((x, y), recurrent("dense"), Training(0.01, batch=None), steps=3)
+    tight = train((x, y), recurrent("dense"), Training(0.01, batch=None, clip=0.3), steps=3)
     moved = [
         np.sqrt(sum(((weights(run.network)[k] - w) ** 2).sum() for k, w in weights(recurrent("dense")).items()))
         for run in (loose, tight)
@@ -279,7 +279,7 @@ def compare_module(x, y, module, optimizer="gd", kind=torch.optim.SGD, clip=None
     parameters = [p for p in mine.parameters() if p.requires_grad]
     pieces = [(torch.tensor(x), torch.tensor(y), STEPS)]
     losses = loop(mine, parameters, lambda p: kind(p, lr=0.02), pieces, clip)
-    run = train((x, y), module, Training(0.02, steps=STEPS, batch=None, optimizer=optimizer, clip=clip))
+    run = train((x, y), module, Training(0.02, batch=None, optimizer=optimizer, clip=clip), steps=STEPS)
     np.testing.assert_allclose(run["loss"], losses, rtol=0, atol=MANY_STEPS)
     assert losses[0] > losses[-1]
     expected = mine.state_dict()
@@ -337,7 +337,7 @@ def test_a_module_that_keeps_averages_sees_each_batch_once():
         optimizer.zero_grad()
         (0.5 * ((mine(torch.tensor(x)) - torch.tensor(y)) ** 2).sum() / len(x)).backward()
         optimizer.step()
-    run = train((x, y), module, Training(0.02, steps=STEPS, batch=None))
+    run = train((x, y), module, Training(0.02, batch=None), steps=STEPS)
     expected = mine.state_dict()
     for name, w in run.module.state_dict().items():
         np.testing.assert_allclose(w, expected[name], rtol=0, atol=MANY_STEPS, err_msg=name)
@@ -363,11 +363,7 @@ def test_a_curriculum_is_two_loops_or_one_long_one(optimizer, reset):
             lambda p: kind(p, lr=0.02, **keywords),
             part,
         )
-    run = train(
-        [lc.Stage(first, steps=12), lc.Stage(second, steps=9)],
-        network,
-        Training(0.02, batch=None, optimizer=optimizer, reset_optimizer=reset),
-    )
+    run = train([lc.Stage(first, steps=12), lc.Stage(second, steps=9)], network, Training(0.02, batch=None, optimizer=optimizer, reset_optimizer=reset, learn=ALL))
     for name, w in weights(run.network).items():
         np.testing.assert_allclose(w, given[name].detach().numpy(), rtol=0, atol=MANY_STEPS, err_msg=name)
     assert run.stage_steps == (12, 9)
@@ -389,7 +385,7 @@ def test_a_full_batch_is_descent_on_its_statistics(optimizer, kind):
     for learn in subsets:
         settings = {"learning_rate": 0.005, "steps": STEPS, "learn": learn}
         descent = lc.descend(task, network, **settings, optimizer=optimizer)
-        run = train((x, y), network, Training(**settings, optimizer=optimizer, batch=None))
+        run = train((x, y), network, Training(**settings, optimizer=optimizer, batch=None, learn=ALL))
         theory = descent.at(run.time.values)
         for name in ("loss", "strength"):
             gap = run[name] - theory[name]
@@ -415,7 +411,7 @@ def test_sampled_training_approaches_descent_as_one_over_the_root_of_the_batch()
     for k, batch in enumerate(batches):
         squares = []
         for seed in range(8):
-            run = train(task, network, Training(0.03, batch=batch, steps=25, seed=100 * k + seed))
+            run = train(task, network, Training(0.03, batch=batch, seed=100 * k + seed, learn=ALL), steps=25)
             squares.append(sum(((w - limit[name]) ** 2).sum() for name, w in weights(run.network).items()))
         gaps.append(np.sqrt(np.mean(squares)))
     slope = np.polyfit(np.log(batches), np.log(gaps), 1)[0]
@@ -426,7 +422,7 @@ def test_the_loss_of_a_sampled_linear_run_is_the_task_s_own():
     """Exact, and so equal at the start to that of descent; rounding only."""
     task = lc.tasks.leaky_integration(steps=5, timescale=[4.0, 2.0], targets="every_step")
     network = recurrent("dense", outputs=2)
-    run = train(task, network, Training(0.01, batch=50, steps=3))
+    run = train(task, network, Training(0.01, batch=50, learn=ALL), steps=3)
     descent = lc.descend(task, network, learning_rate=0.01, steps=1)
     assert float(run["loss"][0]) == pytest.approx(float(descent.loss[0]), rel=1e-12)
     again = lc.descend(task, run.network, learning_rate=0.01, steps=1)
@@ -446,11 +442,7 @@ def test_two_passes_find_the_optimum_of_a_rectified_network(recurrence):
     """
     task = lc.tasks.leaky_integration(steps=6, timescale=4.0, correlation=0.3)
     network = lc.Activated(lc.LinearRNN.aligned(recurrence=recurrence, initial=0.3, hidden_size=3), "relu")
-    run = train(
-        task,
-        network,
-        Training(0.03, batch=1000, until=Accuracy(0.9, plateau=Plateau(window=100)), learn=("input", "output")),
-    )
+    run = train(task, network, Training(0.03, batch=1000, learn=("input", "output")), goal=Accuracy(0.9, plateau=Plateau(window=100)))
     x, y = task.sample(200_000, np.random.default_rng(7))
     z = np.zeros(len(x))
     for t in range(x.shape[1]):
@@ -471,7 +463,7 @@ def test_two_passes_find_the_optimum_of_a_rectified_network(recurrence):
 def test_strength_of_an_activated_network_is_that_of_its_weights():
     task = lc.tasks.leaky_integration(steps=6, timescale=4.0)
     network = lc.Activated(lc.LinearRNN.aligned(recurrence=0.8, initial=0.4, hidden_size=3), "tanh")
-    run = train(task, network, Training(0.02, batch=100, steps=5))
+    run = train(task, network, Training(0.02, batch=100, learn=ALL), steps=5)
     inner = run.network.network
     assert run["strength"].values[-1, 0] == pytest.approx(
         (inner.output_weights @ inner.input_weights).item(), rel=1e-12

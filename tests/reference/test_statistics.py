@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from learncast._core.errors import InvalidSpec
-from learncast.theory.dynamics import statistics as module
-from learncast.theory.dynamics.statistics import LagStatistics, gradient, loss, loss_and_gradient
+from learncast import InvalidSpec
+from learncast.theory import LagStatistics, loss_and_gradient
 
 torch = pytest.importorskip("torch")
 
@@ -98,7 +97,6 @@ def test_equals_backpropagation_through_time(seed, kind):
     measured = loss_and_gradient(statistics, *weights)
     assert set(measured[1]) == set(WEIGHTS)
     assert_same(measured, expected)
-    assert loss(statistics, *weights) == pytest.approx(expected[0], rel=ROUNDING)
 
 
 @pytest.mark.parametrize("kind", ["end", "every"])
@@ -115,7 +113,7 @@ def test_equals_backpropagation_at_the_extremes(sizes, kind):
 @pytest.mark.parametrize("stride", [1, 2, 4, 8])
 def test_every_stride_gives_the_same_gradient(monkeypatch, stride, steps):
     # The stride is chosen for speed, so the shapes above need not reach them all.
-    monkeypatch.setattr(module, "_stride", lambda *_: stride)
+    monkeypatch.setattr("learncast.theory.dynamics.statistics._stride", lambda *_: stride)
     for sizes in ((2, 3, 1, steps), (1, 3, 2, steps)):
         x, y, weights, importance = problem(steps, "every", sizes=sizes)
         assert_same(
@@ -124,26 +122,25 @@ def test_every_stride_gives_the_same_gradient(monkeypatch, stride, steps):
         )
 
 
-def test_long_trials_use_a_stride_above_one():
-    assert module._stride(1000, 1, 16) > 1
+def test_long_trials_use_a_stride_above_one(monkeypatch):
     x, y, weights, importance = problem(5, "end", sizes=(1, 16, 1, 150))
-    assert module._stride(150, 1, 16) > 1
+    exponents, power = [], np.linalg.matrix_power
+    monkeypatch.setattr(np.linalg, "matrix_power", lambda W, m: exponents.append(m) or power(W, m))
     assert_same(
         loss_and_gradient(collected(x, y, "end"), *weights),
         backpropagated(x, y, weights, importance),
     )
+    assert exponents[0] > 1
 
 
 @pytest.mark.parametrize("sizes", [(2, 4, 3, 6), (3, 4, 2, 6)])
 @pytest.mark.parametrize("learn", list(chain.from_iterable(combinations(WEIGHTS, n) for n in range(4))))
-def test_learnable_subsets_are_parts_of_the_whole(learn, sizes):
+def test_gradients_of_some_weights_are_those_of_all(learn, sizes):
     x, y, weights, importance = problem(11, "end", sizes=sizes)
     statistics = collected(x, y, "end")
     value, slopes = loss_and_gradient(statistics, *weights, learn=learn)
     assert tuple(slopes) == learn
     assert_same((value, slopes), backpropagated(x, y, weights, importance))
-    for name, slope in gradient(statistics, *weights, learn=learn).items():
-        np.testing.assert_array_equal(slope, slopes[name])
 
 
 @pytest.mark.parametrize("kind", ["end", "every"])
@@ -154,12 +151,14 @@ def test_scalar_recurrence_is_pooled(b, sizes, kind):
     weights = (weights[0], b * np.eye(sizes[1]), weights[2])
     statistics = collected(x, y, kind)
     expected = backpropagated(x, y, weights, importance)
-    assert statistics.pooled(b).lags == 1
-    for given in (statistics, statistics.pooled(b)):  # to one lag the recurrence no longer acts
+    powers = float(b) ** np.arange(statistics.lags)
+    A = np.einsum("j,jikm,k->im", powers, statistics.input, powers)[None, :, None, :]
+    B = np.tensordot(powers, statistics.cross, axes=1)[None]
+    for given in (statistics, LagStatistics(A, B, statistics.constant)):  # with one lag the recurrence does not act
         measured = loss_and_gradient(given, *weights, learn=("input", "output"))
         assert set(measured[1]) == {"input", "output"}
         assert_same(measured, expected)
-    # Learned recurrence leaves the identity at once: its gradient must come from the full recursion.
+    # A learned recurrence leaves the identity, so its gradient needs the full recursion.
     assert_same(loss_and_gradient(statistics, *weights), expected)
 
 
@@ -225,9 +224,9 @@ def test_golden_loss_and_gradient():
 
 @pytest.mark.parametrize("sizes", [(2, 5, 3, 7), (3, 5, 2, 7)])
 def test_gradient_conserves_the_weight_imbalance(sizes):
-    """A change of hidden basis leaves the loss alone, so W_x W_x' - W_y' W_y + W_h W_h' - W_h' W_h stays."""
+    """A change of hidden basis does not change the loss, so W_x W_x' - W_y' W_y + W_h W_h' - W_h' W_h is conserved."""
     x, y, (W_x, W_h, W_y), _ = problem(17, "every", sizes=sizes)
-    g = gradient(collected(x, y, "every"), W_x, W_h, W_y)
+    _, g = loss_and_gradient(collected(x, y, "every"), W_x, W_h, W_y)
     terms = [g["input"] @ W_x.T, -W_y.T @ g["output"], g["recurrent"] @ W_h.T, -W_h.T @ g["recurrent"]]
     assert np.abs(sum(terms)).max() <= ROUNDING * max(np.abs(term).max() for term in terms)
 
@@ -250,7 +249,7 @@ def test_unknown_target_power_leaves_the_gradient_known():
 
 @pytest.mark.parametrize("W_h", [1e200 * np.eye(2), 1e200 * np.ones((2, 2)), np.full((2, 2), np.nan)])
 @pytest.mark.parametrize("learn", [WEIGHTS, ("input", "output")])
-def test_exploding_weights_are_an_outcome(W_h, learn):
+def test_exploding_weights_give_a_loss_that_is_not_finite(W_h, learn):
     statistics = LagStatistics(white(5), np.ones((5, 1, 1)), 2.5)
     value, _ = loss_and_gradient(statistics, np.ones((2, 1)), W_h, np.ones((1, 2)), learn=learn)
     assert not np.isfinite(value)
@@ -260,71 +259,71 @@ def test_torch_weights_are_accepted():
     x, y, weights, _ = problem(29, "end", sizes=(2, 3, 1, 4))
     statistics = collected(x, y, "end")
     tensors = [torch.tensor(w, requires_grad=True) for w in weights]
-    assert loss(statistics, *tensors) == loss(statistics, *weights)
+    assert loss_and_gradient(statistics, *tensors)[0] == loss_and_gradient(statistics, *weights)[0]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "field"),
     [
-        ({"input": np.arange(16.0).reshape(2, 2, 2, 2)}, "symmetric under exchange"),
-        ({"input": np.ones((2, 1, 2, 1))}, r"\(2, 2, 2, 2\) to match cross"),
-        ({"input": np.ones(3)}, "input must have 4 dimensions"),
-        ({"cross": np.ones((2, 2))}, "cross must have 3 dimensions"),
-        ({"cross": np.ones((2, 0, 2))}, "at least one lag"),
+        ({"input": np.arange(16.0).reshape(2, 2, 2, 2)}, "input"),
+        ({"input": np.ones((2, 1, 2, 1))}, "input"),
+        ({"input": np.ones(3)}, "input"),
+        ({"cross": np.ones((2, 2))}, "cross"),
+        ({"cross": np.ones((2, 0, 2))}, "cross"),
     ],
 )
-def test_statistics_that_mean_nothing_are_refused(arguments, words):
-    with pytest.raises(InvalidSpec, match=words):
+def test_inconsistent_statistics_raise(arguments, field):
+    with pytest.raises(InvalidSpec) as error:
         LagStatistics(
             **{"input": np.eye(4).reshape(2, 2, 2, 2), "cross": np.ones((2, 1, 2)), "constant": 1.0, **arguments}
         )
+    assert error.value.field == field
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("field", "value"),
     [
-        ({"target_power": [1.0]}, "one number per step"),
-        ({"input_covariance": np.ones((2, 1, 2, 1))}, "to match cross_covariance"),
-        ({"cross_covariance": np.ones((3, 1, 2, 1))}, "as many target steps as input steps"),
+        ("target_power", [1.0]),
+        ("input_covariance", np.ones((2, 1, 2, 1))),
+        ("cross_covariance", np.ones((3, 1, 2, 1))),
     ],
 )
-def test_covariances_that_do_not_fit_are_refused(arguments, words):
-    with pytest.raises(InvalidSpec, match=words):
+def test_inconsistent_covariances_raise(field, value):
+    with pytest.raises(InvalidSpec) as error:
         LagStatistics.from_covariances(
-            **{"input_covariance": white(3), "cross_covariance": np.ones((3, 1, 3, 1)), **arguments}
+            **{"input_covariance": white(3), "cross_covariance": np.ones((3, 1, 3, 1)), field: value}
         )
+    assert error.value.field == field
 
 
 @pytest.mark.parametrize(
-    ("weights", "words"),
+    ("weights", "field"),
     [
-        ((np.ones((2, 2)), np.eye(2), np.ones((1, 2))), r"input_weights must have shape \(2, 1\)"),
-        ((np.ones((2, 1)), np.ones((2, 3)), np.ones((1, 2))), "recurrent_weights must have shape"),
-        ((np.ones((2, 1)), np.eye(2), np.ones((3, 2))), "output_weights must have shape"),
+        ((np.ones((2, 2)), np.eye(2), np.ones((1, 2))), "input_weights"),
+        ((np.ones((2, 1)), np.ones((2, 3)), np.ones((1, 2))), "recurrent_weights"),
+        ((np.ones((2, 1)), np.eye(2), np.ones((3, 2))), "output_weights"),
     ],
 )
-def test_weights_that_do_not_fit_are_refused(weights, words):
-    with pytest.raises(InvalidSpec, match=words):
-        loss(LagStatistics(white(4), np.ones((4, 1, 1)), 1.0), *weights)
+def test_inconsistent_weights_raise(weights, field):
+    with pytest.raises(InvalidSpec) as error:
+        loss_and_gradient(LagStatistics(white(4), np.ones((4, 1, 1)), 1.0), *weights)
+    assert error.value.field == field
 
 
-def test_unknown_weights_to_learn_are_refused():
-    with pytest.raises(InvalidSpec, match="did you mean 'recurrent'"):
-        gradient(
-            LagStatistics(white(4), np.ones((4, 1, 1)), 1.0),
-            np.ones((2, 1)),
-            np.eye(2),
-            np.ones((1, 2)),
-            learn=("recurent",),
-        )
+def test_unknown_names_of_weights_raise():
+    statistics = LagStatistics(white(4), np.ones((4, 1, 1)), 1.0)
+    with pytest.raises(InvalidSpec) as error:
+        loss_and_gradient(statistics, np.ones((2, 1)), np.eye(2), np.ones((1, 2)), learn=("recurent",))
+    assert error.value.field == "learn"
 
 
 @pytest.mark.parametrize("size", [1e-9, 1.0, 1e9])
-def test_symmetry_is_judged_against_the_size_of_the_statistics(size):
+def test_tolerance_of_symmetry_is_relative(size):
     root = np.random.default_rng(1).normal(size=(4, 4))
     A = size * root @ root.T
     A[0, 1] *= 1 + 1e-12  # rounding
     LagStatistics(A.reshape(2, 2, 2, 2), np.ones((2, 1, 2)), 1.0)
     A[0, 1] += 1e-5 * size
-    with pytest.raises(InvalidSpec, match="symmetric under exchange"):
+    with pytest.raises(InvalidSpec) as error:
         LagStatistics(A.reshape(2, 2, 2, 2), np.ones((2, 1, 2)), 1.0)
+    assert error.value.field == "input"

@@ -1,4 +1,4 @@
-"""Steps counted in strides against plain gradient descent, one step after another, written here from the equations."""
+"""Steps counted in strides against plain gradient descent, implemented here from the equations."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from learncast.theory.dynamics.mode_equation import Problem
+from learncast.theory import PooledDescent, Problem
 from learncast.theory.dynamics.steps import strides
-from learncast.theory.dynamics.steps.pooled_descent import PooledDescent
-from learncast.theory.dynamics.steps.walks import ModeWalk
 
 Array = np.ndarray
 
@@ -72,10 +70,10 @@ def plain_pooled(states: Array, power: Array, cross: Array, goal: Array, rate: A
     return counts, states, moves
 
 
-# ---- drawn problems ------------------------------------------------------------------------------------------------
+# ---- random problems -----------------------------------------------------------------------------------------------
 
 
-def drawn_modes(seed: int, number: int, modes: int, longest: float) -> Any:
+def random_modes(seed: int, number: int, modes: int, longest: float) -> Any:
     """Modes of any strength and start, with learning rates under which they take up to `longest` steps or so."""
     rng = np.random.default_rng([seed, modes])
     cross, power = np.exp(rng.uniform(np.log(0.3), np.log(4), (2, number, modes)))
@@ -87,7 +85,7 @@ def drawn_modes(seed: int, number: int, modes: int, longest: float) -> Any:
     return weights, signs * cross, power, tolerance, rate
 
 
-def drawn_pooled(seed: int, number: int, longest: float, stiff: float) -> Any:
+def random_pooled(seed: int, number: int, longest: float, stiff: float) -> Any:
     """Pooled problems of condition numbers up to `stiff`, from random starts; the goal is an excess loss."""
     rng = np.random.default_rng([seed, 77])
     inputs, outputs, hidden = 3, 2, 3
@@ -114,12 +112,14 @@ def assert_counted(found: Any, ends: Array, plain: Any, *, known: Array | None =
     assert (gap <= 0.3 * step + 1e-10 * size)[known].all()
 
 
-def alone(weights: Array, cross: Array, power: Array, tolerance: Array, rate: Array, most: int) -> tuple[Array, Array]:
-    """Every row counted by itself, with its own learning rate and strides."""
+def one_by_one(
+    weights: Array, cross: Array, power: Array, tolerance: Array, rate: Array, most: int
+) -> tuple[Array, Array]:
+    """Count each row separately, with its own learning rate and strides."""
     counts, ends = np.empty(len(weights)), np.empty_like(weights)
     for k in range(len(weights)):
         problem = Problem(cross[k], power[k], np.zeros(cross.shape[1]))
-        counts[k : k + 1], ends[k : k + 1] = problem.counted(
+        counts[k : k + 1], ends[k : k + 1] = problem.steps_to(
             weights[k : k + 1], problem.within(tolerance[k]), float(rate[k]), most
         )
     return counts, ends
@@ -129,83 +129,83 @@ def alone(weights: Array, cross: Array, power: Array, tolerance: Array, rate: Ar
 
 
 @pytest.mark.parametrize("modes", [1, 2, 3])
-def test_modes_are_counted_as_plain_descent_takes_them(modes: int) -> None:
-    drawn = drawn_modes(1, 30, modes, 2e4)
-    assert_counted(*alone(*drawn, 10**7), plain_modes(*drawn, 200_000))
+def test_step_counts_of_modes_equal_plain_descent(modes: int) -> None:
+    given = random_modes(1, 30, modes, 2e4)
+    assert_counted(*one_by_one(*given, 10**7), plain_modes(*given, 200_000))
 
 
 @pytest.mark.parametrize("modes", [1, 3])
-def test_many_modes_are_counted_side_by_side(modes: int) -> None:
-    """Rows of their own strengths, starts and tolerances; strides must suit the fastest and tell the slowest."""
-    weights, cross, power, tolerance, _ = drawn = drawn_modes(2, 200, modes, 2e4)
+def test_parallel_step_counts_of_modes_equal_plain_descent(modes: int) -> None:
+    """Rows with different strengths, starts and tolerances: strides must suit the fastest and locate the slowest."""
+    weights, cross, power, tolerance, _ = given = random_modes(2, 200, modes, 2e4)
     rate = np.full(200, 1e-3)
     problem = Problem(cross, power, np.zeros(modes))
-    found, ends = problem.counted(weights, problem.within(tolerance), 1e-3)
-    assert_counted(found, ends, plain_modes(*drawn[:4], rate, 100_000))
+    found, ends = problem.steps_to(weights, problem.within(tolerance), 1e-3)
+    assert_counted(found, ends, plain_modes(*given[:4], rate, 100_000))
 
 
 @pytest.mark.parametrize("stiff", [1.0, 30.0])
-def test_pooled_problems_are_counted_as_plain_descent_takes_them(stiff: float) -> None:
-    states, power, cross, goal, rate = drawn = drawn_pooled(3, 40, 2e3, stiff)
-    plain = plain_pooled(*drawn, 30_000)
+def test_step_counts_of_pooled_problems_equal_plain_descent(stiff: float) -> None:
+    states, power, cross, goal, rate = given = random_pooled(3, 40, 2e3, stiff)
+    plain = plain_pooled(*given, 30_000)
     known = np.isfinite(plain[0])
     assert known.mean() > 0.6
     found, ends = np.empty(40), np.empty_like(states)
     for k in range(40):
-        found[k : k + 1], ends[k : k + 1] = PooledDescent(power[k], cross[k]).counted(
+        found[k : k + 1], ends[k : k + 1] = PooledDescent(power[k], cross[k]).steps_to(
             states[k : k + 1], goal[k], float(rate[k]), 30_000
         )
     assert_counted(found, ends, plain, known=known)
-    # What plain descent had not reached is given up, or arrives in the stride that was under way.
+    # Goals that plain descent has not reached are nan, or reached within the last stride.
     assert (np.isnan(found) | (found > 29_000))[~known].all()
 
 
-def test_pooled_problems_are_counted_side_by_side() -> None:
-    states, power, cross, goal, _ = drawn = drawn_pooled(4, 100, 2e4, 5.0)
+def test_parallel_step_counts_of_pooled_problems_equal_plain_descent() -> None:
+    states, power, cross, goal, _ = given = random_pooled(4, 100, 2e4, 5.0)
     rate = np.full(100, 5e-3)
-    plain = plain_pooled(*drawn[:4], rate, 30_000)
+    plain = plain_pooled(*given[:4], rate, 30_000)
     known = np.isfinite(plain[0])
     assert known.mean() > 0.9
-    found, ends = PooledDescent(power, cross).counted(states, goal, 5e-3)
+    found, ends = PooledDescent(power, cross).steps_to(states, goal, 5e-3)
     assert_counted(found, ends, plain, known=known)
-    # For a resampling a step more or less is no matter, and is not looked for.
-    about, _ = PooledDescent(power, cross).counted(states, goal, 5e-3, precise=False)
+    # A count that is not precise may be off by one step.
+    about, _ = PooledDescent(power, cross).steps_to(states, goal, 5e-3, precise=False)
     assert (np.abs(about - plain[0]) <= 1)[known].all()
 
 
 @pytest.mark.slow_cases("0.01")
 @pytest.mark.parametrize("share", [1e-2, 1e-4])
-def test_what_is_unlearned_is_counted_as_plain_descent_takes_it(share: float) -> None:
-    """Targets far below what the start does: descent decays from the first step to the last, and grows nowhere."""
-    weights, cross, power, tolerance, _ = drawn_modes(7, 10, 2, 2e4)
+def test_step_counts_of_unlearning_equal_plain_descent(share: float) -> None:
+    """Targets far below the initial strength: descent only decays."""
+    weights, cross, power, tolerance, _ = random_modes(7, 10, 2, 2e4)
     weights, cross, rate = np.full_like(weights, 0.7), cross * share, np.full(10, 5e-3)
     plain = plain_modes(weights, cross, power, tolerance, rate, 30_000)
-    assert_counted(*alone(weights, cross, power, tolerance, rate, 30_000), plain, known=np.isfinite(plain[0]))
-    states, power, cross, goal, _ = drawn_pooled(8, 10, 2e3, 5.0)
+    assert_counted(*one_by_one(weights, cross, power, tolerance, rate, 30_000), plain, known=np.isfinite(plain[0]))
+    states, power, cross, goal, _ = random_pooled(8, 10, 2e3, 5.0)
     cross, goal, rate = cross * share, goal * share**2, np.full(10, 2e-2)
     plain = plain_pooled(states, power, cross, goal, rate, 15_000)
     known = np.isfinite(plain[0])
     assert known.sum() >= 4
-    found, ends = PooledDescent(power, cross).counted(states, goal, 2e-2, 15_000)
+    found, ends = PooledDescent(power, cross).steps_to(states, goal, 2e-2, 15_000)
     assert_counted(found, ends, plain, known=known)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("modes", [1, 2, 3])
-def test_a_hundred_thousand_steps_of_modes_are_counted_to_the_step(modes: int) -> None:
-    drawn = drawn_modes(5, 120, modes, 2e5)
-    assert_counted(*alone(*drawn, 10**7), plain_modes(*drawn, 2_000_000))
+def test_step_counts_of_modes_are_exact_at_a_hundred_thousand_steps(modes: int) -> None:
+    given = random_modes(5, 120, modes, 2e5)
+    assert_counted(*one_by_one(*given, 10**7), plain_modes(*given, 2_000_000))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stiff", [1.0, 30.0, 300.0])
-def test_a_hundred_thousand_steps_of_pooled_problems_are_counted_to_the_step(stiff: float) -> None:
-    states, power, cross, goal, rate = drawn = drawn_pooled(6, 80, 2e4, stiff)
-    plain = plain_pooled(*drawn, 300_000)
+def test_step_counts_of_pooled_problems_are_exact_at_a_hundred_thousand_steps(stiff: float) -> None:
+    states, power, cross, goal, rate = given = random_pooled(6, 80, 2e4, stiff)
+    plain = plain_pooled(*given, 300_000)
     known = np.isfinite(plain[0])
     found, ends = np.empty(80), np.empty_like(states)
     for k in np.flatnonzero(known):
-        found[k : k + 1], ends[k : k + 1] = PooledDescent(power[k], cross[k]).counted(
+        found[k : k + 1], ends[k : k + 1] = PooledDescent(power[k], cross[k]).steps_to(
             states[k : k + 1], goal[k], float(rate[k])
         )
     assert_counted(found, ends, plain, known=known)
@@ -218,8 +218,8 @@ STOPS = (0, 1, 7, 255, 256, 257, 1000, 4097, 9999)
 
 @pytest.mark.parametrize("rate", [1e-2, 1e-3, 1e-4])
 def test_weights_of_modes_after_any_number_of_steps(rate: float) -> None:
-    weights, cross, power, _, _ = drawn_modes(7, 70, 2, 2e4)
-    found = Problem(cross, power, np.zeros(2)).descended(weights, STOPS, rate)
+    weights, cross, power, _, _ = random_modes(7, 70, 2, 2e4)
+    found = Problem(cross, power, np.zeros(2)).advance(weights, STOPS, rate)
     at, done = weights, 0
     for stop, states in zip(STOPS, found, strict=True):
         for _ in range(stop - done):
@@ -230,8 +230,8 @@ def test_weights_of_modes_after_any_number_of_steps(rate: float) -> None:
 
 @pytest.mark.parametrize("rate", [1e-2, 1e-3, 1e-4])
 def test_weights_of_pooled_problems_after_any_number_of_steps(rate: float) -> None:
-    states, power, cross, _, _ = drawn_pooled(8, 40, 2e4, 30.0)
-    found = PooledDescent(power, cross).descended(states, STOPS, rate)
+    states, power, cross, _, _ = random_pooled(8, 40, 2e4, 30.0)
+    found = PooledDescent(power, cross).advance(states, STOPS, rate)
     at, done = states, 0
     for stop, here in zip(STOPS, found, strict=True):
         for _ in range(stop - done):
@@ -240,40 +240,40 @@ def test_weights_of_pooled_problems_after_any_number_of_steps(rate: float) -> No
         np.testing.assert_allclose(here, at, rtol=0, atol=1e-8 * np.abs(at).max())
 
 
-# ---- never, and not in time ----------------------------------------------------------------------------------------
+# ---- goals that are not reached ---------------------------------------------------------------------------------
 
 
-def test_descent_that_runs_away_takes_forever() -> None:
-    weights, cross, power, _, _ = drawn_modes(9, 20, 1, 1e3)
+def test_diverging_descent_has_an_infinite_count() -> None:
+    weights, cross, power, _, _ = random_modes(9, 20, 1, 1e3)
     for k in range(20):
         problem = Problem(cross[k], power[k], np.zeros(1))
         rate = 2.5 / (2 * abs(cross[k, 0]))  # beyond 2 over the curvature at the optimum
-        assert problem.counted(weights[k : k + 1], problem.within(0.001), rate)[0] == np.inf
-    states, power, cross, goal, _ = drawn_pooled(9, 20, 1e3, 2.0)
+        assert problem.steps_to(weights[k : k + 1], problem.within(0.001), rate)[0] == np.inf
+    states, power, cross, goal, _ = random_pooled(9, 20, 1e3, 2.0)
     for k in range(20):
         pooled = PooledDescent(power[k], cross[k])
-        assert pooled.counted(50 * states[k : k + 1], goal[k], 20.0 / pooled.curvature)[0] == np.inf
+        assert pooled.steps_to(50 * states[k : k + 1], goal[k], 20.0 / pooled.curvature)[0] == np.inf
 
 
-def test_descent_that_rests_elsewhere_takes_forever() -> None:
+def test_descent_to_a_saddle_has_an_infinite_count() -> None:
     """A balanced mode of the wrong sign ends on the saddle at 0, and so does its pooled problem."""
     problem = Problem(np.array([1.0]), np.array([1.0]), np.zeros(1))
-    assert problem.counted(np.array([[[0.1], [-0.1]]]), problem.within(0.01), 1e-2)[0] == np.inf
+    assert problem.steps_to(np.array([[[0.1], [-0.1]]]), problem.within(0.01), 1e-2)[0] == np.inf
     pooled = PooledDescent(np.eye(2), np.eye(2))
     states = np.concatenate([0.1 * np.eye(2), 0.1 * np.diag([1.0, -1.0])])[None]
-    assert pooled.counted(states, 1e-3, 1e-2)[0] == np.inf
-    # An optimum at 0 is approached like 1 / t, and a band of no width never entered.
+    assert pooled.steps_to(states, 1e-3, 1e-2)[0] == np.inf
+    # An optimum at 0 is approached like 1 / t, and a band of width 0 is never entered.
     idle = Problem(np.array([0.0]), np.array([1.0]), np.zeros(1))
-    assert idle.counted(np.array([[[0.1], [0.1]]]), idle.within(0.01), 1e-2)[0] == np.inf
-    assert problem.counted(np.array([[[0.1], [0.1]]]), problem.within(0.0), 1e-2)[0] == np.inf
+    assert idle.steps_to(np.array([[[0.1], [0.1]]]), idle.within(0.01), 1e-2)[0] == np.inf
+    assert problem.steps_to(np.array([[[0.1], [0.1]]]), problem.within(0.0), 1e-2)[0] == np.inf
 
 
 @pytest.mark.parametrize("most", [5, 300, 6000])
-def test_what_is_given_up_is_unknown(most: int) -> None:
-    weights, cross, power, tolerance, _ = drawn = drawn_modes(10, 60, 1, 1e4)
-    counts = plain_modes(*drawn[:4], np.full(60, 1e-3), 20_000)[0]
+def test_count_is_nan_beyond_the_largest_number_of_steps(most: int) -> None:
+    weights, cross, power, tolerance, _ = given = random_modes(10, 60, 1, 1e4)
+    counts = plain_modes(*given[:4], np.full(60, 1e-3), 20_000)[0]
     problem = Problem(cross, power, np.zeros(1))
-    found = problem.counted(weights, problem.within(tolerance), 1e-3, most)[0]
+    found = problem.steps_to(weights, problem.within(tolerance), 1e-3, most)[0]
     soon = counts <= most
     assert (found[soon] == counts[soon]).all()
     assert np.isnan(found[~soon]).all()
@@ -281,20 +281,20 @@ def test_what_is_given_up_is_unknown(most: int) -> None:
 
 
 @pytest.mark.parametrize(("rate", "limits"), [(0.03, (10, 20, 30, 50)), (0.005, (70, 100, 150, 200))])
-def test_not_a_step_is_taken_beyond_the_most(rate: float, limits: tuple[int, ...]) -> None:
-    """Whatever is left of a block of single steps: they end at 8, 24, 56, 120 and 184, before strides or without."""
-    weights, cross, power, tolerance, _ = drawn = drawn_modes(11, 200, 1, 1e4)
-    counts = plain_modes(*drawn[:4], np.full(200, rate), 5000)[0]
+def test_no_step_is_taken_beyond_the_largest_number(rate: float, limits: tuple[int, ...]) -> None:
+    """Also within a block of single steps; blocks end at 8, 24, 56, 120 and 184."""
+    weights, cross, power, tolerance, _ = given = random_modes(11, 200, 1, 1e4)
+    counts = plain_modes(*given[:4], np.full(200, rate), 5000)[0]
     problem = Problem(cross, power, np.zeros(1))
     for most in limits:
-        found = problem.counted(weights, problem.within(tolerance), rate, most)[0]
+        found = problem.steps_to(weights, problem.within(tolerance), rate, most)[0]
         np.testing.assert_array_equal(found, np.where(counts <= most, counts, np.nan))
         assert ((counts > most) & (counts < most + 20)).any()
 
 
-def test_a_start_inside_takes_no_steps_at_any_learning_rate() -> None:
+def test_a_start_at_the_goal_takes_no_steps_at_any_learning_rate() -> None:
     problem = Problem(np.array([1.0]), np.array([1.0]), np.zeros(1))
-    steps, ends = problem.counted(np.array([[[1.0], [1.0]]]), problem.within(0.01), 100.0)
+    steps, ends = problem.steps_to(np.array([[[1.0], [1.0]]]), problem.within(0.01), 100.0)
     assert steps == 0
     np.testing.assert_array_equal(ends, [[[1.0], [1.0]]])
 
@@ -309,15 +309,12 @@ def test_a_stride_is_of_fourth_order(steps: int) -> None:
         def slope(self, states: Array, rows: Any) -> Array:
             return states * (1 - states**2)
 
-        def arrived(self, states: Array, rows: Any) -> Array:
-            return np.zeros(len(states), dtype=bool)
-
     def error(reach: float) -> float:
         rate = reach / steps
         at = plain = np.array([[0.3]])
         for _ in range(steps):
             plain = plain + rate * plain * (1 - plain**2)
-        return abs(float((strides.stride_of(steps).taken(Growing().slope, at, np.arange(1), rate) - plain)[0, 0]))
+        return abs(float((strides.stride_of(steps).apply(Growing().slope, at, np.arange(1), rate) - plain)[0, 0]))
 
     reaches = np.array([0.4, 0.2, 0.1])
     order = np.polyfit(np.log(reaches), np.log([error(r) for r in reaches]), 1)[0]
@@ -326,33 +323,34 @@ def test_a_stride_is_of_fourth_order(steps: int) -> None:
 
 @pytest.mark.parametrize("rate", [1e-3, 0.05, 0.9])
 @pytest.mark.parametrize(("rows", "modes"), [(1, 1), (3, 2), (4, 4), (5, 6)])
-def test_steps_taken_number_by_number_are_those_of_arrays(monkeypatch, rows, modes, rate):
+def test_steps_in_floats_equal_steps_in_arrays_bit_for_bit(monkeypatch, rows, modes, rate):
     rng = np.random.default_rng(rows)
     problem = Problem(rng.uniform(0.5, 2.0, (rows, modes)), rng.uniform(0.5, 1.5, (rows, modes)), np.zeros(modes))
     weights, learned = rng.uniform(0.01, 0.1, (rows, 2, modes)), problem.within(np.full(rows, 0.01))
 
     def taken():
-        steps, ends = problem.counted(weights, learned, rate)
-        return [steps, ends, *problem.descended(weights, [0, 1, 2, 3, 70, 500, 501, 3000], rate)]
+        steps, ends = problem.steps_to(weights, learned, rate)
+        return [steps, ends, *problem.advance(weights, [0, 1, 2, 3, 70, 500, 501, 3000], rate)]
 
     found = taken()
-    here, there = ("_by_hand", "_abreast") if rows * modes <= 16 else ("_abreast", "_by_hand")
+    here, there = ("_in_floats", "_in_arrays") if rows * modes <= 16 else ("_in_arrays", "_in_floats")
+    steps = f"learncast.theory.dynamics.steps.mode_descent.ModeSteps.{here}"
     used = []
-    monkeypatch.setattr(ModeWalk, here, lambda *given: used.append(here) or getattr(ModeWalk, there)(*given))
-    otherwise = taken()
+    monkeypatch.setattr(steps, lambda self, *given: used.append(here) or getattr(self, there)(*given))
+    others = taken()
     assert used
     assert (found[0] > 2).all()
-    for one, other in zip(found, otherwise, strict=True):
+    for one, other in zip(found, others, strict=True):
         np.testing.assert_array_equal(one, other)  # the same operations in the same order
 
 
 @pytest.mark.parametrize("begun", [False, True])
 @pytest.mark.parametrize("plain", [0, 5, 256])
 @pytest.mark.parametrize("most", [1, 8, 17, 100, 640])
-def test_strides_make_up_the_steps_that_are_asked_for(most, plain, begun):
-    """Whatever is asked for: so many one by one, then strides that grow, none beyond the longest or below the least."""
+def test_steps_are_split_into_single_steps_and_strides(most, plain, begun):
+    """First single steps, then growing strides between the shortest and the longest length."""
     for steps in (0, 1, 7, 8, 255, 256, 300, 1000, 5003):
-        found = strides._cut(steps, most, plain, begun=begun)
+        found = strides._split(steps, most, plain, begun=begun)
         assert sum(found) == steps
         assert found[:plain] == [1] * min(steps, plain)
         assert all(one == 1 or strides.LEAST <= one <= most for one in found)
@@ -365,24 +363,23 @@ def test_strides_make_up_the_steps_that_are_asked_for(most, plain, begun):
 
 
 @pytest.mark.parametrize("rows", [5, 50])
-def test_a_stop_where_single_steps_end_changes_nothing_that_comes_after(rows):
-    """Strides begin short whether or not somebody looks in before they do."""
+def test_stops_at_the_end_of_the_single_steps_do_not_change_later_states(rows):
     rng = np.random.default_rng(rows)
     problem = Problem(rng.uniform(0.5, 2.0, (rows, 4)), rng.uniform(0.5, 1.5, (rows, 4)), np.zeros(4))
-    weights, plain = rng.uniform(0.01, 0.1, (rows, 2, 4)), strides.PLAIN["many"]
-    whole = problem.descended(weights, [3000], 1e-4)
+    weights, plain = rng.uniform(0.01, 0.1, (rows, 2, 4)), strides.FIRST_STEPS["many"]
+    expected = problem.advance(weights, [3000], 1e-4)
     for stops in ([plain, 3000], [7, plain, 3000], [plain - 1, 3000]):
-        np.testing.assert_array_equal(problem.descended(weights, stops, 1e-4)[-1], whole[0])
+        np.testing.assert_array_equal(problem.advance(weights, stops, 1e-4)[-1], expected[0])
 
 
-def test_what_is_left_is_one_stride_from_the_least_on():
-    assert strides._cut(108, 100, 0, begun=True) == [100, 8]
-    assert strides._cut(107, 100, 0, begun=True) == [100, *[1] * 7]
-    assert strides._cut(1000, 160, 0, begun=False) == [20, 20, 40, 40, 80, 80, 160, 160, 160, 160, 80]
+def test_the_remainder_is_one_stride_or_single_steps():
+    assert strides._split(108, 100, 0, begun=True) == [100, 8]
+    assert strides._split(107, 100, 0, begun=True) == [100, *[1] * 7]
+    assert strides._split(1000, 160, 0, begun=False) == [20, 20, 40, 40, 80, 80, 160, 160, 160, 160, 80]
 
 
-def test_the_longest_stride_by_hand():
-    """Of growth g and curvature k times the learning rate: 1.8 / k at most, and (0.05 g)^(1/4) / g or 0.01 / g."""
+def test_longest_stride():
+    """With growth g and curvature k times the learning rate: at most 1.8 / k, and (0.05 g)^(1/4) / g or 0.01 / g."""
 
     def longest(curvature: float, growth: float, rate: float, *, precise: bool | None = None) -> int:
         one = strides.Descents(None, None, curvature, growth, rate)  # type: ignore[arg-type]
@@ -397,11 +394,11 @@ def test_the_longest_stride_by_hand():
     assert longest(300.0, 0.0, 1e-3) == 1  # six steps do not pay
 
 
-def test_a_count_is_given_up_after_a_thousand_million_steps() -> None:
+def test_counts_end_at_a_thousand_million_steps() -> None:
     """From 0.01 to 0.99 a mode of strength 1 takes 1/2 ln(99^2) of flow time."""
     problem = Problem(np.ones(1), np.ones(1), np.zeros(1))
-    begin, whole = np.full((1, 2, 1), 0.1), np.log(99.0)
-    counts = [problem.counted(begin, problem.within(0.01), whole / steps)[0][0] for steps in (0.9e9, 1.1e9)]
+    begin, time = np.full((1, 2, 1), 0.1), np.log(99.0)
+    counts = [problem.steps_to(begin, problem.within(0.01), time / steps)[0][0] for steps in (0.9e9, 1.1e9)]
     assert counts[0] == pytest.approx(0.9e9, rel=1e-6)
     assert np.isnan(counts[1])
 
@@ -413,7 +410,7 @@ def test_growth_is_the_first_singular_value_of_any_row() -> None:
 
 
 @pytest.mark.parametrize("lam", [0.0, 0.6, -0.6])
-def test_descents_know_the_curvature_at_their_optimum(lam: float) -> None:
+def test_curvature_at_the_optimum(lam: float) -> None:
     """There the Hessian of B (a c - u*)^2 / 2 is B (c, a)(c, a)^T, of length B (a^2 + c^2)."""
     beta, B, u = 0.8, 2.0, 0.02
     S, best = np.hypot(lam, 2 * u), beta / B
@@ -424,7 +421,7 @@ def test_descents_know_the_curvature_at_their_optimum(lam: float) -> None:
     assert found.growth == beta
 
 
-def test_the_flattest_optimum_by_hand() -> None:
+def test_curvature_of_the_flattest_optimum() -> None:
     """Of white input of variance v it is balanced: g^2 v + g^-2 v s^2 is least at g^2 = s, the first strength."""
     best = np.array([[0.0, 3.0, 0.0], [0.5, 0.0, 0.0]])
     one = PooledDescent(0.7 * np.eye(3), 0.7 * best)
@@ -439,55 +436,55 @@ def test_the_flattest_optimum_by_hand() -> None:
     assert PooledDescent(power, best @ power).flattest == pytest.approx(4 * np.sqrt(1.8 / 3.8), rel=1e-5)
 
 
-# ---- what a count takes --------------------------------------------------------------------------------------------
+# ---- cost of a count --------------------------------------------------------------------------------------------
 
 
-def test_only_what_arrives_near_the_edge_of_a_step_is_counted_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A twentieth of a step on either side: a tenth of the descents, some of them step by step at last."""
+def test_only_goals_close_to_a_step_are_counted_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goals within a twentieth of a step on either side are about a tenth of all."""
     passes: list[int] = []
-    plainly = strides.Descents._counted
+    count = strides.Descents._count
 
     def counted(self: Any, begun: Array, rows: Array, *rest: Any) -> Array:
         passes.append(len(rows))
-        return plainly(self, begun, rows, *rest)
+        return count(self, begun, rows, *rest)
 
-    monkeypatch.setattr(strides.Descents, "_counted", counted)
-    states, power, cross, goal, _ = drawn_pooled(4, 100, 2e4, 5.0)
+    monkeypatch.setattr(strides.Descents, "_count", counted)
+    states, power, cross, goal, _ = random_pooled(4, 100, 2e4, 5.0)
     descents = PooledDescent(power, cross)
-    descents.counted(states, goal, 5e-3)
+    descents.steps_to(states, goal, 5e-3)
     assert passes[0] == 100
     assert 0 < passes[1] < 30
     passes.clear()
-    descents.counted(states, goal, 5e-3, precise=False)
+    descents.steps_to(states, goal, 5e-3, precise=False)
     assert passes == [100]
 
 
-def test_so_many_steps_are_taken_one_by_one_before_strides_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_single_steps_before_the_first_stride(monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[int] = []
-    walked, moved = strides.Descents._walked, strides.Descents._moved
+    step, move = strides.Descents._step, strides.Descents._move
 
-    def walking(self: Any, states: Array, rows: Array, steps: Sequence[int]) -> Any:
+    def stepping(self: Any, states: Array, rows: Array, steps: Sequence[int]) -> Any:
         taken.append(steps[-1])
-        return walked(self, states, rows, steps)
+        return step(self, states, rows, steps)
 
     def striding(self: Any, states: Array, rows: Array, steps: int) -> Array:
         if steps > 1:
             taken.append(-steps)
-        return moved(self, states, rows, steps)
+        return move(self, states, rows, steps)
 
-    monkeypatch.setattr(strides.Descents, "_walked", walking)
-    monkeypatch.setattr(strides.Descents, "_moved", striding)
-    states, power, cross, goal, _ = drawn_pooled(4, 1, 2e4, 5.0)
-    count = PooledDescent(power, cross).counted(states, goal, 2e-4)[0][0]
+    monkeypatch.setattr(strides.Descents, "_step", stepping)
+    monkeypatch.setattr(strides.Descents, "_move", striding)
+    states, power, cross, goal, _ = random_pooled(4, 1, 2e4, 5.0)
+    count = PooledDescent(power, cross).steps_to(states, goal, 2e-4)[0][0]
     before = taken[: next(k for k, steps in enumerate(taken) if steps < 0)]
-    assert sum(before) == strides.PLAIN["few"] < count
+    assert sum(before) == strides.FIRST_STEPS["few"] < count
 
 
 @pytest.mark.parametrize("rate", [5e-2, 2e-2], ids=["step by step", "where strides may follow"])
-def test_a_pooled_count_ends_at_the_most_steps_that_are_allowed(rate: float) -> None:
-    states, power, cross, goal, _ = drawn = drawn_pooled(6, 1, 2e4, 5.0)
-    count = int(plain_pooled(*drawn[:4], np.array([rate]), 2000)[0][0])
+def test_a_pooled_count_ends_at_the_largest_number_of_steps(rate: float) -> None:
+    states, power, cross, goal, _ = given = random_pooled(6, 1, 2e4, 5.0)
+    count = int(plain_pooled(*given[:4], np.array([rate]), 2000)[0][0])
     descents = PooledDescent(power, cross)
     for most in (count - 5, count - 1):
-        assert np.isnan(descents.counted(states, goal, rate, most)[0][0])
-    assert descents.counted(states, goal, rate, count)[0][0] == count
+        assert np.isnan(descents.steps_to(states, goal, rate, most)[0][0])
+    assert descents.steps_to(states, goal, rate, count)[0][0] == count

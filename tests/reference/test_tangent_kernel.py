@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 import learncast as lc
-from learncast.theory import network_kernel, trial_kernel
-from learncast.theory.dynamics.gradient_flow import gradient_flow
+from learncast.theory import gradient_flow, network_kernel, trial_kernel
 
 
 def golden(name):

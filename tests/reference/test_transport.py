@@ -14,19 +14,7 @@ import pytest
 import torch
 from torch import nn
 
-from learncast.windows import cells
-from learncast.windows.replay.capture import capture, replays
-from learncast.windows.replay.recurrent_layer import recurrent_layers
-from learncast.windows.transport.base_rate import base_rates, parameter_rates
-from learncast.windows.transport.derivative import (
-    one_step_jacobians,
-    sensitivities,
-    state_sensitivities,
-    unit_directions,
-)
-from learncast.windows.transport.exact import exact_transport
-from learncast.windows.transport.factor import transport_factors, walk_lags
-from learncast.windows.transport.gathering import Contributions, Transport, forward_gradients, mean_transport
+from learncast.windows import cells, layers, transport
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "learnability.json").read_text(encoding="utf-8"))
 ENTRIES = {entry["id"]: entry for entry in GOLDEN["entries"]}
@@ -51,10 +39,8 @@ GATES = {
 }
 
 
-def unit_contributions(replay, lags, *, rates=1.0, **given):
-    gathered = Contributions(replay, lags, rates=rates, **given)
-    walk_lags(replay, lags, [gathered], order=1, auxiliary=False)
-    return gathered.found
+def unit_contributions(replay, lags, **given):
+    return transport.lag_sums(replay.chain, lags, **given).contributions
 
 
 def tensor(value):
@@ -93,7 +79,7 @@ def cell_of(given):
 
 def one_step(given):
     """Replay of a single step from the golden state."""
-    layer = recurrent_layers(cell_of(given))[0]
+    layer = layers.recurrent_layers(cell_of(given))[0]
     states = tuple(tensor(given[key])[None] for key in ("h_prev", "c_prev") if key in given)
     # What comes out of the last step plays no part in its gates.
     return layer.replay(tensor(given["x"])[None, None], torch.zeros_like(states[0])[None], states)
@@ -116,7 +102,7 @@ def test_golden_jacobians(name):
     entry = ENTRIES[name]
     given, expected = entry["inputs"], entry["expected"]
     replay = one_step(given)
-    close(entry, one_step_jacobians(replay)[0, 0], expected["J"])
+    close(entry, transport.one_step_jacobians(replay)[0, 0], expected["J"])
     A, R = np.array(expected["A"]), np.array(expected["R"])
     H = replay.hidden.shape[2]
     close(entry, replay.retention[0, 0], A[-H:, -H:].diagonal())
@@ -131,7 +117,7 @@ def test_golden_jacobians(name):
 def test_golden_jacobians_with_layer_norm(name):
     entry = ENTRIES[name]
     replay = one_step(entry["inputs"])
-    close(entry, one_step_jacobians(replay)[0, 0], entry["expected"]["J"])
+    close(entry, transport.one_step_jacobians(replay)[0, 0], entry["expected"]["J"])
     close(entry, (replay.retention + replay.mixing)[0, 0], np.array(entry["expected"]["J"]).diagonal())
 
 
@@ -144,24 +130,24 @@ def test_golden_transports(name):
     entry = ENTRIES[name]
     given, expected = entry["inputs"], entry["expected"]
     lag, t = given["ell"], given["t"]
-    seen = capture(cell_of(given), tensor(given["X"])[None])
+    seen = layers.capture(cell_of(given), tensor(given["X"])[None])
     close(entry, seen.outputs[0][0], expected["states_h"][1:])
     replay = seen.replay()
-    ((_, zeroth, total),) = transport_factors(replay, [lag])
+    ((_, zeroth, total),) = transport.transport_factors(replay, [lag])
     source = t - lag - 1  # steps are counted from 1 in the paper
     close(entry, zeroth[source, 0], expected["gamma0"])
     close(entry, (total - zeroth)[source, 0], expected["gamma1"])
     close(entry, total[source, 0], expected["gamma"])
     if "aux_rho" in expected:
-        ((_, _, auxiliary),) = transport_factors(replay, [lag], auxiliary=True)
+        ((_, _, auxiliary),) = transport.transport_factors(replay, [lag], auxiliary=True)
         close(entry, auxiliary[source, 0], expected["gamma_with_aux"])
         close(entry, (auxiliary - total)[source, 0], np.add(expected["aux_rho"], expected["aux_eta"]))
     # The last `lag` steps alone hold a single window: the one of the golden entry.
-    layer = recurrent_layers(cell_of(given))[0]
+    layer = layers.recurrent_layers(cell_of(given))[0]
     tail = slice(source, t)
     start = (tensor(expected["states_h"][source])[None],)
     last = layer.replay(seen.inputs[0][:, tail], seen.outputs[0][:, tail], start)
-    exact = exact_transport(last, [lag])
+    exact = transport.exact_transport(last, [lag])
     assert exact.windows.tolist() == [1]
     close(entry, exact.diagonal[0], np.abs(np.diag(expected["M_exact"])))
     close(entry, exact.envelope[0], expected["exact_diag_l1"])
@@ -175,8 +161,8 @@ def test_golden_transports(name):
 def test_golden_envelopes(name):
     entry = ENTRIES[name]
     given = entry["inputs"]
-    (replay,) = replays(cell_of(given), tensor(given["X"])[None])
-    found = mean_transport(
+    (replay,) = layers.replays(cell_of(given), tensor(given["X"])[None])
+    found = transport.mean_transport(
         replay,
         given["lags"],
         rates=given["lr"],
@@ -194,12 +180,12 @@ def test_golden_base_rates(name):
     weights, recurrent, bias = stacked(given, given["cell"], "lambda_")
     rates = {"input_weights": weights, "recurrent_weights": recurrent, "bias": bias}
     replay = one_step(given)
-    close(entry, base_rates(replay, rates)[0, 0], entry["expected"]["base_rate"])
+    close(entry, transport.base_rates(replay, rates)[0, 0], entry["expected"]["base_rate"])
     # |b|^2, entry by entry: the squared answers to unit directions along every parameter.
     sizes = {key: value.numel() for key, value in rates.items()}
     basis = torch.eye(sum(sizes.values()), dtype=torch.float64).split(list(sizes.values()), 1)
     every = {key: part.reshape(-1, *rates[key].shape) for key, part in zip(sizes, basis, strict=True)}
-    close(entry, sensitivities(replay, every).square().sum(0)[0, 0], entry["expected"]["row_norm2"])
+    close(entry, transport.sensitivities(replay, every).square().sum(0)[0, 0], entry["expected"]["row_norm2"])
 
 
 def test_golden_adam_rates():
@@ -208,7 +194,7 @@ def test_golden_adam_rates():
     p = nn.Parameter(torch.zeros(4, dtype=torch.float64))
     optimizer = torch.optim.Adam([p], lr=given["lr"], betas=(0.9, given["beta2"]), eps=given["eps"])
     optimizer.state[p] = {"step": torch.tensor(float(given["step"])), "exp_avg_sq": tensor(given["exp_avg_sq"])}
-    close(entry, parameter_rates(optimizer, {"p": p})["p"], entry["expected"]["Lambda"])
+    close(entry, transport.parameter_rates(optimizer, {"p": p})["p"], entry["expected"]["Lambda"])
 
 
 @pytest.mark.equation("livi2025 Eq. (9)")
@@ -216,14 +202,14 @@ def test_golden_decomposition():
     entry = ENTRIES["envelope_decomposition"]
     gamma, rates = (np.array(entry["inputs"][key]) for key in ("gamma", "base_rate"))
     size = abs(gamma)[None]
-    found = Transport(np.array([1]), np.array([1]), size, size, size * rates)
+    found = transport.Transport(np.array([1]), np.array([1]), size, size, size * rates)
     gates, optimiser = found.decomposition(entry["inputs"]["lr"])
     close(entry, found.envelope[0], entry["expected"]["f"])
     close(entry, gates[0], entry["expected"]["f_gate"])
     close(entry, optimiser[0], entry["expected"]["f_opt"])
 
 
-def test_every_golden_number_of_a_model_is_used():
+def test_every_golden_entry_of_a_model_is_used():
     kinds = {"jacobian", "jacobian_ln", "transport", "envelope", "rayleigh", "lambda", "decomposition"}
     assert len([entry for entry in GOLDEN["entries"] if entry["what"] in kinds]) == 19
 
@@ -234,8 +220,8 @@ def test_a_shared_gate_adds_a_rank_one_jacobian():
     with torch.no_grad():
         cell.recurrent_weights += torch.randn(5, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     x = torch.randn(1, 3, 2, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-    seen = capture(cell, x)
-    J, h, p = one_step_jacobians(seen.replay())[2, 0], seen.outputs[0][0, 1], dict(cell.named_parameters())
+    seen = layers.capture(cell, x)
+    J, h, p = transport.one_step_jacobians(seen.replay())[2, 0], seen.outputs[0][0, 1], dict(cell.named_parameters())
 
     def step(old):
         a = p["input_weights"] @ x[0, 2] + p["recurrent_weights"] @ old + p["bias"]
@@ -272,22 +258,22 @@ def lstm_blocks(cell, x):
 
 @pytest.mark.equation("livi2025 Eq. (45)")
 @pytest.mark.equation("livi2025 Eq. (46)")
-def test_lstm_transport_is_every_product_with_one_visit_to_the_weights():
+def test_lstm_transport_sums_every_product_with_one_pass_through_the_weights():
     torch_cell = nn.LSTM(2, 3, batch_first=True, dtype=torch.float64)
     for k, value in enumerate(torch_cell.parameters()):
         g = torch.Generator().manual_seed(k)
         value.data = torch.randn(value.shape, generator=g, dtype=torch.float64)
     x = torch.randn(1, 8, 2, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
     blocks = lstm_blocks(torch_cell, x[0])
-    (replay,) = replays(torch_cell, x)
-    for lag, zeroth, total in transport_factors(replay, [1, 2, 3, 7]):
+    (replay,) = layers.replays(torch_cell, x)
+    for lag, zeroth, total in transport.transport_factors(replay, [1, 2, 3, 7]):
         for source in range(8 - lag):
             window = blocks[source + 1 : source + lag + 1]
             expected = []
-            for visits in [None, *range(lag)]:
+            for place in [None, *range(lag)]:
                 product = torch.eye(6, dtype=torch.float64)
                 for k, (J, A) in enumerate(window):
-                    product = (J - A if k == visits else A) @ product
+                    product = (J - A if k == place else A) @ product
                 expected.append(product[:3, 3:].diagonal())
             assert (zeroth[source, 0] - expected[0]).abs().max() < EXACT
             assert (total[source, 0] - torch.stack(expected).sum(0)).abs().max() < EXACT
@@ -295,8 +281,8 @@ def test_lstm_transport_is_every_product_with_one_visit_to_the_weights():
 
 @pytest.mark.equation("livi2025 Eq. (3)")
 @pytest.mark.equation("livi2025 Eq. (12)")
-def test_units_add_up_to_the_gradient_where_they_do_not_mix():
-    # With diagonal recurrent weights and no gate, the Jacobians are diagonal: the zeroth order is the whole transport,
+def test_contributions_sum_to_the_gradient_if_units_do_not_mix():
+    # With diagonal recurrent weights and no gate, the Jacobians are diagonal: the zeroth order is the full transport,
     # and the contributions of all lags and units, with that of lag 0, are the gradient itself.
     cell = nn.RNN(2, 3, batch_first=True, dtype=torch.float64)
     with torch.no_grad():
@@ -315,10 +301,10 @@ def test_units_add_up_to_the_gradient_where_they_do_not_mix():
             return self.cell(inputs)[0]
 
     model = Body()
-    seen = capture(model, x, target, nn.MSELoss(reduction="none"))
+    seen = layers.capture(model, x, target, nn.MSELoss(reduction="none"))
     replay, delta = seen.replay(), seen.deltas[0]
-    w = unit_directions(seen.layers[0], 2, generator=torch.Generator().manual_seed(5))
-    b = sensitivities(replay, w)
+    w = transport.unit_directions(seen.layers[0], 2, generator=torch.Generator().manual_seed(5))
+    b = transport.sensitivities(replay, w)
     lags = [1, 2, 3, 4]
     units = unit_contributions(replay, lags, sensitivities=b, deltas=delta)
     weights = (5 - np.array(lags))[:, None]  # means over steps, back to sums
@@ -328,22 +314,22 @@ def test_units_add_up_to_the_gradient_where_they_do_not_mix():
         grads = torch.autograd.grad(loss, list(seen.layers[0].own.values()))
         expected = sum((w[name] * g).flatten(1).sum(1) for name, g in zip(seen.layers[0].own, grads, strict=True))
         assert abs(total[:, n] - expected.numpy()).max() < EXACT
-        exact = forward_gradients(replay, state_sensitivities(replay, w), delta)
+        exact = transport.forward_gradients(replay, transport.state_sensitivities(replay, w), delta)
         assert abs(exact[:, n] - expected.numpy()).max() < EXACT
 
 
 @pytest.mark.equation("livi2025 Eq. (7)")
 @pytest.mark.equation("livi2025 Eq. (8)")
-def test_the_effective_envelope_weighs_each_window_by_the_rate_at_its_source():
+def test_the_envelope_weights_each_window_by_the_rate_at_its_source():
     cell = cells.DiagGate(2, 3, generator=torch.Generator().manual_seed(6), dtype=torch.float64)
     x = torch.randn(3, 6, 2, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
     optimizer = torch.optim.RMSprop(cell.parameters(), lr=0.01)
     cell(x).square().sum().backward()
     optimizer.step()
-    (replay,) = replays(cell, x)
-    rates = base_rates(replay, parameter_rates(optimizer, recurrent_layers(cell)[0].own))
-    found = mean_transport(replay, [2, 4], rates=rates)
-    for row, (lag, _, gamma) in enumerate(transport_factors(replay, [2, 4])):
+    (replay,) = layers.replays(cell, x)
+    rates = transport.base_rates(replay, transport.parameter_rates(optimizer, layers.recurrent_layers(cell)[0].own))
+    found = transport.mean_transport(replay, [2, 4], rates=rates)
+    for row, (lag, _, gamma) in enumerate(transport.transport_factors(replay, [2, 4])):
         terms = [rates[s] * gamma[s].abs() for s in range(6 - lag)]
         assert found.effective[row] == pytest.approx(torch.stack(terms).mean((0, 1)).numpy(), rel=EXACT)
     assert found.envelope == pytest.approx(found.effective.sum(1), rel=EXACT)
@@ -356,13 +342,13 @@ def test_single_precision_agrees_with_double(kind):
     found = []
     for dtype in (torch.float32, torch.float64):
         cell, x = cell.to(dtype), x.to(dtype)
-        (replay,) = replays(cell, x)
-        (layer,) = recurrent_layers(cell)
-        w = unit_directions(layer, 1, generator=torch.Generator().manual_seed(9))
-        rates = base_rates(replay, {name: value[0].abs() for name, value in w.items()})
-        answers = sensitivities(replay, w)
+        (replay,) = layers.replays(cell, x)
+        (layer,) = layers.recurrent_layers(cell)
+        w = transport.unit_directions(layer, 1, generator=torch.Generator().manual_seed(9))
+        rates = transport.base_rates(replay, {name: value[0].abs() for name, value in w.items()})
+        answers = transport.sensitivities(replay, w)
         assert rates.dtype == answers.dtype == dtype
-        found.append((mean_transport(replay, [1, 8, 40], rates=rates), rates.double(), answers.double()))
+        found.append((transport.mean_transport(replay, [1, 8, 40], rates=rates), rates.double(), answers.double()))
     (single, *fields), (double, *exact) = found
     # 40 factors, each rounded to 6e-8, of states that differ by as much after 64 steps.
     assert single.total == pytest.approx(double.total, rel=1e-4)
@@ -371,48 +357,43 @@ def test_single_precision_agrees_with_double(kind):
         assert (one - two).abs().max() < 1e-4 * two.abs().max()
 
 
-class Precision:
-    """Notes in which precision a walk was finished."""
-
-    def begin(self, some, dtype):
-        self.dtype = dtype
-
-    def take(self, row, lag, total):
-        pass
-
-    def end(self, kept, scale):
-        pass
-
-
 @pytest.mark.parametrize("swing", [1.0, 15.0])
 @pytest.mark.parametrize("kind", [cells.ConstGate, cells.DiagGate, cells.PaperGRU, cells.LSTM])
-def test_a_walk_in_single_precision_is_that_in_double(kind, swing):
-    # Inputs fifteen times as large drive gates to either end: the product of 100 of them leaves single precision.
+def test_sums_in_single_precision_agree_with_double(monkeypatch, kind, swing):
+    # Inputs fifteen times as large saturate gates: the product of 100 of them leaves single precision.
     x = swing * torch.randn(3, 128, 3, generator=torch.Generator().manual_seed(8))
     cell = kind(3, 6, generator=torch.Generator().manual_seed(0), **({} if kind is cells.ConstGate else {"gate": None}))
-    (replay,) = replays(cell, x)
-    note = Precision()
-    walk_lags(replay, [1, 100], [note], order=1, auxiliary=False)
-    wild = swing > 1 and kind is not cells.ConstGate
-    assert note.dtype == (torch.float64 if wild else torch.float32)
-    answers = torch.randn(2, 128, 3, 6, generator=torch.Generator().manual_seed(1))
+    (replay,) = layers.replays(cell, x)
+    used = []
+    add = transport.accumulator._Accumulator.add
+    with monkeypatch.context() as patch:
+        patch.setattr(transport.accumulator, "_fused", lambda: None)
+        patch.setattr(
+            transport.accumulator._Accumulator,
+            "add",
+            lambda self, factors, *rest, **named: used.append(factors.keep.dtype) or add(self, factors, *rest, **named),
+        )
+        transport.mean_transport(replay, [1, 100])
+    saturated = swing > 1 and kind is not cells.ConstGate
+    assert used[-1] == (torch.float64 if saturated else torch.float32)
+    derivatives = torch.randn(2, 128, 3, 6, generator=torch.Generator().manual_seed(1))
     deltas = torch.randn(3, 128, 6, generator=torch.Generator().manual_seed(2))
     lags = [1, 2, 5, 30, 100]
-    means = mean_transport(replay, lags)
-    found = unit_contributions(replay, lags, sensitivities=answers, deltas=deltas)
-    for row, (lag, zeroth, total) in enumerate(transport_factors(replay, lags)):
+    means = transport.mean_transport(replay, lags)
+    found = unit_contributions(replay, lags, sensitivities=derivatives, deltas=deltas)
+    for row, (lag, zeroth, total) in enumerate(transport.transport_factors(replay, lags)):
         # 100 factors rounded to 6e-8 each, and as much again when they are divided by their mean.
         assert means.zeroth[row] == pytest.approx(zeroth.abs().mean((0, 1)).numpy(), rel=2e-5)
         assert means.total[row] == pytest.approx(total.abs().mean((0, 1)).numpy(), rel=2e-5)
-        terms = total * deltas.transpose(0, 1)[lag:].double() * answers[:, : 128 - lag].double()
+        terms = total * deltas.transpose(0, 1)[lag:].double() * derivatives[:, : 128 - lag].double()
         assert np.abs(found[:, :, row] - terms.mean(1).numpy()).max() <= 2e-5 * float(terms.abs().mean(1).max())
 
 
 def test_very_small_errors_are_not_lost_in_single_precision():
-    (replay,) = replays(cells.DiagGate(3, 4, generator=torch.Generator().manual_seed(0)), torch.ones(2, 40, 3))
-    answers = torch.randn(1, 40, 2, 4, generator=torch.Generator().manual_seed(1))
+    (replay,) = layers.replays(cells.DiagGate(3, 4, generator=torch.Generator().manual_seed(0)), torch.ones(2, 40, 3))
+    derivatives = torch.randn(1, 40, 2, 4, generator=torch.Generator().manual_seed(1))
     deltas = torch.randn(2, 40, 4, generator=torch.Generator().manual_seed(2))
-    one = unit_contributions(replay, [1, 20], sensitivities=answers, deltas=deltas)
+    one = unit_contributions(replay, [1, 20], sensitivities=derivatives, deltas=deltas)
     # Their product, 1e-48, is below its range; rounding of the factors themselves is 6e-8.
-    tiny = unit_contributions(replay, [1, 20], sensitivities=1e-24 * answers, deltas=1e-24 * deltas)
+    tiny = unit_contributions(replay, [1, 20], sensitivities=1e-24 * derivatives, deltas=1e-24 * deltas)
     assert tiny == pytest.approx(1e-48 * one, rel=1e-4, abs=1e-6 * np.abs(1e-48 * one).max())

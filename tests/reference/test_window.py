@@ -8,15 +8,14 @@ import torch
 from torch import nn
 
 from learncast import windows
-from learncast.windows import Batching, DetectionRule, Measurement
-from learncast.windows.rehearsal import KINDS, build_model
+from learncast.windows import Batching, DetectionRule, Measurement, example_model
 
 NULLS = 99
 
 
 def null_windows(kind, repeats, *, memory=2**28):
     """Reach of models on data whose errors have a random sign per sequence: no lag has a signal."""
-    model = build_model(kind, inputs=2, outputs=1, hidden_size=6, seed=3)
+    model = example_model.build_model(kind, inputs=2, outputs=1, hidden_size=6, seed=3)
     reaches = []
     for seed in range(repeats):
         rng = np.random.default_rng(seed)
@@ -40,26 +39,26 @@ def null_windows(kind, repeats, *, memory=2**28):
     return np.array(reaches)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", example_model.KINDS)
 def test_sign_flipped_data_have_no_window(kind):
     # Each null passes with probability at most 1 / 100, so 3 of 8 by chance in 1 of 18,000 cases.
     assert (null_windows(kind, 8) != 0).sum() <= 2
 
 
-def test_nor_do_they_when_the_first_half_gives_the_signs():
+def test_sign_flipped_data_have_no_window_if_the_first_half_gives_the_signs():
     assert (null_windows("gru", 8, memory=0) != 0).sum() <= 2  # as above
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("memory", [2**28, 0])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", example_model.KINDS)
 def test_sign_flipped_data_have_no_window_in_200_nulls(kind, memory):
     # At most 1 in 100 by construction, so more than 10 of 200 by chance in 1 of 100,000 cases.
     assert (null_windows(kind, 200, memory=memory) == 0).mean() >= 0.95
 
 
-def test_the_same_data_without_flips_have_one():
-    model = build_model("gru", inputs=2, outputs=1, hidden_size=6, seed=3)
+def test_the_same_data_without_flips_have_a_window():
+    model = example_model.build_model("gru", inputs=2, outputs=1, hidden_size=6, seed=3)
     inputs = np.random.default_rng(0).standard_normal((128, 24, 2))
     targets = np.zeros((128, 24, 1))
     targets[:, 3:, 0] = 3 * inputs[:, :-3, 0]
@@ -76,7 +75,7 @@ def test_the_same_data_without_flips_have_one():
 
 @pytest.mark.parametrize("gate", [0.05, 0.3])
 def test_a_constant_gate_has_one_time_scale(gate):
-    model = build_model("const-gate", inputs=2, outputs=1, hidden_size=4, seed=0, gate=gate).double()
+    model = example_model.build_model("const-gate", inputs=2, outputs=1, hidden_size=4, seed=0, gate=gate).double()
     rng = np.random.default_rng(0)
     inputs, targets = rng.standard_normal((32, 40, 2)), rng.standard_normal((32, 40, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.2)
@@ -97,7 +96,7 @@ def test_a_constant_gate_has_one_time_scale(gate):
 
 
 class Leaky(nn.Module):
-    """One linear unit h <- a h + x + b, kept above the kink of its ReLU, and a readout too weak to answer."""
+    """One linear unit h <- a h + x + b above the kink of its ReLU, with a readout that is almost 0."""
 
     retention, drive, weight = 0.8, 2.4, 1e-4
 
@@ -156,9 +155,9 @@ def test_a_lag_needs_as_many_sequences_as_its_score_says():
         measurement=Measurement(loss=lambda answers, t: (answers - t).square()[:, 40:], lags=[4, 5, 6], directions=1),
     )
     here = found.dataset.isel(layer=0)
-    told = (here["tail_index"] == 2) & (here["score"] > here["critical_score"])
-    assert told.any()
+    significant = (here["tail_index"] == 2) & (here["score"] > here["critical_score"])
+    assert significant.any()
     expected = 2000 * (here["critical_score"] / here["score"]) ** 2
     needed = here["required_sequences"].sel(noise="per_lag")
     # The score divides by n - 1 where the scale does so too, then by n: they differ by 1 / n at most.
-    np.testing.assert_allclose(needed[told.values], expected[told.values], rtol=2 / 2000)
+    np.testing.assert_allclose(needed[significant.values], expected[significant.values], rtol=2 / 2000)

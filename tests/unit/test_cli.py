@@ -17,14 +17,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xarray as xr
+from learncast.answers.answer import counted, plain
 from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
 import learncast
-from learncast.answers.answer import counted, plain
-from learncast.card import shown, whole
 from learncast.cli import _time_taken, app
-from learncast.theory.assumptions import ASSUMPTIONS
+from learncast.display import format_count, format_number
+from learncast.theory import ASSUMPTIONS
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "two_integration_tasks.toml"
 TRAINING = "[training]\nlearning_rate = 1e-3\n"
@@ -212,8 +212,8 @@ def test_progress_does_not_spoil_json(study, monkeypatch):
 def test_numbers_become_plain_values():
     mixed = {"a": np.array([1.0, np.inf]), 2: (np.float64(np.nan), np.int64(3), -np.inf), "c": [True, None, "x"]}
     assert plain(mixed) == {"a": [1.0, "inf"], "2": ["nan", 3, "-inf"], "c": [True, None, "x"]}
-    assert [shown(v) for v in (1234.567, np.inf, np.nan)] == ["1,234.57", "never", "unknown"]
-    assert (whole(331.0), counted(331.0), counted(np.inf)) == ("331", 331, np.inf)
+    assert [format_number(v) for v in (1234.567, np.inf, np.nan)] == ["1,234.57", "never", "unknown"]
+    assert (format_count(331.0), counted(331.0), counted(np.inf)) == ("331", 331, np.inf)
 
 
 # --- answers for people ----------------------------------------------------------------------------------------------

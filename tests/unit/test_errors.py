@@ -12,7 +12,7 @@ from learncast._core.errors import (
     SchemaMismatch,
     UnsupportedModel,
 )
-from learncast.theory.assumptions import ASSUMPTIONS, Assumption
+from learncast.theory import ASSUMPTIONS, Assumption
 
 PARTS = {
     "required": "steps must be positive",

@@ -47,7 +47,7 @@ def followed(
     first: Any = OTHER, target: Any = TARGET, network: Any = NETWORK, rate: float = RATE, accuracy: float = 0.9,
     steps: float = 5, **options: Any,
 ) -> Any:  # fmt: skip
-    stages = [lc.Stage(first, steps=steps), lc.Stage(target, accuracy=accuracy)]
+    stages = [lc.Stage(first, steps=steps), lc.Stage(target, goal=accuracy)]
     return lc.follow(stages, network, learning_rate=rate, strict=False, **options)
 
 

@@ -48,7 +48,7 @@ def test_an_interrupted_command_says_so_in_one_line(words, monkeypatch):
     for place in (
         "learncast.study.study_file.Given.read",
         "learncast.sweep.reproduction.Reproduction.of",
-        "learncast.web.app.explored",
+        "learncast.web.app.serve",
         "learncast.study.beginning.begin",
         "learncast.study.schema.schema",
         "learncast.sweep.studies.sweep_of",

@@ -18,7 +18,7 @@ from learncast._core.limits import allowing, tables_of
 from learncast._core.netcdf import read, write
 from learncast.results import Trajectory
 from learncast.study import Study, WindowStudy
-from learncast.tasks.recorded.files import from_file
+from learncast.tasks import from_file
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -77,6 +77,6 @@ def test_saving_of_a_fully_trained_first_task_is_as_the_readme_says():
     import learncast as lc
 
     target, network = lc.tasks.integration(), lc.LinearRNN.aligned()
-    stages = [lc.Stage(target.varied(target_strength=1.5), accuracy=0.99), lc.Stage(target, accuracy=0.99)]
+    stages = [lc.Stage(target.varied(target_strength=1.5), goal=0.99), lc.Stage(target, goal=0.99)]
     way = lc.follow(stages, network, learning_rate=1e-3)
     assert f"save {way.direct.descent_steps - way.descent_steps:.0f} steps" in README

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-#: Where pictures of the pages go, if they are wanted.
+#: Folder for screenshots, if any.
 PICTURES = os.environ.get("EXPLORER_PICTURES")
 
 
@@ -51,6 +51,7 @@ nulls = 19
 def saved_window(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small learnability window, measured and saved."""
     from learncast.answers.window import rehearsed_window
+
     from learncast.study import WindowStudy
 
     folder = tmp_path_factory.mktemp("window")
@@ -89,7 +90,7 @@ def browser() -> Iterator[Any]:
     program = shutil.which("chromium")
     assert program, "Chromium must be installed; `make test-web` does that"
     with sync_playwright() as playwright:
-        # A browser run by root has no sandbox of its own, and a container may have little shared memory.
+        # A browser that root runs has no sandbox, and a container may have little shared memory.
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-dev-shm-usage"])
         yield browser
         browser.close()
@@ -97,11 +98,11 @@ def browser() -> Iterator[Any]:
 
 @dataclass
 class Visit:
-    """A page of the explorer, with all that it complained about or asked for."""
+    """A page of the explorer, with its console errors and requests."""
 
     page: Any
     server: Server
-    complaints: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
     requests: list[tuple[str, str]] = field(default_factory=list)
 
     def open(self, where: str) -> Visit:
@@ -109,30 +110,30 @@ class Visit:
         return self.settled()
 
     def settled(self) -> Visit:
-        """Wait until every part shows the last state."""
+        """Wait until every part shows the answer to the last state."""
         self.page.wait_for_selector(".part[aria-busy]")
         self.page.wait_for_function("() => ![...document.querySelectorAll('.part')].some(p => p.ariaBusy === 'true')")
         return self
 
     @property
-    def questions(self) -> int:
-        """How often the page has asked for a part."""
+    def part_requests(self) -> int:
+        """How often the page has requested a part."""
         return len([1 for method, url in self.requests if method == "POST" and not url.endswith("/doing")])
 
     def reading(self, label: str, part: str | None = None) -> float:
         within = f'[data-part="{part}"] ' if part else ""
         return float(self.page.locator(f'{within}[data-reading="{label}"]').first.get_attribute("data-value"))
 
-    def plot(self, panel: str) -> Any:
-        return self.page.locator(f'[data-panel="{panel}"] .plot')
+    def plot(self, chart: str) -> Any:
+        return self.page.locator(f'[data-chart="{chart}"] .plot')
 
-    def numbers(self, panel: str, kind: str = "heatmap", which: str = "z") -> Any:
-        """What plotly was given to draw."""
-        return self.plot(panel).evaluate(
+    def numbers(self, chart: str, kind: str = "heatmap", which: str = "z") -> Any:
+        """The data that plotly draws."""
+        return self.plot(chart).evaluate(
             "(plot, [kind, which]) => plot.data.find(trace => trace.type === kind)[which]", [kind, which]
         )
 
-    def picture(self, name: str) -> None:
+    def screenshot(self, name: str) -> None:
         if PICTURES:
             Path(PICTURES).mkdir(parents=True, exist_ok=True)
             self.page.screenshot(path=Path(PICTURES) / f"{name}.png", full_page=True)
@@ -140,21 +141,21 @@ class Visit:
 
 @pytest.fixture
 def visit(browser: Any, server: Server, request: pytest.FixtureRequest) -> Iterator[Visit]:
-    """A new page; a test may ask for its width and its colours by `visit` parameters."""
-    asked = getattr(request, "param", {})
-    touched = asked.get("width", 1280) < 500
+    """A new page; a test may set its width and colours by `visit` parameters."""
+    options = getattr(request, "param", {})
+    phone = options.get("width", 1280) < 500
     context = browser.new_context(
-        viewport={"width": asked.get("width", 1280), "height": 900 if not touched else 780},
-        has_touch=touched,
-        is_mobile=touched,
-        color_scheme=asked.get("colours", "light"),
+        viewport={"width": options.get("width", 1280), "height": 900 if not phone else 780},
+        has_touch=phone,
+        is_mobile=phone,
+        color_scheme=options.get("colours", "light"),
         accept_downloads=True,
         permissions=["clipboard-read", "clipboard-write"],
     )
     page = context.new_page()
     visit = Visit(page, server)
-    page.on("console", lambda said: visit.complaints.append(said.text) if said.type in ("error", "warning") else None)
-    page.on("pageerror", lambda error: visit.complaints.append(str(error)))
+    page.on("console", lambda entry: visit.errors.append(entry.text) if entry.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: visit.errors.append(str(error)))
     page.on("request", lambda sent: visit.requests.append((sent.method, sent.url)))
     yield visit
     context.close()
@@ -162,7 +163,7 @@ def visit(browser: Any, server: Server, request: pytest.FixtureRequest) -> Itera
 
 @pytest.fixture(scope="session")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of an exported page, shown by Python's own web server."""
+    """The address of an exported page on Python's own web server."""
     folder = tmp_path_factory.mktemp("export") / "lab" / "page"
     made = subprocess.run([Path(sys.executable).with_name("learncast"), "explore", "--export", folder], check=False)
     assert made.returncode == 0

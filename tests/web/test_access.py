@@ -1,4 +1,4 @@
-"""Nobody is kept out: contrast, labels and the order of focus, as axe-core and the tab key find them."""
+"""Accessibility: contrast, labels and the order of focus, by axe-core and the tab key."""
 
 from __future__ import annotations
 
@@ -7,33 +7,35 @@ from pathlib import Path
 import pytest
 
 AXE = Path(__file__).parents[2] / ".axe" / "node_modules" / "axe-core" / "axe.min.js"
-ROOMS = ("curriculum", "prior-knowledge", "recurrence", "window")
+PANELS = ("curriculum", "prior-knowledge", "recurrence", "window")
 
 
-@pytest.mark.skipif(not AXE.exists(), reason="axe-core is not here; `make test-web` installs it where npm is")
+@pytest.mark.skipif(
+    not AXE.exists(), reason="axe-core is not installed; `make test-web` installs it if npm is available"
+)
 @pytest.mark.parametrize(
     "visit",
     [{"width": 1280, "colours": "light"}, {"width": 1280, "colours": "dark"}, {"width": 400, "colours": "dark"}],
     indirect=True,
     ids=["wide-light", "wide-dark", "phone-dark"],
 )
-def test_axe_finds_nothing(visit):
-    for room in ROOMS:
-        visit.open(f"#{room}")
+def test_axe_finds_no_violation(visit):
+    for panel in PANELS:
+        visit.open(f"#{panel}")
         visit.page.locator("#form details").evaluate_all("groups => groups.forEach(one => { one.open = true; })")
-        visit.page.wait_for_timeout(700)  # what fades in has faded in
+        visit.page.wait_for_timeout(700)  # until transitions have ended
         visit.page.evaluate(AXE.read_text(encoding="utf-8"))
         found = visit.page.evaluate("""async () => (await axe.run(document, {
             runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'best-practice'],
         })).violations.map(one => [one.id, one.nodes.slice(0, 3).map(node => node.html.slice(0, 160))])""")
-        assert found == [], room
+        assert found == [], panel
 
 
-def test_tab_goes_through_the_page_in_its_order(visit):
+def test_the_tab_key_follows_the_order_of_the_page(visit):
     visit.open("#curriculum")
     where = """() => {
         const one = document.activeElement;
-        const place = one.closest('header, #guide, #stage, #controls, #views');
+        const place = one.closest('header, #examples, #stage, #controls, #views');
         return [place ? place.id || place.tagName.toLowerCase() : 'none', one.className, one.id];
     }"""
     seen = []
@@ -44,4 +46,4 @@ def test_tab_goes_through_the_page_in_its_order(visit):
             seen.append(place)
         if place == "views":
             break
-    assert seen == ["header", "guide", "stage", "controls", "views"]
+    assert seen == ["header", "examples", "stage", "controls", "views"]

@@ -18,7 +18,7 @@ plan = lc.plan(target, [stronger], network, learning_rate=1e-3)
 
 stops = np.linspace(0.02, 0.995, 80)
 ways = [
-    lc.follow([lc.Stage(stronger, accuracy=s), lc.Stage(target, accuracy=0.99)], network, learning_rate=1e-3)
+    lc.follow([lc.Stage(stronger, goal=s), lc.Stage(target, goal=0.99)], network, learning_rate=1e-3)
     for s in stops
 ]
 

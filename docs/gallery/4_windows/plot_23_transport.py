@@ -11,9 +11,8 @@ import matplotlib.pyplot as plt
 import torch
 from torch import nn
 
-from learncast.windows.replay.capture import replays
-from learncast.windows.transport.exact import exact_transport
-from learncast.windows.transport.factor import transport_factors
+from learncast.windows.layers import replays
+from learncast.windows.transport import exact_transport, transport_factors
 
 torch.manual_seed(0)
 layer = nn.GRU(4, 32, batch_first=True).double()

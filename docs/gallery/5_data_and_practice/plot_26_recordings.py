@@ -19,7 +19,7 @@ for trials in numbers:
     evidence = rng.standard_normal((trials, 12, 1))
     answer = evidence.sum(axis=1) + rng.standard_normal((trials, 1))
     task = lc.Task.from_samples(evidence, answer)
-    way = lc.follow([lc.Stage(task, accuracy=0.95)], network, learning_rate=2e-3)
+    way = lc.follow([lc.Stage(task, goal=0.95)], network, learning_rate=2e-3)
     low, high = way.descent_interval
     ax.plot([trials, trials], [low, high], color="#0072B2", linewidth=3)
     ax.plot(trials, way.descent_steps, "o", color="black")

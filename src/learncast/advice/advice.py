@@ -14,7 +14,7 @@ from learncast._core.progress import Progress, silent
 from learncast._core.validation import one_of
 from learncast.advice.race import Race
 from learncast.advice.request import Request
-from learncast.card import Card, Picture, Shown, Table, shown
+from learncast.display import Displayable, HtmlRepr, Plot, Table, format_number
 from learncast.results import FORECAST_CLASSES, Result
 from learncast.theory.assumptions import Assumption, Condition, Trust
 from learncast.training.run import TrainingRun
@@ -97,7 +97,7 @@ class AdviceValidity(Assumption):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Advice(Result, Shown):
+class Advice(Result, Displayable):
     """Which pretraining task, stopped when, reaches the target soonest.
 
     Attributes
@@ -182,14 +182,17 @@ class Advice(Result, Shown):
         """Every plan with its score, best first."""
         columns = ("plan", str(self.dataset["score"].attrs["long_name"]), "may be recommended")
         each = (self.dataset[name].values for name in ("plan", "score", "within_cap"))
-        rows = [(str(plan), shown(float(score)), "yes" if ok else "no") for plan, score, ok in zip(*each, strict=True)]
+        rows = [
+            (str(plan), format_number(float(score)), "yes" if ok else "no")
+            for plan, score, ok in zip(*each, strict=True)
+        ]
         return Table("Plans, best first", columns, rows)
 
-    def _card(self) -> Card:
-        return Card("Advice", self.summary, [self.table], self.trust.standing, self.trust.table)
+    def _html_repr(self) -> HtmlRepr:
+        return HtmlRepr("Advice", self.summary, [self.table], self.trust.standing, self.trust.table)
 
-    def _picture(self) -> Picture:
-        return Picture.of("plan_scores", self.dataset.where(np.isfinite(self.dataset["score"]), drop=True))
+    def _plot(self) -> Plot:
+        return Plot.of("plan_scores", self.dataset.where(np.isfinite(self.dataset["score"]), drop=True))
 
     @property
     def pilot(self) -> Race | None:

@@ -34,7 +34,7 @@ from learncast.advice.surrogate import (
     stacked,
     written_out,
 )
-from learncast.card import so_many
+from learncast.display import plural
 from learncast.results import described, spec_hash
 from learncast.tasks.recorded.streams import batches_of, from_batches
 from learncast.tasks.task import Task
@@ -625,9 +625,9 @@ def _check_labelled(name: str, trials: Batch, surrogate: LinearSurrogate) -> Non
     """Refuse trials with labels or masks that the model does not answer."""
     if trials.inputs.shape[2] != surrogate.inputs or trials.every_step != surrogate.every_step:
         raise InvalidSpec(
-            f"{name!r} must have the model's {so_many(surrogate.inputs, 'input')}, with targets "
+            f"{name!r} must have the model's {plural(surrogate.inputs, 'input')}, with targets "
             f"{_when('every_step' if surrogate.every_step else 'end')}, got "
-            f"{so_many(trials.inputs.shape[2], 'input')}, with targets "
+            f"{plural(trials.inputs.shape[2], 'input')}, with targets "
             f"{_when('every_step' if trials.every_step else 'end')}. Match channels and readout to the model, "
             "or leave it out.",
             field=name,
@@ -646,8 +646,8 @@ def _check_fit(name: str, task: Task, surrogate: LinearSurrogate) -> None:
     targets = when if task.steps == 1 else task.targets
     if (task.inputs, task.outputs, targets) != wanted:
         raise InvalidSpec(
-            f"{name!r} must have the model's {so_many(wanted[0], 'input')} and "
-            f"{so_many(wanted[1], 'output')}, with targets {_when(when)}, got {task.inputs} and "
+            f"{name!r} must have the model's {plural(wanted[0], 'input')} and "
+            f"{plural(wanted[1], 'output')}, with targets {_when(when)}, got {task.inputs} and "
             f"{task.outputs}, with targets {_when(task.targets)}. Match channels and readout to the model, or "
             "leave it out.",
             field=name,

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray
-from learncast.tasks.covariance import check_room
+from learncast.tasks.covariance import check_memory
 from learncast.tasks.task import Task
 from learncast.theory.dynamics.learning_problem import lag_statistics
 
@@ -59,9 +59,7 @@ class Moments:
         affine : bool
             Whether the network can answer a constant, so that the best linear map may too.
         """
-        told = f"{task.steps} steps of {task.inputs} inputs"
-        remedy = "use shorter trials or fewer input channels"
-        check_room((task.steps * (task.inputs + 1)) ** 2, f"the moments of {task.name!r}", told, remedy)
+        check_memory((task.steps * (task.inputs + 1)) ** 2, f"the moments of task {task.name!r}")
         statistics = lag_statistics(task)
         lags, n, m = statistics.lags, task.inputs, task.outputs
         if np.isnan(statistics.constant):
@@ -90,7 +88,7 @@ class Moments:
         A readout whose outputs count differently has the weight of the largest: the moments know one input for all.
         """
         size = lags * (inputs + 1)
-        check_room(size**2, "the moments of trials", f"{lags} steps of {inputs} inputs", "use shorter trials")
+        check_memory(size**2, f"the moments of trials of {lags} steps and {inputs} inputs")
         square, cross, constant = np.zeros((size, size)), np.zeros(0), 0.0
         for rows, wanted, weights in parts:
             w = np.ones((len(rows), 1)) if weights is None else weights.max(1, keepdims=True)

@@ -577,7 +577,7 @@ def curriculum_paths(
     >>> task = lc.tasks.integration(steps=50)
     >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
     >>> first = task.varied(target_strength=1.5).renamed("stronger")
-    >>> stages = [lc.Stage(first, accuracy=0.5), lc.Stage(task, accuracy=0.99)]
+    >>> stages = [lc.Stage(first, goal=0.5), lc.Stage(task, goal=0.99)]
     >>> times = [0, 100, 200, 300]
     >>> curriculum = lc.follow(stages, network, learning_rate=1e-3)
     >>> staged = curriculum.at(times).dataset

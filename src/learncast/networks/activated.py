@@ -1,17 +1,17 @@
-"""A network whose hidden units respond through a nonlinearity: frozen weights, no training."""
+"""A network whose hidden units have a nonlinear activation function."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from learncast._core.errors import UnsupportedModel
-from learncast._core.validation import FloatArray, one_of, real_array
-from learncast.card import Card, Picture, Shown
-from learncast.networks.linear_rnn import LinearRNN, mismatched
+from learncast._core.validation import FloatArray, one_of
+from learncast.display import Displayable, HtmlRepr, Plot
+from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
 from learncast.results import spec_hash
 
@@ -19,7 +19,7 @@ ACTIVATIONS = ("relu", "tanh")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Activated(Shown):
+class Activated(Displayable):
     """A linear network's weights with a nonlinearity f on its hidden units.
 
     Recurrent: h_t = f(W_h h_{t-1} + W_x x_t), y = W_y h_T. Two layers: y = W2 f(W1 x).
@@ -29,11 +29,6 @@ class Activated(Shown):
     network : LinearRNN or TwoLayer
         The weights.
     activation : {"relu", "tanh"}
-
-    Raises
-    ------
-    UnsupportedModel
-        For weights of another kind of network.
 
     Examples
     --------
@@ -49,51 +44,43 @@ class Activated(Shown):
     def __post_init__(self) -> None:
         if not isinstance(self.network, LinearRNN | TwoLayer):
             raise UnsupportedModel(
-                f"the weights must be those of a LinearRNN or a TwoLayer, got {type(self.network).__name__}. Wrap "
-                "learncast.LinearRNN(...) or learncast.TwoLayer(...)."
+                f"network must be a LinearRNN or a TwoLayer, got {type(self.network).__name__}.", field="network"
             )
         one_of("activation", self.activation, ACTIVATIONS)
 
     @property
     def inputs(self) -> int:
-        """Input channels."""
+        """Number of input channels."""
         return self.network.inputs
 
     @property
     def outputs(self) -> int:
-        """Output channels."""
+        """Number of output channels."""
         return self.network.outputs
 
     @property
     def hidden_size(self) -> int:
-        """Hidden units."""
+        """Number of hidden units."""
         return self.network.hidden_size
 
     def activate(self, values: FloatArray) -> FloatArray:
-        """The nonlinearity itself."""
+        """Apply the nonlinearity."""
         return np.maximum(values, 0.0) if self.activation == "relu" else np.tanh(values)
 
-    def respond(self, inputs: Any, *, every_step: bool = False) -> FloatArray:
-        """Run on trials: (trials, steps, inputs), or (trials, inputs) of two layers, to (trials[, steps], outputs)."""
-        if isinstance(self.network, TwoLayer):
-            x = real_array("inputs", inputs, ndim=(2, 3))
-            if x.shape[-1] != self.inputs or (x.ndim == 3 and x.shape[1] != 1):
-                raise mismatched(f"(trials, {self.inputs} inputs), or one step of it", x)
-            hidden = self.activate(x.reshape(len(x), -1) @ self.network.first.T)
-            answer = hidden @ self.network.second.T
-            return answer[:, None] if every_step else answer
-        return self.network.answers(inputs, every_step, self.activate)
+    def respond(self, inputs: ArrayLike, *, every_step: bool = False) -> FloatArray:
+        """Run the network on trials; see `respond` of the wrapped network for the shapes."""
+        return self.network.respond(inputs, every_step=every_step, activate=self.activate)
 
     @cached_property
     def hash(self) -> str:
         """Short hash of the weights and the nonlinearity."""
         return spec_hash(self.network.hash, self.activation)
 
-    def _card(self) -> Card:
-        return Card.of(self, *self.network._card().tables)
+    def _html_repr(self) -> HtmlRepr:
+        return HtmlRepr.of(self, *self.network._html_repr().tables)
 
-    def _picture(self) -> Picture:
-        return self.network._picture()
+    def _plot(self) -> Plot:
+        return self.network._plot()
 
     def __repr__(self) -> str:
         return f"<Activated by {self.activation}: {self.network!r}>"

@@ -1,21 +1,24 @@
-"""A two-layer linear network: frozen weights, no training."""
+"""A two-layer linear network, described by its weights."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from learncast._core.errors import InvalidSpec, UnsupportedModel
 from learncast._core.validation import FloatArray, between, count, frozen, positive, real_array
-from learncast.card import Card, Picture, Shown, facts, so_many
+from learncast.display import Displayable, HtmlRepr, Plot, facts, plural
 from learncast.results import spec_hash
+
+Activation = Callable[[FloatArray], FloatArray]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TwoLayer(Shown):
+class TwoLayer(Displayable):
     """The network y = W2 W1 x.
 
     Parameters
@@ -26,10 +29,9 @@ class TwoLayer(Shown):
     Examples
     --------
     >>> import learncast as lc
-    >>> import numpy as np
     >>> lc.TwoLayer([[0.1, 0.0], [0.0, 0.1]], [[0.1, 0.0]])
     <TwoLayer: 2 inputs, 2 hidden, 1 output; largest singular values 0.1 and 0.1>
-    >>> lc.TwoLayer.balanced(4, 3, 2, scale=0.1, rng=np.random.default_rng(0)).imbalance_share < 1e-12
+    >>> lc.TwoLayer.balanced(4, 3, 2, scale=0.1, rng=0).imbalance_share < 1e-12
     True
     """
 
@@ -39,57 +41,65 @@ class TwoLayer(Shown):
     def __post_init__(self) -> None:
         for name in ("first", "second"):
             object.__setattr__(self, name, frozen(real_array(name, getattr(self, name), ndim=2)))
-        if self.first.shape[0] != self.second.shape[1] or 0 in self.first.shape + self.second.shape:
+        one, two = self.first.shape, self.second.shape
+        if one[0] != two[1] or 0 in one + two:
             raise InvalidSpec(
-                f"weights must be (hidden, inputs) and (outputs, hidden), got {self.first.shape} and "
-                f"{self.second.shape}.",
-                field="weights",
+                f"weights must be (hidden, inputs) and (outputs, hidden), got {one} and {two}.", field="weights"
             )
 
     @classmethod
-    def random(cls, inputs: int, hidden: int, outputs: int, *, scale: float, rng: np.random.Generator) -> TwoLayer:
-        """Independent Gaussian weights of standard deviation `scale`: small is rich, large is lazy.
+    def random(
+        cls, inputs: int, hidden_size: int, outputs: int, *, scale: float, rng: np.random.Generator | int = 0
+    ) -> TwoLayer:
+        """Draw independent Gaussian weights.
 
-        Such weights are not balanced; for small ones the imbalance is small too.
+        Such weights are not balanced. The imbalance is small if `scale` is small.
+
+        Parameters
+        ----------
+        inputs, hidden_size, outputs : int
+        scale : float
+            Standard deviation of the weights: small values give rich learning, large ones lazy learning.
+        rng : numpy Generator or int
+            Source of the random numbers, or the seed of one.
         """
-        n, h, m = _sizes(inputs, hidden, outputs)
-        positive("scale", scale)
-        return cls(scale * rng.standard_normal((h, n)), scale * rng.standard_normal((m, h)))
+        n, h, m = network_sizes(inputs, hidden_size, outputs)
+        size, rng = positive("scale", scale), random_generator(rng)
+        return cls(size * rng.standard_normal((h, n)), size * rng.standard_normal((m, h)))
 
     @classmethod
     def balanced(
         cls,
         inputs: int,
-        hidden: int,
+        hidden_size: int,
         outputs: int,
         *,
         scale: float,
         imbalance: float = 0.0,
-        rng: np.random.Generator,
+        rng: np.random.Generator | int = 0,
     ) -> TwoLayer:
-        """Random weights with W2^T W2 - W1 W1^T = imbalance times the identity.
+        """Draw random weights with W2^T W2 - W1 W1^T = imbalance times the identity.
 
         Parameters
         ----------
-        inputs, hidden, outputs : int
+        inputs, hidden_size, outputs : int
         scale : float
             Singular values are those of a Gaussian matrix with this standard deviation.
         imbalance : float
-            lambda. Zero suits any sizes; a positive one needs hidden <= outputs, a negative one hidden <= inputs.
-        rng : numpy Generator
+            lambda. Zero suits any sizes; a positive value needs hidden_size <= outputs, a negative one
+            hidden_size <= inputs.
+        rng : numpy Generator or int
+            Source of the random numbers, or the seed of one.
         """
-        n, h, m = _sizes(inputs, hidden, outputs)
-        positive("scale", scale)
+        n, h, m = network_sizes(inputs, hidden_size, outputs)
+        size, rng = positive("scale", scale), random_generator(rng)
         lam = between("imbalance", imbalance, -1e300, 1e300)
         if (lam > 0 and h > m) or (lam < 0 and h > n):
-            side, size = ("outputs", m) if lam > 0 else ("inputs", n)
-            raise InvalidSpec(
-                f"an imbalance of this sign needs hidden <= {side}, got imbalance {lam:g} with {h} hidden units "
-                f"and {size} {side}. Use fewer hidden units, the other sign, or imbalance 0."
-            )
+            limit = f"outputs ({m})" if lam > 0 else f"inputs ({n})"
+            raise InvalidSpec(f"imbalance {lam:g} needs hidden_size <= {limit}, got {h}.", field="imbalance")
         rank = min(n, h, m)
         small = np.zeros(h)
-        small[:rank] = np.linalg.svd(scale * rng.standard_normal((h, rank)), compute_uv=False)
+        small[:rank] = np.linalg.svd(size * rng.standard_normal((h, rank)), compute_uv=False)
         large = np.sqrt(small**2 + abs(lam))
         hidden_basis = _orthonormal(h, rng)
         one, two = (small, large) if lam >= 0 else (large, small)
@@ -99,52 +109,45 @@ class TwoLayer(Shown):
         )
 
     @classmethod
-    def from_module(cls, module: Any) -> TwoLayer:
-        """Take the weights of a torch module that is two `nn.Linear` layers without bias in sequence."""
-        layers = [m for m in module.modules() if type(m).__name__ == "Linear"] if hasattr(module, "modules") else []
-        others = [
-            type(m).__name__
-            for m in (module.modules() if layers else [])
-            if not list(m.children()) and type(m).__name__ not in ("Linear", "Identity")
-        ]
-        biased = [layer for layer in layers if layer.bias is not None]
-        if len(layers) != 2 or biased or others:
-            got = f"layers {others}" if others else "a layer with bias" if biased else f"{len(layers)} linear layers"
+    def from_module(cls, module: object) -> TwoLayer:
+        """Copy the weights of a torch module that consists of two `nn.Linear` layers without bias."""
+        parts = [m for m in module.modules() if not list(m.children())] if hasattr(module, "modules") else []
+        layers = [m for m in parts if type(m).__name__ == "Linear"]
+        kinds = [type(m).__name__ for m in parts if type(m).__name__ != "Identity"]
+        if kinds != ["Linear", "Linear"] or any(layer.bias is not None for layer in layers):
+            given = ", ".join(kinds) or type(module).__name__
             raise UnsupportedModel(
-                required="the module must be two nn.Linear layers without bias, and nothing between them",
-                got=got if layers else type(module).__name__,
-                why="the exact theory is about W2 W1 x",
-                remedy="use nn.Sequential(nn.Linear(..., bias=False), nn.Linear(..., bias=False))",
+                f"module must be two nn.Linear layers with bias=False only, got {given}.", field="module"
             )
         return cls(layers[0].weight, layers[1].weight)
 
     @property
     def maps(self) -> tuple[FloatArray, FloatArray]:
-        """The map into the hidden units and the map out of them."""
+        """Weights into the hidden units and weights out of them."""
         return self.first, self.second
 
     def with_maps(self, first: FloatArray, second: FloatArray) -> TwoLayer:
-        """A network of these maps."""
+        """Return a network with these weights."""
         return TwoLayer(first, second)
 
     @property
     def inputs(self) -> int:
-        """Inputs."""
+        """Number of input channels."""
         return int(self.first.shape[1])
 
     @property
     def hidden_size(self) -> int:
-        """Hidden units."""
+        """Number of hidden units."""
         return int(self.first.shape[0])
 
     @property
     def outputs(self) -> int:
-        """Outputs."""
+        """Number of output channels."""
         return int(self.second.shape[0])
 
     @property
     def function(self) -> FloatArray:
-        """The input-output map W2 W1, (outputs, inputs).
+        """Input-output map W2 W1, (outputs, inputs).
 
         Implements: braun2022 Eq. (1), as a matrix
         """
@@ -156,36 +159,57 @@ class TwoLayer(Shown):
         one, two = self.first @ self.first.T, self.second.T @ self.second
         return float(np.linalg.norm(two - one) / np.linalg.norm(two + one))
 
+    def respond(self, inputs: ArrayLike, *, every_step: bool = False, activate: Activation = np.asarray) -> FloatArray:
+        """Run the network on trials.
+
+        Parameters
+        ----------
+        inputs : (trials, inputs) or (trials, 1, inputs)
+        every_step : bool
+            Whether to return (trials, 1, outputs) instead of (trials, outputs).
+        activate : callable
+            Nonlinearity of the hidden units; none by default.
+        """
+        x = real_array("inputs", inputs, ndim=(2, 3))
+        if x.shape[-1] != self.inputs or (x.ndim == 3 and x.shape[1] != 1):
+            raise InvalidSpec(f"inputs must be (trials, {self.inputs}), got shape {x.shape}.", field="inputs")
+        answers = activate(x.reshape(len(x), -1) @ self.first.T) @ self.second.T
+        return answers[:, None] if every_step else answers
+
     @cached_property
     def hash(self) -> str:
         """Short hash of the weights."""
         return spec_hash(self.first, self.second)
 
-    def _card(self) -> Card:
+    def _html_repr(self) -> HtmlRepr:
         rows = [(name, " × ".join(map(str, getattr(self, name).shape))) for name in ("first", "second")]
-        return Card.of(self, facts([*rows, ("imbalance", f"{self.imbalance_share:.3g}")]))
+        return HtmlRepr.of(self, facts([*rows, ("imbalance", f"{self.imbalance_share:.3g}")]))
 
-    def _picture(self) -> Picture:
+    def _plot(self) -> Plot:
         import xarray as xr
 
-        return Picture.of(
-            "matrix", xr.DataArray(self.function, dims=("output", "input")), title="Network function $W_2 W_1$"
-        )
+        data = xr.DataArray(self.function, dims=("output", "input"))
+        return Plot.of("matrix", data, title="Network function $W_2 W_1$")
 
     def __repr__(self) -> str:
-        ends = so_many(self.inputs, "input"), so_many(self.outputs, "output")
+        ends = plural(self.inputs, "input"), plural(self.outputs, "output")
         return (
             f"<TwoLayer: {ends[0]}, {self.hidden_size} hidden, {ends[1]}; "
             f"largest singular values {np.linalg.norm(self.first, 2):.4g} and {np.linalg.norm(self.second, 2):.4g}>"
         )
 
 
-def _sizes(inputs: int, hidden: int, outputs: int) -> tuple[int, int, int]:
-    why = "a network has at least one of each"
-    return count("inputs", inputs), count("hidden", hidden), count("outputs", outputs)
+def network_sizes(inputs: int, hidden_size: int, outputs: int) -> tuple[int, int, int]:
+    """Validate the sizes of a network."""
+    return count("inputs", inputs), count("hidden_size", hidden_size), count("outputs", outputs)
+
+
+def random_generator(rng: np.random.Generator | int) -> np.random.Generator:
+    """Return `rng` if it is a generator, else a new one with that seed."""
+    return rng if isinstance(rng, np.random.Generator) else np.random.default_rng(count("rng", rng, least=0))
 
 
 def _orthonormal(size: int, rng: np.random.Generator) -> FloatArray:
-    """Orthonormal columns, uniformly distributed (the signs of QR fixed)."""
+    """Draw a uniformly distributed orthogonal matrix; the signs of the QR factorisation are fixed."""
     q, r = np.linalg.qr(rng.standard_normal((size, size)))
     return np.asarray(q * np.sign(np.diag(r)))

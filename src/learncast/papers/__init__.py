@@ -1,4 +1,4 @@
-"""The papers' figures, made again from a spec, with their numbers."""
+"""Reproduction of the papers' figures, with their data and numbers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from learncast.theory.dynamics import mode_equation
 from learncast.theory.dynamics.modes import ModeSolution
 from learncast.theory.dynamics.solution import Solution
 
-#: Name on the command line and the module that makes the paper.
+#: Name of each paper and the module that reproduces it.
 PAPERS = {
     "curriculum": "learncast.papers.curriculum",
     "learnability": "learncast.papers.learnability",
@@ -30,24 +30,23 @@ PAPERS = {
     "prior-knowledge": "learncast.papers.prior_knowledge",
 }
 
-__all__ = ["PAPERS", "Compute", "Paper", "PaperFigure", "PaperRun", "open_paper", "printed_time", "reproduce"]
+__all__ = ["PAPERS", "Compute", "Paper", "PaperFigure", "PaperRun", "open_paper", "paper_time", "reproduce"]
 
 
 def open_paper(name: str, **choices: Any) -> Paper:
-    """The paper of that name.
+    """Return the paper with a name.
 
     Parameters
     ----------
     name : str
         A key of `PAPERS`.
     **choices
-        What the paper lets one choose: ``optimum`` of curriculum, ``seeds``, ``cells`` and ``device`` of learnability.
-        None is the paper's own.
+        Options of the paper: ``optimum`` of curriculum; ``seeds``, ``cells`` and ``device`` of learnability. None
+        stands for the default.
 
     Returns
     -------
     Paper
-        Its figures and runs.
 
     Examples
     --------
@@ -62,12 +61,9 @@ def open_paper(name: str, **choices: Any) -> Paper:
         torch_package("to reproduce learnability")
     make: Callable[..., Paper] = import_module(PAPERS[name]).paper
     given = {key: value for key, value in choices.items() if value is not None}
-    known = signature(make).parameters
     for key in given:
-        if key not in known:
-            raise InvalidSpec(
-                f"{key} must be a choice of the paper {name}, got {key} = {given[key]!r}. Leave it out.", field=key
-            )
+        if key not in signature(make).parameters:
+            raise InvalidSpec(f"{key} is not an option of the paper {name}.", field=key)
     return make(**given)
 
 
@@ -83,36 +79,32 @@ def reproduce(
     formats: Sequence[str] = FORMATS,
     **choices: Any,
 ) -> dict[str, Any]:
-    """Make a paper's figures, or one of them, and write pictures, data and numbers to a folder.
+    """Reproduce a paper's figures, or one of them, and write pictures, data and numbers to a folder.
 
     Parameters
     ----------
     name : str
         A key of `PAPERS`.
     figure : str, optional
-        A figure such as "2A", or a number such as "4" for all its panels; every figure by default.
+        A figure such as "2A", or a number such as "4" for all its panels; by default every figure.
     preset : str
-        How much training goes into figures that need some: ``"smoke"`` or ``"full"``, or what `Paper.presets` of the
-        paper says.
+        Amount of training for figures that need it: ``"smoke"`` or ``"full"``, or another of `Paper.presets`.
     out : path
+        Folder for the figures.
     progress : callable
+        Called with the share that is done.
     compute : callable, optional
-        Where the figures' runs are computed; by default here, one after another.
+        Computes the figures' runs; by default in this process, one after another.
     formats : sequence of {"png", "pdf", "svg"}
-        Of the pictures.
+        Formats of the pictures.
     **choices
         As for `open_paper`.
 
     Returns
     -------
     dict
-        Caption, numbers and files of each figure, and files of each page that shows all panels of a printed figure;
-        also written as ``numbers.json``.
-
-    Raises
-    ------
-    InvalidSpec
-        If the paper, a figure, the preset, a format or a choice of it is not known.
+        Caption, numbers and files of each figure, and files of each page with all panels of a figure of the paper;
+        also written to ``numbers.json``.
 
     Examples
     --------
@@ -126,16 +118,15 @@ def reproduce(
     paper = open_paper(name, **choices)
     chosen = paper.selected(figure, preset)
     look: dict[str, Any] = {"preset": preset, "formats": formats}
-    made, shown = dict[str, Any](), dict[str, xr.Dataset]()
-    with draft_folder(out) as folder:  # figures of two calls never stand beside each other's numbers
+    made, data = dict[str, Any](), dict[str, xr.Dataset]()
+    with draft_folder(out) as folder:  # replaced as a whole, so that figures and numbers always belong together
         for k, item in enumerate(chosen):
-            shown[item.name] = item.made(
-                preset=preset, progress=within(progress, k, len(chosen)), compute=compute or remembered
-            )
-            made[item.name] = paper.write(item, shown[item.name], folder, **look)
+            part = within(progress, k, len(chosen))
+            data[item.name] = item.make(preset=preset, progress=part, compute=compute or remembered)
+            made[item.name] = paper.write(item, data[item.name], folder, **look)
             progress((k + 1) / len(chosen))
         pages = {
-            number: paper.write_page(number, [(panel, shown[panel.name]) for panel in panels], folder, **look)
+            number: paper.write_page(number, [(panel, data[panel.name]) for panel in panels], folder, **look)
             for number, panels in paper.pages(chosen).items()
         }
         summary = {"paper": paper.name, "citation": paper.citation, "preset": preset, "figures": made, "pages": pages}
@@ -143,16 +134,16 @@ def reproduce(
     return summary
 
 
-def printed_time(solution: Solution, accuracy: float = 0.99) -> FloatArray:
-    """Flow steps of each mode by eq. (12) of curriculum2025, for comparison only.
+def paper_time(solution: Solution, accuracy: float = 0.99) -> FloatArray:
+    """Return the flow steps of each mode by eq. (12) of curriculum2025, for comparison.
 
-    It is too short when a mode approaches its optimum from above, and negative inside the band; use
-    `learncast.time_to_learn` for answers.
+    The equation gives too few steps if a mode approaches its optimum from above, and a negative number inside the
+    tolerance. Use `learncast.time_to_learn` for forecasts.
 
     Parameters
     ----------
     solution : ModeSolution
-        What `learncast.solve` returned for a linear RNN made of modes.
+        Result of `learncast.solve` for a linear RNN made of modes.
     accuracy : float
         One minus the tolerance, between 0 and 1.
 
@@ -161,32 +152,23 @@ def printed_time(solution: Solution, accuracy: float = 0.99) -> FloatArray:
     array over mode
         Gradient steps.
 
-    Raises
-    ------
-    UnsupportedModel
-        If the solution is not made of modes.
-    InvalidSpec
-        If the accuracy is not between 0 and 1.
-
     Examples
     --------
     >>> import learncast as lc
     >>> task = lc.tasks.integration(steps=50)
     >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
     >>> solution = lc.solve(task, network, learning_rate=1e-3)
-    >>> lc.papers.printed_time(solution, 0.99).round(1)
+    >>> lc.papers.paper_time(solution, 0.99).round(1)
     array([330.])
     >>> lc.time_to_learn(solution, 0.99)
     <LearningTime to 0.99: 329.985 flow steps, 331 descent steps, ok>
     """
     if not isinstance(solution, ModeSolution):
-        raise UnsupportedModel(
-            f"the printed formula needs a solution made of modes, got {type(solution).__name__}. Use time_to_learn."
-        )
+        raise UnsupportedModel(f"solution must consist of modes, got {type(solution).__name__}.", field="solution")
     between("accuracy", accuracy, 0.0, 1.0)
     m = solution.modes
-    told = mode_equation.printed_time(m.start, m.weighted_cross, m.weighted_input, 1.0 - accuracy)
-    return told / solution.learning_rate
+    time = mode_equation.printed_time(m.start, m.weighted_cross, m.weighted_input, 1.0 - accuracy)
+    return time / solution.learning_rate
 
 
 def __dir__() -> list[str]:

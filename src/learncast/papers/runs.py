@@ -1,4 +1,4 @@
-"""The runs of a paper: what is computed independently before a figure can be drawn."""
+"""The runs of a paper: independent computations that its figures need."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ import xarray as xr
 
 from learncast._core.progress import Progress, silent, within
 
-#: Settings, and where to report progress, to a result; at the top of a module, so that other processes find it.
+#: Maps settings and a progress callback to a result; defined at the top of a module, so that processes can import it.
 RunFunction = Callable[..., xr.Dataset]
 
 
 @dataclass(frozen=True)
 class PaperRun:
-    """One run: a function and all that decides its result.
+    """One run: a function and its settings.
 
     Attributes
     ----------
     function : callable
-        From settings and a progress report to a Dataset.
+        Maps the settings and a progress callback to a Dataset.
     settings : mapping
-        Numbers, words, lists and tables.
+        Numbers, strings, lists and dictionaries.
     estimate : callable, optional
-        From the settings to the CPU seconds it will take here; for runs that are too long to be tried.
+        Maps the settings to the CPU seconds of the run, for runs that are too long for a trial.
 
     Examples
     --------
@@ -43,25 +43,25 @@ class PaperRun:
 
     @property
     def name(self) -> str:
-        """Where the function is found again."""
+        """Import path of the function."""
         return f"{self.function.__module__}:{self.function.__qualname__}"
 
     @property
     def text(self) -> str:
-        """All that decides its result."""
+        """Function and settings as text."""
         return f"{self.name} {dict(self.settings)!r}"
 
 
 class Compute(Protocol):
-    """Where runs are computed: here, in other processes, or already.
+    """A function that computes runs, or reads their stored results.
 
     Examples
     --------
     >>> import xarray as xr
     >>> import learncast as lc
     >>> def newest_first(runs, *, progress=lambda share: None):
-    ...     found = [run.function(run.settings, progress) for run in reversed(runs)]
-    ...     return found[::-1]
+    ...     results = [run.function(run.settings, progress) for run in reversed(runs)]
+    ...     return results[::-1]
     >>> def doubled(settings, progress):
     ...     return xr.Dataset({"twice": 2 * settings["seed"]})
     >>> runs = [lc.papers.PaperRun(doubled, {"seed": seed}) for seed in (1, 2)]
@@ -70,42 +70,42 @@ class Compute(Protocol):
     """
 
     def __call__(self, runs: Sequence[PaperRun], *, progress: Progress = silent) -> list[xr.Dataset]:
-        """The results, in the order of the runs."""
+        """Return the results in the order of the runs."""
         ...
 
 
 def one_by_one(runs: Sequence[PaperRun], *, progress: Progress = silent) -> list[xr.Dataset]:
-    """Compute here, one after another."""
+    """Compute runs in this process, one after another."""
     return [run.function(run.settings, within(progress, k, len(runs))) for k, run in enumerate(runs)]
 
 
-_FOUND: dict[str, xr.Dataset] = {}
+_RESULTS: dict[str, xr.Dataset] = {}
 
 
 def remembered(runs: Sequence[PaperRun], *, progress: Progress = silent) -> list[xr.Dataset]:
-    """Compute here, once for all the figures of this process that show the same networks."""
-    new = {run.text: run for run in runs if run.text not in _FOUND}
-    _FOUND.update(zip(new, one_by_one(list(new.values()), progress=progress), strict=True))
-    return [_FOUND[run.text] for run in runs]
+    """Compute runs in this process, each once for all figures that need it."""
+    new = {run.text: run for run in runs if run.text not in _RESULTS}
+    _RESULTS.update(zip(new, one_by_one(list(new.values()), progress=progress), strict=True))
+    return [_RESULTS[run.text] for run in runs]
 
 
 def share_of(progress: Progress, done: float, until: float) -> Progress:
-    """Progress of a part of the work."""
+    """Return the progress callback for the part of the work from `done` to `until`."""
     return lambda share: progress(done + (until - done) * share)
 
 
-def only(found: Sequence[xr.Dataset], preset: str) -> xr.Dataset:
-    """The data of a figure that is one run."""
-    return found[0]
+def only(results: Sequence[xr.Dataset], preset: str) -> xr.Dataset:
+    """Return the data of a figure with a single run."""
+    return results[0]
 
 
 def parts_of(number: int, together: int = 10) -> list[dict[str, int]]:
-    """Where each part of so many networks begins and ends: many to train at once, few enough for several runs."""
+    """Split a number of networks into parts that are trained together, one run each."""
     return [{"first": k, "end": min(k + together, number)} for k in range(0, number, together)]
 
 
 def joined(dim: str, parts: Sequence[xr.Dataset], preset: str = "") -> xr.Dataset:
-    """The data of a figure whose runs stand side by side; what has no such dimension is the same in all of them."""
+    """Concatenate runs along a dimension; variables without this dimension are equal in all runs."""
     return xr.concat(
         parts, dim, data_vars="minimal", coords="minimal", compat="equals", join="exact", combine_attrs="override"
     )

@@ -1,38 +1,25 @@
-"""Curricula: the ground they stand on, plans, portraits, what is forgotten."""
+"""Methods, forecasts, plans, phase portraits and forgetting."""
 
-from __future__ import annotations
+from learncast._core.lazy import exported
 
-from importlib import import_module
-from typing import Any
-
-_HOME = {
-    "CheapestPath": "schedules.optimal",
-    "Design": "schedules.designer",
-    "FastestPath": "schedules.optimal",
-    "Front": "schedules.pareto",
-    "IrregularSwitch": "forgetting",
-    "Schedule": "schedules.schedule",
-    "best_schedule": "schedules.search",
-    "cheapest_path": "schedules.optimal",
-    "convergence_order": "agreement",
-    "design": "schedules.designer",
-    "fastest_path": "schedules.optimal",
-    "forgetting_front": "schedules.pareto",
-    "ground_for": "methods.choice",
-    "in_sequence": "forgetting",
-    "rehearse": "agreement",
-    "stop_portrait": "plans.stop_portrait",
-    "training_loop_of": "plans.recommendation",
-}
-
-__all__ = sorted(_HOME)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__all__, __getattr__, __dir__ = exported(
+    __name__,
+    {
+        "agreement": "agreement convergence_order",
+        "batches": "BatchSteps",
+        "design": "Design design",
+        "explanation": "Explanation closeness explain singular_accuracy speedup_terms",
+        "forecast": "Forecast StageForecast follow forecast",
+        "forget": "IrregularSwitch forget",
+        "front": "Front forgetting_front",
+        "methods.choice": "method_for",
+        "methods.method": "Method ResampledSteps",
+        "phase": "PortraitTimes phase portrait_times",
+        "plan": "Candidate Plan SavedPlan loop_of",
+        "planner": "plan plan_with",
+        "schedules.path": "Path cheapest_path fastest_path",
+        "search": "Route",
+        "stop_portrait": "stop_portrait",
+        "terms": "PoolTerms Terms",
+    },
+)

@@ -5,24 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import scipy
 import xarray as xr
 
 from learncast._core.errors import InvalidSpec, SchemaMismatch
-from learncast._core.validation import FloatArray, between, one_of, real_array
-from learncast.networks.linear_rnn import LinearRNN
-from learncast.planning.curriculum import Curriculum
-from learncast.practice.stage import Stage
-from learncast.results import STEPS, Status, Trajectory, described
-from learncast.tasks.geometry import Frame
-from learncast.theory.dynamics.descent import MOST_STEPS, Descent, descend
-from learncast.theory.dynamics.gradient_flow import gradient_flow
+from learncast._core.validation import FloatArray, between, real_array
+from learncast.planning.forecast import Forecast
+from learncast.results import STEPS, Trajectory, described
 from learncast.theory.dynamics.mode_equation import band_scale
-from learncast.theory.dynamics.modes import modes_of
 from learncast.theory.dynamics.solution import Solution
 
 #: Quantities of a trajectory that theory and training share and that agreement is measured on.
@@ -32,7 +25,7 @@ CONFIDENCE = 0.95
 
 
 def agreement(
-    theory: Solution | Curriculum | Trajectory,
+    theory: Solution | Forecast | Trajectory,
     simulation: Trajectory | Sequence[Trajectory],
     *,
     accuracy: float | None = None,
@@ -41,13 +34,13 @@ def agreement(
 
     Parameters
     ----------
-    theory : Solution, Curriculum or Trajectory
+    theory : Solution, Forecast or Trajectory
         A trajectory must have the simulation's times.
     simulation : Trajectory or sequence of Trajectory
         One run, or one for each of several seeds. Runs that stopped at different steps are compared as far as each
         one went.
     accuracy : float, optional
-        Compare the steps at which this accuracy is first reached, too. For a curriculum it is that of its last stage.
+    XX
 
     Returns
     -------
@@ -68,10 +61,10 @@ def agreement(
     >>> import learncast as lc
     >>> task = lc.tasks.integration(steps=50)
     >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
-    >>> theory = lc.solve(task, network, learning_rate=1e-3)
-    >>> run = lc.descend(task, network, learning_rate=1e-3, steps=400, learn=("input", "output"))
-    >>> found = lc.agreement(theory, run.at(range(401)))
-    >>> float(found["loss_largest"]) < 0.03
+    >>> theory = lc.forecast(task, network, learning_rate=1e-3).solution
+    >>> run = lc.descend(task, network, learning_rate=1e-3, steps=400)
+    >>> result = lc.agreement(theory, run.at(range(401)))
+    >>> float(result["loss_largest"]) < 0.03
     True
     """
     runs = list(simulation) if isinstance(simulation, Sequence) else [simulation]
@@ -131,17 +124,18 @@ def _t_factor(runs: Any) -> Any:
         return scipy.stats.t.ppf((1 + CONFIDENCE) / 2, np.where(np.asarray(runs) > 1, np.asarray(runs) - 1, np.nan))
 
 
-def _steps(theory: Any, runs: list[Trajectory], accuracy: float) -> dict[str, Any]:
+def _steps(theory: Solution | Forecast | Trajectory, runs: list[Trajectory], accuracy: float) -> dict[str, Any]:
     accuracy = between("accuracy", accuracy, 0.0, 1.0)
-    if not hasattr(theory, "time_to"):
-        raise InvalidSpec(
-            "theory must be a Solution or a Curriculum to say when an accuracy is reached, got a Trajectory. "
-            "Pass what solve, gradient_flow, descend or follow returned.",
-            field="theory",
-        )
-    when = theory.time_to(accuracy)
-    measured = np.array([_measured(run, theory, accuracy) for run in runs])
-    return step_statistics(when.flow_steps, when.descent_steps, measured)
+    if isinstance(theory, Forecast):
+        flow, descent = theory.steps.flow, theory.steps.descent
+        optimum, last = theory.method.optimum, len(theory.requested) - 1
+    elif isinstance(theory, Solution):
+        when = theory.time_to(accuracy)
+        flow, descent, optimum, last = when.flow_steps, when.descent_steps, theory.optimum, 0
+    else:
+        raise InvalidSpec("accuracy needs a Solution or a Forecast, got a Trajectory.", field="accuracy")
+    measured = np.array([_measured(run, optimum, last, accuracy) for run in runs])
+    return step_statistics(flow, descent, measured)
 
 
 def step_statistics(flow: float, descent: float, measured: FloatArray) -> dict[str, Any]:
@@ -166,9 +160,8 @@ def step_statistics(flow: float, descent: float, measured: FloatArray) -> dict[s
     return found
 
 
-def _measured(run: Trajectory, theory: Any, accuracy: float) -> float:
+def _measured(run: Trajectory, optimum: FloatArray, last: int, accuracy: float) -> float:
     """First recorded step at which every mode is inside the band; infinite if none is."""
-    optimum, last = theory.optimum, theory.last_stage
     strength = np.asarray(run["strength"].values)
     with np.errstate(invalid="ignore"):
         inside = (np.abs(strength - optimum) <= (1 - accuracy) * band_scale(optimum)) | np.isnan(optimum)
@@ -233,141 +226,3 @@ def convergence_order(gap: Callable[[float], float], learning_rates: Any) -> Con
         return ConvergenceOrder(rates, gaps, math.nan, math.nan)
     fit = scipy.stats.linregress(np.log(rates), np.log(gaps))
     return ConvergenceOrder(rates, gaps, float(fit.slope), float(fit.stderr))
-
-
-#: Weights the closed forms let learn.
-LEARN = ("input", "output")
-
-
-@dataclass(frozen=True)
-class Rehearsal:
-    """How long each stage took.
-
-    Attributes
-    ----------
-    stage_steps : tuple of float
-        Real numbers for the flow, whole ones for descent; infinite for a stage that never ends, nan for those after it.
-    status : Status
-    """
-
-    stage_steps: tuple[float, ...]
-    status: Status
-
-    @property
-    def steps(self) -> float:
-        """Steps of all stages together."""
-        return math.inf if any(map(math.isinf, self.stage_steps)) else float(sum(self.stage_steps))
-
-
-def rehearse(
-    stages: Sequence[Stage], network: LinearRNN, *, learning_rate: float, by: str, most_steps: int = MOST_STEPS
-) -> Rehearsal:
-    """Run a curriculum through numerically, with nothing taken from the closed form but the optimum of every task.
-
-    Parameters
-    ----------
-    stages : sequence of Stage
-    network : LinearRNN
-    learning_rate : float
-    by : {"flow", "descent"}
-        Gradient flow integrated to tight tolerance, or exact gradient descent on the tasks' statistics.
-    most_steps : int
-        Where a stage is given up.
-
-    Returns
-    -------
-    Rehearsal
-        Steps of every stage, and the trajectory.
-
-    Examples
-    --------
-    >>> import learncast as lc
-    >>> task = lc.tasks.integration(steps=50)
-    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
-    >>> stages = [lc.Stage(task, accuracy=0.99)]
-    >>> lc.planning.rehearse(stages, network, learning_rate=1e-3, by="descent").steps
-    331.0
-    """
-    for stage in stages:
-        stage.check_planned()
-    target, *rest = modes_of([stages[-1].task, *(stage.task for stage in stages[:-1])], network)
-    frame, optima = target.frame, [m.optimum for m in (*rest, target)]
-
-    run = _WAYS[one_of("by", by, tuple(_WAYS))]
-    found: list[float] = []
-    for stage, optimum in zip(stages, optima, strict=True):
-        steps, ended = run(stage, network, learning_rate, partial(_gap, frame, optimum), most_steps)
-        found.append(steps)
-        if ended is None:
-            left = [math.nan] * (len(stages) - len(found))
-            return Rehearsal((*found, *left), Status.diverged if math.isnan(steps) else Status.not_learned)
-        network = ended
-    return Rehearsal(tuple(found), Status.ok)
-
-
-Gap = Callable[[LinearRNN], float]
-
-
-def _gap(frame: Frame, optimum: FloatArray, network: LinearRNN) -> float:
-    """Distance of the worst mode from its optimum, as a share of it."""
-    function = network.output_weights @ network.input_weights
-    strength = np.einsum("mk,mn,nk->k", frame.mode_outputs, function, frame.mode_inputs)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        shares = np.abs(strength - optimum) / band_scale(optimum)
-    return float(np.nanmax(shares, initial=0.0))
-
-
-def _flowed(
-    stage: Stage, network: LinearRNN, learning_rate: float, gap: Gap, most_steps: int
-) -> tuple[float, LinearRNN | None]:
-    flow = gradient_flow(stage.task, network, learning_rate=learning_rate, learn=LEARN)
-
-    def at(time: float) -> LinearRNN:
-        return cast(LinearRNN, flow.network_at(time))
-
-    if stage.accuracy is None:
-        assert stage.steps is not None
-        return float(stage.steps), at(stage.steps)
-    tolerance = 1.0 - stage.accuracy
-    if gap(network) <= tolerance:
-        return 0.0, network
-    # Strengths move one way on one task, so the first doubling inside the band brackets its edge.
-    late = 1.0
-    while gap(at(late)) > tolerance:
-        late *= 1.25
-        if late > most_steps:
-            return math.inf, None
-    early = late / 1.25 if late > 1.0 else 0.0
-    steps = float(scipy.optimize.brentq(lambda t: gap(at(t)) - tolerance, early, late, xtol=1e-9, rtol=1e-12))
-    return steps, at(steps)
-
-
-def _descended(
-    stage: Stage, network: LinearRNN, learning_rate: float, gap: Gap, most_steps: int
-) -> tuple[float, LinearRNN | None]:
-    if stage.accuracy is None:
-        assert stage.steps is not None
-        steps = math.ceil(stage.steps)
-    else:
-        tolerance, steps, block = 1.0 - stage.accuracy, 0, 256
-        if gap(network) <= tolerance:
-            return 0.0, network
-        while True:
-            run = descend(stage.task, network, learning_rate=learning_rate, steps=block, learn=LEARN)
-            if run.status is Status.diverged:
-                return math.nan, None
-            here = next((n for n in range(1, block + 1) if gap(_network(run, n)) <= tolerance), None)
-            if here is not None:
-                return float(steps + here), _network(run, here)
-            network, steps = _network(run, block), steps + block
-            if steps > most_steps:
-                return math.inf, None
-    run = descend(stage.task, network, learning_rate=learning_rate, steps=steps, learn=LEARN)
-    return (math.nan, None) if run.status is Status.diverged else (float(steps), _network(run, steps))
-
-
-def _network(run: Descent, step: int) -> LinearRNN:
-    return cast(LinearRNN, run.network_at(step))
-
-
-_WAYS = {"flow": _flowed, "descent": _descended}

@@ -1,4 +1,4 @@
-"""Batches: the steps that stages take where every step of descent sees some trials only."""
+"""Steps of stochastic gradient descent: every step sees one batch of trials."""
 
 from __future__ import annotations
 
@@ -12,37 +12,38 @@ from numpy.typing import NDArray
 from learncast._core.errors import InvalidSpec, UnsupportedModel
 from learncast._core.progress import check_time
 from learncast._core.validation import FloatArray, count
-from learncast.planning.methods.ground import Ground, State
+from learncast.networks.activated import Activated
+from learncast.networks.linear_rnn import LinearRNN
+from learncast.networks.two_layer import TwoLayer
+from learncast.planning.methods.method import Method, Rule
+from learncast.procedure.goals import Goal
 from learncast.theory.dynamics.descent import BatchStatistics, wishart_roots
 from learncast.theory.dynamics.learning_problem import LearningProblem
 from learncast.theory.dynamics.steps.pooled_descent import hidden_basis, pull
 from learncast.theory.responses.bootstrap import bounds
 
-#: Runs whose steps are counted: side by side where the recurrence is a number, and one by one.
+#: Runs that are counted: side by side for a fixed scalar recurrence, and one by one.
 RUNS = {True: 24, False: 6}
-#: Steps of a stage beyond which batches are not drawn: the count would take longer than it is worth.
-MOST_DRAWN = 40_000
-#: Times its steps with all trials after which a run that has not arrived is given up.
+#: Steps of a stage beyond which batches are not simulated.
+MOST_SIMULATED = 40_000
+#: Multiple of the full-batch steps after which a run counts as never arriving.
 LATE = 4
-#: Loss that batches leave, as a share of the loss that counts as learned, from which on arriving is a matter of chance.
+#: Share of the goal's excess loss from which on the noise of batches decides when a run arrives.
 CHANCE = 0.5
-#: What a stage ends by: an accuracy, or a number of steps.
-StageRule = tuple[float | None, float | None]
 
 
 @dataclass(frozen=True, eq=False)
 class BatchSteps:
-    """Steps of descent in batches, over runs that differ in the trials they draw.
+    """Steps of stochastic gradient descent, over runs with different batches.
 
     Attributes
     ----------
     batch : int
-        Trials of a step.
+        Trials per step.
     steps : (stages, runs)
         Infinite where a run does not arrive.
     floor : float
-        Loss that batches leave at the end of the target, as a share of the loss at which it counts as learned. Where
-        it is not small, when a run arrives is a matter of chance.
+        Loss that the noise of batches leaves at the end of the target, as a share of the goal's excess loss.
     """
 
     batch: int
@@ -56,117 +57,120 @@ class BatchSteps:
 
     @property
     def runs(self) -> int:
-        """How many runs were drawn."""
+        """Number of runs."""
         return self.steps.shape[1]
 
     @property
     def mean(self) -> float:
-        """Mean steps of all stages; infinite where a run does not arrive."""
+        """Mean steps of all stages; infinite if a run does not arrive."""
         return float(self.totals.mean())
 
     @property
     def spread(self) -> float:
-        """Standard deviation from run to run; unknown where one does not arrive."""
+        """Standard deviation over runs; nan if a run does not arrive."""
         return float(self.totals.std(ddof=1)) if np.isfinite(self.totals).all() else math.nan
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Where 95% of runs end, as far as these tell."""
+        """2.5% and 97.5% quantiles of the total steps."""
         low, high = bounds(self.totals)
         return float(low), float(high)
 
     @property
     def by_chance(self) -> bool:
-        """Whether the noise of batches is as wide as what counts as learned."""
+        """Whether the noise of batches decides when a run arrives."""
         return self.floor > CHANCE or bool(np.isinf(self.totals).any())
 
     @property
     def sentence(self) -> str:
-        """The count, or why there is none."""
+        """The result in one sentence."""
         of = f"In batches of {self.batch:,}"
         if np.isinf(self.totals).any():
             never = int(np.isinf(self.totals).sum())
-            return f"{of} {never} of {self.runs} runs do not arrive in {LATE} times the steps: use larger batches."
+            return f"{of}, {never} of {self.runs} runs do not arrive in {LATE} times the steps. Use larger batches."
         if self.by_chance:
-            level = f"{self.floor:,.2g} times what counts as learned"
             span = f"{self.totals.min():,.0f} to {self.totals.max():,.0f} steps in {self.runs} runs"
-            return f"{of} noise keeps the loss at {level}: when a run arrives is chance ({span})."
+            return (
+                f"{of}, noise keeps the excess loss at {self.floor:,.2g} times the goal: arrival is by chance ({span})."
+            )
         count = f"{self.mean:,.0f} ± {self.spread:,.0f} steps"
-        return f"{of} it takes {count} (mean and standard deviation of {self.runs} runs)."
+        return f"{of}, it takes {count} (mean and standard deviation of {self.runs} runs)."
 
 
 def in_batches(
-    ground: Ground,
+    method: Method,
     places: Sequence[int],
-    rules: Sequence[StageRule],
+    rules: Sequence[Rule],
     expected: Sequence[float],
     *,
     batch: int,
     runs: int | None = None,
     seed: int = 0,
 ) -> BatchSteps:
-    """Count the steps of stages by descents that draw fresh trials of the tasks' statistics at every step.
+    """Count the steps of stages by descents that draw fresh Gaussian trials of the tasks' moments at every step.
 
-    Trials are Gaussian of the tasks' own moments. Where the recurrence is a number all runs descend side by side on the
-    second moments of their batches, which are drawn without drawing trials; elsewhere each by itself.
+    With a fixed scalar recurrence all runs descend side by side on the second moments of their batches, which are drawn
+    without drawing trials. Other runs descend one by one.
 
     Parameters
     ----------
-    ground : Ground
+    method : Method
         Of a linear network.
     places : sequence of int
-        Each stage's task.
-    rules : sequence of (accuracy, steps)
-        What each stage ends by; the other is None.
+        Index of each stage's task.
+    rules : sequence of (goal, steps)
+        When each stage ends; the other is None.
     expected : sequence of float
-        Steps of each stage with all trials.
+        Full-batch steps of each stage.
     batch : int
     runs : int, optional
     seed : int
     """
     size = count("batch", batch)
-    if ground.promise == "response":
+    if method.promise == "response":
         raise UnsupportedModel(
-            "batches are drawn for linear networks, got units seen through their responses. Leave batch out, "
-            "or train: learncast check."
+            "Batches are simulated for linear networks only. Train instead: learncast check.", field="batch"
         )
     longest = max((n for n in expected if math.isfinite(n)), default=0.0)
-    if not all(map(math.isfinite, expected)) or longest > MOST_DRAWN:
+    if not all(map(math.isfinite, expected)) or longest > MOST_SIMULATED:
+        counts = ", ".join(f"{n:,.0f}" for n in expected)
         raise InvalidSpec(
-            f"stages must end within {MOST_DRAWN:,} steps to be counted in batches, got "
-            f"{', '.join(f'{n:,.0f}' for n in expected)}. Ask for a lower accuracy, or leave batch out."
+            f"Batches are simulated for stages of up to {MOST_SIMULATED:,} steps, got {counts}.", field="batch"
         )
-    problems = [LearningProblem.of(ground.tasks[k], ground.network, ground.learn) for k in places]
+    network = method.network
+    assert not isinstance(network, Activated)
+    problems = [LearningProblem.of(method.tasks[k], network, method.learn) for k in places]
     pooled = all(p.pooled_recurrence is not None and len(p.learn) == 2 for p in problems)
     number = RUNS[pooled] if runs is None else count("runs", runs, least=2)
     rng = np.random.default_rng(seed)
     stages = []
-    walk = (_Pooled if pooled else _Single)(ground, number, rng)
-    for place, (accuracy, given), problem, steps in zip(places, rules, problems, expected, strict=True):
+    simulation = (_Pooled if pooled else _Single)(method, number, rng)
+    for place, (goal, given), problem, steps in zip(places, rules, problems, expected, strict=True):
         draws = BatchStatistics.of(problem, size)
-        most = math.ceil(given or 0.0) if accuracy is None else int(LATE * steps) + 1000
-        stages.append(walk.advanced(place, accuracy, problem, draws, most))
-    end = rules[-1][0]
-    goal = math.nan if end is None else (1.0 - end) ** 2 * ground.whole(places[-1])
-    return BatchSteps(size, np.stack(stages), walk.floor(problems[-1], size) / goal)
+        most = math.ceil(given or 0.0) if goal is None else int(LATE * steps) + 1000
+        stages.append(simulation.advance(place, goal, problem, draws, most))
+    last = rules[-1][0]
+    excess = math.nan if last is None else method.goal_excess(places[-1], last)
+    return BatchSteps(size, np.stack(stages), simulation.floor(problems[-1], size) / excess)
 
 
 class _Pooled:
     """Runs side by side on the hidden directions of the start. States are (runs, inputs + outputs, hidden)."""
 
-    def __init__(self, ground: Ground, runs: int, rng: np.random.Generator) -> None:
-        self.ground, self.rate, self.rng = ground, ground.learning_rate, rng
-        first, second = ground.network.maps
+    def __init__(self, method: Method, runs: int, rng: np.random.Generator) -> None:
+        self.method, self.rate, self.rng = method, method.learning_rate, rng
+        assert not isinstance(method.network, Activated)
+        first, second = method.network.maps
         basis = hidden_basis(first, second)
         start = np.concatenate([first.T, second]) @ basis
         self.inputs, self.states = first.shape[1], np.repeat(start[None], runs, axis=0)
         self.going = np.ones(runs, dtype=bool)
 
-    def advanced(
-        self, task: int, accuracy: float | None, problem: LearningProblem, draws: BatchStatistics, most: int
+    def advance(
+        self, task: int, goal: Goal | None, problem: LearningProblem, draws: BatchStatistics, most: int
     ) -> FloatArray:
-        """Steps of each run until it has learned, or so many; the runs go on from there."""
-        learned = None if accuracy is None else self.ground.learned(task, accuracy)
+        """Steps of each run until it reaches the goal, or `most`; the runs continue from there."""
+        learned = None if goal is None else self.method.learned(task, goal)
         steps = np.where(self.going, np.nan, np.inf)
         moments = _moments(draws, problem.pooled_recurrence or 0.0)
         rows = np.flatnonzero(self.going)
@@ -193,7 +197,7 @@ class _Pooled:
         return np.asarray(second @ np.swapaxes(first, 1, 2))
 
     def floor(self, problem: LearningProblem, batch: int) -> float:
-        """Loss that the noise of batches leaves, eta / (4 batch) (E|C^T e|^2 E|z|^2 + E|e|^2 E|A z|^2) at the end."""
+        """Loss that the noise leaves at the end, eta / (4 batch) (E|C^T e|^2 E|z|^2 + E|e|^2 E|A z|^2)."""
         if not self.going.any():
             return math.inf
         s, left = problem.statistics, 2 * problem.least_loss
@@ -205,7 +209,7 @@ class _Pooled:
 
 
 def _moments(draws: BatchStatistics, recurrence: float) -> Callable[[int, np.random.Generator], tuple[FloatArray, ...]]:
-    """E[z z^T] and E[y z^T] of fresh batches, many at once; of targets at every step their sums over readouts."""
+    """Return a function that draws E[z z^T] and E[y z^T] of many batches, summed over readouts."""
     (length, inputs), (readouts, outputs) = draws.inputs, draws.targets
     rank = draws.root.shape[1]
     x, y = draws.root[: length * inputs].reshape(length, inputs, rank), draws.root[length * inputs :]
@@ -226,27 +230,28 @@ def _moments(draws: BatchStatistics, recurrence: float) -> Callable[[int, np.ran
 
 
 class _Single:
-    """Runs one by one, whatever learns. States are networks."""
+    """Runs one by one, for any weights that learn. States are networks."""
 
-    def __init__(self, ground: Ground, runs: int, rng: np.random.Generator) -> None:
-        self.ground, self.rate, self.rng = ground, ground.learning_rate, rng
-        self.states: list[State] = [ground.network] * runs
+    def __init__(self, method: Method, runs: int, rng: np.random.Generator) -> None:
+        self.method, self.rate, self.rng = method, method.learning_rate, rng
+        assert not isinstance(method.network, Activated)
+        self.states: list[LinearRNN | TwoLayer] = [method.network] * runs
         self.going = np.ones(runs, dtype=bool)
 
-    def advanced(
-        self, task: int, accuracy: float | None, problem: LearningProblem, draws: BatchStatistics, most: int
+    def advance(
+        self, task: int, goal: Goal | None, problem: LearningProblem, draws: BatchStatistics, most: int
     ) -> FloatArray:
-        """Steps of each run until it has learned, or so many; the runs go on from there."""
+        """Steps of each run until it reaches the goal, or `most`; the runs continue from there."""
         steps = np.full(len(self.states), np.inf)
         for k in np.flatnonzero(self.going):
             weights = LearningProblem(problem.task, self.states[k], problem.learn).start
             for n in range(most + 1):
                 check_time()
-                if accuracy is not None and self.ground.has_learned(task, accuracy, problem.built(weights)):
+                if goal is not None and self.method.has_learned(task, goal, problem.built(weights)):
                     steps[k] = n
                     break
                 if n == most:
-                    steps[k] = n if accuracy is None else np.inf
+                    steps[k] = n if goal is None else np.inf
                     break
                 with np.errstate(over="ignore", invalid="ignore"):
                     _, slopes = problem.loss_and_slopes(weights, draws.draw(self.rng))
@@ -258,5 +263,5 @@ class _Single:
         return steps
 
     def floor(self, problem: LearningProblem, batch: int) -> float:
-        """Not known where the recurrence learns too."""
+        """Unknown for a learned recurrence."""
         return math.nan

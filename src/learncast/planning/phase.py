@@ -1,4 +1,4 @@
-"""The phase portrait: where in task space, and at which stop, pretraining pays."""
+"""Phase portraits: where in task space, and at which stop, pretraining pays."""
 
 from __future__ import annotations
 
@@ -9,23 +9,29 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from learncast._core.errors import InvalidSpec, OutOfTime
-from learncast._core.progress import Progress, noticed, silent, time_limit
+from learncast._core.progress import Progress, noticed, silent, time_is_up, time_limit
 from learncast._core.validation import FloatArray, between, real_array
-from learncast.planning.methods.choice import ground_for, mode_ground
-from learncast.planning.methods.ground import Ground
-from learncast.planning.methods.modal import ModeGround
+from learncast.networks import Network
+from learncast.networks.activated import Activated
+from learncast.networks.linear_rnn import LinearRNN
+from learncast.planning.explanation import singular_accuracy
+from learncast.planning.forecast import DEFAULT_GOAL
+from learncast.planning.methods.choice import method_for
+from learncast.planning.methods.method import Method
+from learncast.planning.methods.modes import ModeMethod
 from learncast.planning.variants import share_geometry, weighted_variants
-from learncast.planning.wording import singular_accuracy
+from learncast.procedure.goals import Accuracy, Goal, goal_of
+from learncast.procedure.training import Training
 from learncast.results import STEPS, Provenance, described
 from learncast.tasks.families import FAMILIES, checked_channels
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import Assumption, Trust, require, stable_learning_rate, worst
 from learncast.theory.dynamics import mode_equation
-from learncast.theory.dynamics.mode_equation import Problem
 from learncast.theory.dynamics.modes import Modes
+from learncast.theory.dynamics.steps.mode_descent import Problem
 from learncast.theory.responses.bootstrap import interval
 from learncast.theory.responses.modes import ResponseModes, mode_of_response
 from learncast.theory.responses.response import Response
@@ -34,61 +40,61 @@ from learncast.theory.responses.trials import seed_of
 if TYPE_CHECKING:
     import xarray as xr
 
-#: Bytes the portrait's grids may take together, and how many there are.
+#: Bytes that the grids of a portrait may take together, and their number.
 GRID_LIMIT, GRIDS = 2**31, 7
-#: Grid points computed at a time: their temporaries stay in the processor's cache.
+#: Grid points computed together: their temporaries stay in the processor's cache.
 _BLOCK = 2**16
-#: Grid points up to which every one is counted by descent; of larger grids the best by the flow are.
+#: Grid points up to which descent is counted at every one; in larger grids only at the best by the flow.
 MOST_COUNTED = 10_000
 BEST_COUNTED = 200
-#: Grid points that may be followed one by one, where no modes tell them at once.
-MOST_FOLLOWED = 2_000
+#: Grid points that may be computed one by one, without common modes.
+MOST_POINTS = 2_000
 
 
-@noticed("timing curricula")
-def phase_portrait(
+@noticed("computing the portrait")
+def phase(
     target: Task,
-    network: Any,
+    network: Network,
+    training: Training | None = None,
     *,
     vary: str,
-    values: Sequence[Any] | FloatArray,
-    accuracies: Sequence[float] | FloatArray,
-    learning_rate: float,
-    accuracy: float = 0.99,
-    by: str = "auto",
+    values: ArrayLike,
+    accuracies: ArrayLike,
+    goal: Goal | float = DEFAULT_GOAL,
+    learning_rate: float | None = None,
+    method: str = "auto",
     strict: bool = True,
-    progress: Progress = silent,
     seconds: float | None = None,
     seed: int = 0,
+    progress: Progress = silent,
 ) -> xr.Dataset:
     """Time two-task curricula over a task parameter and the first task's stopping accuracy.
 
-    The first task is the target with one keyword of its family changed. Where all of them fall apart into common modes
-    the grid is computed at once in closed form, elsewhere point by point on the ground whose conditions hold.
+    The first task is the target with one keyword of its family changed. With common modes the grid is computed in
+    closed form, otherwise point by point.
 
     Parameters
     ----------
     target : Task
-        From a family; learned to `accuracy` in the end.
+        From a task family.
     network : LinearRNN, TwoLayer or Activated
         The network before training.
     vary : str
         Keyword of the target's family that the first task changes.
     values : (values,)
-        What it takes.
+        Values of the keyword.
     accuracies : (accuracies,)
-        Where the first task stops.
-    learning_rate, accuracy : float
-    by : {"auto", "modes", "two-layer", "pooled", "flow", "responses"}
-        The first of these whose conditions hold for every task, or the one named.
-    strict : bool
-        Raise when a condition of the theory fails for the target or any first task.
+        Accuracies at which the first task stops.
+    goal : Goal or float
+        When the target counts as learned.
+    training, learning_rate, method, strict
+        As for `learncast.forecast`; conditions must hold for the target and every first task.
+    seconds : float, optional
+        Time limit; the rest of the grid is then unknown (nan) and the attribute ``incomplete`` says so.
+    seed : int
+        Activated networks: seed of the trials on which responses are measured, the same for every task.
     progress : callable
         Called with the share of the grid done.
-    seconds : float, optional
-        Where tasks have no common modes: after which the rest of the grid is left unknown (nan).
-    seed : int
-        Activated networks: of the trials on which responses are measured, the same for every task.
 
     Returns
     -------
@@ -96,9 +102,9 @@ def phase_portrait(
         ``first_stage_steps``, ``second_stage_steps``, ``total_steps``, ``speedup_steps``, ``speedup_ratio`` of the flow
         over (`vary`, ``accuracy``); ``direct_steps``; ``total_descent_steps`` (nan where not counted) and
         ``direct_descent_steps``; per value the first task's ``optimum`` of each mode, the ``singular_accuracy`` at
-        which its end is the target's optimum (one mode), and whether descent is ``stable``. Of an Activated network
-        with one response also ``total_steps_low`` and ``total_steps_high``, ``speedup_steps_low`` and
-        ``speedup_steps_high``, the ends of 95% confidence intervals.
+        which its end is the target's optimum (one mode), and whether descent is ``stable``. For an Activated network
+        with one response also the ends ``_low`` and ``_high`` of 95% intervals of ``total_steps`` and
+        ``speedup_steps``.
 
     Raises
     ------
@@ -110,63 +116,52 @@ def phase_portrait(
     >>> import learncast as lc
     >>> task = lc.tasks.integration(steps=50)
     >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
-    >>> found = lc.phase_portrait(
+    >>> portrait = lc.phase(
     ...     task, network, vary="target_strength", values=[0.5, 1.5], accuracies=[0.3, 0.6], learning_rate=1e-3
     ... )
-    >>> found["speedup_steps"].values.round()
+    >>> portrait["speedup_steps"].values.round()
     array([[-193., -231.],
            [  77.,  113.]])
     """
-    seed = seed_of(seed)
+    settings, seed = Training.of(training, learning_rate), seed_of(seed)
+    asked = goal_of(goal, recorded=target.recording is not None)
     _check_values(vary, values)
     stops = _checked_accuracies(accuracies)
-    _check_size(len(values), len(stops))
-    options = {"learning_rate": learning_rate, "seed": seed}
-    own = ground_for([target], network, by=by, **options)  # type: ignore[arg-type]
-    quick = own.by == "modes" and (
-        (own.promise == "exact" and np.ndim(values) == 1 and share_geometry(target, {vary: values}))
-        or _rescaled(own.modes[-1], vary, values) is not None
-    )
-    if quick:
-        return portrait_times(
-            cast(ModeGround, own),
-            vary=vary,
-            values=values,
-            accuracies=stops,
-            accuracy=accuracy,
-            strict=strict,
-            progress=progress,
-            seed=seed,
-        ).labelled()
-    firsts = [target.varied(**{vary: _as_given(target, vary, value)}) for value in values]
-    ground = ground_for([*firsts, target], network, by=by, **options)  # type: ignore[arg-type]
-    if ground.modes:
-        return portrait_times(
-            mode_ground(ground.modes[-1:], network, ground.learning_rate),
-            vary=vary, values=values, accuracies=stops, accuracy=accuracy, firsts=ground.modes[:-1], strict=strict,
-            progress=progress, seed=seed,
-        ).labelled()  # fmt: skip
+    given = cast("Sequence[Any]", values)
+    _check_size(len(given), len(stops))
     with time_limit(seconds):
-        return _followed(ground, vary, values, stops, accuracy, strict, progress)
+        own = method_for([target], network, settings, method=method, seed=seed)
+        options: dict[str, Any] = {"vary": vary, "values": values, "accuracies": stops, "strict": strict}
+        options |= {"progress": progress, "seed": seed}
+        if isinstance(own, ModeMethod) and isinstance(asked, Accuracy):
+            known = own.promise == "exact" and np.ndim(values) == 1 and share_geometry(target, {vary: given})
+            if known or _rescaled(own.modes[-1], vary, values) is not None:
+                return portrait_times(own, accuracy=asked.value, **options).labelled()
+        firsts = [target.varied(**{vary: _as_given(target, vary, value)}) for value in given]
+        chosen = method_for([*firsts, target], network, settings, method=method, seed=seed)
+        if isinstance(chosen, ModeMethod) and isinstance(asked, Accuracy):
+            single = type(chosen)(chosen.modes[-1:], network, settings)
+            return portrait_times(single, accuracy=asked.value, firsts=chosen.modes[:-1], **options).labelled()
+        return _point_by_point(chosen, vary, values, stops, asked, strict, progress)
 
 
 @dataclass(frozen=True, eq=False)
 class PortraitTimes:
-    """The numbers of a phase portrait by modes, before they are labelled.
+    """Numbers of a phase portrait by modes.
 
     Attributes
     ----------
-    ground : ModeGround
-        Of the target alone.
+    method : ModeMethod
+        Of the target only.
     vary : str
     values : (values,)
     stops : (accuracies,)
         Where the first task stops.
     grids : (7, values, accuracies)
-        Flow steps on the first task, on the target after it, of both, saved against direct training (nan where neither
-        way ever ends), and how many times as long direct training takes; and room for descent steps of both, and saved.
+        Flow steps on the first task, on the target after it, of both, saved against direct training (nan if neither
+        ever ends), and the ratio of direct training to both; then descent steps of both, and saved.
     direct : float
-        Flow steps on the target alone.
+        Flow steps of direct training.
     firsts : Problem
         Weighted strengths of every first task, (values, 1, modes).
     replicas : list of Problem, optional
@@ -178,7 +173,7 @@ class PortraitTimes:
     accuracy : float
     """
 
-    ground: ModeGround
+    method: ModeMethod
     vary: str
     values: Any
     stops: FloatArray
@@ -193,12 +188,12 @@ class PortraitTimes:
     @property
     def own(self) -> Modes:
         """Modes of the target."""
-        return self.ground.modes[-1]
+        return self.method.modes[-1]
 
     @property
     def trust(self) -> Trust:
         """How far the portrait can be trusted."""
-        return Trust(self.assumptions, self.ground.promise)
+        return Trust(self.assumptions, self.method.promise)
 
     @property
     def total(self) -> FloatArray:
@@ -212,16 +207,16 @@ class PortraitTimes:
 
     @cached_property
     def direct_descent(self) -> float:
-        """Descent steps on the target alone."""
-        return float(self.ground.counted(0, [self.ground.start], self.accuracy)[0][0])
+        """Descent steps of direct training."""
+        return float(self.method.steps_to(0, self.method.start[None], Accuracy(self.accuracy))[0][0])
 
     @cached_property
     def total_descent(self) -> FloatArray:
-        """Descent steps of both stages, (values, accuracies); of a large grid at the best points by the flow alone."""
+        """Descent steps of both stages, (values, accuracies); in large grids only at the best points by the flow."""
         grid = self.grids[5]
         grid.fill(np.nan)
         flat = np.arange(grid.size) if grid.size <= MOST_COUNTED else self._promising
-        grid.ravel()[flat] = self.counted(flat)
+        grid.ravel()[flat] = self.descent_steps(flat)
         return grid
 
     @property
@@ -245,39 +240,39 @@ class PortraitTimes:
         if len(best) < most:
             near = np.arange(known.size)
         else:
-            # As many points as there are rows reach the best of a row: what is below all of these is not looked at.
+            # As many points as there are rows reach the best of a row: points below all of these cannot be chosen.
             least = np.partition(best, -most)[-most]
             rows = np.flatnonzero(best >= least)
             row, column = np.nonzero(known[rows] >= least)
             near = rows[row] * known.shape[1] + column
         return near[np.argpartition(-known.ravel()[near], most - 1)[:most]]
 
-    def counted(self, flat: NDArray[np.intp]) -> FloatArray:
+    def descent_steps(self, flat: NDArray[np.intp]) -> FloatArray:
         """Descent steps of both stages at some points of the grid, by their place in the flattened grid."""
         value, stop = np.unravel_index(flat, self.total.shape)
         cross, power = (p[value, 0] for p in (self.firsts.cross, self.firsts.power))
-        first, rate = Problem(cross, power, self.firsts.imbalance), self.ground.learning_rate
-        weights = np.broadcast_to(self.ground.start, (len(flat), *self.ground.start.shape))
-        one, ends = first.counted(weights, first.within(1.0 - self.stops[stop]), rate)
-        second = self.ground.problems[-1]
-        two, _ = second.counted(
+        first, rate = Problem(cross, power, self.firsts.imbalance), self.method.learning_rate
+        weights = np.broadcast_to(self.method.start, (len(flat), *self.method.start.shape))
+        one, ends = first.steps_to(weights, first.within(1.0 - self.stops[stop]), rate)
+        second = self.method.problems[-1]
+        two, _ = second.steps_to(
             np.where(np.isfinite(one)[:, None, None], ends, weights), second.within(1.0 - self.accuracy), rate
         )
         return one + two
 
     @cached_property
     def best(self) -> tuple[int, int, float] | None:
-        """Value and stop that save most steps of descent, and how many; None where nothing is known to be reached."""
+        """Value and stop that save most steps of descent, and how many; None if no point is known to arrive."""
         flat = np.sort(self._promising)
         with np.errstate(invalid="ignore"):
-            saved = self.direct_descent - self.counted(flat)
+            saved = self.direct_descent - self.descent_steps(flat)
         known = np.where(np.isnan(saved), -np.inf, saved)
         k = int(known.argmax())
         row, column = np.unravel_index(flat[k], self.total.shape)
         return (int(row), int(column), float(known[k])) if known[k] > -np.inf else None
 
     def labelled(self) -> xr.Dataset:
-        """The Dataset that `phase_portrait` returns, with intervals where responses were measured."""
+        """The dataset that `phase` returns."""
         with np.errstate(invalid="ignore", divide="ignore"):
             optimum = (self.firsts.cross / self.firsts.power)[:, 0, :]
         one = len(self.own) == 1
@@ -291,11 +286,11 @@ class PortraitTimes:
             stable=(self.vary, self.stable, described("descent is stable on the first task", "1")),
             **_intervals(self, self.replicas or []),
         )  # fmt: skip
-        return _stamped(portrait, self.ground, self.vary, self.values, self.accuracy, self.trust)
+        return _stamped(portrait, self.method, self.vary, self.values, Accuracy(self.accuracy), self.trust)
 
 
 def portrait_times(
-    own: ModeGround,
+    own: ModeMethod,
     *,
     vary: str,
     values: Sequence[Any] | FloatArray,
@@ -306,20 +301,18 @@ def portrait_times(
     progress: Progress = silent,
     seed: int = 0,
 ) -> PortraitTimes:
-    """Time two-task curricula, as `phase_portrait` does, for a target that has been taken apart already.
-
-    Responses are measured on trials; whoever draws several portraits of them need not measure them again.
+    """Time two-task curricula, as `phase` does, for a target that has been decomposed already.
 
     Parameters
     ----------
-    own : ModeGround
-        Of the target alone.
+    own : ModeMethod
+        Of the target only.
     firsts : sequence of Modes, optional
-        Of the first task for each of the values, in the target's frame; found here by default.
+        Of the first task for each of the values, in the target's frame; computed by default.
     seed : int
         Of the trials on which responses are measured.
     vary, values, accuracies, accuracy, strict, progress
-        As for `phase_portrait`.
+        As for `phase`.
     """
     accuracy = between("accuracy", accuracy, 0.0, 1.0)
     stops = _checked_accuracies(accuracies)
@@ -331,17 +324,17 @@ def portrait_times(
     found = worst([own.conditions(0), measured, [stable_learning_rate(rate, sharp)]])
     if strict:
         require(found)
-    steps = own.steps_to(0, own.start, accuracy)
+    steps = own.flow_steps_to(0, own.start, Accuracy(accuracy))
     grids = _timed(modes.start, first, own.problems[-1], 1.0 - stops, 1.0 - accuracy, rate, steps, progress)
     stable = np.asarray((sharp * rate <= 2.0).all(axis=(1, 2)))
     return PortraitTimes(own, vary, values, stops, grids, steps, first, replicas, stable, found, accuracy)
 
 
 def _first_problems(
-    own: ModeGround, vary: str, values: Any, given: Sequence[Modes] | None, seed: int
+    own: ModeMethod, vary: str, values: Any, given: Sequence[Modes] | None, seed: int
 ) -> tuple[Problem, tuple[Assumption, ...], list[Problem] | None]:
-    """Weighted strengths of every first task, (values, 1, modes), the worst of each condition, and replicas."""
-    modes, network = own.modes[-1], own.network
+    """Weighted strengths of every first task, (values, 1, modes), the worst of each condition, and resamples."""
+    modes, network = own.modes[-1], cast(LinearRNN | Activated, own.network)
     each = given or _rescaled(modes, vary, values)
     if each is None:
         cross, power = weighted_variants(modes.task, modes, network, {vary: np.asarray(values, dtype=float)}, seed)
@@ -354,10 +347,10 @@ def _first_problems(
 
 
 def _rescaled(own: Modes, vary: str, values: Any) -> list[Modes] | None:
-    """Measured modes of first tasks that differ from the target in the strength of inputs or targets alone.
+    """Measured modes of first tasks that differ from the target only in the strength of inputs or targets.
 
-    ReLU units answer in proportion to their inputs: where these are s times and the filter that makes targets of them
-    k times as strong, E[y z] is s^2 k times and E[z^2] s^2 times as large, on every trial.
+    ReLU units are positively homogeneous: if inputs are s times and the target filter k times as strong, E[y z] is
+    s^2 k times and E[z^2] s^2 times as large, on every trial.
     """
     recipe = own.task.recipe
     if own.promise != "response" or recipe is None or recipe.name not in FAMILIES:
@@ -381,7 +374,7 @@ def _rescaled(own: Modes, vary: str, values: Any) -> list[Modes] | None:
 
 
 def _stronger(found: Response, inputs: float, filter_: float) -> Response:
-    """The response to inputs of more variance and to targets that weigh them more, each by a factor."""
+    """The response to inputs and a target filter that are stronger by factors."""
     old = found.features
     return replace(
         found,
@@ -395,7 +388,7 @@ def _stronger(found: Response, inputs: float, filter_: float) -> Response:
 
 
 def _factors(there: FloatArray, here: FloatArray) -> FloatArray | None:
-    """By which number each of `there` is a multiple of `here`; None where one is not."""
+    """The factor by which each of `there` is a multiple of `here`; None if one is not a multiple."""
     row, column = (int(k) for k in np.unravel_index(int(np.abs(here).argmax()), here.shape))
     factors = there[..., row, column] / here[row, column]
     same = np.allclose(there, factors[..., None, None] * here, rtol=1e-12, atol=0.0)
@@ -403,7 +396,7 @@ def _factors(there: FloatArray, here: FloatArray) -> FloatArray | None:
 
 
 def _as_given(target: Task, vary: str, value: Any) -> Any:
-    """A single number for a keyword the target has per channel stands for all channels."""
+    """Repeat a single number for a keyword that the target has per channel."""
     own = target.recipe.parameters.get(vary) if target.recipe else None
     return [value] * len(own) if np.ndim(own) == 1 and np.ndim(value) == 0 else value  # type: ignore[arg-type]
 
@@ -412,12 +405,7 @@ def _check_values(vary: str, values: Any) -> None:
     if vary == "name":
         raise InvalidSpec("vary must name a keyword that changes the task, got 'name'.", field="vary")
     if np.ndim(values) == 0:
-        raise InvalidSpec(
-            required="values must be a list",
-            got=repr(values)[:60],
-            why="a portrait runs over several first tasks",
-            remedy="put a single value in a list",
-        )
+        raise InvalidSpec(f"values must be a list, got {values!r:.60}.", field="values")
 
 
 def _checked_accuracies(accuracies: Any) -> FloatArray:
@@ -431,8 +419,8 @@ def _check_size(values: int, accuracies: int) -> None:
     size = GRIDS * 8 * values * accuracies
     if size > GRID_LIMIT or values * accuracies == 0:
         raise InvalidSpec(
-            f"a portrait must have at least one point and fit in {GRID_LIMIT / 2**30:g} GiB, got {values} "
-            f"values x {accuracies} accuracies ({size / 2**30:.3g} GiB). Use a coarser or smaller grid."
+            f"A portrait must have from 1 to {GRID_LIMIT // (8 * GRIDS):,} points, got {values} x {accuracies}.",
+            field="values",
         )
 
 
@@ -441,7 +429,7 @@ def _intervals(times: PortraitTimes, firsts: list[Problem]) -> dict[str, Any]:
     own, tolerances, target_tolerance = times.own, 1.0 - times.stops, 1.0 - times.accuracy
     if not firsts:
         return {}
-    vary, learning_rate = times.vary, times.ground.learning_rate
+    vary, learning_rate = times.vary, times.method.learning_rate
     assert own.replicas is not None
     cross, power = own.replicas
     second = Problem(cross[:, None, :], power[:, None, :], own.imbalance)
@@ -474,18 +462,21 @@ def _timed(
 ) -> FloatArray:
     """The grids of a portrait, those of the flow filled, a block of rows at a time."""
     values = len(first.cross)
-    # One piece of memory, in large pages: several by themselves take longer to get than to fill.
+    # One allocation in large pages: several take longer to get than to fill.
     grids = np.empty((GRIDS, values, len(tolerances)))
     flow = grids[:5]
     rows = max(1, _BLOCK // (len(tolerances) * start.shape[-1]))
     for begin in range(0, values, rows):
+        if time_is_up():
+            grids[:, begin:] = np.nan
+            break
         block = slice(begin, begin + rows)
         here = Problem(first.cross[block], first.power[block], first.imbalance)
         time, ends = here.arrival(start, tolerances)
         one, two = flow[0, block], flow[1, block]
         np.divide(time, learning_rate, out=one)
         np.divide(second.duration(ends, target_tolerance), learning_rate, out=two)
-        if not one.max() < np.inf:  # a first stage that never ends leaves nothing to start the second from
+        if not one.max() < np.inf:  # after a first stage that never ends there is no second
             two[np.isinf(one)] = np.inf
         _compare(flow[:, block], direct)
         progress(min(1.0, (begin + rows) / values))
@@ -493,7 +484,7 @@ def _timed(
 
 
 def _compare(flow: FloatArray, direct: float) -> None:
-    """Fill in, beside both stages, their sum, what it saves, and how many times as long direct training takes."""
+    """Fill in the sum of both stages, what it saves, and the ratio of direct training to it."""
     one, two, total, saved, ratio = flow
     np.add(one, two, out=total)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -503,52 +494,47 @@ def _compare(flow: FloatArray, direct: float) -> None:
         ratio[total == 0] = 1.0
 
 
-def _followed(
-    ground: Ground, vary: str, values: Any, stops: FloatArray, accuracy: float, strict: bool, progress: Progress
+def _point_by_point(
+    method: Method, vary: str, values: Any, stops: FloatArray, goal: Goal, strict: bool, progress: Progress
 ) -> xr.Dataset:
-    """The portrait point by point, on a ground without modes."""
-    if len(values) * len(stops) > MOST_FOLLOWED:
+    """Compute the portrait by a method without modes."""
+    if len(values) * len(stops) > MOST_POINTS:
         raise InvalidSpec(
-            f"without common modes a portrait may have {MOST_FOLLOWED} points, got {len(values)} values x "
-            f"{len(stops)} accuracies. Use a coarser grid."
+            f"Without common modes a portrait may have {MOST_POINTS} points, got {len(values)} x {len(stops)}.",
+            field="values",
         )
     if strict:
-        require(ground.assumptions)
-    target, shape = ground.target, (len(values), len(stops))
-    alone, trust = ground.learning_time(target, accuracy), ground.trust
+        require(method.assumptions)
+    direct, shape = method.learning_time(method.target, goal), (len(values), len(stops))
     steps = np.full((3, *shape), np.nan)
-    done = 0
     try:
         for k in range(len(values)):
-            steps[:, k] = _row(ground, k, stops, accuracy)
-            done = k + 1
-            progress(done / len(values))
+            steps[:, k] = _row(method, k, stops, goal)
+            progress((k + 1) / len(values))
     except OutOfTime:
-        pass  # what is missing stays unknown, and is said
+        pass  # the remaining values stay nan
     grids = np.empty((GRIDS, *shape))
     grids[[0, 1, 5]] = steps
-    _compare(grids[:5], alone.flow_steps)
+    _compare(grids[:5], direct.flow_steps)
     with np.errstate(invalid="ignore"):
-        grids[6] = alone.descent_steps - grids[5]
-    portrait = _labelled(vary, values, stops, grids, alone.flow_steps, alone.descent_steps)
-    if done < len(values):
-        portrait.attrs["given_up"] = f"only {done} of {len(values)} values were followed in the time given"
-    return _stamped(portrait, ground, vary, values, accuracy, trust)
+        grids[6] = direct.descent_steps - grids[5]
+    portrait = _labelled(vary, values, stops, grids, direct.flow_steps, direct.descent_steps)
+    return _stamped(portrait, method, vary, values, goal, method.trust(range(len(method.tasks))))
 
 
-def _row(ground: Ground, task: int, stops: FloatArray, accuracy: float) -> FloatArray:
-    """Flow steps of both stages and descent steps of the whole, for every stop of one first task."""
+def _row(method: Method, task: int, stops: FloatArray, goal: Goal) -> FloatArray:
+    """Flow steps of both stages and descent steps of their sum, for every stop of one first task."""
     one, two, counted = (np.full(len(stops), np.inf) for _ in range(3))
-    first = ground.course(task, ground.start)
-    whole = [float(ground.counted(task, [ground.start], float(stop))[0][0]) for stop in stops]
-    for j, stop in enumerate(stops):
-        one[j] = ground.steps_to(task, ground.start, float(stop), first)
+    first, start, goals = method.flow(task, method.start), method.start, [Accuracy(float(stop)) for stop in stops]
+    for j, stop in enumerate(goals):
+        one[j] = method.flow_steps_to(task, start, stop, first)
         if math.isfinite(one[j]):
-            two[j] = ground.steps_to(ground.target, ground.after(task, ground.start, one[j], first), accuracy)
-    known = [j for j, n in enumerate(whole) if math.isfinite(n)]
-    ends = [ground.descended(task, [ground.start], [int(whole[j])])[0][0] for j in known]
+            two[j] = method.flow_steps_to(method.target, method.after_flow(task, start, one[j], first), goal)
+    ends = [method.steps_to(task, start[None], stop) for stop in goals]
+    known = [j for j, (steps, _) in enumerate(ends) if math.isfinite(steps[0])]
     if known:
-        counted[known] = np.array([whole[j] for j in known]) + ground.counted(ground.target, ends, accuracy)[0]
+        spent = np.array([ends[j][0][0] for j in known])
+        counted[known] = spent + method.steps_to(method.target, np.stack([ends[j][1][0] for j in known]), goal)[0]
     return np.stack([one, two, counted])
 
 
@@ -585,16 +571,23 @@ def _labelled(
     )
 
 
-def _stamped(portrait: xr.Dataset, ground: Ground, vary: str, values: Any, accuracy: float, trust: Trust) -> xr.Dataset:
+def _stamped(portrait: xr.Dataset, method: Method, vary: str, values: Any, goal: Goal, trust: Trust) -> xr.Dataset:
     given = np.asarray(values)
     known = given if given.dtype.kind in "fiu" else str(given.tolist())
-    origin: Provenance = ground.provenance(vary, known, portrait["accuracy"].values, accuracy)
+    origin: Provenance = method.provenance(vary, known, portrait["accuracy"].values, repr(goal))
+    rows = int(
+        np.isfinite(portrait["total_steps"].values).any(axis=1).sum()
+        + np.isinf(portrait["total_steps"].values).all(axis=1).sum()
+    )
+    if rows < len(given):
+        portrait.attrs["incomplete"] = f"only {rows} of {len(given)} values were computed in the time given"
     return portrait.assign_attrs(
-        target=ground.tasks[-1].name,
-        learning_rate=ground.learning_rate,
-        target_accuracy=accuracy,
+        target=method.tasks[-1].name,
+        learning_rate=method.learning_rate,
+        target_accuracy=getattr(goal, "value", math.nan),
+        goal=goal.text,
         vary=vary,
-        by=ground.by,
+        method=method.name,
         forecast_class=trust.forecast_class,
         **{a.name: a.measured for a in trust.assumptions},
         **origin.as_attributes(),

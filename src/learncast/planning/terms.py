@@ -1,20 +1,21 @@
-"""Terms of a plan: what is asked of its end, what steps cost, and where stages may stop."""
+"""Terms of a plan: goal of the target, cost of steps, and limits on stages."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from learncast._core.errors import InvalidSpec
+from learncast._core.errors import InvalidSpec, suggestion
 from learncast._core.limits import tables_of
-from learncast._core.validation import FloatArray, between, count, one_of, real_array
-from learncast.planning.methods.ground import GOALS
+from learncast._core.validation import FloatArray, between, count, real_array
+from learncast.procedure.goals import GOALS, Accuracy, Goal, goal_of
 from learncast.results import spec_hash
 from learncast.tasks.task import Task
 
@@ -27,34 +28,31 @@ class Terms:
 
     Parameters
     ----------
-    accuracy : float
-        Accuracy the target must reach; 1 is reached at infinite time only.
-    goal : {"modes", "loss"}, optional
-        Whether every mode must be that accurate (the default where there are modes) or the loss as a whole.
+    goal : Goal or float
+        When the target counts as learned. A number means `Accuracy` for task families and `Explained` for recordings.
     max_stages : int
-        Stages at most, the target included; 1 trains the target directly.
+        Largest number of stages, including the target; 1 trains the target directly.
     costs : float or (candidates + 1,)
         Cost of a step on each candidate and, last, on the target.
     switch_cost : float
-        Cost of each change of task, in the same unit; the change to the target counts.
+        Cost of each change of task, in the same unit, including the change to the target.
     least_accuracy, most_accuracy : float or (candidates,), optional
-        Accuracy on its own task at which a candidate's stage may stop; nan where it is free.
+        Accuracy on its own task at which a candidate's stage may stop; nan for no limit.
     most_excess_loss : float or (candidates,), optional
-        Excess loss of each candidate allowed at the end: a limit on what is forgotten; nan where there is none.
+        Excess loss of each candidate allowed at the end: a limit on forgetting; nan for no limit.
 
     Examples
     --------
     >>> import learncast as lc
     >>> task = lc.tasks.integration(steps=50)
     >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
-    >>> terms = lc.Terms(accuracy=0.95, max_stages=3, switch_cost=10.0)
+    >>> terms = lc.Terms(0.95, max_stages=3, switch_cost=10.0)
     >>> pool = [task.varied(target_strength=s).renamed(f"strength {s:g}") for s in (1.5, 2.0)]
     >>> lc.plan(task, pool, network, learning_rate=1e-3, terms=terms).total
     132.0
     """
 
-    accuracy: float = 0.99
-    goal: str | None = None
+    goal: Goal | float = Accuracy(0.99)  # noqa: RUF009  frozen
     max_stages: int = 2
     costs: Numbers = 1.0
     switch_cost: float = 0.0
@@ -63,90 +61,92 @@ class Terms:
     most_excess_loss: Numbers | None = None
 
     def __post_init__(self) -> None:
-        if self.goal is not None:
-            one_of("goal", self.goal, GOALS)
-        limits = {name: getattr(self, name) for name in ("least_accuracy", "most_accuracy", "most_excess_loss")}
-        plain = {
-            "accuracy": between("accuracy", self.accuracy, 0.0, 1.0),
+        goal_of(self.goal, recorded=False)
+        # Equal terms must hash and print identically, whatever the type of the numbers given.
+        plain: dict[str, Any] = {name: _plain(name, getattr(self, name)) for name in ("costs", *_LIMITS)}
+        plain |= {
             "max_stages": count("max_stages", self.max_stages),
             "switch_cost": checked_switch_cost(self.switch_cost),
-            "costs": _plain("costs", self.costs),
-            **{name: value if value is None else _plain(name, value) for name, value in limits.items()},
         }
-        # Equal terms must hash and print alike: a list, an array or a number of another kind would not.
         for name, value in plain.items():
             object.__setattr__(self, name, value)
         checked_costs(self.costs, np.size(self.costs))
-        lengths = {len(value) for name, value in plain.items() if name in limits and isinstance(value, tuple)}
+        lengths = {len(v) for v in map(plain.get, _LIMITS) if isinstance(v, tuple)}
         if len(lengths) <= 1:
-            self.over(*(lengths or {1}), costs=False)
+            self._limits(*(lengths or {1}))
 
-    def over(self, candidates: int, *, costs: bool = True) -> PoolTerms:
-        """The terms of a pool of so many candidates, number by number."""
-        least, most = accuracy_limits(self.least_accuracy, self.most_accuracy, candidates)
-        return PoolTerms(
-            terms=self,
-            cost=checked_costs(self.costs if costs else 1.0, candidates + 1),
-            least=least,
-            most=most,
-            most_loss=_loss_limits(self.most_excess_loss, candidates),
-        )
+    def over(self, candidates: int, goal: Goal) -> PoolTerms:
+        """Return the terms of a pool of candidates, number by number."""
+        least, most, most_loss = self._limits(candidates)
+        return PoolTerms(self, goal, checked_costs(self.costs, candidates + 1), least, most, most_loss)
+
+    def _limits(self, candidates: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+        limits = accuracy_limits(self.least_accuracy, self.most_accuracy, candidates)
+        return *limits, _loss_limits(self.most_excess_loss, candidates)
 
     @property
     def direct(self) -> Terms:
-        """The same without a pool: the target alone."""
+        """These terms without candidates."""
         own = float(np.ravel(self.costs)[-1])
         return replace(self, costs=own, least_accuracy=None, most_accuracy=None, most_excess_loss=None)
 
     def with_(self, **changes: Any) -> Terms:
-        """The same terms with some changed."""
+        """Return these terms with some changed."""
         return replace(self, **changes)
 
     @cached_property
     def hash(self) -> str:
-        """Short hash of all of it."""
+        """Short hash of all terms."""
         return spec_hash(*(repr(getattr(self, f.name)) for f in fields(self)))
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Terms:
-        """Terms from a table of them, as a file has it."""
-        known = tuple(f.name for f in fields(cls))
+        """Read terms from a table, with the goal under ``accuracy``, ``explained``, ``loss`` or ``r2``."""
+        known = (*GOALS, *(f.name for f in fields(cls) if f.name != "goal"))
         for key in values:
             if key not in known:
-                raise InvalidSpec(f"terms are {', '.join(known)}, got {key!r}.")
-        return cls(**values)
+                hint = suggestion(key, known)
+                raise InvalidSpec(f"Terms are {', '.join(known)}, got {key!r}. {hint}".strip(), field=key)
+        goals = [GOALS[key](values[key]) for key in GOALS if key in values]
+        if len(goals) > 1:
+            raise InvalidSpec(f"Give one of {', '.join(GOALS)}, got {len(goals)}.", field="goal")
+        given: dict[str, Any] = {"goal": goals[0]} if goals else {}
+        return cls(**given, **{key: value for key, value in values.items() if key not in GOALS})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Terms:
         """Read terms from a TOML file."""
-        return cls.from_dict(tables_of(Path(path), "the file of terms", why="it says what is asked of a plan"))
+        return cls.from_dict(tables_of(Path(path), "the terms file", why=""))
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the terms to a TOML file."""
-        target = Path(path)
-        lines = [f"{key} = {_toml(value)}" for key, value in asdict(self).items() if value is not None]
+        target, goal = Path(path), goal_of(self.goal, recorded=False)
+        keys: dict[type[Goal], str] = {kind: key for key, kind in GOALS.items()}
+        if type(goal) not in keys:
+            raise InvalidSpec(f"Terms with the goal {goal.text!r} cannot be saved.", field="goal")
+        values = {keys[type(goal)]: getattr(goal, "value", None)}
+        values |= {f.name: getattr(self, f.name) for f in fields(self) if f.name != "goal"}
+        lines = [f"{key} = {_toml(value)}" for key, value in values.items() if value is not None]
         target.write_text("\n".join(lines) + "\n", encoding="utf-8")
         return target
 
 
-def _plain(name: str, values: Any) -> float | tuple[float, ...]:
-    """Numbers as Python's own; nan where a task has no limit."""
+_LIMITS = ("least_accuracy", "most_accuracy", "most_excess_loss")
+
+
+def _plain(name: str, values: ArrayLike | None) -> float | tuple[float, ...] | None:
+    """Return numbers as Python floats; nan is no limit."""
+    if values is None:
+        return None
     try:
         array = np.asarray(values, dtype=float)
     except (TypeError, ValueError) as error:
-        raise InvalidSpec(
-            required=f"{name} must be a number, or a list of them",
-            got=repr(values)[:60],
-            why="there is one for all tasks or one for each",
-            remedy=f"write {name} as numbers",
-        ) from error
+        raise InvalidSpec(f"{name} must be a number or a list of numbers, got {values!r:.60}.", field=name) from error
     return tuple(array.ravel().tolist()) if array.ndim else float(array)
 
 
-def _toml(value: Any) -> str:
-    if isinstance(value, tuple):
-        return f"[{', '.join(map(_toml, value))}]"
-    return f'"{value}"' if isinstance(value, str) else repr(value)
+def _toml(value: object) -> str:
+    return f"[{', '.join(map(_toml, value))}]" if isinstance(value, tuple) else repr(value)
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,24 +156,22 @@ class PoolTerms:
     Attributes
     ----------
     terms : Terms
+    goal : Goal
+        Of the target.
     cost : (candidates + 1,)
         Of a step on each candidate and, last, on the target.
     least, most : (candidates,)
-        Accuracy at which a candidate's stage may stop; -inf and 1 where it is free.
+        Accuracy at which a candidate's stage may stop; -inf and 1 for no limit.
     most_loss : (candidates,)
-        Excess loss of each candidate allowed at the end; infinite where any is.
+        Excess loss of each candidate allowed at the end; infinite for no limit.
     """
 
     terms: Terms
+    goal: Goal
     cost: FloatArray
     least: FloatArray
     most: FloatArray
     most_loss: FloatArray
-
-    @property
-    def accuracy(self) -> float:
-        """Accuracy the target must reach."""
-        return self.terms.accuracy
 
     @property
     def switch_cost(self) -> float:
@@ -182,112 +180,76 @@ class PoolTerms:
 
     @property
     def max_stages(self) -> int:
-        """Stages at most, the target included."""
+        """Largest number of stages, including the target."""
         return self.terms.max_stages
 
     @property
     def priced(self) -> bool:
-        """Whether cost and steps are two things."""
+        """Whether cost and steps differ."""
         return bool((self.cost != 1).any()) or self.switch_cost > 0
 
     @property
-    def plain(self) -> bool:
-        """Whether every step costs the same and nothing is asked for but the target's accuracy at the end."""
+    def unrestricted(self) -> bool:
+        """Whether every step costs the same and there are no limits on stages."""
         same = bool((self.cost == self.cost[-1]).all()) and self.switch_cost == 0
         free = np.isinf(self.least).all() and (self.most == 1).all() and np.isinf(self.most_loss).all()
         return bool(same and free)
 
-    def may_finish(self, candidate: int) -> bool:
-        """Whether a candidate may be learned as well as the target is asked for."""
+    @property
+    def without_limits(self) -> PoolTerms:
+        """These terms without limits on stages."""
+        none = np.full_like(self.least, np.inf)
+        return replace(self, least=-none, most=np.ones_like(self.most), most_loss=none)
+
+    def may_finish(self, candidate: int, accuracy: float) -> bool:
+        """Whether a candidate may be trained to an accuracy."""
         if candidate >= len(self.least):  # the target itself, between other tasks
             return False
-        within = self.least[candidate] <= self.accuracy <= self.most[candidate]
+        within = self.least[candidate] <= accuracy <= self.most[candidate]
         return bool(within) and not np.isfinite(self.most_loss).any()
 
 
-def check_terms(terms: Any, moved: Mapping[str, Any]) -> None:
-    """Refuse what is not Terms, and keywords that belong into them."""
-    if not isinstance(terms, Terms):
-        raise InvalidSpec(
-            f"terms must be learncast.Terms, got {type(terms).__name__}. Pass "
-            "terms=learncast.Terms(accuracy=0.99, ...).",
-            field="terms",
-        )
-    known = tuple(f.name for f in fields(Terms))
-    for key in moved:
-        if key not in known:
-            raise TypeError(f"plan() got an unexpected keyword argument {key!r}")
-        raise InvalidSpec(
-            required=f"{key} is one of the terms of a plan",
-            got=f"the keyword {key}={moved[key]!r}"[:80],
-            why="what is asked and what steps cost are one object, which hashes and saves",
-            remedy=f"pass terms=learncast.Terms({key}=...)",
-        )
-
-
 def checked_pool(target: Task, candidates: Sequence[Task]) -> list[Task]:
-    """Validate target and candidates: tasks, some of them, and none of them the target."""
+    """Check target and candidates: at least one candidate, none equal to the target, all names different."""
     if not isinstance(target, Task):
-        raise InvalidSpec(
-            f"the target must be a Task, got {type(target).__name__}. Make one with learncast.tasks, "
-            "Task.from_samples or learncast.tasks.from_batches."
-        )
+        raise InvalidSpec(f"target must be a Task, got {type(target).__name__}.", field="target")
     if isinstance(candidates, Task | str) or not isinstance(candidates, Iterable):
         raise InvalidSpec(f"candidates must be a list of tasks, got {type(candidates).__name__}.", field="candidates")
     pool = list(candidates)
     if not pool:
-        raise InvalidSpec(
-            "there must be at least one candidate, got none. Offer a task to train first, or ask for the "
-            "target alone (learncast forecast, solve)."
-        )
+        raise InvalidSpec("A plan needs at least one candidate. Use forecast for the target alone.", field="candidates")
     for k, task in enumerate(pool):
         if not isinstance(task, Task):
-            raise InvalidSpec(
-                f"every candidate must be a Task, got {type(task).__name__} as candidate {k}. Make one with "
-                "learncast.tasks, Task.from_samples or learncast.tasks.from_batches."
-            )
+            raise InvalidSpec(f"candidates must be tasks, got {type(task).__name__} at {k}.", field="candidates")
         if task.hash == target.hash:
-            raise InvalidSpec(
-                f"candidates must differ from the target, got candidate {k}, {task.name!r}, which is the target. "
-                "Remove it from the candidates.",
-                field="candidates",
-            )
+            raise InvalidSpec(f"Candidate {k}, {task.name!r}, is the target. Remove it.", field="candidates")
     names = [task.name for task in (*pool, target)]
-    for name in names:
-        if names.count(name) > 1:
-            raise InvalidSpec(
-                f"every task of a pool must have a name of its own, got {names.count(name)} called {name!r}. "
-                "Rename one with task.renamed(...)."
-            )
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise InvalidSpec(f"Two tasks are called {twice!r}. Rename one with task.renamed(...).", field="candidates")
     return pool
 
 
-def checked_switch_cost(switch_cost: Any) -> float:
-    """Validate the cost of a change of task."""
+def checked_switch_cost(switch_cost: float) -> float:
+    """Check the cost of a change of task."""
     return between("switch_cost", switch_cost, 0.0, float(np.finfo(float).max))
 
 
-def checked_costs(costs: Any, tasks: int) -> FloatArray:
-    """Validate costs per step: one for all tasks, or one each."""
+def checked_costs(costs: ArrayLike, tasks: int) -> FloatArray:
+    """Check costs per step: one for all tasks, or one each."""
     array = real_array("costs", costs, ndim=(0, 1))
     if array.ndim and len(array) != tasks:
-        raise InvalidSpec(
-            f"costs must be one number or one for each of the {tasks} tasks, got {len(array)}.", field="costs"
-        )
+        raise InvalidSpec(f"costs must be one number or {tasks}, one per task, got {len(array)}.", field="costs")
     if not (array > 0).all():
         raise InvalidSpec(f"costs must be positive, got {float(array.min()):g}.", field="costs")
     return np.array(np.broadcast_to(array, (tasks,)))
 
 
-def accuracy_limits(least: Any, most: Any, tasks: int) -> tuple[FloatArray, FloatArray]:
-    """Validate limits on the accuracy at which stages stop; -inf and 1 where there is none."""
+def accuracy_limits(least: ArrayLike | None, most: ArrayLike | None, tasks: int) -> tuple[FloatArray, FloatArray]:
+    """Check limits on the accuracy at which stages stop; return -inf and 1 for no limit."""
     limits = []
     for name, value, none in (("least_accuracy", least, -np.inf), ("most_accuracy", most, 1.0)):
-        given = np.asarray(np.nan if value is None else value, dtype=float)
-        if given.ndim > 1 or (given.ndim and len(given) != tasks):
-            raise InvalidSpec(
-                f"{name} must be one number or one for each of the {tasks} tasks, got shape {given.shape}.", field=name
-            )
+        given = _one_per_task(name, value, tasks)
         for bad in given[~np.isnan(given) & ~((given >= 0) & (given <= 1))].ravel()[:1]:
             between(name, bad, 0.0, 1.0)
         limits.append(np.array(np.broadcast_to(np.where(np.isnan(given), none, given), (tasks,))))
@@ -301,7 +263,9 @@ def accuracy_limits(least: Any, most: Any, tasks: int) -> tuple[FloatArray, Floa
     return low, high
 
 
-def stop_band(cross: FloatArray, power: FloatArray, least: Any, most: Any) -> tuple[FloatArray, FloatArray]:
+def stop_band(
+    cross: FloatArray, power: FloatArray, least: ArrayLike | None, most: ArrayLike | None
+) -> tuple[FloatArray, FloatArray]:
     """Least and greatest distance from its optimum at which a stage of each task may stop."""
     low, high = accuracy_limits(least, most, len(cross))
     size = np.abs(np.divide(cross, power, out=np.zeros_like(cross), where=power > 0))
@@ -309,15 +273,16 @@ def stop_band(cross: FloatArray, power: FloatArray, least: Any, most: Any) -> tu
     return (1 - high) * size, farthest
 
 
-def _loss_limits(most_excess_loss: Any, tasks: int) -> Any:
-    given = np.asarray(np.nan if most_excess_loss is None else most_excess_loss, dtype=float)
-    if given.ndim and given.shape != (tasks,):
-        raise InvalidSpec(
-            f"most_excess_loss must be one number or one for each of the {tasks} candidates, got shape {given.shape}.",
-            field="most_excess_loss",
-        )
+def _loss_limits(most_excess_loss: ArrayLike | None, tasks: int) -> FloatArray:
+    given = _one_per_task("most_excess_loss", most_excess_loss, tasks)
     if (given < 0).any():
-        raise InvalidSpec(
-            f"most_excess_loss must not be negative, got {float(np.nanmin(given)):g}.", field="most_excess_loss"
-        )
+        lowest = float(np.nanmin(given))
+        raise InvalidSpec(f"most_excess_loss must not be negative, got {lowest:g}.", field="most_excess_loss")
     return np.array(np.broadcast_to(np.where(np.isnan(given), np.inf, given), (tasks,)))
+
+
+def _one_per_task(name: str, value: ArrayLike | None, tasks: int) -> FloatArray:
+    given = np.asarray(np.nan if value is None else value, dtype=float)
+    if given.ndim and given.shape != (tasks,):
+        raise InvalidSpec(f"{name} must be one number or {tasks}, one per task, got shape {given.shape}.", field=name)
+    return given

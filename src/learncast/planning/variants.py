@@ -1,4 +1,4 @@
-"""Variants of a task: a thousand settings of its family's keywords, seen by one network at once."""
+"""Variants of a task: many settings of its family's keywords, seen by one network."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray, count
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
-from learncast.planning.methods.choice import ground_for
+from learncast.planning.methods.choice import method_for
 from learncast.tasks.covariance import Kronecker
 from learncast.tasks.families import FAMILIES, checked_channels
 from learncast.tasks.geometry import pooling_kernel, recurrence_kernel
 from learncast.tasks.task import Task
 from learncast.theory.dynamics.modes import Modes, without_round_off
 
-#: Numbers of the time profiles that are made together: they stay in the processor's cache.
+#: Numbers of the time profiles that are computed together: they stay in the processor's cache.
 _TOGETHER = 2**18
 
 
 def variant_of(target: Task, changes: Mapping[str, Any]) -> Task:
-    """One variant; a single number for a keyword the target has per channel stands for all channels."""
+    """Make one variant; a single number for a per-channel keyword is used for all channels."""
     own: Mapping[str, Any] = target.recipe.parameters if target.recipe else {}
     given: dict[str, Any] = {}
     for key, value in changes.items():
@@ -37,14 +37,14 @@ def weighted_variants(
 ) -> tuple[FloatArray, FloatArray]:
     """Recurrence-weighted strengths of every variant, (variants, modes) each.
 
-    Where the family's channel keywords are single numbers the variants share the target's geometry: they differ in
-    their time profile alone, and mode k is that profile times the strength of the target's own channel pattern.
+    If the family's channel keywords are single numbers, the variants share the target's geometry: they differ only in
+    their time profile, and mode k is that profile times the strength of the target's own channel pattern.
     """
     number = len(next(iter(changes.values())))
     recipe = target.recipe
     if own.promise != "exact" or not share_geometry(target, changes):
         tasks = [variant_of(target, {k: v[i] for k, v in changes.items()}) for i in range(number)]
-        each = ground_for([*tasks, target], network, learning_rate=1.0, by="modes", seed=rng).modes[:-1]
+        each = method_for([*tasks, target], network, 1.0, method="modes", seed=rng).modes[:-1]
         return np.stack([m.weighted_cross for m in each]), np.stack([m.weighted_input for m in each])
     assert recipe is not None  # a family's variants share its geometry
     channels = FAMILIES[recipe.name].channel_keywords
@@ -53,7 +53,7 @@ def weighted_variants(
     for length in np.unique(steps):
         count("steps", length)
         here = steps == length
-        # What the variants share is worked out once.
+        # What the variants share is computed once.
         shared = {key: np.atleast_1d(recipe.parameters[key]) for key in channels}
         keywords = shared | {key: value[here] for key, value in changes.items() if key in channels}
         cross[here], power[here] = _profiled(target, own, int(length), keywords, int(np.count_nonzero(here)))
@@ -80,8 +80,8 @@ def _profiled(
     checked = {key: checked_channels(key, value) for key, value in keywords.items()}
     # One time pattern means one channel pattern, the mixing matrix; in the frame it is diagonal.
     pattern = target.cross_covariance.rotated(own.frame.mode_inputs, own.frame.mode_outputs)
-    whole = cast(Kronecker, pattern).channel[0]
-    channel = without_round_off(np.diagonal(whole), whole)
+    matrix = cast(Kronecker, pattern).channel[0]
+    channel = without_round_off(np.diagonal(matrix), matrix)
     cross, power = np.empty((number, len(own))), np.empty((number, len(own)))
     some = max(1, _TOGETHER // steps**2)
     for begin in range(0, number, some):

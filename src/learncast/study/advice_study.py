@@ -13,7 +13,7 @@ from learncast.study.sections import Chosen, DataSection, NamedSection, task_nam
 from learncast.study.study import task_of
 from learncast.study.study_file import Section, StudyFile, located
 from learncast.tasks.recorded.arrays import arrays_from
-from learncast.tasks.recorded.environments import EnvironmentTrials, made_environment
+from learncast.tasks.recorded.environments import EnvironmentTrials, make_environment
 from learncast.tasks.recorded.files import trial_arrays
 from learncast.tasks.recorded.labels import one_hot
 from learncast.tasks.recorded.tables import SUFFIXES
@@ -199,7 +199,7 @@ class AdviceStudy(StudyFile[AdviceStudySection]):
         key = "[target]" if place == 0 else f"[[candidates]] number {place}"
         with located(self.source, key):
             if isinstance(section, EnvironmentSection):
-                made = made_environment(section.environment, section.options)
+                made = make_environment(section.environment, section.options)
                 return trials(EnvironmentTrials(made, called=section.name or section.environment))
             name = task_name(section, place)
             if isinstance(section, DataSection):

@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from learncast._core.errors import suggestion
+from learncast.procedure.goals import GOALS, Goal
 from learncast.study.study_file import Section
 
 PerChannel = float | list[float]
@@ -102,18 +103,43 @@ class TrainingSection(Section):
     """Step size of gradient descent on half the mean squared error; 1 / steps."""
     batch: int | None = Field(default=None, ge=1)
     """Trials of a step; all of them where it is left out."""
-    accuracy: float = Field(default=0.99, ge=0, le=1)
-    """Share of the optimum at which a task counts as learned."""
+    accuracy: float | None = Field(default=None, ge=0, le=1)
+    """Goal: every mode within 1 - accuracy of its optimum; 0.99 unless another goal is given."""
+    explained: float | None = Field(default=None, ge=0, le=1)
+    """Goal: share of the explainable variance that is learned."""
+    loss: float | None = Field(default=None, gt=0)
+    """Goal: half the mean squared error."""
+    r2: float | None = Field(default=None, ge=0, le=1)
+    """Goal: R², one minus the loss over the loss of answering zero."""
     max_stages: int = Field(default=2, ge=1, le=8)
     """Most stages of a plan, the target among them."""
-    goal: Literal["modes", "loss"] | None = None
-    """What the accuracy is of: every mode, or the loss."""
     switch_cost: float = Field(default=0.0, ge=0)
     """What a change of task costs, in steps."""
     learn: list[Literal["input", "recurrent", "output", "first", "second"]] | None = None
     """Weights that learn; input and output (or first and second) where it is left out."""
     horizons: list[Annotated[int, Field(ge=1)]] = Field(default=[])
     """Lengths of longer trials on which a learned recurrence is judged, in steps."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_goal(cls, given: Any) -> Any:
+        """Allow one goal; the default is an accuracy of 0.99."""
+        if not isinstance(given, dict):
+            return given
+        goals = [key for key in GOALS if given.get(key) is not None]
+        if len(goals) > 1:
+            raise ValueError(f"give one of {', '.join(GOALS)}, got {' and '.join(goals)}")
+        return given if goals else {**given, "accuracy": 0.99}
+
+    @property
+    def goal_key(self) -> str:
+        """Key of the goal."""
+        return next(key for key in GOALS if getattr(self, key) is not None)
+
+    @property
+    def goal_object(self) -> Goal:
+        """When a task counts as learned."""
+        return GOALS[self.goal_key](getattr(self, self.goal_key))
 
 
 #: What a plan is told of a task, beside the task itself.

@@ -16,9 +16,10 @@ from learncast._core.validation import one_of
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN, check_fit
 from learncast.networks.two_layer import TwoLayer
-from learncast.planning.methods.choice import ground_for
-from learncast.planning.methods.ground import Ground
+from learncast.planning.methods.choice import method_for
+from learncast.planning.methods.method import Method
 from learncast.planning.terms import Terms, checked_pool
+from learncast.procedure.training import Training
 from learncast.study.sections import (
     RULES,
     DataSection,
@@ -53,7 +54,8 @@ class Study(StudyFile[StudySection]):
     candidates : tuple of Task
     sequence : tuple of (Task, steps)
         Stages to learn one after another; infinite steps train to convergence.
-    learning_rate, accuracy : float
+    learning_rate : float
+    goal : Goal
     max_stages : int
 
     Examples
@@ -66,17 +68,17 @@ class Study(StudyFile[StudySection]):
     ...     study = Study.load(path)
     >>> study.target.name, [task.name for task in study.candidates]
     ('target', ['stronger targets', 'correlated input'])
-    >>> study.learning_rate, study.accuracy
-    (0.001, 0.99)
+    >>> study.learning_rate, study.goal
+    (0.001, Accuracy(value=0.99))
     """
 
     sections = StudySection
 
     def __init__(self, section: StudySection, folder: Path, source: str) -> None:
         super().__init__(section, folder, source)
-        self._grounds: dict[str, Ground] = {}
+        self._methods: dict[str, Method] = {}
         self.name = section.name
-        self.learning_rate, self.accuracy = section.training.learning_rate, section.training.accuracy
+        self.learning_rate, self.goal = section.training.learning_rate, section.training.goal_object
         self.max_stages, self.batch = section.training.max_stages, section.training.batch
         self.horizons = tuple(section.training.horizons)
         keyed: list[tuple[str, Task]] = []
@@ -134,7 +136,7 @@ class Study(StudyFile[StudySection]):
     def terms(self) -> Terms:
         """What the file asks of a plan."""
         training, candidates = self.section.training, self.section.candidates
-        found: dict[str, Any] = training.model_dump(include={"accuracy", "goal", "max_stages", "switch_cost"})
+        found: dict[str, Any] = {"goal": self.goal, **training.model_dump(include={"max_stages", "switch_cost"})}
         if candidates and self.section.target is not None:
             found["costs"] = [section.cost for section in (*candidates, self.section.target)]
         for key in RULES[1:]:
@@ -143,15 +145,26 @@ class Study(StudyFile[StudySection]):
                 found[key] = [math.nan if value is None else value for value in values]
         return Terms(**found)
 
-    def ground(self, by: str = "auto") -> Ground:
-        """How the target and its candidates are learned by the network: chosen once for every question about them."""
-        if by not in self._grounds:
-            pool = checked_pool(self.target, self.candidates) if self.candidates else []
-            self._grounds[by] = ground_for(
-                [*pool, self.target], self.network, learning_rate=self.learning_rate, learn=self.named_learn, by=by,
-                goal=self.section.training.goal,
-            )  # fmt: skip
-        return self._grounds[by]
+    @property
+    def training(self) -> Training:
+        """How the network is trained: full-batch gradient descent; `batch` is for steps in batches."""
+        return Training(self.learning_rate, learn=self.named_learn)
+
+    @property
+    def goal_values(self) -> dict[str, float]:
+        """The goal under its study key, for JSON."""
+        return {self.section.training.goal_key: float(getattr(self.goal, "value", math.nan))}
+
+    def check_pool(self) -> list[Task]:
+        """Check target and candidates of a plan."""
+        return checked_pool(self.target, self.candidates)
+
+    def method(self, name: str = "auto") -> Method:
+        """The method by which target and candidates are learned, chosen once for every question about them."""
+        if name not in self._methods:
+            pool = self.check_pool() if self.candidates else []
+            self._methods[name] = method_for([*pool, self.target], self.network, self.training, method=name)
+        return self._methods[name]
 
     def activated(self, activation: str) -> Study:
         """The same study with another nonlinearity."""
@@ -190,7 +203,7 @@ class Study(StudyFile[StudySection]):
         kind: type[Any] = TwoLayer if isinstance(section, TwoLayerSection) else LinearRNN
         if section.weights is not None:
             path, names = self.folder / section.weights, tuple(field.name for field in fields(kind))
-            stored: LinearRNN | TwoLayer = kind(*arrays_named(path, "weights", names, why="such a network has these"))
+            stored: LinearRNN | TwoLayer = kind(*arrays_named(path, "weights", names))
             return stored
         if isinstance(section, TwoLayerSection):
             sizes, rng = (task.inputs, section.hidden_size, task.outputs), np.random.default_rng(section.seed)
@@ -198,8 +211,8 @@ class Study(StudyFile[StudySection]):
                 return TwoLayer.random(*sizes, scale=section.scale, rng=rng)
             return TwoLayer.balanced(*sizes, scale=section.scale, imbalance=section.imbalance, rng=rng)
         if section.initial == "random":
-            drawn = section.model_dump(include={"recurrence", "scale", "seed"})
-            return LinearRNN.random(section.hidden_size, task.inputs, task.outputs, **drawn)
+            options = section.model_dump(include={"recurrence", "scale"}, exclude_none=True)
+            return LinearRNN.random(task.inputs, section.hidden_size, task.outputs, rng=section.seed or 0, **options)
         aligned = section.model_dump(include={"recurrence", "initial", "output_initial", "hidden_size"})
         return LinearRNN.aligned(**aligned, task=task)
 

@@ -49,7 +49,7 @@ def located(source: str, key: str) -> Iterator[None]:
     try:
         yield
     except LearncastError as error:
-        raise InvalidSpec(f"{source}, {key}: {error.required}, got {error.got}.") from error
+        raise InvalidSpec(f"{source}, {key}: {error}", field=error.field) from error
 
 
 def checked(kind: type[Kind], raw: Any, source: str, table: str = "") -> Kind:

@@ -14,7 +14,7 @@ from learncast.study.sections import WindowStudySection
 from learncast.study.study_file import StudyFile, located
 from learncast.tasks.delays import multi_lag_trials
 from learncast.tasks.recorded.arrays import arrays_named
-from learncast.windows.question import grouped
+from learncast.windows.options import Options, grouped
 
 
 class WindowStudy(StudyFile[WindowStudySection]):
@@ -55,7 +55,7 @@ class WindowStudy(StudyFile[WindowStudySection]):
             "training": {key: getattr(training, key) for key in ("steps", "batch", "clip", "seed")},
         }
 
-    def question(self) -> dict[str, Any]:
+    def question(self) -> Options:
         """What is asked of the diagnosis: the three objects of `learncast.windows.window` by keyword."""
         return grouped(self.section.window.model_dump(exclude={"sequences"}))
 
@@ -97,5 +97,4 @@ class WindowStudy(StudyFile[WindowStudySection]):
 
 def sequences_from_file(path: Path) -> list[FloatArray]:
     """Inputs and targets from an .npz file."""
-    remedy = "save them with np.savez(file, inputs=..., targets=...)"
-    return arrays_named(path, "data", ("inputs", "targets"), why="a model is diagnosed on both", remedy=remedy)
+    return arrays_named(path, "data", ("inputs", "targets"))

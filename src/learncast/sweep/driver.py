@@ -1,4 +1,4 @@
-"""The driver: hands out a store's open tasks and enters what comes back."""
+"""The driver: hands out the open tasks of a store and enters their results."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ from learncast.sweep.grid import Grid
 from learncast.sweep.ledger import OPEN, Ledger, Row, TaskStatus
 from learncast.sweep.store import Store
 
-#: Workers that may die over one task before it is given up: more than its attempts, for most such deaths are not its
-#: fault, but not without end, for some are.
+#: Deaths of workers after which their task counts as failed. More than its attempts, because the task is rarely the
+#: cause.
 MOST_DEATHS = 5
-#: Tasks that are handed out at a time where handing out is dear.
+#: Largest batch of tasks.
 MOST_BATCH = 64
-#: Seconds for which results of a batch are collected: putting one on the disk takes as long as putting many.
+#: Seconds for which results of a batch are collected: syncing many files takes as long as syncing one.
 GROUP_SECONDS = 0.1
-#: Seconds between looks at the clock when nothing comes back.
+#: Longest wait for a result, in seconds.
 PULSE = 0.5
 
 
 @dataclass(frozen=True)
 class Summary:
-    """How a sweep stands.
+    """Progress of a sweep.
 
     Attributes
     ----------
     total, done, failed : int
-        Tasks: all, computed and given up.
+        Number of tasks, and of those done and failed.
     computed : int
         Results that this run entered.
     interrupted : bool
-        Whether it was asked to stop before the end.
+        Whether the run was asked to stop.
     seconds : float
-        Since this run began.
-    trouble : str
-        What keeps tasks waiting, in words; empty where nothing does.
+        Time since this run began.
+    warning : str
+        Reason why tasks are waiting; empty if there is none.
 
     Examples
     --------
@@ -56,7 +56,7 @@ class Summary:
     >>> summary.missing, summary.complete
     (2, False)
     >>> lc.sweep.Summary(total=10, done=8, failed=2, seconds=3.0)
-    <Summary: finished, 2 failed; 8 of 10 tasks done, in 3.0 s; sweep.failures(store) tells why>
+    <Summary: 8 of 10 tasks done, 2 failed (see sweep.failures), in 3.0 s>
     """
 
     total: int
@@ -65,11 +65,11 @@ class Summary:
     computed: int = 0
     interrupted: bool = False
     seconds: float = 0.0
-    trouble: str = ""
+    warning: str = ""
 
     @property
     def missing(self) -> int:
-        """Tasks not computed yet."""
+        """Number of tasks that are not computed yet."""
         return self.total - self.done - self.failed
 
     @property
@@ -78,11 +78,9 @@ class Summary:
         return self.done == self.total
 
     def __repr__(self) -> str:
-        ended = f"{self.missing:,} missing" if self.missing else "complete" if self.complete else "finished"
-        told = f"{self.done:,} of {self.total:,} tasks done, in {self.seconds:,.1f} s"
-        failed = (f", {self.failed:,} failed", "; sweep.failures(store) tells why") if self.failed else ("", "")
-        further = "; sweep.resume(store) goes on" if self.missing else ""
-        return f"<Summary: {ended}{failed[0]}; {told}{failed[1]}{further}>"
+        failed = f", {self.failed:,} failed (see sweep.failures)" if self.failed else ""
+        missing = f", {self.missing:,} missing (use sweep.resume)" if self.missing else ""
+        return f"<Summary: {self.done:,} of {self.total:,} tasks done{failed}{missing}, in {self.seconds:,.1f} s>"
 
 
 Watcher = Callable[[Summary], None]
@@ -92,26 +90,6 @@ def unwatched(summary: Summary) -> None:
     """Report nothing."""
 
 
-@dataclass
-class _Queue:
-    """Open tasks: those that came back first, then those of the ledger."""
-
-    rows: Iterator[Row]
-    again: deque[Row]
-
-    def take(self, number: int) -> list[Row]:
-        found: list[Row] = []
-        while len(found) < number:
-            # One over which a worker died goes alone: the next death shows whether it is to blame.
-            if self.again and self.again[0].deaths:
-                return found or [self.again.popleft()]
-            row = self.again.popleft() if self.again else next(self.rows, None)
-            if row is None:
-                break
-            found.append(row)
-        return found
-
-
 @dataclass(eq=False)
 class Driver:
     """Computes the open tasks of a store; the caller holds its lock.
@@ -119,18 +97,16 @@ class Driver:
     Attributes
     ----------
     store, grid, executor
-        Where results go, what the tasks are, and where they are computed.
     attempts : int
-        Times a task may raise before it is given up.
+        Number of times that a task may raise before it counts as failed.
     fail_fast : bool
-        Begin no more tasks once one is given up.
+        Start no more tasks after a failure.
     batch : int, optional
-        Tasks handed out at a time; by default one, or where handing out is dear as many as take
-        `Executor.batch_seconds`.
+        Tasks handed out together; by default as many as take `Executor.batch_seconds`.
     seconds : float, optional
-        Begin no more tasks after so long; what is missing is computed when the sweep is resumed.
+        Start no more tasks after this time.
     watcher : callable
-        Called with a `Summary` whenever something came back, and twice a second.
+        Called with a `Summary` after every result, and at least twice a second.
     """
 
     store: Store
@@ -146,12 +122,13 @@ class Driver:
         count("attempts", self.attempts)
         if self.batch is not None:
             count("batch", self.batch)
-        self._rows: dict[int, Row] = {}
-        self._pace = math.nan
+        self._rows: dict[int, Row] = {}  # handed out, by position
+        self._again: deque[Row] = deque()
+        self._task_seconds = math.nan
         self._stopping, self._interrupts = False, 0
 
     def drive(self, work: Work, *, retry: bool = False) -> Summary:
-        """Compute what is missing, and with `retry` what was given up too."""
+        """Compute the missing tasks, and with `retry` also those that failed."""
         self._begun = time.monotonic()
         self._ledger: Ledger = self.store.ledger(write=True)
         tasks = {status: totals.tasks for status, totals in self._ledger.totals().items()}
@@ -177,27 +154,40 @@ class Driver:
         return self.summary
 
     def _loop(self) -> None:
-        # A ledger of its own: rows are read while others are written.
+        # A second connection, because rows are read while others are written.
         with self.store.ledger() as reader:
-            queue = _Queue(reader.rows(TaskStatus.missing), deque())
+            self._open = reader.rows(TaskStatus.missing)
             while True:
                 self._stopping = self._stopping or time_is_up()
                 if not self._stopping:
-                    self._hand_out(queue)
+                    self._hand_out()
                 if not self._rows:
                     return
-                outcomes = self._collected() + (self.executor.withdraw() if self._stopping else [])
+                outcomes = self._collect() + (self.executor.withdraw() if self._stopping else [])
                 if self.batch is None and self._batch_size() > 1 and not self._stopping:
-                    self._hand_out(queue)  # nobody need wait until cheap results are on the disk
+                    self._hand_out()  # workers need not wait until cheap results are on the disk
                 if outcomes:
-                    queue.again.extend(self._enter(outcomes))
+                    self._enter(outcomes)
                 seconds = time.monotonic() - self._begun
-                self.summary = replace(self.summary, seconds=seconds, trouble=self.executor.trouble)
+                self.summary = replace(self.summary, seconds=seconds, warning=self.executor.warning)
                 self.watcher(self.summary)
 
-    def _hand_out(self, queue: _Queue) -> None:
+    def _take(self, number: int) -> list[Row]:
+        """Return open tasks: first those to try again, then those of the ledger."""
+        taken: list[Row] = []
+        while len(taken) < number:
+            # A task whose worker died is a batch of its own, so that its next death is certainly its own.
+            if self._again and self._again[0].deaths:
+                return taken or [self._again.popleft()]
+            row = self._again.popleft() if self._again else next(self._open, None)
+            if row is None:
+                break
+            taken.append(row)
+        return taken
+
+    def _hand_out(self) -> None:
         for _ in range(self.executor.idle()):
-            rows = queue.take(self._batch_size())
+            rows = self._take(self._batch_size())
             if not rows:
                 return
             self._rows.update({row.position: row for row in rows})
@@ -206,62 +196,57 @@ class Driver:
     def _batch_size(self) -> int:
         if self.batch is not None:
             return self.batch
-        if math.isnan(self._pace) or not self.executor.batch_seconds:
+        if math.isnan(self._task_seconds) or not self.executor.batch_seconds:
             return 1
-        # Near the end batches shrink, so that no worker waits for another's.
+        # Batches shrink near the end, so that no worker waits for another.
         share = math.ceil(self.summary.missing / (4 * self.executor.workers))
-        return max(1, min(int(self.executor.batch_seconds / max(self._pace, 1e-6)), MOST_BATCH, share))
+        return max(1, min(int(self.executor.batch_seconds / max(self._task_seconds, 1e-6)), MOST_BATCH, share))
 
-    def _collected(self) -> list[Outcome]:
-        """What came back; cheap results are entered together, as long as nobody waits for work."""
+    def _collect(self) -> list[Outcome]:
+        """Return outcomes; those of cheap tasks are collected for a moment while every worker is busy."""
         outcomes = self.executor.wait(PULSE)
         until = time.monotonic() + GROUP_SECONDS
         while outcomes and self._batch_size() > 1 and not self.executor.idle() and time.monotonic() < until:
             outcomes += self.executor.wait(max(0.0, until - time.monotonic()))
         return outcomes
 
-    def _enter(self, outcomes: Sequence[Outcome]) -> list[Row]:
-        """Write results, then the ledger; returns the tasks to try again."""
+    def _enter(self, outcomes: Sequence[Outcome]) -> None:
+        """Write results, then the ledger."""
         hashes = self.store.write({one.job.digest: one.content for one in outcomes if one.fate is Fate.done})
         changes: list[dict[str, object]] = []
-        again: list[Row] = []
-        done = failed = 0
         for one in outcomes:
             row = self._rows.pop(one.job.position)
-            if one.fate is Fate.unstarted:
-                again.append(row)
-                continue
             written: dict[str, object] = {}
             if one.fate is Fate.done:
-                done += 1
-                self._pace = one.seconds if math.isnan(self._pace) else 0.9 * self._pace + 0.1 * one.seconds
+                slow = self._task_seconds
+                self._task_seconds = one.seconds if math.isnan(slow) else 0.9 * slow + 0.1 * one.seconds
                 row = replace(row, status=TaskStatus.done, attempts=row.attempts + 1, error=None)
                 written = {"seconds": one.seconds, "bytes": len(one.content), "sha256": hashes[row.digest]}
-            else:
-                row = self._blamed(row, one)
-                failed += row.status is TaskStatus.failed
+            elif one.fate is not Fate.unstarted:
+                row = self._after_failure(row, one)
             if row.status is TaskStatus.missing:
-                again.append(row)
-            told = {key: getattr(row, key) for key in ("position", "attempts", "deaths", "error")}
-            changes.append({**told, "status": row.status.code, **written})
+                self._again.append(row)
+            columns = {key: getattr(row, key) for key in ("position", "attempts", "deaths", "error")}
+            changes.append({**columns, "status": row.status.code, **written})
         self._ledger.record(changes)
+        codes = [change["status"] for change in changes]
+        done, failed = (codes.count(status.code) for status in (TaskStatus.done, TaskStatus.failed))
         now = self.summary
         self.summary = replace(now, done=now.done + done, failed=now.failed + failed, computed=now.computed + done)
-        # Failures of this run: what an earlier one gave up is known already.
+        # Only failures of this run count: those of earlier runs are known.
         self._stopping = self._stopping or (self.fail_fast and failed > 0)
-        return again
 
-    def _blamed(self, row: Row, outcome: Outcome) -> Row:
-        """The row after one more failure."""
+    def _after_failure(self, row: Row, outcome: Outcome) -> Row:
+        """Return the row of a task after one more failure."""
         died = outcome.fate is Fate.death
         attempts, deaths = row.attempts + (not died), row.deaths + died
-        given_up = attempts >= self.attempts or deaths >= MOST_DEATHS
-        status = TaskStatus.failed if given_up else TaskStatus.missing
+        final = attempts >= self.attempts or deaths >= MOST_DEATHS
+        status = TaskStatus.failed if final else TaskStatus.missing
         return replace(row, attempts=attempts, deaths=deaths, status=status, error=outcome.error)
 
     @contextmanager
     def _stoppable(self) -> Iterator[None]:
-        """The first Ctrl-C (or termination) lets running tasks finish, the second stops at once."""
+        """Let running tasks finish after the first Ctrl-C or SIGTERM, and stop immediately after the second."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -277,5 +262,5 @@ class Driver:
             yield
         finally:
             for number, handler in before.items():
-                with contextlib.suppress(TypeError):  # a handler that was not set from Python cannot be put back
+                with contextlib.suppress(TypeError):  # a handler that was not set from Python cannot be restored
                     signal.signal(number, handler)

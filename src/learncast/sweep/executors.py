@@ -1,4 +1,4 @@
-"""Where tasks are computed: in this process, in others of this machine, or on a cluster; any may die at any time."""
+"""Executors: compute tasks in this process, in worker processes or on a dask cluster."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
 from typing import Any, Protocol
 
 import numpy as np
@@ -30,18 +31,20 @@ from learncast._core.packages import package
 from learncast._core.system import held, serve
 from learncast._core.threads import one_thread_each
 from learncast._core.validation import count
-from learncast.sweep.spec import Spec, placed
+from learncast.sweep.spec import Spec, merged
 
-#: Deaths of new workers in a row, before any job was begun, after which no more are started.
-MOST_STILLBORN = 5
-#: Seconds between looks whether workers live.
-_LOOK = 1.0
-#: How dask and asyncio say that nobody waits for an answer any more.
+#: Workers in a row that may die before they are ready, for each worker.
+MOST_FAILED_STARTS = 5
+#: Seconds between checks whether workers are alive.
+_CHECK = 1.0
+#: Exceptions of a cancelled future in dask and asyncio.
 _CANCELLED = (asyncio.CancelledError, concurrent.futures.CancelledError)
-#: Seconds after which the workers of a running cluster are counted again.
+#: Seconds between counts of the workers of a cluster.
 _RECOUNT = 2.0
-#: Seconds without any worker after which that is said.
-NOBODY = 30.0
+#: Seconds without any worker after which a cluster warns.
+NO_WORKERS = 30.0
+
+Function = Callable[[Spec], object]
 
 
 @dataclass(frozen=True)
@@ -51,29 +54,50 @@ class Work:
     Attributes
     ----------
     function : callable
-        From a `Spec` to a result.
+        Maps a `Spec` to a result.
     base : mapping
         Values that do not vary.
     most_bytes : int, optional
-        That one file, array or table may take where tasks are computed: as it is where the sweep begins.
+        Limit on the size of one file, array or table in a task; by default the limit where the sweep begins.
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> work = lc.sweep.Work(lambda spec: spec["factor"] * spec["x"], {"factor": 2})
+    >>> work.base["factor"]
+    2
     """
 
-    function: Callable[[Spec], Any]
-    base: Mapping[str, Any]
+    function: Function
+    base: Mapping[str, object]
     most_bytes: int | None = field(default_factory=given_bytes)
 
 
 @dataclass(frozen=True)
 class Job:
-    """One task to be computed: its place in the grid, its hash and what it takes there."""
+    """One task to compute: its position in the grid, its hash and its values.
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> lc.sweep.Job(0, digest="2a", cell={"x": 3}).cell["x"]
+    3
+    """
 
     position: int
     digest: str
-    cell: Mapping[str, Any]
+    cell: Mapping[str, object]
 
 
 class Fate(enum.Enum):
-    """How a job came back."""
+    """How a job ended.
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> [fate.name for fate in lc.sweep.Fate]
+    ['done', 'error', 'death', 'unstarted']
+    """
 
     done = "computed"
     error = "the function raised"
@@ -83,17 +107,24 @@ class Fate(enum.Enum):
 
 @dataclass(frozen=True)
 class Outcome:
-    """How one job came back.
+    """The end of one job.
 
     Attributes
     ----------
     job : Job
     fate : Fate
     content : bytes
-        The packed result.
+        The result as a NetCDF file.
     error : str
         The traceback.
     seconds : float
+        Computing time.
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> lc.sweep.Outcome(lc.sweep.Job(0, "2a", {}), lc.sweep.Fate.unstarted).seconds
+    0.0
     """
 
     job: Job
@@ -103,25 +134,25 @@ class Outcome:
     seconds: float = 0.0
 
 
-def computed(work: Work, job: Job) -> Outcome:
-    """Compute one job; whatever its function raises is its outcome."""
+def compute(work: Work, job: Job) -> Outcome:
+    """Compute one job; an exception of the function becomes the job's outcome."""
     begun = time.perf_counter()
     try:
-        spec = Spec(placed(work.base, job.cell), job.digest)
+        spec = Spec(merged(work.base, job.cell), job.digest)
         with allowing(work.most_bytes):
             content = packed(as_dataset(work.function(spec)))
     except (Exception, SystemExit):
-        # Words that cannot be encoded, such as an odd file name, must not stop the ledger.
+        # Text that cannot be encoded, such as an odd file name, must not stop the ledger.
         error = traceback.format_exc().encode(errors="backslashreplace").decode()
         return Outcome(job, Fate.error, error=error, seconds=time.perf_counter() - begun)
     return Outcome(job, Fate.done, content=content, seconds=time.perf_counter() - begun)
 
 
-def as_dataset(value: Any) -> xr.Dataset:
-    """What a function returned, as a Dataset.
+def as_dataset(value: object) -> xr.Dataset:
+    """Return the result of a function as a Dataset.
 
-    A Dataset stays as it is, a DataArray gets a name, objects with a `dataset` give it, numbers become ``value``, and
-    a mapping names its own: each a number, a word, a DataArray or a pair (dimensions, array).
+    A DataArray keeps its name, an object with a `dataset` is replaced by it, a number becomes the variable ``value``,
+    and a mapping holds variables: numbers, strings, DataArrays or pairs (dimensions, array).
     """
     if isinstance(value, xr.Dataset):
         return value
@@ -129,52 +160,75 @@ def as_dataset(value: Any) -> xr.Dataset:
         return value.to_dataset(name=value.name or "value")
     if isinstance(value, Mapping):
         return xr.Dataset({str(key): item for key, item in value.items()})
-    # Only now: of a Dataset or an array, `.dataset` may be a variable or an attribute called so.
-    if isinstance(found := getattr(value, "dataset", None), xr.Dataset):
-        return found
-    if np.ndim(value) == 0 and np.asarray(value).dtype.kind in "biufU":
-        return xr.Dataset({"value": ((), value)})
+    # After the others, because `.dataset` of a Dataset may be a variable with this name.
+    if isinstance(dataset := getattr(value, "dataset", None), xr.Dataset):
+        return dataset
+    array = np.asarray(value)
+    if array.ndim == 0 and array.dtype.kind in "biufU":
+        return xr.Dataset({"value": ((), array)})
     raise UnsupportedModel(
-        "a swept function must return a Dataset, a DataArray, a number or a mapping of these, got "
-        f"{type(value).__name__}."
+        f"A swept function must return a Dataset, DataArray, number or mapping, got {type(value).__name__}.",
+        field="function",
     )
 
 
 class Executor(Protocol):
-    """What the driver needs of a place that computes.
+    """A place where jobs are computed.
 
-    Every submitted job comes back exactly once from `wait`, whatever happens to the worker, unless the executor is
+    `wait` returns the outcome of every submitted job exactly once, even if its worker dies, unless the executor is
     closed first.
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> class Counting(lc.sweep.InProcess):
+    ...     submitted = 0
+    ...     def submit(self, jobs):
+    ...         self.submitted += len(jobs)
+    ...         super().submit(jobs)
+    >>> executor: lc.sweep.Executor = Counting()
+    >>> executor.idle(), executor.submitted
+    (1, 0)
     """
 
     workers: int
-    #: Seconds of work that are worth handing out at a time; 0 where handing out costs next to nothing.
+    #: Seconds of work worth handing out together; 0 if handing out costs almost nothing.
     batch_seconds: float
-    #: What keeps tasks waiting, in words.
-    trouble: str = ""
+    #: Reason why tasks are waiting, if there is one.
+    warning: str = ""
 
     def start(self, work: Work) -> None:
-        """Get ready to compute jobs of this work."""
+        """Prepare to compute jobs of this work."""
 
     def idle(self) -> int:
-        """How many batches would begin at once."""
+        """Return how many batches would begin immediately."""
 
     def submit(self, jobs: Sequence[Job]) -> None:
-        """Compute a batch, one job after another."""
+        """Compute a batch of jobs in order."""
 
     def wait(self, seconds: float) -> list[Outcome]:
-        """What has come back; waits that long for the first."""
+        """Return new outcomes; wait at most `seconds` for the first."""
 
     def withdraw(self) -> list[Outcome]:
-        """Take back what nobody is there to begin: the sweep is to stop."""
+        """Take back jobs that no worker can begin, when the sweep is to stop."""
         return []
 
     def close(self, *, now: bool) -> None:
-        """End; `now` abandons what is running."""
+        """End the executor; `now` abandons running jobs."""
 
 
 class InProcess(Executor):
-    """Compute in the calling process, one job at a time."""
+    """Computes in the calling process, one job at a time.
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> executor = lc.sweep.InProcess()
+    >>> executor.start(lc.sweep.Work(lambda spec: 2 * spec["x"], {}))
+    >>> executor.submit([lc.sweep.Job(0, "2a", {"x": 3})])
+    >>> executor.wait(1.0)[0].fate.name
+    'done'
+    """
 
     batch_seconds = 0.0
 
@@ -192,7 +246,7 @@ class InProcess(Executor):
         self._waiting.extend(jobs)
 
     def wait(self, seconds: float) -> list[Outcome]:
-        return [computed(self._work, self._waiting.popleft())] if self._waiting else []
+        return [compute(self._work, self._waiting.popleft())] if self._waiting else []
 
     def close(self, *, now: bool) -> None:
         self._waiting.clear()
@@ -200,168 +254,167 @@ class InProcess(Executor):
 
 @dataclass(eq=False)
 class _Worker:
-    process: Any
+    process: SpawnProcess
     pipe: Connection
     jobs: deque[Job] = field(default_factory=deque)
     ready: bool = False
 
 
 class Processes(Executor):
-    """Spawned processes with one thread each; one that dies is replaced and its job comes back.
+    """Worker processes with one thread each; a worker that dies is replaced and its jobs are returned.
 
     Parameters
     ----------
     workers : int, optional
-        How many; one for each processor by default.
+        Number of workers; by default one for each processor.
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> lc.sweep.Processes(2).workers
+    2
     """
 
-    #: A pipe is quick: what is gained is that results of cheap jobs are put on the disk together.
+    #: A pipe is fast; the gain is that the results of cheap jobs are synced to the disk together.
     batch_seconds = 0.016
 
     def __init__(self, workers: int | None = None) -> None:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         self.workers = cores if workers is None else count("workers", workers)
-        self._crew: list[_Worker] = []
-        self._returned: list[Outcome] = []
-        self._payload = b""
-        self._stillborn = 0
-        self._looked = time.monotonic()
+        self._pool: list[_Worker] = []
+        self._outcomes: list[Outcome] = []
+        self._failed_starts = 0
+        self._checked = time.monotonic()
 
     def start(self, work: Work) -> None:
         self._payload = pickled(work)
-        self._crew = [self._hired() for _ in range(self.workers)]
+        self._pool = [self._new_worker() for _ in range(self.workers)]
 
     def idle(self) -> int:
-        return sum(not worker.jobs for worker in self._crew)
+        return sum(not worker.jobs for worker in self._pool)
 
     def submit(self, jobs: Sequence[Job]) -> None:
-        # One that is ready first: another may still be starting.
-        free = [worker for worker in self._crew if not worker.jobs]
+        # Prefer a worker that is ready to one that is still starting.
+        free = [worker for worker in self._pool if not worker.jobs]
         worker = next((w for w in free if w.ready), free[0])
         worker.jobs.extend(jobs)
         try:
             worker.pipe.send(list(jobs))
         except OSError:
-            self._bury(worker)
+            self._replace(worker)
 
     def wait(self, seconds: float) -> list[Outcome]:
-        if not self._returned:
-            ready = wait([worker.pipe for worker in self._crew], seconds)
-            for worker in [worker for worker in self._crew if worker.pipe in ready]:
+        if not self._outcomes:
+            ready = wait([worker.pipe for worker in self._pool], seconds)
+            for worker in [worker for worker in self._pool if worker.pipe in ready]:
                 self._receive(worker)
-            self._look_round()
-        found, self._returned = self._returned, []
-        return found
+            self._check_alive()
+        outcomes, self._outcomes = self._outcomes, []
+        return outcomes
 
     def close(self, *, now: bool) -> None:
-        for worker in self._crew:
+        for worker in self._pool:
             if now or worker.jobs:
                 worker.process.kill()
             worker.pipe.close()
-        for worker in self._crew:
+        for worker in self._pool:
             worker.process.join(timeout=5.0)
             if worker.process.is_alive():
                 worker.process.kill()
                 worker.process.join()
-        self._crew = []
+        self._pool = []
 
     def _receive(self, worker: _Worker) -> None:
-        """Take all that a worker has sent; the end of its pipe is its death."""
+        """Read everything that a worker has sent; the end of its pipe means that it died."""
         try:
             while worker.pipe.poll():
-                message = worker.pipe.recv()
-                if message is None:
-                    worker.ready, self._stillborn = True, 0
-                    continue
-                fate, content, error, seconds = message
-                self._returned.append(Outcome(worker.jobs.popleft(), fate, content, error, seconds))
+                outcome: Outcome | None = worker.pipe.recv()
+                if outcome is None:
+                    worker.ready, self._failed_starts = True, 0
+                else:
+                    worker.jobs.popleft()
+                    self._outcomes.append(outcome)
         except (EOFError, OSError, pickle.UnpicklingError):
-            self._bury(worker)
+            self._replace(worker)
 
-    def _look_round(self) -> None:
-        """Find the dead whose pipe has not ended, because a child of theirs holds it still."""
-        if time.monotonic() - self._looked < _LOOK:
+    def _check_alive(self) -> None:
+        """Find dead workers whose pipe is kept open by one of their children."""
+        if time.monotonic() - self._checked < _CHECK:
             return
-        self._looked = time.monotonic()
-        for worker in list(self._crew):
+        self._checked = time.monotonic()
+        for worker in list(self._pool):
             if not worker.process.is_alive():
                 self._receive(worker)
-                if worker in self._crew:
-                    self._bury(worker)
+                if worker in self._pool:
+                    self._replace(worker)
 
-    def _bury(self, worker: _Worker) -> None:
-        """Give back a dead worker's jobs and hire another."""
+    def _replace(self, worker: _Worker) -> None:
+        """Return the jobs of a dead worker and start another."""
         worker.pipe.close()
         worker.process.kill()
         worker.process.join()
-        why = f"the worker died ({_ending(worker.process.exitcode)})"
+        code = worker.process.exitcode or 0
+        cause = f"signal {-code}" if code < 0 else f"exit code {code}"
         for k, job in enumerate(worker.jobs):
-            began = k == 0 and worker.ready
-            self._returned.append(Outcome(job, Fate.death if began else Fate.unstarted, error=why if began else ""))
+            begun = k == 0 and worker.ready
+            error = f"the worker died ({cause})" if begun else ""
+            self._outcomes.append(Outcome(job, Fate.death if begun else Fate.unstarted, error=error))
         if not worker.ready:
-            self._stillborn += 1
-            if self._stillborn >= MOST_STILLBORN * self.workers:
+            self._failed_starts += 1
+            if self._failed_starts >= MOST_FAILED_STARTS * self.workers:
                 raise InvalidSpec(
-                    f"worker processes must be able to start, got {self._stillborn} that died first "
-                    f"({_ending(worker.process.exitcode)}). See what they print; the function must be importable, and "
-                    "a script needs `if __name__ == '__main__':`."
+                    f"Worker processes must be able to start, got {cause} {self._failed_starts} times. The function "
+                    "must be importable, and a script needs `if __name__ == '__main__':`.",
+                    field="function",
                 )
-        self._crew[self._crew.index(worker)] = self._hired()
+        self._pool[self._pool.index(worker)] = self._new_worker()
 
-    def _hired(self) -> _Worker:
+    def _new_worker(self) -> _Worker:
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
-        process = context.Process(target=_labour, args=(theirs, self._payload))
+        process = context.Process(target=_work, args=(theirs, self._payload))
         with one_thread_each(), held():
             process.start()
-        # Ours alone: the pipe must end when the worker does.
+        # Close our copy: the pipe must end when the worker does.
         theirs.close()
         return _Worker(process, ours)
 
 
 def pickled(work: Work) -> bytes:
-    """The work as bytes for other processes."""
+    """Return the work as bytes for other processes."""
     try:
         content = pickle.dumps(work)
         pickle.loads(content)
     except (pickle.PicklingError, AttributeError, TypeError, ImportError) as error:
         raise InvalidSpec(
-            f"the function must be picklable, got {getattr(work.function, '__qualname__', work.function)!s} "
-            f"({error}). Define it at the top of a module, or use executor='in-process'."
+            f"The function must be picklable, got {error}. Define it at the top of a module, or use "
+            "executor='in-process'.",
+            field="function",
         ) from error
     return content
 
 
-def _labour(pipe: Connection, payload: bytes) -> None:
-    """Compute batches until the driver hangs up."""
+def _work(pipe: Connection, payload: bytes) -> None:
+    """Compute batches until the driver closes the pipe."""
     serve()
     work: Work = pickle.loads(payload)
-    try:
+    with contextlib.suppress(EOFError, OSError):
         pipe.send(None)
         while True:
             for job in pipe.recv():
-                outcome = computed(work, job)
-                pipe.send((outcome.fate, outcome.content, outcome.error, outcome.seconds))
-    except (EOFError, OSError):
-        return
+                pipe.send(compute(work, job))
 
 
-def _ending(code: int | None) -> str:
-    if code is not None and code < 0:
-        return f"signal {-code}"
-    return f"exit code {code}"
+def _client(dask: Any, address: object) -> Any:
+    """Return a dask client; try three times, because dask's loop may not start in ten seconds on a busy machine.
 
-
-def _client(dask: Any, place: Any) -> Any:
-    """A client; where a machine is so busy that dask's loop does not start in its ten seconds it is asked again.
-
-    One that failed is closed here and now: collected while another one starts, it would wait for that one's lock, which
-    this very thread holds.
+    A client that failed is closed here. If it were collected while another one starts, it would wait for a lock that
+    this thread holds.
     """
     for _ in range(3):
         client = dask.Client.__new__(dask.Client)
         try:
-            client.__init__(place, timeout="10s", set_as_default=False)
+            client.__init__(address, timeout="10s", set_as_default=False)
         except BaseException as error:
             with contextlib.suppress(Exception):
                 client.close()
@@ -373,92 +426,96 @@ def _client(dask: Any, place: Any) -> Any:
 
 
 class Cluster(Executor):
-    """A dask cluster: one started here, or one that runs already.
+    """A dask cluster: a new local one, or one that is already running.
 
     Parameters
     ----------
     scheduler : str, optional
-        Address of a running scheduler, like ``tcp://host:8786``; without it a local cluster is started.
+        Address of a running scheduler, like ``tcp://host:8786``. Without it a local cluster is started.
     workers : int, optional
-        Workers of a local cluster; of a running one, how many batches to hand out at a time.
+        Workers of a local cluster; for a running one, the number of batches handed out at a time.
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> lc.sweep.Cluster("tcp://10.1.2.3:8786", workers=4).workers
+    4
     """
 
-    #: Handing out costs a few exchanges with the scheduler, whatever the batch holds.
+    #: Handing out costs a few exchanges with the scheduler for any batch.
     batch_seconds = 0.2
 
     def __init__(self, scheduler: str | None = None, *, workers: int | None = None) -> None:
         _distributed()
         self.scheduler = scheduler
         self.workers = 1 if workers is None else count("workers", workers)
-        self._asked = workers
-        self._counted, self._since = -math.inf, math.inf
+        self._wanted = workers
+        self._counted, self._alone_since = -math.inf, math.inf
         self._client: Any = None
         self._cluster: Any = None
-        self._payload = b""
         self._running: dict[concurrent.futures.Future[list[Outcome]], tuple[Any, list[Job]]] = {}
 
     def start(self, work: Work) -> None:
         dask = _distributed()
         self._payload = pickled(work)
         if self.scheduler is None:
-            # Loopback, on any port: whoever reaches a scheduler can run code on its workers.
-            own = "127.0.0.1"
+            # Loopback, on any free port: a scheduler runs the code of everyone who can reach it.
+            host = "127.0.0.1"
             self._cluster = dask.LocalCluster(
-                n_workers=self._asked, threads_per_worker=1, host=own, dashboard_address=f"{own}:0", silence_logs=50
+                n_workers=self._wanted, threads_per_worker=1, host=host, dashboard_address=f"{host}:0", silence_logs=50
             )
         try:
-            place = self._cluster if self._cluster is not None else self.scheduler
-            # Not the default one: a client that failed would stay that for whatever else uses dask in this process.
-            self._client = _client(dask, place)
-        except (OSError, ValueError, TypeError) as error:  # nobody there, no address at all, or no certificates
+            # Not the default client: if it failed, it would stay the default for other users of dask in this process.
+            self._client = _client(dask, self._cluster if self._cluster is not None else self.scheduler)
+        except (OSError, ValueError, TypeError) as error:  # no answer, no address or no certificates
             raise InvalidSpec(
-                f"a dask scheduler must answer at {self.scheduler}, got {error!s}. Start `dask scheduler` and "
-                "`dask worker`, and give its address like tcp://host:8786; behind TLS, give dask its "
-                "certificates too (distributed.comm.tls)."
+                f"A dask scheduler must answer at {self.scheduler}, got {error}. Give an address like tcp://host:8786 "
+                "and, for TLS, dask's certificates (distributed.comm.tls).",
+                field="scheduler",
             ) from error
 
     def idle(self) -> int:
         # Workers come and go; a batch system may start them long after the sweep.
-        if self._asked is None and time.monotonic() - self._counted > _RECOUNT:
+        if self._wanted is None and time.monotonic() - self._counted > _RECOUNT:
             self._counted = time.monotonic()
             self.workers = max(1, self._threads() or 0)
         return max(0, self.workers - len(self._running))
 
     def _threads(self) -> int | None:
-        """Threads of all workers; None where the scheduler is gone, which the next wait says."""
+        """Return the threads of all workers, or None if the scheduler is gone, which the next `wait` reports."""
         try:
             return sum(self._client.nthreads().values())
         except OSError:
             return None
 
     def _check_workers(self) -> None:
-        """Notice that what was handed out finds nobody to take it; a batch system may yet start workers."""
+        """Warn if there have been no workers for a while; a batch system may yet start some."""
         if self._threads() != 0:
-            self._since, self.trouble = math.inf, ""
-        elif self._since == math.inf:
-            self._since = time.monotonic()
-        elif time.monotonic() - self._since > NOBODY:
-            self.trouble = (
-                f"the dask scheduler {self.scheduler or ''} has had no workers for {NOBODY:.0f} s, and tasks wait: "
-                "start `dask worker` with its address, and see whether it is reached (names, firewalls, certificates)"
+            self._alone_since, self.warning = math.inf, ""
+        elif self._alone_since == math.inf:
+            self._alone_since = time.monotonic()
+        elif time.monotonic() - self._alone_since > NO_WORKERS:
+            self.warning = (
+                f"the dask scheduler {self.scheduler or ''} has had no workers for {NO_WORKERS:.0f} s. Start "
+                "`dask worker` with its address."
             )
 
     def submit(self, jobs: Sequence[Job]) -> None:
-        # A key of its own: dask must not take the result of an earlier attempt for this one's. The work goes along
-        # with every batch, for what is scattered is lost with the last worker that holds it.
+        # A unique key, so that dask does not return the result of an earlier attempt. The work is sent with every
+        # batch, because scattered data are lost with the last worker that holds them.
         key = f"sweep-{uuid.uuid4().hex}"
-        future = self._client.submit(_batch, self._payload, list(jobs), key=key, pure=False)
-        brought = asyncio.run_coroutine_threadsafe(self._brought(future), self._client.loop.asyncio_loop)
-        self._running[brought] = future, list(jobs)
+        future = self._client.submit(_compute_batch, self._payload, list(jobs), key=key, pure=False)
+        fetched = asyncio.run_coroutine_threadsafe(self._fetch(future), self._client.loop.asyncio_loop)
+        self._running[fetched] = future, list(jobs)
 
-    async def _brought(self, future: Any) -> list[Outcome]:
-        """What a batch brings, fetched as soon as it is there.
+    async def _fetch(self, future: Any) -> list[Outcome]:
+        """Fetch the outcomes of a batch as soon as they exist.
 
-        Each is waited for by itself: one that was lost with its worker is computed again, and whoever waited for it
-        would leave others where their workers may be lost too.
+        Each batch is fetched separately: if its worker is lost it is computed again, and the others must not wait on
+        workers that may be lost too.
         """
-        found: list[Outcome] = await self._client.gather(future, asynchronous=True)
-        return found
+        outcomes: list[Outcome] = await self._client.gather(future, asynchronous=True)
+        return outcomes
 
     def wait(self, seconds: float) -> list[Outcome]:
         if not self._running:
@@ -466,22 +523,23 @@ class Cluster(Executor):
         concurrent.futures.wait(self._running, timeout=seconds, return_when="FIRST_COMPLETED")
         if self._client.status != "running":
             raise InvalidSpec(
-                f"the dask scheduler must go on running, got a connection that is {self._client.status}. Start it "
-                "again and resume: what was entered is kept."
+                f"The dask scheduler must stay reachable, got a connection that is {self._client.status}. Start it "
+                "again and resume.",
+                field="scheduler",
             )
-        found: list[Outcome] = []
-        for brought in [one for one in self._running if one.done()]:
-            found += _returned(brought, *self._running.pop(brought))
-        if not found:
+        outcomes: list[Outcome] = []
+        for fetched in [one for one in self._running if one.done()]:
+            outcomes += _outcomes(fetched, *self._running.pop(fetched))
+        if not outcomes:
             self._check_workers()
-        return found
+        return outcomes
 
     def withdraw(self) -> list[Outcome]:
         if self._threads() != 0:
             return []
-        found = [Outcome(job, Fate.unstarted) for _, jobs in self._running.values() for job in jobs]
+        unstarted = [Outcome(job, Fate.unstarted) for _, jobs in self._running.values() for job in jobs]
         self._abandon()
-        return found
+        return unstarted
 
     def close(self, *, now: bool) -> None:
         self._abandon()
@@ -490,39 +548,36 @@ class Cluster(Executor):
                 one.close()
 
     def _abandon(self) -> None:
-        for brought, (future, _) in self._running.items():
+        for fetched, (future, _) in self._running.items():
             future.cancel()
-            brought.cancel()
+            fetched.cancel()
         self._running = {}
 
 
 def _distributed() -> Any:
-    told = {"why": "dask hands out the tasks", "otherwise": "use processes"}
-    return package("distributed", "to compute on a cluster", extra="sweep", **told)
+    return package("distributed", "to compute on a cluster", why="dask hands out the tasks", extra="sweep")
 
 
-def _batch(payload: bytes, jobs: list[Job]) -> list[Outcome]:
-    work = _unpickled(payload)
-    return [computed(work, job) for job in jobs]
+def _compute_batch(payload: bytes, jobs: list[Job]) -> list[Outcome]:
+    work: Work = _unpickled(payload)
+    return [compute(work, job) for job in jobs]
 
 
-@functools.lru_cache(maxsize=2)
-def _unpickled(payload: bytes) -> Work:
-    work: Work = pickle.loads(payload)
-    return work
+_unpickled = functools.lru_cache(maxsize=2)(pickle.loads)
 
 
-def _returned(brought: concurrent.futures.Future[list[Outcome]], future: Any, jobs: list[Job]) -> list[Outcome]:
-    """What a future brought; when its workers died, dask does not say over which job."""
+def _outcomes(fetched: concurrent.futures.Future[list[Outcome]], future: Any, jobs: list[Job]) -> list[Outcome]:
+    """Return the outcomes of a batch; if its worker died, dask does not say over which job."""
     if future.status != "error":
-        with contextlib.suppress(OSError, *_CANCELLED):  # cancelled or lost, which is nobody's fault
-            return brought.result()
+        with contextlib.suppress(OSError, *_CANCELLED):  # cancelled or lost, which no job caused
+            return fetched.result()
         return [Outcome(job, Fate.unstarted) for job in jobs]
     error = future.exception()
     if isinstance(error, _distributed().KilledWorker):
         return [Outcome(job, Fate.death, error=f"{type(error).__name__}: {error}") for job in jobs]
-    # What the function raises is an outcome; anything else happened before it was called.
+    # An exception of the function is an outcome; any other happened before the function was called.
     raise InvalidSpec(
-        f"workers of the cluster must be able to load the function, got {type(error).__name__}: {error}. "
-        "Install the same learncast and the function's module where the workers run, then resume."
+        f"The cluster's workers must be able to load the function, got {type(error).__name__}: {error}. Install "
+        "learncast and the function's module there, then resume.",
+        field="function",
     )

@@ -1,4 +1,4 @@
-"""The ledger: which tasks there are and what became of each, in SQLite."""
+"""The ledger: an SQLite file with the status of every task."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ import errno
 import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 from learncast._core.errors import InvalidSpec, SchemaMismatch
 
@@ -36,21 +35,21 @@ CREATE INDEX IF NOT EXISTS by_status ON tasks (status, seconds, bytes);
 
 
 class TaskStatus(enum.Enum):
-    """What became of a cell; the value is the sentence a reader needs.
+    """Status of a cell; the value explains it.
 
     Examples
     --------
     >>> import learncast as lc
     >>> lc.sweep.TaskStatus["failed"].value
-    'given up after its last attempt; the traceback is in the ledger'
+    'failed in its last attempt; the ledger has the traceback'
     >>> [status.name for status in lc.sweep.TaskStatus]
     ['missing', 'done', 'failed', 'excluded']
     """
 
     missing = "not computed yet"
-    done = "computed, and its file is in the store"
-    failed = "given up after its last attempt; the traceback is in the ledger"
-    excluded = "fails a condition of the grid, so it is no task"
+    done = "computed and stored"
+    failed = "failed in its last attempt; the ledger has the traceback"
+    excluded = "excluded by a condition of the grid"
 
     @property
     def code(self) -> int:
@@ -58,13 +57,13 @@ class TaskStatus(enum.Enum):
         return list(TaskStatus).index(self)
 
 
-#: What is entered of a task that is to be computed afresh.
+#: Columns of a task that is to be computed again.
 OPEN: dict[str, object] = {"status": TaskStatus.missing.code, "attempts": 0, "deaths": 0}
 
 
 @dataclass(frozen=True)
 class Row:
-    """One task as the ledger knows it."""
+    """One task in the ledger."""
 
     position: int
     digest: str
@@ -78,27 +77,27 @@ class Row:
 
 @dataclass(frozen=True)
 class Totals:
-    """Tasks of one status, with their seconds and bytes."""
+    """Number of tasks with one status, their total seconds and bytes."""
 
     tasks: int = 0
     seconds: float = 0.0
     bytes: int = 0
 
 
-class Ledger:
-    """A SQLite file with one row for each task; one process writes, any number reads.
+class Ledger(AbstractContextManager["Ledger"]):
+    """An SQLite file with one row for each task; one process writes, any number read.
 
     Parameters
     ----------
     path : Path
     write : bool
-        Open for writing, which only the holder of the store's lock may do.
+        Open for writing. Only the holder of the store's lock may do this.
     """
 
     def __init__(self, path: Path, *, write: bool = False) -> None:
         self.path = path
         if not write and not path.is_file():
-            raise InvalidSpec(f"{path.parent} must hold a sweep, got no ledger.")
+            raise InvalidSpec(f"{path.parent} must hold a sweep, got no ledger.", field="store")
         with _readable(path):
             self._connection = _connected(path, write=write)
             if write:
@@ -112,49 +111,44 @@ class Ledger:
                     raise
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._connection.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
     def meta(self, key: str) -> str | None:
-        """A word about the whole sweep."""
+        """Return a value that describes the sweep, if it is there."""
         try:
             row = self._connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
         except sqlite3.OperationalError as error:
             if "no such table" not in str(error):
                 raise
-            return None  # killed before its tables were made
+            return None  # the driver was killed before it created the tables
         return None if row is None else str(row[0])
 
-    def fill(self, tasks: Iterable[tuple[int, str]], meta: dict[str, str]) -> None:
-        """Enter all tasks and what holds for the sweep, all or nothing; equal tasks are entered once."""
-        with self._transaction() as run:
-            for table in ("tasks", "copies", "meta"):
-                run(f"DELETE FROM {table}")
-            self._enter(tasks, meta)
+    def enter(self, tasks: Iterable[tuple[int, str]], meta: dict[str, str], *, extend: bool = False) -> None:
+        """Enter tasks (position and hash) and metadata in one transaction; equal tasks are entered once.
 
-    def extend(self, tasks: Iterable[tuple[int, str]], meta: dict[str, str]) -> None:
-        """Enter those tasks that are not there yet, and what now holds for the sweep, all or nothing."""
+        With `extend` the tasks that are already there stay as they are; otherwise they are deleted first.
+        """
         with self._transaction() as run:
-            known = {position for (position,) in run("SELECT position FROM tasks UNION SELECT position FROM copies")}
-            self._enter((task for task in tasks if task[0] not in known), meta)
-
-    def _enter(self, tasks: Iterable[tuple[int, str]], meta: dict[str, str]) -> None:
-        run = self._connection.execute
-        for position, digest in tasks:
-            if run("INSERT OR IGNORE INTO tasks (position, digest) VALUES (?, ?)", (position, digest)).rowcount:
-                continue
-            run("INSERT INTO copies SELECT ?, position FROM tasks WHERE digest = ?", (position, digest))
-        values = {**meta, "format": FORMAT}.items()
-        self._connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", values)
+            known: set[int] = set()
+            if extend:
+                known = {one for (one,) in run("SELECT position FROM tasks UNION SELECT position FROM copies")}
+            else:
+                for table in ("tasks", "copies", "meta"):
+                    run(f"DELETE FROM {table}")
+            for position, digest in tasks:
+                if position not in known:
+                    new = run("INSERT OR IGNORE INTO tasks (position, digest) VALUES (?, ?)", (position, digest))
+                    if not new.rowcount:
+                        run("INSERT INTO copies SELECT ?, position FROM tasks WHERE digest = ?", (position, digest))
+            for item in {**meta, "format": FORMAT}.items():
+                run("INSERT OR REPLACE INTO meta VALUES (?, ?)", item)
 
     def record(self, changes: Iterable[dict[str, object]]) -> None:
-        """Enter what became of tasks; when this returns, it is on the disk.
+        """Update tasks in one transaction, which is on the disk when this returns.
 
         Each change has a position and the columns to set.
         """
@@ -165,7 +159,7 @@ class Ledger:
 
     @contextmanager
     def _transaction(self) -> Iterator[Callable[..., sqlite3.Cursor]]:
-        """All that is run inside is on the disk at the end, or none of it."""
+        """Write everything that is run inside to the disk, or nothing."""
         run = self._connection.execute
         with _disk_errors(self.path):
             run("BEGIN IMMEDIATE")
@@ -173,42 +167,40 @@ class Ledger:
                 yield run
                 run("COMMIT")
             except BaseException:
-                if self._connection.in_transaction:  # a full disk makes SQLite roll back by itself
+                if self._connection.in_transaction:  # if the disk is full, SQLite has rolled back already
                     run("ROLLBACK")
                 raise
 
     def rows(self, *statuses: TaskStatus, chunk: int = 1000) -> Iterator[Row]:
-        """Tasks of the given statuses by position, read in chunks so that others may write in between."""
+        """Yield tasks with the given statuses by position, read in chunks so that others can write in between."""
         last, codes = -1, [status.code for status in statuses]
-        marks = ", ".join("?" * len(codes))
-        # The plus keeps SQLite on the primary key: each chunk goes on where the last one ended.
+        # The plus sign makes SQLite use the primary key, so that each chunk starts where the last one ended.
         query = (
             "SELECT position, digest, status, attempts, deaths, bytes, sha256, error FROM tasks "
-            f"WHERE position > ? AND +status IN ({marks}) ORDER BY position LIMIT ?"
+            f"WHERE position > ? AND +status IN ({', '.join('?' * len(codes))}) ORDER BY position LIMIT ?"
         )
         kinds = list(TaskStatus)
-        while found := self._connection.execute(query, (last, *codes, chunk)).fetchall():
-            for position, digest, status, *others in found:
+        while rows := self._connection.execute(query, (last, *codes, chunk)).fetchall():
+            for position, digest, status, *others in rows:
                 yield Row(position, digest, kinds[status], *others)
-            last = found[-1][0]
+            last = rows[-1][0]
 
     def copies(self) -> Iterator[tuple[int, int]]:
-        """Cells whose task another cell has too, and where that one is."""
+        """Yield the position of every cell whose task is that of an earlier cell, and the position of that cell."""
         yield from self._connection.execute("SELECT position, original FROM copies ORDER BY position")
 
     def copied(self) -> int:
-        """How many cells have a task that another cell has too."""
+        """Return the number of `copies`."""
         return int(self._connection.execute("SELECT count(*) FROM copies").fetchone()[0])
 
     def totals(self) -> dict[TaskStatus, Totals]:
-        """Tasks, seconds and bytes of each status."""
+        """Return the totals of each status."""
         query = "SELECT status, count(*), total(seconds), total(bytes) FROM tasks GROUP BY status"
-        kinds = list(TaskStatus)
-        found = {kinds[code]: Totals(n, s, int(b)) for code, n, s, b in self._connection.execute(query)}
-        return {status: found.get(status, Totals()) for status in kinds[:3]}
+        counted = {code: Totals(n, s, int(b)) for code, n, s, b in self._connection.execute(query)}
+        return {status: counted.get(status.code, Totals()) for status in list(TaskStatus)[:3]}
 
-    def knows(self, digest: str) -> bool:
-        """Whether a finished task has this hash."""
+    def has_result(self, digest: str) -> bool:
+        """Return whether the task with this hash is done."""
         query = "SELECT 1 FROM tasks WHERE digest = ? AND status = ?"
         return self._connection.execute(query, (digest, TaskStatus.done.code)).fetchone() is not None
 
@@ -226,30 +218,30 @@ def _connected(path: Path, *, write: bool) -> sqlite3.Connection:
         refused = error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
         if not refused or path.with_name(f"{path.name}-wal").exists():
             raise
-        # A store that nobody may write to, such as an archive: SQLite cannot make its journal there, and needs none.
+        # In a read-only store, such as an archive, SQLite cannot create a journal and does not need one.
         return _opened(path, "mode=ro&immutable=1")
     return connection
 
 
-def _opened(path: Path, how: str) -> sqlite3.Connection:
-    return sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True, isolation_level=None, timeout=30.0)
+def _opened(path: Path, mode: str) -> sqlite3.Connection:
+    return sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True, isolation_level=None, timeout=30.0)
 
 
 @contextmanager
 def _readable(path: Path) -> Iterator[None]:
-    """A file that is no ledger is said in words."""
+    """Raise `SchemaMismatch` if the file is not a ledger."""
     try:
         yield
     except sqlite3.DatabaseError as error:
         raise SchemaMismatch(
-            f"{path} must be a ledger that can be read, got {error}. Check who may read it, restore it, or "
-            "make it anew with `learncast sweep rebuild`."
+            f"{path} must be a readable ledger, got {error}. Restore it, or run `learncast sweep rebuild`.",
+            field="store",
         ) from error
 
 
 @contextmanager
 def _disk_errors(path: Path) -> Iterator[None]:
-    """SQLite's word for a full or broken disk as the system's."""
+    """Raise OSError if SQLite reports a full or broken disk."""
     try:
         yield
     except sqlite3.OperationalError as error:

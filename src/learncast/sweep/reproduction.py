@@ -1,8 +1,9 @@
-"""A paper's figures as a sweep: its runs are the tasks of a store, and gathering them draws the figures."""
+"""The reproduction of a paper's figures as a sweep over the runs they need."""
 
 from __future__ import annotations
 
 import inspect
+import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,97 +14,84 @@ from typing import Any
 import xarray as xr
 
 from learncast import papers
-from learncast._core.errors import InvalidSpec, SchemaMismatch
+from learncast._core.errors import InvalidSpec, SchemaMismatch, brief
 from learncast._core.progress import Progress, silent
-from learncast.papers import Paper, PaperRun, open_paper, reproduce
+from learncast.papers import PaperFigure, PaperRun, open_paper, reproduce
 from learncast.sweep.driver import Summary
 from learncast.sweep.executors import Executor
-from learncast.sweep.grid import Axis, Grid
+from learncast.sweep.grid import Grid, GridAxis
 from learncast.sweep.ledger import Row, TaskStatus
-from learncast.sweep.spec import canonical, digest_of, text_of
-from learncast.sweep.store import Place, Store
-from learncast.sweep.sweeping import Sweep, carry_out, executor_of, function_name, outlook
+from learncast.sweep.spec import canonical, digest_of, json_text
+from learncast.sweep.store import PathLike, Store
+from learncast.sweep.sweeping import Sweep, estimate_cost, executor_of, function_name, run_sweep
 
 _KEYS = ("function", "settings")
-#: Where a result says what it took.
+#: Attribute of a result with its CPU seconds.
 CPU = "cpu_seconds"
 
 
-def computed_run(spec: Mapping[str, Any]) -> xr.Dataset:
-    """One run of a paper, its function looked up by name, with the CPU seconds it took."""
+def compute_run(spec: Mapping[str, Any]) -> xr.Dataset:
+    """Compute one run of a paper, and note the CPU seconds it took."""
     module, _, name = str(spec["function"]).partition(":")
-    # A store that somebody else made could name any function of this machine.
+    # A store from somebody else could name any function.
     function = getattr(import_module(module), name, None) if module.startswith(f"{papers.__name__}.") else None
     if not inspect.isfunction(function) or function.__module__ != module:
         raise InvalidSpec(
-            required="a run of a paper must name one of its functions",
-            got=repr(spec["function"])[:100],
-            why="it is looked up by that name and called",
-            remedy="begin the reproduction anew in another store",
+            f"function must be a run of a paper, got {brief(spec['function'])}. Use another store.", field="function"
         )
     begun = time.process_time()
-    found: xr.Dataset = function(spec["settings"])
-    return found.assign_attrs({CPU: time.process_time() - begun})
+    result: xr.Dataset = function(spec["settings"])
+    return result.assign_attrs({CPU: time.process_time() - begun})
 
 
-@dataclass(frozen=True)
 class Reproduction:
-    """Figures of a paper, whose runs are the tasks of a sweep.
+    """Figures of a paper whose runs are the tasks of a sweep.
 
-    Attributes
+    Parameters
     ----------
     paper : str
         A key of `papers.PAPERS`.
-    figure : str or None
+    figure : str, optional
         As for `papers.reproduce`.
     preset : str
-    stores : tuple of Path
+    store : path or sequence of paths
         Folders of the sweep. Runs that are in none of them are computed into the first. Other figures, seeds and
-        cells of the same preset share it: only what is missing is computed.
-    choices : mapping
-        As for `papers.open_paper`.
+        cells of one preset share the store, and only missing runs are computed.
     shard : pair of int, optional
-        ``(k, n)``: compute only the k-th of n shares; the stores of all shares together draw the figures.
+        ``(k, n)``: compute only the k-th of n shards. The figures need the stores of all shards.
+    **choices
+        As for `papers.open_paper`.
+
+    Attributes
+    ----------
+    runs : list of PaperRun
+        Runs that the figures need, without duplicates.
+    stores : tuple of Path
     """
 
-    paper: str
-    figure: str | None
-    preset: str
-    stores: tuple[Path, ...]
-    choices: Mapping[str, Any] = field(default_factory=dict)
-    shard: tuple[int, int] | None = None
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         paper: str,
         *,
         figure: str | None = None,
         preset: str = "smoke",
-        store: Place | Sequence[Place],
+        store: PathLike | Sequence[PathLike],
         shard: tuple[int, int] | None = None,
         **choices: Any,
-    ) -> Reproduction:
-        """Check that there are such figures."""
-        places = (store,) if isinstance(store, str | Path) or not isinstance(store, Sequence) else tuple(store)
-        found = cls(paper, figure, preset, tuple(Path(place) for place in places), choices, shard)
-        found.runs()
-        return found
-
-    def runs(self) -> list[PaperRun]:
-        """What must be computed for the figures, each run once."""
-        paper = self._opened()
-        return _distinct(paper, [figure.name for figure in paper.selected(self.figure, self.preset)], self.preset)
+    ) -> None:
+        self.paper, self.figure, self.preset, self.shard, self.choices = paper, figure, preset, shard, choices
+        self.stores = tuple(map(Path, [store] if isinstance(store, str | os.PathLike) else store))
+        self.runs = _distinct(open_paper(paper, **choices).selected(figure, preset), preset)
 
     def missing(self) -> list[PaperRun]:
-        """Those of the runs that no store has."""
-        done = _finished(self.stores, self._base())
-        return [one for one in self.runs() if text_of(_cell(one)) not in done]
+        """Return the runs that no store has."""
+        done = _finished(self.stores, run_base(self.paper, self.preset))
+        return [one for one in self.runs if json_text(_cell(one)) not in done]
 
     def train(
         self, *, executor: str | Executor = "processes", workers: int | None = None, **options: Any
     ) -> Summary | None:
-        """Compute the runs that the stores have not got; what an earlier call gave up is tried again.
+        """Compute the missing runs, including those that failed before.
 
         Parameters
         ----------
@@ -113,100 +101,91 @@ class Reproduction:
         Returns
         -------
         Summary or None
-            None where nothing had to be computed.
+            None if no run was missing.
         """
         missing = self.missing()
         if not missing:
             return None
-        sweep = self._sweep(missing)
         # One at a time: runs are long, and some much longer than others.
         given = {"batch": 1, **{key: value for key, value in options.items() if value is not None}}
-        return carry_out(sweep, self.stores[0], executor_of(executor, workers), retry=True, **given)
+        sweep = self._sweep(missing)
+        return run_sweep(sweep, self.stores[0], executor_of(executor, workers), retry=True, **given)
 
-    def draw(self, *, out: Place = "reproduced", progress: Progress = silent, **options: Any) -> dict[str, Any]:
-        """Make the figures from the stored runs; the rest is as for `papers.reproduce`.
+    def draw(self, *, out: PathLike = "reproduced", progress: Progress = silent, **options: Any) -> dict[str, Any]:
+        """Make the figures from the stored runs, as `papers.reproduce` does.
 
-        The CPU seconds of the runs are with the figures, as ``cpu_seconds``.
+        The result also has the total ``cpu_seconds`` of the runs.
         """
-        gathering = Gathering(self.stores, self._base())
-        made = reproduce(
-            self.paper,
-            figure=self.figure,
-            preset=self.preset,
-            out=Path(out),
-            progress=progress,
-            compute=gathering,
-            **options,
-            **self.choices,
-        )
-        return made | {CPU: sum(gathering.seconds.values())}
+        stored = StoredRuns(self.stores, run_base(self.paper, self.preset))
+        options |= {"figure": self.figure, "preset": self.preset, "compute": stored, **self.choices}
+        made = reproduce(self.paper, out=Path(out), progress=progress, **options)
+        return made | {CPU: sum(stored.seconds.values())}
 
-    def outlook(self, *, workers: int) -> dict[str, Any]:
-        """What is left to compute will take: ``runs``, ``missing``, ``cpu_seconds`` and ``seconds`` with the workers.
+    def estimate(self, *, workers: int) -> dict[str, Any]:
+        """Return what is left to compute: ``runs``, ``missing``, ``cpu_seconds`` and ``seconds``.
 
-        Runs that say themselves what they take are asked, one of each kind; of the others a few are tried.
+        One run of each kind that has an estimate is asked for it; a few of the others are tried.
         """
         missing, cpu, known = self.missing(), 0.0, dict[str, float]()
         for one in missing:
             if one.estimate is not None:
-                kind = text_of([one.name, {key: v for key, v in one.settings.items() if key != "seed"}])
-                cpu += known.setdefault(kind, one.estimate(one.settings) if kind not in known else 0.0)
-        tried = [one for one in missing if one.estimate is None]
-        found: dict[str, Any] = {"pilot": 0, "failed": 0, "error": ""}
-        if tried:
-            found |= outlook(Sweep(computed_run, _grid_of(tried), self._base(), {}, self.shard), workers=workers)
-            cpu += found["task_seconds"] * len(tried)
-        told = {key: found[key] for key in ("pilot", "failed", "error")}
-        return {"runs": len(self.runs()), "missing": len(missing), CPU: cpu, "seconds": cpu / workers, **told}
-
-    def _opened(self) -> Paper:
-        return open_paper(self.paper, **self.choices)
+                kind = json_text([one.name, {key: v for key, v in one.settings.items() if key != "seed"}])
+                if kind not in known:
+                    known[kind] = one.estimate(one.settings)
+                cpu += known[kind]
+        untried = [one for one in missing if one.estimate is None]
+        pilot: dict[str, Any] = {"pilot": 0, "failed": 0, "error": ""}
+        if untried:
+            sweep = Sweep(compute_run, _grid(untried), run_base(self.paper, self.preset), {}, self.shard)
+            cost = estimate_cost(sweep, workers=workers)
+            pilot = {key: cost[key] for key in pilot}
+            cpu += cost["task_seconds"] * len(untried)
+        return {"runs": len(self.runs), "missing": len(missing), CPU: cpu, "seconds": cpu / workers, **pilot}
 
     def _sweep(self, missing: Sequence[PaperRun]) -> Sweep:
-        """The sweep of the first store, which is made to hold the missing runs too."""
+        """Return the sweep of the first store, extended by the missing runs."""
         place = Store(self.stores[0])
-        begun, base = place.study() if place.begun() else None, self._base()
-        if begun is None or begun["function"] != function_name(computed_run):
-            return Sweep(computed_run, _grid_of(missing), base, {}, self.shard)
-        before = Grid.from_described(begun["grid"])
-        held = {text_of(before.cell(k)) for k in range(before.size)}
-        new = _grid_of([one for one in missing if text_of(_cell(one)) not in held])
-        grid = Grid((Axis(_KEYS, (*before.axes[0].points, *new.axes[0].points)),))
-        sweep = Sweep(computed_run, grid, base, {}, self.shard)
-        as_it_was = replace(sweep, grid=before)
-        if new.size and digest_of(as_it_was.study()) == digest_of(begun):
+        stored, base = place.study() if place.begun() else None, run_base(self.paper, self.preset)
+        if stored is None or stored["function"] != function_name(compute_run):
+            return Sweep(compute_run, _grid(missing), base, {}, self.shard)
+        before = Grid.from_dict(stored["grid"])
+        known = {json_text(before.cell(k)) for k in range(before.size)}
+        new = _grid([one for one in missing if json_text(_cell(one)) not in known])
+        grid = Grid((GridAxis(_KEYS, (*before.axes[0].points, *new.axes[0].points)),))
+        sweep = Sweep(compute_run, grid, base, {}, self.shard)
+        unchanged = replace(sweep, grid=before)
+        if new.size and digest_of(unchanged.study()) == digest_of(stored):
             with place.locked():
                 place.extend(sweep.study(), sweep.tasks())
             return sweep
-        # Another paper, preset or version is the sweep's to refuse: it says what changed.
-        return as_it_was
-
-    def _base(self) -> dict[str, Any]:
-        """What all runs share; the text of their modules too, since results of two versions must not be mixed."""
-        paper = open_paper(self.paper)
-        every = _distinct(paper, [figure.name for figure in paper.figures], self.preset)
-        names = sorted({one.function.__module__ for one in every})
-        sources = {name.rpartition(".")[2]: digest_of(inspect.getsource(import_module(name))) for name in names}
-        return {"paper": self.paper, "preset": self.preset, "sources": sources}
+        # If the paper, preset or version differs, running this sweep reports what changed.
+        return unchanged
 
 
-def default_store(paper: str, preset: str, out: Place) -> Path:
-    """Where runs are kept when no store is named: beside the figures' folder, in one for this version of the runs.
+def run_base(paper: str, preset: str) -> dict[str, Any]:
+    """Return what all runs share, with a hash of their source: results of two versions must not be mixed."""
+    names = sorted({one.function.__module__ for one in _distinct(open_paper(paper).figures, preset)})
+    sources = {name.rpartition(".")[2]: digest_of(inspect.getsource(import_module(name))) for name in names}
+    return {"paper": paper, "preset": preset, "sources": sources}
 
-    Not inside of it: a folder that holds no other can be replaced at once.
+
+def default_store(paper: str, preset: str, out: PathLike) -> Path:
+    """Return the default store of the runs, next to the folder of the figures.
+
+    It is not inside that folder, because only a folder without subfolders can be replaced atomically.
     """
-    base, figures = Reproduction(paper, None, preset, ())._base(), Path(out).absolute()
-    return figures.with_name(f"{figures.name}-runs") / f"{preset}-{digest_of(base)[:8]}"
+    figures = Path(out).absolute()
+    return figures.with_name(f"{figures.name}-runs") / f"{preset}-{digest_of(run_base(paper, preset))[:8]}"
 
 
 @dataclass(eq=False)
-class Gathering:
-    """Results of runs in their order, read from stores: the `Compute` of figures whose runs are done.
+class StoredRuns:
+    """Reads the results of runs from stores: the `Compute` of figures whose runs are done.
 
     Attributes
     ----------
     stores, base
-        Where they are, and what all of them must have been computed with.
+        Folders, and the `run_base` that the results must have.
     seconds : dict
         CPU seconds of every run that was read.
     """
@@ -219,48 +198,47 @@ class Gathering:
         self._done = _finished(self.stores, self.base)
 
     def __call__(self, runs: Sequence[PaperRun], *, progress: Progress = silent) -> list[xr.Dataset]:
-        """Read the results."""
-        found = []
+        """Return the results in the order of the runs."""
+        results = []
         for k, one in enumerate(runs):
-            text = text_of(_cell(one))
+            text = json_text(_cell(one))
             if text not in self._done:
                 raise SchemaMismatch(
-                    required=f"{', '.join(map(str, self.stores))} must hold the results of these runs",
-                    got=f"no result of {one.name} with {dict(one.settings)!r}"[:200],
-                    why="a figure needs all of them",
-                    remedy="run `learncast sweep verify` on the store, then the same command again",
+                    f"The store has no result of {one.name} with {brief(dict(one.settings))}. Run `learncast sweep "
+                    "verify` on it, then repeat the command.",
+                    field="store",
                 )
             place, row = self._done[text]
             result = place.result(row)
             self.seconds[text] = float(result.attrs.pop(CPU, 0.0))
-            found.append(result)
+            results.append(result)
             progress((k + 1) / len(runs))
-        return found
+        return results
 
 
 def _finished(stores: Sequence[Path], base: Mapping[str, Any]) -> dict[str, tuple[Store, Row]]:
-    """Where the result of every finished run is; what another version, paper or preset computed does not count."""
-    found: dict[str, tuple[Store, Row]] = {}
+    """Return the location of every finished run; those of another version, paper or preset do not count."""
+    finished: dict[str, tuple[Store, Row]] = {}
     for place in map(Store, stores):
         if not place.begun() or place.study()["base"] != base:
             continue
         grid = place.grid()
         with place.ledger() as ledger:
-            found |= {text_of(grid.cell(row.position)): (place, row) for row in ledger.rows(TaskStatus.done)}
-    return found
+            finished |= {json_text(grid.cell(row.position)): (place, row) for row in ledger.rows(TaskStatus.done)}
+    return finished
 
 
-def _distinct(paper: Paper, names: Sequence[str], preset: str) -> list[PaperRun]:
-    found: dict[str, PaperRun] = {}
-    for name in names:
-        planned = paper.figure(name).runs
-        for one in planned(preset) if planned is not None else ():
-            found.setdefault(text_of(_cell(one)), one)
-    return list(found.values())
+def _distinct(figures: Sequence[PaperFigure], preset: str) -> list[PaperRun]:
+    """Return the runs of figures, without duplicates."""
+    runs: dict[str, PaperRun] = {}
+    for figure in figures:
+        for one in figure.runs(preset) if figure.runs is not None else ():
+            runs.setdefault(json_text(_cell(one)), one)
+    return list(runs.values())
 
 
-def _grid_of(runs: Sequence[PaperRun]) -> Grid:
-    return Grid((Axis(_KEYS, tuple(tuple(_cell(one).values()) for one in runs)),))
+def _grid(runs: Sequence[PaperRun]) -> Grid:
+    return Grid((GridAxis(_KEYS, tuple(tuple(_cell(one).values()) for one in runs)),))
 
 
 def _cell(one: PaperRun) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The store: a folder with the ledger, one file for each finished task, and the study they belong to."""
+"""The store: a folder with a ledger, one file for each result, and the study they belong to."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import xarray as xr
 
-from learncast._core.errors import InvalidSpec, SchemaMismatch
+from learncast._core.errors import InvalidSpec, SchemaMismatch, brief
 from learncast._core.files import draft_of, write_file
 from learncast._core.netcdf import read
 from learncast._core.progress import Progress, silent
@@ -25,138 +25,133 @@ from learncast.sweep.grid import Grid
 from learncast.sweep.ledger import FORMAT, OPEN, Ledger, Row, TaskStatus
 from learncast.sweep.spec import digest_of
 
-#: Where a store or a file is.
-Place = str | os.PathLike[str]
-#: Seconds for which a driver waits for the lock; a reader may hold it for an instant.
+#: Path of a store or file.
+PathLike = str | os.PathLike[str]
+#: Seconds for which a driver waits for the lock; a reader may hold it for a moment.
 LOCK_PATIENCE = 0.3
-#: Files that are put on the disk at once.
-_AT_ONCE = 16
+#: Files that are written to the disk in parallel, which takes as long as one.
+_PARALLEL = 16
+
+_Item = TypeVar("_Item")
 
 
 class Store:
-    """Where a sweep's results lie.
+    """The folder of a sweep.
 
     Parameters
     ----------
     folder : path
     """
 
-    def __init__(self, folder: Place) -> None:
-        # Absolute: a task may change the working directory.
+    def __init__(self, folder: PathLike) -> None:
+        # Absolute, because a task may change the working directory.
         self.folder = Path(folder).absolute()
         self.results, self.quarantine = self.folder / "results", self.folder / "quarantine"
+        self.ledger_path, self.study_path = self.folder / "ledger.sqlite", self.folder / "study.json"
 
     def ledger(self, *, write: bool = False) -> Ledger:
-        """Open the ledger; who writes must hold the lock."""
-        return Ledger(self.folder / "ledger.sqlite", write=write)
+        """Open the ledger; a writer must hold the lock."""
+        return Ledger(self.ledger_path, write=write)
 
     def path(self, digest: str) -> Path:
-        """Where a task's result lies."""
+        """Return the path of a task's result."""
         return self.results / digest[:2] / f"{digest}.nc"
 
     def write(self, results: Mapping[str, bytes]) -> dict[str, str]:
-        """Write results by their hashes; each file appears whole, and all are on the disk when this returns.
+        """Write results, named by the hashes of their tasks, and return the SHA-256 of each file.
 
-        Returns
-        -------
-        dict
-            The SHA-256 of each file.
+        Every file appears complete or not at all, and all are on the disk when this returns.
         """
-        paths = {self.path(digest): content for digest, content in results.items()}
-        _each(lambda path: _write(path, paths[path]), paths)
-        _each(sync, {path.parent for path in paths})
+        _in_parallel(self._write, results.items())
+        _in_parallel(sync, {self.path(digest).parent for digest in results})
         return {digest: hashlib.sha256(content).hexdigest() for digest, content in results.items()}
 
-    def examined(self, row: Row) -> tuple[bytes, str]:
-        """A finished task's file, and what is wrong with it: nothing, if it is what was written."""
+    def _write(self, result: tuple[str, bytes]) -> None:
+        with draft_of(self.path(result[0]), sole=True, durable=True) as draft:
+            draft.write_bytes(result[1])
+
+    def check(self, row: Row) -> tuple[bytes, str]:
+        """Return a result's content, and a description of the damage that is empty if there is none."""
         try:
             content = self.path(row.digest).read_bytes()
         except OSError as error:
             return b"", f"cannot be read ({error.strerror})"
         if len(content) != row.bytes:
             return b"", f"has {len(content)} bytes instead of {row.bytes}"
-        whole = hashlib.sha256(content).hexdigest() == row.sha256
-        return (content, "") if whole else (b"", "has other content than was written")
+        intact = hashlib.sha256(content).hexdigest() == row.sha256
+        return (content, "") if intact else (b"", "has another SHA-256 than when it was written")
 
-    def set_apart(self, path: Path) -> None:
-        """Move a damaged file to quarantine, if it is there."""
+    def move_to_quarantine(self, path: Path) -> None:
+        """Move a damaged file to quarantine, if it exists."""
         if path.exists():
             self.quarantine.mkdir(exist_ok=True)
             os.replace(path, self.quarantine / path.name)
 
     def result(self, row: Row) -> xr.Dataset:
-        """A result, opened only if it is what was written: HDF5 is not made for files that somebody else changed."""
-        content, wrong = self.examined(row)
-        if wrong:
+        """Read a result. A file that was changed is not opened, because HDF5 is not safe for those."""
+        content, damage = self.check(row)
+        if damage:
             raise SchemaMismatch(
-                f"{self.path(row.digest)} must be the file that was written, got one that {wrong}. Run `learncast "
-                "sweep verify`, then `learncast sweep resume`."
+                f"{self.path(row.digest)} {damage}. Run `learncast sweep verify`, then `learncast sweep resume`.",
+                field="store",
             )
         return read(content)
 
     def grid(self) -> Grid:
-        """What was varied."""
-        return Grid.from_described(self.study()["grid"])
+        """Return the grid of the study."""
+        return Grid.from_dict(self.study()["grid"])
 
     def begun(self) -> bool:
-        """Whether its tasks were entered: a sweep may be killed before."""
-        if not (self.folder / "ledger.sqlite").is_file():
+        """Return whether the tasks were entered; a driver may have been killed before that."""
+        if not self.ledger_path.is_file():
             return False
         with self.ledger() as ledger:
             return ledger.meta("study") is not None
 
-    def files(self) -> Iterator[Path]:
-        """Every file under results that is named as a result is."""
-        return (path for path in self.results.glob("*/*.nc") if path == self.path(path.stem))
-
-    def _lost(self) -> InvalidSpec | None:
-        """What to say where the ledger knows no study and results are there: it was emptied, or taken away."""
-        if next(self.files(), None) is None:
-            return None
-        return InvalidSpec(
-            f"the ledger of {self.folder} must know the results beside it, got a ledger without a study. "
-            f"Restore it, or make it anew from the files with `learncast sweep rebuild {self.folder}`."
-        )
+    def _check_ledger(self, study: str | None) -> None:
+        """Raise if there are results but the ledger is empty or lost."""
+        results = (path for path in self.results.glob("*/*.nc") if path == self.path(path.stem))
+        if study is None and next(results, None) is not None:
+            raise InvalidSpec(
+                f"{self.folder} has results but its ledger was lost. Restore it, or run `learncast sweep rebuild`.",
+                field="store",
+            )
 
     def study(self) -> dict[str, Any]:
-        """What was swept, as `begin` was told."""
-        if not (self.folder / "ledger.sqlite").is_file() and (lost := self._lost()):
-            raise lost
+        """Return the study that `begin` entered."""
+        if not self.ledger_path.is_file():
+            self._check_ledger(None)
         with self.ledger() as ledger:
             stored, kind = ledger.meta("study"), ledger.meta("format")
+        self._check_ledger(stored)
         if stored is None or kind != FORMAT:
-            raise (None if kind and stored else self._lost()) or InvalidSpec(
-                f"{self.folder} must hold a sweep of the format {FORMAT}, got {kind!r}."
-            )
+            raise InvalidSpec(f"{self.folder} must hold a sweep of the format {FORMAT}, got {kind!r}.", field="store")
         return dict(json.loads(stored))
 
     def begin(self, study: dict[str, Any], tasks: Iterable[tuple[int, str]]) -> None:
-        """Enter a study's tasks, or check that the store already holds this very study.
+        """Enter the tasks of a study, or check that the store holds this study already.
 
         The caller holds the lock.
         """
         with self.ledger(write=True) as ledger:
             stored = ledger.meta("study")
-            if stored is None and (lost := self._lost()):
-                raise lost
+            self._check_ledger(stored)
             if stored is None:
-                ledger.fill(tasks, described(study))
+                ledger.enter(tasks, study_record(study))
             elif ledger.meta("fingerprint") != digest_of(study):
-                raise changed(self.folder, json.loads(stored), study)
-        page = self.folder / "study.json"
-        if not page.exists():
+                raise study_mismatch(self.folder, json.loads(stored), study)
+        if not self.study_path.exists():
             content = {"fingerprint": digest_of(study), **study}
-            write_file(page, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+            write_file(self.study_path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
     def extend(self, study: dict[str, Any], tasks: Iterable[tuple[int, str]]) -> None:
-        """Enter further tasks of a study whose grid has grown at its end; those entered before stay as they are.
+        """Enter more tasks of a study whose grid has grown at its end; the old ones stay as they are.
 
-        The caller holds the lock, and has seen that nothing else of the study has changed.
+        The caller holds the lock, and has checked that the rest of the study is unchanged.
         """
         with self.ledger(write=True) as ledger:
-            text = json.dumps(study, sort_keys=True, ensure_ascii=False)
-            ledger.extend(tasks, {"study": text, "fingerprint": digest_of(study)})
-        (self.folder / "study.json").unlink(missing_ok=True)  # `begin` writes it anew
+            ledger.enter(tasks, study_record(study), extend=True)
+        self.study_path.unlink(missing_ok=True)  # `begin` writes it again
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -165,19 +160,15 @@ class Store:
         with (self.folder / "lock").open("a+", encoding="utf-8") as file:
             if not _take(file, patience=LOCK_PATIENCE):
                 file.seek(0)
-                raise InvalidSpec(
-                    required=f"no other process may drive the sweep in {self.folder}",
-                    got=file.read().strip() or "another driver",
-                    why="two drivers would compute every task twice",
-                    remedy="wait for it or stop it, then resume",
-                )
+                holder = file.read().strip() or "another process"
+                raise InvalidSpec(f"{self.folder} is in use by {holder}. Wait for it or stop it.", field="store")
             file.truncate(0)
             file.write(f"process {os.getpid()}")
             file.flush()
             yield
 
     def driven(self) -> bool:
-        """Whether a driver is at work now."""
+        """Return whether a driver is running."""
         try:
             with (self.folder / "lock").open("a+", encoding="utf-8") as file:
                 return not _take(file, patience=0.0)
@@ -185,61 +176,53 @@ class Store:
             return False
 
 
-def _write(path: Path, content: bytes) -> None:
-    with draft_of(path, sole=True, durable=True) as draft:
-        draft.write_bytes(content)
-
-
-def _each(put: Callable[[Path], None], paths: Collection[Path]) -> None:
-    """Put all on the disk at once: it takes several at a time as quickly as one."""
-    if len(paths) < 2:
-        for path in paths:
-            put(path)
+def _in_parallel(call: Callable[[_Item], None], items: Collection[_Item]) -> None:
+    if len(items) == 1:
+        call(*items)
         return
-    with ThreadPoolExecutor(min(len(paths), _AT_ONCE)) as pool:
-        list(pool.map(put, paths))
+    with ThreadPoolExecutor(_PARALLEL) as pool:
+        list(pool.map(call, items))
 
 
-def described(study: dict[str, Any]) -> dict[str, str]:
-    """A study as a ledger keeps it."""
+def study_record(study: dict[str, Any]) -> dict[str, str]:
+    """Return the metadata of a study in the ledger."""
     return {"study": json.dumps(study, sort_keys=True, ensure_ascii=False), "fingerprint": digest_of(study)}
 
 
-def differences(stored: Any, given: Any, key: str = "") -> list[str]:
-    """What changed between two nested tables, one line for each key."""
-    if isinstance(stored, dict) and isinstance(given, dict):
-        lines = []
-        for word in sorted(stored.keys() | given.keys()):
-            place = f"{key}.{word}" if key else word
-            if word not in given:
-                lines.append(f"{place}: {_shown(stored[word])} is gone")
-            elif word not in stored:
-                lines.append(f"{place}: {_shown(given[word])} is new")
-            else:
-                lines += differences(stored[word], given[word], place)
-        return lines
-    if isinstance(stored, list) and isinstance(given, list) and len(stored) == len(given):
-        pairs = enumerate(zip(stored, given, strict=True))
-        return [line for k, (old, new) in pairs for line in differences(old, new, f"{key}.{k}")]
-    return [] if stored == given and type(stored) is type(given) else [f"{key}: {_shown(stored)} -> {_shown(given)}"]
+def differences(stored: object, given: object) -> list[str]:
+    """Return one line for each value that differs between two nested tables."""
+    old, new = dict(_leaves(stored)), dict(_leaves(given))
+    lines = []
+    for key in sorted(old.keys() | new.keys()):
+        if key not in new:
+            lines.append(f"{key}: {brief(old[key])} is gone")
+        elif key not in old:
+            lines.append(f"{key}: {brief(new[key])} is new")
+        elif old[key] != new[key] or type(old[key]) is not type(new[key]):
+            lines.append(f"{key}: {brief(old[key])} -> {brief(new[key])}")
+    return lines
 
 
-def changed(folder: Path, stored: dict[str, Any], given: dict[str, Any]) -> InvalidSpec:
-    """The refusal to go on with another study, with what differs."""
+def _leaves(value: object, key: str = "") -> Iterator[tuple[str, object]]:
+    """Yield the dotted key and the value of everything in nested tables and lists."""
+    if not value or not isinstance(value, dict | list):
+        yield key, value
+        return
+    for word, item in value.items() if isinstance(value, dict) else enumerate(value):
+        yield from _leaves(item, f"{key}.{word}" if key else str(word))
+
+
+def study_mismatch(folder: Path, stored: dict[str, Any], given: dict[str, Any]) -> InvalidSpec:
+    """Return the error for a study that is not the one of the store."""
     lines = differences(stored, given)
-    # The first cell repeats the study with its defaults: worth showing only when the study itself says nothing.
+    # The first cell repeats the study with its defaults, so list it only if the rest is equal.
     lines = [line for line in lines if not line.startswith("notes.first_cell")] or lines
-    shown = "; ".join(lines[:8]) + (f"; and {len(lines) - 8} more" if len(lines) > 8 else "")
-    return InvalidSpec(f"the study must be the one that {folder} was begun with, got changes ({shown}).")
-
-
-def _shown(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 80 else text[:77] + "..."
+    listed = "; ".join(lines[:8]) + (f"; and {len(lines) - 8} more" if len(lines) > 8 else "")
+    return InvalidSpec(f"{folder} holds another study, which differs in {listed}.", field="study")
 
 
 def _take(file: IO[str], *, patience: float) -> bool:
-    """Lock a file for this process; the system lets go when the process ends, however it ends."""
+    """Lock a file for this process; the system unlocks it when the process ends."""
     begun = time.monotonic()
     while True:
         with contextlib.suppress(OSError):
@@ -252,20 +235,20 @@ def _take(file: IO[str], *, patience: float) -> bool:
 
 @dataclass(frozen=True)
 class StoreStatus:
-    """How a store stands.
+    """Progress of a store.
 
     Attributes
     ----------
     function, fingerprint : str
-        What is swept.
+        Name of the swept function, and hash of the study.
     cells, total, done, failed, missing, copies : int
-        Cells of the grid; tasks; and cells whose task another cell has too.
+        Number of cells; of tasks, and of those done, failed and missing; and of cells that share the task of another.
     seconds : float
-        Spent computing what is done.
+        Total computing time of the tasks that are done.
     bytes : int
-        Size of its results.
+        Size of the results.
     driven : bool
-        Whether a driver is at work.
+        Whether a driver is running.
 
     Examples
     --------
@@ -293,23 +276,17 @@ class StoreStatus:
     driven: bool
 
 
-def status(store: Place) -> StoreStatus:
-    """How a sweep stands; a driver may be at work meanwhile.
+def status(store: PathLike) -> StoreStatus:
+    """Return the progress of a sweep, also while it is running.
 
     Parameters
     ----------
     store : path
-        Folder of the results.
+        Folder of the sweep.
 
     Returns
     -------
     StoreStatus
-        Tasks by what became of them, seconds spent and bytes written.
-
-    Raises
-    ------
-    InvalidSpec
-        If the folder holds no sweep, or one whose ledger is damaged.
 
     Examples
     --------
@@ -328,13 +305,13 @@ def status(store: Place) -> StoreStatus:
     with place.ledger() as ledger:
         totals, fingerprint, copies = ledger.totals(), ledger.meta("fingerprint") or "", ledger.copied()
     tasks, done = {kind.name: totals[kind].tasks for kind in totals}, totals[TaskStatus.done]
-    size = {"cells": Grid.from_described(study["grid"]).size, "total": sum(tasks.values()), **tasks, "copies": copies}
+    size = {"cells": Grid.from_dict(study["grid"]).size, "total": sum(tasks.values()), **tasks, "copies": copies}
     return StoreStatus(study["function"], fingerprint, **size, seconds=done.seconds, bytes=done.bytes, driven=driven)
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A task that was given up: what it was to compute, and the traceback.
+    """A task that failed: its values, attempts, deaths of workers and last traceback.
 
     Examples
     --------
@@ -357,23 +334,17 @@ class Failure:
     error: str
 
 
-def failures(store: Place) -> Iterator[Failure]:
-    """Tasks that were given up.
+def failures(store: PathLike) -> Iterator[Failure]:
+    """Yield the tasks that failed.
 
     Parameters
     ----------
     store : path
-        Folder of the results.
+        Folder of the sweep.
 
     Returns
     -------
     iterator of Failure
-        What each was to compute, how often it was tried, and its last traceback.
-
-    Raises
-    ------
-    InvalidSpec
-        If the folder holds no sweep, or one whose ledger is damaged.
 
     Examples
     --------
@@ -395,7 +366,7 @@ def failures(store: Place) -> Iterator[Failure]:
 
 @dataclass(frozen=True)
 class Damage:
-    """A result whose file is not what was written.
+    """A damaged result: the hash of its task, and a description of the damage.
 
     Examples
     --------
@@ -415,27 +386,22 @@ class Damage:
     what: str
 
 
-def verify(store: Place, *, progress: Progress = silent) -> list[Damage]:
-    """Read every result again; damaged files go to quarantine and their tasks are open again.
+def verify(store: PathLike, *, progress: Progress = silent) -> list[Damage]:
+    """Check every result, move damaged files to quarantine and mark their tasks as missing.
 
-    Of a store that cannot be written to, such as an archive, they are told and stay where they are.
+    In a read-only store, such as an archive, damage is only reported.
 
     Parameters
     ----------
     store : path
-        Folder of the results.
+        Folder of the sweep.
     progress : callable
         Called with the share that is done.
 
     Returns
     -------
     list of Damage
-        What was found; `resume` computes it again.
-
-    Raises
-    ------
-    InvalidSpec
-        If the folder holds no sweep, or one whose ledger is damaged; or where a driver is at work.
+        Damaged results; `resume` computes them again.
 
     Examples
     --------
@@ -450,49 +416,44 @@ def verify(store: Place, *, progress: Progress = silent) -> list[Damage]:
     """
     place = Store(store)
     place.study()
-    if not os.access(place.folder, os.W_OK):  # an archive: nobody drives it
+    if not os.access(place.folder, os.W_OK):
         with place.ledger() as ledger:
             return [Damage(row.digest, what) for row, what in _damaged(place, ledger, progress)]
-    found: list[Damage] = []
+    damaged = []
     with place.locked(), place.ledger(write=True) as ledger:
         changes = []
         for row, what in _damaged(place, ledger, progress):
-            found.append(Damage(row.digest, what))
-            place.set_apart(place.path(row.digest))
+            damaged.append(Damage(row.digest, what))
+            place.move_to_quarantine(place.path(row.digest))
             changes.append({"position": row.position, **OPEN, "seconds": None, "bytes": None, "sha256": None})
         ledger.record(changes)
-    return found
+    return damaged
 
 
 def _damaged(place: Store, ledger: Ledger, progress: Progress) -> Iterator[tuple[Row, str]]:
-    """Finished tasks whose file is not what was written, and what is wrong with it."""
+    """Yield finished tasks with a damaged result, and a description of the damage."""
     total = max(ledger.totals()[TaskStatus.done].tasks, 1)
     for k, row in enumerate(ledger.rows(TaskStatus.done)):
-        _, what = place.examined(row)
+        _, what = place.check(row)
         if what:
             yield row, what
         progress((k + 1) / total)
 
 
-def prune(store: Place, *, dry_run: bool = False) -> list[Path]:
-    """Remove what no task needs: drafts, files that the ledger does not know, quarantine.
+def prune(store: PathLike, *, dry_run: bool = False) -> list[Path]:
+    """Remove files that no task needs: unfinished files, files that are not in the ledger, and the quarantine.
 
     Parameters
     ----------
     store : path
-        Folder of the results.
+        Folder of the sweep.
     dry_run : bool
         Remove nothing.
 
     Returns
     -------
     list of Path
-        What was removed, or with `dry_run` would be.
-
-    Raises
-    ------
-    InvalidSpec
-        If the folder holds no sweep, or one whose ledger is damaged; or where a driver is at work.
+        Files that were removed, or that would be with `dry_run`.
 
     Examples
     --------
@@ -510,10 +471,10 @@ def prune(store: Place, *, dry_run: bool = False) -> list[Path]:
     place = Store(store)
     place.study()
     with place.locked(), place.ledger() as ledger:
-        files = (path for folder in (place.results, place.quarantine) for path in sorted(folder.rglob("*")))
-        known = (path for path in files if path.is_file())
-        found = [path for path in known if path != place.path(path.stem) or not ledger.knows(path.stem)]
+        paths = (path for folder in (place.results, place.quarantine) for path in sorted(folder.rglob("*")))
+        files = (path for path in paths if path.is_file())
+        needless = [path for path in files if path != place.path(path.stem) or not ledger.has_result(path.stem)]
         if not dry_run:
-            for path in found:
+            for path in needless:
                 path.unlink()
-    return found
+    return needless

@@ -1,4 +1,4 @@
-"""A sweep: many tasks computed once each, whatever dies in between."""
+"""A sweep: a function, a grid and the values that do not vary."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import inspect
 import json
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
@@ -23,39 +23,33 @@ from learncast._core.files import draft_of
 from learncast._core.netcdf import read
 from learncast._core.validation import one_of
 from learncast.sweep.driver import Driver, Summary
-from learncast.sweep.executors import Cluster, Executor, Fate, InProcess, Job, Outcome, Processes, Work
+from learncast.sweep.executors import Cluster, Executor, Fate, Function, InProcess, Job, Outcome, Processes, Work
 from learncast.sweep.grid import Grid
 from learncast.sweep.ledger import Ledger, Row, TaskStatus
-from learncast.sweep.spec import Spec, canonical, digest_of, file_hashes, placed
-from learncast.sweep.store import Place, Store, StoreStatus, described, status
+from learncast.sweep.spec import canonical, digest_of, file_hashes, merged
+from learncast.sweep.store import PathLike, Store, StoreStatus, status, study_record
 
-Function = Callable[[Spec], Any]
-#: How the system says that a disk takes no more.
+#: Error numbers of a full or broken disk.
 _FULL = {errno.ENOSPC, errno.EIO, errno.EDQUOT}
-#: Functions that a store may name without anybody giving them: they act on plain values.
-_OWN = ("learncast.sweep.studies:asked", "learncast.sweep.reproduction:computed_run")
+#: Functions that a store may name without the user's consent: they compute only learncast's own results.
+_OWN = ("learncast.sweep.studies:asked", "learncast.sweep.reproduction:compute_run")
 EXECUTORS = ("processes", "in-process", "dask")
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """What is to be swept, before anything is computed.
+    """The definition of a sweep.
 
     Attributes
     ----------
     function : callable
     grid : Grid
     base : mapping
-        What every task shares.
+        Values that all tasks share.
     notes : mapping
-        What else belongs to the study: a change of it is a change of the study.
+        Further parts of the study, such as hashes of its files.
     shard : pair of int, optional
-        ``(k, n)``: only the k-th of n shares of the tasks, which belong together by their hashes.
-
-    Raises
-    ------
-    InvalidSpec
-        If `shard` is not ``(k, n)`` with 1 <= k <= n.
+        ``(k, n)``: only the k-th of n shards of the tasks.
 
     Examples
     --------
@@ -70,50 +64,49 @@ class Sweep:
 
     function: Function
     grid: Grid
-    base: Mapping[str, Any]
-    notes: Mapping[str, Any]
+    base: Mapping[str, object]
+    notes: Mapping[str, object]
     shard: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
-        if self.shard is None:
-            return
-        k, n = self.shard
+        k, n = self.shard or (1, 1)
         if not 1 <= k <= n:
-            raise InvalidSpec(f"a shard must be (k, n) with 1 <= k <= n, got ({k}, {n}).")
+            raise InvalidSpec(f"shard must be (k, n) with 1 <= k <= n, got ({k}, {n}).", field="shard")
 
     def study(self) -> dict[str, Any]:
-        """All that results depend on, as plain values."""
+        """Return everything that the results depend on, as JSON types."""
         return {
             "function": function_name(self.function),
             "source": _source(self.function),
             "learncast": __version__,
             "base": dict(self.base),
-            "grid": self.grid.described(),
+            "grid": self.grid.to_dict(),
             "notes": dict(self.notes),
             **({} if self.shard is None else {"shard": list(self.shard)}),
         }
 
     def tasks(self) -> Iterator[tuple[int, str]]:
-        """Position and hash of every task."""
+        """Yield position and hash of every task."""
         return _tasks(function_name(self.function), self.grid, self.base, self.shard)
 
 
 def _tasks(
-    function: str, grid: Grid, base: Mapping[str, Any], shard: Sequence[int] | None
+    function: str, grid: Grid, base: Mapping[str, object], shard: Sequence[int] | None
 ) -> Iterator[tuple[int, str]]:
-    share, shares = shard or (1, 1)
+    """Yield position and hash of every task; equal tasks are in one shard."""
+    k, n = shard or (1, 1)
     for position, cell in grid.cells(base):
-        digest = digest_of([function, placed(base, cell)])
-        if int(digest, 16) % shares == share - 1:
+        digest = digest_of([function, merged(base, cell)])
+        if int(digest, 16) % n == k - 1:
             yield position, digest
 
 
 def run(
     function: Function,
-    grid: Mapping[str, Any] | Grid,
+    grid: Mapping[str, object] | Grid,
     *,
-    store: Place,
-    base: Mapping[str, Any] | None = None,
+    store: PathLike,
+    base: Mapping[str, object] | None = None,
     seeds: int | None = None,
     zips: Sequence[Sequence[str]] = (),
     conditions: Sequence[str] = (),
@@ -122,40 +115,40 @@ def run(
     shard: tuple[int, int] | None = None,
     **options: Any,
 ) -> Summary:
-    """Compute a function over a grid into a store; run again, it goes on where it was stopped.
+    """Compute a function over a grid into a store; if it was stopped, run it again to continue.
 
     Parameters
     ----------
     function : callable
-        From a `Spec` to a Dataset, a DataArray, a number or a mapping of these. It takes its random numbers from
-        ``spec.rng()``, so results depend neither on the number of workers nor on the order.
+        Maps a `Spec` to a Dataset, a DataArray, a number or a mapping of these. It should draw random numbers from
+        ``spec.rng()``, so that results do not depend on the number of workers or on the order.
     grid : mapping or Grid
-        What varies, as for `Grid.of`.
+        Values that vary, as for `Grid.of`.
     store : path
-        Folder of the results.
+        Folder of the sweep.
     base : mapping, optional
-        What does not vary.
+        Values that do not vary.
     seeds, zips, conditions
         As for `Grid.of`.
     executor : {"processes", "in-process", "dask"} or Executor
         Where tasks are computed.
     workers : int, optional
-        How many at a time, by default one for each processor.
+        Number of tasks computed at a time; by default one for each processor.
     attempts : int
-        Times a task may raise before it is given up.
+        Number of times that a task may raise before it counts as failed.
     fail_fast : bool
-        Begin no more tasks once one is given up.
+        Start no more tasks after a failure.
     retry : bool
-        Try again what an earlier run gave up.
+        Compute again the tasks that failed in an earlier run.
     batch : int, optional
-        Tasks handed out at a time; by default one to a process, and as many as take a fraction of a second to a
-        cluster.
+        Tasks handed out together; by default one to a process, and to a cluster as many as take a fraction of a
+        second.
     seconds : float, optional
-        Begin no more tasks after so long; run again, it goes on.
+        Start no more tasks after this time.
     shard : pair of int, optional
-        ``(k, n)``: compute the k-th of n shares of the tasks; `gather` puts the stores of all shares together.
+        ``(k, n)``: compute the k-th of n shards of the tasks; `gather` joins the stores of all shards.
     watcher : callable
-        Called with a `Summary` as the sweep goes on.
+        Called with a `Summary` as the sweep progresses.
 
     Returns
     -------
@@ -178,27 +171,27 @@ def run(
     if not isinstance(grid, Grid):
         grid = Grid.of(grid, zips=zips, conditions=conditions, seeds=seeds)
     elif zips or conditions or seeds is not None:
-        raise InvalidSpec("a Grid must say its zips, conditions and seeds itself, got them beside it.")
+        raise InvalidSpec("zips, conditions and seeds must be part of the Grid, got them as arguments.", field="grid")
     sweep = Sweep(function, grid, canonical(base or {}, "base"), {}, shard)
-    return carry_out(sweep, store, executor_of(executor, workers), **options)
+    return run_sweep(sweep, store, executor_of(executor, workers), **options)
 
 
 def resume(
-    store: Place,
+    store: PathLike,
     function: Function | None = None,
     *,
     executor: str | Executor = "processes",
     workers: int | None = None,
     **options: Any,
 ) -> Summary:
-    """Go on with the sweep of a store; what it computes is read from there.
+    """Continue the sweep of a store.
 
     Parameters
     ----------
     store : path
-        Folder of the results.
+        Folder of the sweep.
     function : callable, optional
-        The one that it was begun with; a sweep of a study needs none.
+        The swept function; not needed for a sweep of a study file.
     executor, workers
         As for `run`.
     **options
@@ -207,13 +200,6 @@ def resume(
     Returns
     -------
     Summary
-        How the sweep stands at the end of this run.
-
-    Raises
-    ------
-    InvalidSpec
-        If the folder holds no sweep, `function` is not the one it was begun with, another driver is at work, or the
-        disk is full.
 
     Examples
     --------
@@ -228,11 +214,11 @@ def resume(
     >>> begun.done, ended.done
     (0, 2)
     """
-    return carry_out(stored_sweep(store, function), store, executor_of(executor, workers), **options)
+    return run_sweep(stored_sweep(store, function), store, executor_of(executor, workers), **options)
 
 
-def carry_out(sweep: Sweep, store: Place, executor: Executor, *, retry: bool = False, **options: Any) -> Summary:
-    """Compute what a plan's store has not got; the keywords are those of `run`."""
+def run_sweep(sweep: Sweep, store: PathLike, executor: Executor, *, retry: bool = False, **options: Any) -> Summary:
+    """Compute the open tasks of a sweep; the keywords are those of `run`."""
     place = Store(store)
     driver = Driver(place, sweep.grid, executor, **options)
     try:
@@ -243,32 +229,23 @@ def carry_out(sweep: Sweep, store: Place, executor: Executor, *, retry: bool = F
         if error.errno not in _FULL:
             raise
         raise InvalidSpec(
-            f"the disk of {place.folder} must take what is written, got '{error.strerror}'. Make room, then "
-            "resume: what was entered is kept."
+            f"{place.folder} cannot be written: {error.strerror}. Free some space, then resume.", field="store"
         ) from error
 
 
-def rebuild(store: Place) -> StoreStatus:
-    """Make the ledger of a store anew, from its study and its results, where it was damaged or lost.
+def rebuild(store: PathLike) -> StoreStatus:
+    """Write a new ledger from the study and the results, if the old one was damaged or lost.
 
-    A result that can be read is entered under the task that its name is the hash of; one that cannot goes to
-    quarantine. How long each took, and what had failed, is not known any more.
+    Results that cannot be read are moved to quarantine. Computing times and failures are lost.
 
     Parameters
     ----------
     store : path
-        Folder of the results.
+        Folder of the sweep.
 
     Returns
     -------
     StoreStatus
-        How the store stands with its new ledger.
-
-    Raises
-    ------
-    InvalidSpec
-        If there is no sweep, the ledger can be read, ``study.json`` is missing or was changed, or a driver is at
-        work.
 
     Examples
     --------
@@ -284,43 +261,39 @@ def rebuild(store: Place) -> StoreStatus:
     2
     """
     place = Store(store)
-    page, ledger = place.folder / "study.json", place.folder / "ledger.sqlite"
-    if not any(path.exists() for path in (page, ledger, place.results)):
-        raise InvalidSpec(
-            required=f"{place.folder} must hold a sweep",
-            got="nothing of one" if place.folder.is_dir() else "no such folder",
-            why="there is nothing to make a ledger from",
-            remedy="check the path",
-        )
-    whole = False
-    with contextlib.suppress(LearncastError):
-        whole = bool(place.study())
-    if whole:
-        raise InvalidSpec(
-            f"the ledger of {place.folder} must be damaged or lost, got one that can be read. Check the "
-            "results with `learncast sweep verify`."
-        )
-    study: dict[str, Any] = {}
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        study = json.loads(page.read_text(encoding="utf-8"))
-    if not study or study.pop("fingerprint", "") != digest_of(study):
-        raise InvalidSpec(
-            f"{page} must be the study that the sweep was begun with, got a file that is missing or was changed."
-        )
-    with place.locked(), draft_of(ledger, sole=True) as draft:
+    study = _study_to_rebuild(place)
+    with place.locked(), draft_of(place.ledger_path, sole=True) as draft:
         draft.unlink(missing_ok=True)
-        with Ledger(draft, write=True) as made:
-            grid = Grid.from_described(study["grid"])
-            made.fill(_tasks(study["function"], grid, study["base"], study.get("shard")), described(study))
+        with Ledger(draft, write=True) as ledger:
+            tasks = _tasks(study["function"], Grid.from_dict(study["grid"]), study["base"], study.get("shard"))
+            ledger.enter(tasks, study_record(study))
             with Ledger(draft) as reader:
-                made.record(filter(None, (_found_again(place, row) for row in reader.rows(TaskStatus.missing))))
+                ledger.record(filter(None, (_recovered(place, row) for row in reader.rows(TaskStatus.missing))))
         for journal in place.folder.glob("ledger.sqlite-*"):
             journal.unlink()
     return status(store)
 
 
-def _found_again(place: Store, row: Row) -> dict[str, object] | None:
-    """What to enter of a task whose result is there; what cannot be read is set apart."""
+def _study_to_rebuild(place: Store) -> dict[str, Any]:
+    """Return the study in ``study.json``, if the ledger is not readable."""
+    if not any(path.exists() for path in (place.study_path, place.ledger_path, place.results)):
+        raise InvalidSpec(f"{place.folder} must hold a sweep.", field="store")
+    try:
+        place.study()
+    except LearncastError:
+        pass
+    else:
+        raise InvalidSpec(f"{place.folder} must have lost its ledger, got one that is readable.", field="store")
+    study: dict[str, Any] = {}
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        study = json.loads(place.study_path.read_text(encoding="utf-8"))
+    if not study or study.pop("fingerprint", "") != digest_of(study):
+        raise InvalidSpec(f"{place.study_path} must be the original study: it is missing or changed.", field="study")
+    return study
+
+
+def _recovered(place: Store, row: Row) -> dict[str, object] | None:
+    """Return the ledger entry of a task whose result exists; an unreadable result is moved to quarantine."""
     path = place.path(row.digest)
     if not path.is_file():
         return None
@@ -328,59 +301,54 @@ def _found_again(place: Store, row: Row) -> dict[str, object] | None:
     try:
         read(content)
     except (LearncastError, OSError, ValueError, KeyError, RuntimeError):
-        place.set_apart(path)
+        place.move_to_quarantine(path)
         return None
     written = {"seconds": 0.0, "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
     return {"position": row.position, "attempts": 1, "status": TaskStatus.done.code, **written}
 
 
-def stored_sweep(store: Place, function: Function | str | None = None) -> Sweep:
-    """What a store's sweep computes; `function` is its own, or the name of it, where it is none of learncast's."""
+def stored_sweep(store: PathLike, function: Function | str | None = None) -> Sweep:
+    """Return the sweep of a store; `function` or its name is needed unless it is one of learncast's own."""
     study = Store(store).study()
-    told = function if function is None or isinstance(function, str) else function_name(function)
-    if study["function"] != told and (told is not None or study["function"] not in _OWN):
+    name = function if function is None or isinstance(function, str) else function_name(function)
+    if study["function"] != name and (name is not None or study["function"] not in _OWN):
         raise InvalidSpec(
-            f"the function of {store} must be given by whoever goes on with it, got {told or 'none'}, where "
-            f"the store names {study['function']}. Run the script that began the sweep again, or pass the "
-            "function (--function MODULE:NAME)."
+            f"function must be {study['function']}, got {name}. Pass it (--function MODULE:NAME).", field="function"
         )
-    found = _looked_up(study["function"]) if function is None or isinstance(function, str) else function
+    given = _imported(study["function"]) if function is None or isinstance(function, str) else function
     shard = tuple(study["shard"]) if "shard" in study else None
     notes = dict(study["notes"])
-    if "files" in notes:  # as they are now: another file under an old name is another study
+    if "files" in notes:  # hash them again: a file with new content is a new study
         notes["files"] = file_hashes([study["base"], study["grid"]])
-    return Sweep(found, Grid.from_described(study["grid"]), study["base"], notes, shard)
+    return Sweep(given, Grid.from_dict(study["grid"]), study["base"], notes, shard)
 
 
-def _looked_up(function: str) -> Any:
+def _imported(function: str) -> Any:
     module, _, name = function.partition(":")
     try:
-        found: Any = import_module(module) if module != "__main__" else None
+        value: object = import_module(module) if module != "__main__" else None
         for word in name.split("."):
-            found = getattr(found, word)
-        return found
+            value = getattr(value, word)
     except (ImportError, AttributeError) as error:
-        raise InvalidSpec(f"the function {function} must be importable, got {error!s}.") from error
+        raise InvalidSpec(f"{function} must be importable, got {error}.", field="function") from error
+    return value
 
 
 def function_name(function: Function) -> str:
-    """The name by which a function is found again."""
+    """Return the name under which a function can be imported."""
     name = getattr(function, "__qualname__", "")
     owner = getattr(function, "__self__", None)
     if owner is not None and not isinstance(owner, type | ModuleType):
-        raise InvalidSpec(f"the function must depend on its spec alone, got a method of {type(owner).__name__}.")
+        raise InvalidSpec(f"function must not be a method of an object, got {name}.", field="function")
     if not name or "<" in name:
         raise InvalidSpec(
-            required="the function must have a name that can be imported",
-            got=name or type(function).__name__,
-            why="tasks are known by it",
-            remedy="define it with def at the top of a module",
+            f"function must be defined at the top of a module, got {name or type(function).__name__}.", field="function"
         )
     return f"{function.__module__}:{name}"
 
 
 def _source(function: Function) -> str:
-    """Hash of the function's own text: results of two versions must not be mixed."""
+    """Return the hash of the function's source: results of two versions must not be mixed."""
     try:
         return digest_of(inspect.getsource(function))
     except (OSError, TypeError):
@@ -388,7 +356,7 @@ def _source(function: Function) -> str:
 
 
 def executor_of(executor: str | Executor, workers: int | None) -> Executor:
-    """The executor of that name with so many workers, or the one that is given."""
+    """Return the executor with a name and number of workers, or the one that is given."""
     if not isinstance(executor, str):
         return executor
     kind = one_of("executor", executor, EXECUTORS)
@@ -397,69 +365,72 @@ def executor_of(executor: str | Executor, workers: int | None) -> Executor:
     return InProcess() if kind == "in-process" else Processes(workers)
 
 
-#: Tasks of a pilot, beside the first: that one pays for imports and is not counted.
+#: Tasks of a pilot. The first is computed twice, because its first run includes imports.
 PILOT = 4
 
 
-def outlook(sweep: Sweep, *, workers: int) -> dict[str, Any]:
-    """Try a few tasks, spread over the grid, in one process and without storing anything.
+def estimate_cost(sweep: Sweep, *, workers: int) -> dict[str, Any]:
+    """Estimate what a sweep takes, from a few tasks spread over the grid; nothing is stored.
 
     Returns
     -------
     dict
-        What the sweep will take: ``cells`` that meet every condition, and different ``tasks`` among them; tasks of the
-        ``pilot``, and how many of these ``failed``, with the first traceback as ``error``; ``task_seconds`` of
-        computing one on average, and ``entry_seconds`` of putting its result on the disk, which one process does for
-        all workers; ``seconds`` of all with this many workers, whichever of the two takes longer; and ``bytes`` on the
-        disk. Numbers are nan when the whole pilot failed.
+        Number of ``cells`` that meet every condition, and of different ``tasks`` among them; number of ``pilot``
+        tasks, how many of them ``failed``, and the first traceback as ``error``; mean ``task_seconds`` of computing a
+        task, and ``entry_seconds`` of writing its result, which one process does for all workers; total ``seconds``,
+        whichever of the two takes longer; and ``bytes`` on the disk. Numbers are nan if the whole pilot failed.
     """
-    places: dict[str, int] = {}
+    positions: dict[str, int] = {}
     cells = 0
     for position, digest in sweep.tasks():
         cells += 1
-        places.setdefault(digest, position)
-    tasks = list(places.items())
+        positions.setdefault(digest, position)
+    tasks = list(positions.items())
     picks = sorted({int(k) for k in np.linspace(0, len(tasks) - 1, PILOT)}) if tasks else []
     jobs = [Job(tasks[k][1], tasks[k][0], sweep.grid.cell(tasks[k][1])) for k in picks]
-    outcomes = []
-    executor = Processes(1)
-    executor.start(Work(sweep.function, sweep.base))
-    try:
-        # The first twice: its first time loads what all tasks need.
-        for job in jobs[:1] + jobs:
-            executor.submit([job])
-            while not (found := executor.wait(0.5)):
-                pass
-            outcomes += found
-    finally:
-        executor.close(now=True)
-    counted = outcomes[1:]
-    done = [one for one in counted if one.fate is Fate.done]
-    mean = float(np.mean([one.seconds for one in done])) if done else float("nan")
-    entry = _entering(done)
-    size = float(np.mean([len(one.content) for one in done])) if done else float("nan")
+    outcomes = _computed(Work(sweep.function, sweep.base), jobs[:1] + jobs)[1:]
+    done = [one for one in outcomes if one.fate is Fate.done]
+    seconds, size = (
+        np.mean([[one.seconds, len(one.content)] for one in done], axis=0).tolist() if done else [float("nan")] * 2
+    )
+    entry = _entry_seconds(done)
     return {
         "cells": cells,
         "tasks": len(tasks),
-        "pilot": len(counted),
-        "failed": len(counted) - len(done),
-        "task_seconds": mean,
+        "pilot": len(outcomes),
+        "failed": len(outcomes) - len(done),
+        "task_seconds": seconds,
         "entry_seconds": entry,
-        "seconds": max(mean / workers, entry) * len(tasks),
+        "seconds": max(seconds / workers, entry) * len(tasks),
         "bytes": size * len(tasks),
-        "error": next((one.error for one in counted if one.fate is not Fate.done), ""),
+        "error": next((one.error for one in outcomes if one.fate is not Fate.done), ""),
     }
 
 
-def _entering(outcomes: list[Outcome]) -> float:
-    """Seconds that putting one of these results on the disk takes."""
+def _computed(work: Work, jobs: Sequence[Job]) -> list[Outcome]:
+    """Compute jobs one after another in one worker process."""
+    executor, outcomes = Processes(1), list[Outcome]()
+    executor.start(work)
+    try:
+        for job in jobs:
+            executor.submit([job])
+            while not (returned := executor.wait(0.5)):
+                pass
+            outcomes += returned
+    finally:
+        executor.close(now=True)
+    return outcomes
+
+
+def _entry_seconds(outcomes: list[Outcome]) -> float:
+    """Return the mean time of writing one of these results to the disk."""
     if not outcomes:
         return float("nan")
     rows = [(k, f"{k:032x}") for k in range(len(outcomes))]
     with tempfile.TemporaryDirectory() as folder:
         store = Store(folder)
         with store.ledger(write=True) as ledger:
-            ledger.fill(rows, {})
+            ledger.enter(rows, {})
             begun = time.perf_counter()
             for (position, digest), outcome in zip(rows, outcomes, strict=True):
                 hashes = store.write({digest: outcome.content})

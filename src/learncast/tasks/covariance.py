@@ -1,8 +1,8 @@
 """The time-resolved covariance of two vector sequences, dense or in a structured form.
 
-A covariance holds Cov(left_t, right_s) for every pair of steps. Written out it has shape
-(left steps, left channels, right steps, right channels), which for 1000 steps of 16 channels is 2 GB; the
-forms below keep their structure and are written out only when asked, behind a size guard.
+A covariance holds Cov(left_t, right_s) for every pair of steps. As a dense array it has shape (left steps, left
+channels, right steps, right channels), which takes 2 GB for 1000 steps of 16 channels. The structured forms are made
+dense only on request, and only up to a memory limit.
 """
 
 from __future__ import annotations
@@ -10,46 +10,44 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from learncast._core.errors import InvalidSpec
 from learncast._core.limits import check_made
 from learncast._core.validation import FloatArray
 
-#: Bytes above which `Covariance.dense` refuses; 1 GiB is a laptop's comfortable single array.
+#: Most bytes of one array: 1 GiB fits on a laptop.
 MEMORY_LIMIT = 2**30
 
 Shape = tuple[int, int, int, int]
 
 
-def check_room(values: int, what: str, got: str, remedy: str, *, limit: int = MEMORY_LIMIT) -> None:
-    """Refuse what would hold so many numbers that memory is exhausted."""
-    if 8 * values > limit:
-        raise InvalidSpec(
-            f"{what} must fit in {limit / 2**30:.3g} GiB, got {got}, which takes {8 * values / 2**30:.3g} GiB."
-        )
+def check_memory(numbers: int, what: str, *, limit: int = MEMORY_LIMIT) -> None:
+    """Refuse an array of `numbers` float64 numbers that takes more than `limit` bytes."""
+    if 8 * numbers > limit:
+        raise InvalidSpec(f"{what} must fit in {limit / 2**30:.3g} GiB, got {8 * numbers / 2**30:.3g} GiB.")
 
 
-def check_steps(steps: int, copies: int, remedy: str = "use shorter trials or larger time steps") -> None:
-    """Refuse trials so long that this many matrices of (steps, steps) would exhaust memory."""
-    check_made(f"the covariances of trials of {steps} steps", 8 * copies * steps**2, remedy=remedy)
+def check_steps(steps: int, copies: int) -> None:
+    """Refuse trials for which `copies` matrices of (steps, steps) exceed the memory limit."""
+    check_made(f"the covariances of trials of {steps} steps", 8 * copies * steps**2, remedy="use shorter trials")
 
 
-#: Matrices that are there at once while a question about a trial is answered, by when its target is asked for.
+#: Number of (steps, steps) matrices that a forecast holds in memory at the same time, by the kind of target.
 COPIES = {"end": 2, "every_step": 7}
 
 
 class Covariance(ABC):
     """Cov(left_t, right_s) for all steps t, s.
 
-    A task keeps its statistics in this form, whatever they were made of. A network's recurrence weighs the steps
-    (`contracted`), a frame turns the channels (`rotated`), and nothing is written out meanwhile.
+    Tasks store their statistics in this form. `contracted` sums over steps with the weights of a network's recurrence,
+    `rotated` changes the basis of the channels; neither needs the dense array.
 
     Examples
     --------
-    The power of 50 steps of white input that a recurrence of 0.96 adds up, as `learncast.solve` sees it:
+    Power of 50 steps of white input, summed by a recurrence of 0.96 as in `learncast.solve`:
 
     >>> import learncast as lc
     >>> import numpy as np
@@ -86,34 +84,32 @@ class Covariance(ABC):
     def left_factor(self) -> FloatArray:
         """A matrix A (left, any) with A A^T = sum over t, s of Cov(left_t, right_s) Cov(left_t, right_s)^T.
 
-        Its singular vectors are good to round-off where eigenvectors of A A^T have lost half the digits.
+        Its singular vectors are exact to round-off; eigenvectors of A A^T would lose half the digits.
         """
 
     @abstractmethod
     def off_diagonal_norm(self) -> float:
-        """Frobenius norm of everything between different channels."""
+        """Frobenius norm of the entries between different channels."""
 
     @abstractmethod
-    def _written_out(self) -> FloatArray: ...
+    def _dense(self) -> FloatArray: ...
 
     def norm(self) -> float:
-        """Frobenius norm of the whole covariance."""
+        """Frobenius norm of all entries."""
         return float(np.linalg.norm(self.left_factor()))
 
     def dense(self, *, limit: int = MEMORY_LIMIT) -> FloatArray:
-        """Write the covariance out, unless that takes more than `limit` bytes."""
-        values = math.prod(int(n) for n in self.shape)
-        remedy = "work with the structured form (contracted, rotated), or raise the limit argument"
-        check_room(values, "a covariance written out", f"shape {self.shape}", remedy, limit=limit)
-        return self._written_out()
+        """Return the dense array, unless it takes more than `limit` bytes."""
+        check_memory(math.prod(self.shape), f"a dense covariance of shape {self.shape}", limit=limit)
+        return self._dense()
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> FloatArray:
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> FloatArray:
         return np.array(self.dense(), dtype=dtype)
 
 
 @dataclass(frozen=True, eq=False)
 class Dense(Covariance):
-    """A covariance written out in full."""
+    """A covariance stored as a dense array."""
 
     values: FloatArray
 
@@ -144,7 +140,7 @@ class Dense(Covariance):
         mask = ~np.eye(self.shape[1], self.shape[3], dtype=bool)
         return float(np.sqrt((np.moveaxis(self.values, 2, 1)[:, :, mask] ** 2).sum()))
 
-    def _written_out(self) -> FloatArray:
+    def _dense(self) -> FloatArray:
         return self.values
 
 
@@ -159,8 +155,8 @@ class Kronecker(Covariance):
 
     Examples
     --------
-    Inputs of 16 channels that forget over ten steps, and the average of the first as the target. Written out they would
-    take 2 GB:
+    Inputs of 16 channels with a correlation time of ten steps, and the mean of the first channel as the target. The
+    dense array would take 2 GB:
 
     >>> import learncast as lc
     >>> import numpy as np
@@ -195,7 +191,7 @@ class Kronecker(Covariance):
 
     def left_factor(self) -> FloatArray:
         terms, left, right = self.channel.shape
-        # Orthonormal time patterns: their factor replaces them, and nothing is squared.
+        # The triangular factor stands for orthonormal time patterns, so that nothing is squared.
         mixed = (self._time_root() @ self.channel.reshape(terms, -1)).reshape(-1, left, right)
         return np.moveaxis(mixed, 1, 0).reshape(left, -1)
 
@@ -207,20 +203,20 @@ class Kronecker(Covariance):
         return float(np.linalg.norm(self._time_root() @ off.reshape(len(off), -1)))
 
     def _time_root(self) -> FloatArray:
-        """R of a QR factorisation of the time patterns, (rank, terms): what their overlaps are made of."""
+        """R of a QR factorisation of the time patterns, (rank, terms), so that R^T R are their overlaps."""
         if len(self.time) == 1:
             return np.array([[np.linalg.norm(self.time)]])
         return np.asarray(np.linalg.qr(self.time.reshape(len(self.time), -1).T, mode="r"))
 
-    def _written_out(self) -> FloatArray:
+    def _dense(self) -> FloatArray:
         return np.einsum("rts,rnm->tnsm", self.time, self.channel, optimize=True)
 
 
 @dataclass(frozen=True, eq=False)
 class Sampled(Covariance):
-    """The second moment of recorded trials, kept as the trials themselves.
+    """The second moment of recorded trials, stored as the trials themselves.
 
-    Smaller than the written-out form when there are fewer trials than steps x channels.
+    Smaller than the dense array if there are fewer trials than steps x channels.
 
     Attributes
     ----------
@@ -233,7 +229,7 @@ class Sampled(Covariance):
 
     @property
     def trials(self) -> int:
-        """Number of trials behind the estimate."""
+        """Number of trials."""
         return len(self.left)
 
     @property
@@ -256,8 +252,7 @@ class Sampled(Covariance):
 
     def left_factor(self) -> FloatArray:
         flat = self.right.reshape(self.trials, -1)
-        # With right = Q R the overlaps of right are those of R, and Q is all that the left side needs.
-        q, r = np.linalg.qr(flat)
+        q, r = np.linalg.qr(flat)  # the overlaps of `flat` are those of r
         half = np.tensordot(self.left, q, axes=([0], [0]))  # (steps, channels, rank)
         weighed = np.tensordot(half, r, axes=([2], [0])) / self.trials
         return np.moveaxis(weighed, 1, 0).reshape(self.shape[1], -1)
@@ -269,7 +264,7 @@ class Sampled(Covariance):
     def _block(self, i: int, j: int) -> FloatArray:
         return self.left[:, :, i].T @ self.right[:, :, j] / self.trials
 
-    def _written_out(self) -> FloatArray:
+    def _dense(self) -> FloatArray:
         flat_left = self.left.reshape(self.trials, -1)
         flat_right = self.right.reshape(self.trials, -1)
         return (flat_left.T @ flat_right / self.trials).reshape(self.shape)

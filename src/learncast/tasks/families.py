@@ -1,21 +1,21 @@
 """Families of integration tasks: targets that sum the input over time, evenly or with a leak.
 
-Every family is written once, as *time profiles* that broadcast over leading axes, so that a thousand variants
-of a task cost one array operation. A profile belongs to one input channel; channels are independent and are
-mixed into the outputs by a matrix.
+A family is a *time profile* of one input channel that broadcasts over leading axes, so that a thousand variants of a
+task cost one array operation. Channels are independent; a matrix mixes them into the outputs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray, count, one_of, real_array
 from learncast.tasks.covariance import COPIES, Kronecker, check_steps
+from learncast.tasks.geometry import by_gap
 from learncast.tasks.task import Task, family
 
 TARGETS = ("end", "every_step")
@@ -23,7 +23,7 @@ TARGETS = ("end", "every_step")
 
 @dataclass(frozen=True)
 class Profile:
-    """Second-order time course of one input channel and its filtered target; leading axes broadcast.
+    """Second-order statistics over time of one input channel and its filtered target; leading axes broadcast.
 
     Attributes
     ----------
@@ -40,7 +40,7 @@ class Profile:
     def cross(self) -> FloatArray:
         """Cov(x_t, y_r) = sum over t' of Cov(x_t, x_t') filter[r, t'], (..., steps, readouts)."""
         steps = self.input.shape[-1]
-        if self.input.size == steps**2 and self.filter.ndim >= self.input.ndim:  # filters that share it: one product
+        if self.input.size == steps**2 and self.filter.ndim >= self.input.ndim:  # one product for all filters
             return np.swapaxes(np.dot(self.filter, self.input.reshape(steps, steps)), -1, -2)
         return self.input @ np.swapaxes(self.filter, -1, -2)
 
@@ -51,7 +51,7 @@ class Profile:
 
 
 class WhiteSum(Profile):
-    """White input and its even sum, whose covariances take no products of matrices."""
+    """White input and its even sum, whose covariances need no matrix products."""
 
     @property
     def cross(self) -> FloatArray:
@@ -61,7 +61,7 @@ class WhiteSum(Profile):
     def target(self) -> FloatArray:
         if self.filter.shape[-2] == 1:
             return super().target
-        # A sum and a longer one share the steps of the shorter.
+        # Two sums share the steps of the shorter one.
         variance = np.cumsum(self.filter[..., -1, :] * self.cross[..., -1], axis=-1)
         return np.minimum(variance[..., :, None], variance[..., None, :])
 
@@ -69,7 +69,7 @@ class WhiteSum(Profile):
 def integration_profile(
     *, steps: int, targets: str, input_strength: FloatArray, target_strength: FloatArray
 ) -> Profile:
-    """White input of variance s_xx and the even sum that co-varies with each input by s_yx.
+    """White input of variance s_xx and its even sum, scaled to a covariance of s_yx with each input.
 
     y = (s_yx / s_xx) sum_t x_t, so Cov(x_t, x_t') = s_xx delta_tt' and Cov(y, x_t) = s_yx.
     """
@@ -100,12 +100,11 @@ def leaky_profile(
     K, q = np.asarray(correlation)[..., None], np.asarray(noise_strength)[..., None]
     lags = np.arange(steps)
     powers = K**lags
-    variance = q * np.cumsum(powers**2, axis=-1)  # summed, not (1-K^2m)/(1-K^2): right at |K| = 1 and above
-    # The variance only grows, so that of the earlier step is the smaller; views and minima beat index arrays.
+    variance = q * np.cumsum(powers**2, axis=-1)  # a sum, not (1-K^2m)/(1-K^2), is also right at |K| >= 1
+    # The variance increases with time, so the minimum belongs to the earlier step.
     earlier = np.minimum(variance[..., :, None], variance[..., None, :])
-    both_ways = np.concatenate([powers[..., :0:-1], powers], axis=-1)
-    by_gap = np.lib.stride_tricks.sliding_window_view(both_ways, steps, axis=-1)[..., ::-1, :]  # K^|t-t'|
-    covariance = np.multiply(by_gap, earlier, out=earlier if earlier.shape == by_gap.shape else None)
+    decaying = by_gap(powers)  # K^|t-t'|
+    covariance = np.multiply(decaying, earlier, out=earlier if earlier.shape == decaying.shape else None)
     decay = np.asarray(gain)[..., None] * np.exp(-lags / np.asarray(timescale)[..., None])
     if targets == "end":
         return Profile(covariance, decay[..., None, ::-1])
@@ -115,7 +114,7 @@ def leaky_profile(
 
 @dataclass(frozen=True)
 class Family:
-    """A named family of tasks: its profile and which keywords are numbers per input channel."""
+    """A family of tasks: its constructor, its profile, and the keywords that take one number per input channel."""
 
     build: Callable[..., Task]
     profile: Callable[..., Profile]
@@ -125,10 +124,10 @@ class Family:
 @family
 def integration(
     steps: int = 50,
-    input_strength: Any = 1.0,
-    target_strength: Any = 1.0,
+    input_strength: ArrayLike = 1.0,
+    target_strength: ArrayLike = 1.0,
     *,
-    mixing: Any = None,
+    mixing: ArrayLike | None = None,
     targets: str = "end",
     name: str = "integration",
 ) -> Task:
@@ -143,16 +142,16 @@ def integration(
     target_strength : float or one per input
         Covariance of the target with each input step, s_yx.
     mixing : (outputs, inputs), optional
-        How integrated channels add up to outputs; one output per channel by default.
+        Weights of the integrated channels in the outputs; one output per channel by default.
     targets : {"end", "every_step"}
-        Whether the sum is asked for at the end or the running sum at every step.
+        Whether the target is the sum at the end or the running sum at every step.
     name : str
-        What to call the task.
+        Name of the task.
 
     Returns
     -------
     Task
-        Its statistics; `name` is what tables call it.
+        Exact statistics of the task.
 
     Examples
     --------
@@ -167,12 +166,12 @@ def integration(
 @family
 def leaky_integration(
     steps: int = 50,
-    timescale: Any = 10.0,
-    correlation: Any = 0.0,
-    noise_strength: Any = 1.0,
-    gain: Any = 1.0,
+    timescale: ArrayLike = 10.0,
+    correlation: ArrayLike = 0.0,
+    noise_strength: ArrayLike = 1.0,
+    gain: ArrayLike = 1.0,
     *,
-    mixing: Any = None,
+    mixing: ArrayLike | None = None,
     targets: str = "end",
     name: str = "leaky integration",
 ) -> Task:
@@ -183,20 +182,20 @@ def leaky_integration(
     steps : int
         Steps in a trial.
     timescale : float or one per input
-        Decay of the integration window, in steps.
+        Decay time of the integration window, in steps.
     correlation : float or one per input
-        K of x_t = K x_{t-1} + w_t; any sign, 1 (a random walk) included.
+        K of x_t = K x_{t-1} + w_t, of either sign; 1 is a random walk.
     noise_strength : float or one per input
         Variance of w_t.
     gain : float or one per input
         Weight of the newest input in the target.
     mixing, targets, name
-        As for `integration`.
+        See `integration`.
 
     Returns
     -------
     Task
-        Its statistics; `name` is what tables call it.
+        Exact statistics of the task.
 
     Examples
     --------
@@ -215,66 +214,50 @@ FAMILIES: Mapping[str, Family] = {
     ),
 }
 
-_POSITIVE = {
-    "input_strength": "a variance of zero leaves nothing to learn from",
-    "noise_strength": "a variance of zero leaves nothing to learn from",
-    "timescale": "the window decays as exp(-lag / timescale)",
-}
 
-
-def checked_channels(keyword: str, value: Any) -> FloatArray:
-    """Validate one channel keyword: a number, or one per input (more leading axes for variants)."""
+def checked_channels(keyword: str, value: ArrayLike) -> FloatArray:
+    """Validate the numbers of one channel keyword: one for all inputs, or one per input, with any leading axes."""
     array = real_array(keyword, value)
-    if keyword in _POSITIVE and not (array > 0).all():
-        raise InvalidSpec(f"{keyword} must be positive, got {float(array.min()):g}.")
+    if keyword in ("input_strength", "noise_strength", "timescale") and not (array > 0).all():
+        raise InvalidSpec(f"{keyword} must be positive, got {float(array.min()):g}.", field=keyword)
     return array
 
 
 def _build(
-    make: Callable[..., Profile], steps: Any, mixing: Any, targets: str, name: str, channels: dict[str, Any]
+    make: Callable[..., Profile],
+    steps: int,
+    mixing: ArrayLike | None,
+    targets: str,
+    name: str,
+    channels: Mapping[str, ArrayLike],
 ) -> Task:
     T = count("steps", steps)
     targets = one_of("targets", targets, TARGETS)
     values = {key: checked_channels(key, value) for key, value in channels.items()}
-    mixing = _mixing(mixing, values)
-    most = max(value.size for value in values.values())
-    check_steps(T, COPIES[targets] * most)
-    with np.errstate(over="ignore", invalid="ignore"):  # an overflow is reported below, in words
+    matrix = _mixing(mixing, values)
+    check_steps(T, COPIES[targets] * max(value.size for value in values.values()))
+    with np.errstate(over="ignore", invalid="ignore"):
         profile = make(steps=T, targets=targets, **values)
         cross, target = profile.cross, profile.target
     if not np.isfinite(target).all():
         largest = (f"{key} {value.flat[np.abs(value).argmax()]:g}" for key, value in values.items())
-        raise InvalidSpec(
-            f"the statistics must be finite, got an overflow at {T} steps with {', '.join(largest)}. Shorten "
-            "the trial or use smaller numbers."
-        )
-    every = np.eye(mixing.shape[1])
+        raise InvalidSpec(f"the statistics overflow at {T} steps with {', '.join(largest)}. Use fewer steps.")
+    eye = np.eye(matrix.shape[1])
     return Task.trusted(
-        _terms(profile.input, every, every),
-        _terms(cross, every, mixing),
-        _terms(target, mixing, mixing),
-        name=str(name),
+        _terms(profile.input, eye, eye), _terms(cross, eye, matrix), _terms(target, matrix, matrix), name=str(name)
     )
 
 
-def _mixing(mixing: Any, values: Mapping[str, FloatArray]) -> FloatArray:
-    lengths = {key: value.size for key, value in values.items() if value.ndim}
-    for key, value in values.items():
-        if value.ndim > 1:
-            raise InvalidSpec(
-                f"{key} must be a number or a list with one number per input, got shape {value.shape}.", field=key
-            )
-    matrix = np.eye(max(lengths.values(), default=1)) if mixing is None else real_array("mixing", mixing, ndim=2)
+def _mixing(mixing: ArrayLike | None, values: Mapping[str, FloatArray]) -> FloatArray:
+    sizes = [value.size for value in values.values() if value.ndim]
+    matrix = np.eye(max(sizes, default=1)) if mixing is None else real_array("mixing", mixing, ndim=2)
+    outputs, inputs = matrix.shape
     if 0 in matrix.shape:
-        raise InvalidSpec(
-            f"a task must have at least one input and one output, got {matrix.shape[1]} and {matrix.shape[0]}."
-        )
-    for key, length in lengths.items():
-        if length != matrix.shape[1]:
+        raise InvalidSpec(f"a task must have inputs and outputs, got {inputs} and {outputs}.", field="mixing")
+    for key, value in values.items():
+        if value.shape not in ((), (inputs,)):
             raise InvalidSpec(
-                f"{key} must have one number for each of the {matrix.shape[1]} inputs, got {length}. Give a "
-                "single number, or match the columns of mixing.",
-                field=key,
+                f"{key} must be one number or one for each of {inputs} inputs, got shape {value.shape}.", field=key
             )
     return matrix
 

@@ -1,4 +1,4 @@
-"""Static tasks: one input, one target, no time between them."""
+"""Static tasks, which have one step."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from learncast._core.errors import InvalidSpec
+from learncast._core.errors import InvalidSpec, brief
 from learncast._core.validation import FloatArray, count, one_of, real_array
 from learncast.tasks.covariance import Dense
 from learncast.tasks.task import Task
 
-#: Share of the largest input variance below which a direction has no input.
+#: Share of the largest input variance below which inputs do not vary along a direction.
 SILENT = 1e-12
 
-#: What a feature of a hierarchy is.
+#: Kinds of features of a hierarchy.
 FORMS = ("signed", "membership")
 
 #: A node of the tree: an item, or (level, position) with level 0 the root.
@@ -24,24 +25,28 @@ Node = int | tuple[int, int]
 
 
 def static(
-    cross_correlation: Any, input_correlation: Any = None, *, target_correlation: Any = None, name: str = "static"
+    cross_correlation: ArrayLike,
+    input_correlation: ArrayLike | None = None,
+    *,
+    target_correlation: ArrayLike | None = None,
+    name: str = "static",
 ) -> Task:
-    """Make a task of one step from its correlations.
+    """Make a static task from its correlations.
 
     Parameters
     ----------
     cross_correlation : (outputs, inputs)
-        E[y x^T]. Note the order: as a network's map from inputs to outputs.
+        E[y x^T], with the axes of a network's map from inputs to outputs.
     input_correlation : (inputs, inputs), optional
-        E[x x^T]; whitened inputs (the identity) by default.
+        E[x x^T]; the identity (white inputs) by default.
     target_correlation : (outputs, outputs), optional
-        E[y y^T]; by default that of targets which the inputs determine, so that the best loss is 0.
+        E[y y^T]; by default that of targets determined by the inputs, so that the least loss is 0.
     name : str
 
     Returns
     -------
     Task
-        Its statistics; `name` is what tables call it.
+        Statistics of the task.
 
     Examples
     --------
@@ -58,8 +63,8 @@ def static(
     return Task(covariance[None, :, None, :], cross.T[None], target_correlation, name=name)
 
 
-def from_pairs(inputs: Any, targets: Any, *, name: str = "pairs", **options: Any) -> Task:
-    """Make a task of one step from input-target pairs.
+def from_pairs(inputs: ArrayLike, targets: ArrayLike, *, name: str = "pairs", **options: Any) -> Task:
+    """Estimate a static task from input-target pairs.
 
     Implements: braun2022 Eq. (3)
 
@@ -69,12 +74,12 @@ def from_pairs(inputs: Any, targets: Any, *, name: str = "pairs", **options: Any
     targets : (pairs, outputs) or labels (pairs,)
     name : str
     **options
-        `centre`, `scale`, `mask` and `classes` of `Task.from_samples`; nothing is done to the pairs by default.
+        `centre`, `scale`, `mask` and `classes` of `Task.from_samples`.
 
     Returns
     -------
     Task
-        Its statistics; `name` is what tables call it.
+        Statistics of the task.
 
     Examples
     --------
@@ -89,19 +94,19 @@ def from_pairs(inputs: Any, targets: Any, *, name: str = "pairs", **options: Any
 
 
 def reversed(task: Task, *, name: str | None = None) -> Task:
-    """Ask for the opposite of every target.
+    """Change the sign of every target.
 
     Parameters
     ----------
     task : Task
-        Any task; its inputs stay as they are.
+        Any task; its inputs do not change.
     name : str, optional
-        "..., reversed" by default.
+        The task's name followed by ", reversed" by default.
 
     Returns
     -------
     Task
-        Its statistics; `name` is what tables call it.
+        Statistics of the task.
 
     Examples
     --------
@@ -110,38 +115,36 @@ def reversed(task: Task, *, name: str | None = None) -> Task:
     >>> lc.tasks.reversed(lc.tasks.static(np.eye(2), name="signs"))
     <Task 'signs, reversed': 1 step, 2 inputs, 2 outputs at the end; given statistics>
     """
-    return Task.trusted(
-        task.input_covariance,
-        task.cross_covariance.rotated(np.eye(task.inputs), -np.eye(task.outputs)),
-        task.target_covariance,
+    return task.replaced(
+        cross_covariance=task.cross_covariance.rotated(np.eye(task.inputs), -np.eye(task.outputs)),
         name=name or f"{task.name}, reversed",
-        trials=task.trials,
+        recipe=None,
         recording=task.recording and task.recording.with_targets_times(-1.0),
     )
 
 
 @dataclass(frozen=True, eq=False)
 class Whitened:
-    """A static task in coordinates where its inputs are white, and the way back.
+    """A static task in coordinates in which its inputs are white, and the transform.
 
-    Gradient descent is not the same in other coordinates: a network trained on whitened inputs follows another path to
-    the same input-output map. Whiten the data for training too when the forecast should hold for it.
+    Gradient descent depends on the coordinates: a network trained on whitened inputs takes a different path to the same
+    input-output map. A forecast for the whitened task holds for training on whitened data.
 
     Attributes
     ----------
     task : Task
-        The same targets, asked of whitened inputs.
+        The task with whitened inputs.
     transform : (white inputs, inputs)
         White input = transform @ input.
 
     Examples
     --------
-    Solve in white coordinates, and read the answer for the inputs as they are:
+    Solve in white coordinates and transform the result back:
 
     >>> import learncast as lc
     >>> import numpy as np
     >>> white = lc.tasks.whitened(lc.tasks.static([[2.0, 1.0]], np.diag([4.0, 1.0])))
-    >>> network = lc.TwoLayer.balanced(2, 3, 1, scale=0.1, rng=np.random.default_rng(0))
+    >>> network = lc.TwoLayer.balanced(2, 3, 1, scale=0.1, rng=0)
     >>> end = lc.solve(white.task, network, learning_rate=1e-2).limit()["network_function"].values[0]
     >>> white.network_function(end).round(6)
     array([[0.5, 1. ]])
@@ -150,94 +153,90 @@ class Whitened:
     task: Task
     transform: FloatArray
 
-    def inputs(self, inputs: Any) -> FloatArray:
+    def inputs(self, inputs: ArrayLike) -> FloatArray:
         """Whiten inputs (pairs, inputs)."""
         return real_array("inputs", inputs, ndim=2) @ self.transform.T
 
-    def first_weights(self, weights: Any) -> FloatArray:
-        """First-layer weights for the user's own inputs, from those for whitened ones."""
+    def first_weights(self, weights: ArrayLike) -> FloatArray:
+        """Convert first-layer weights for whitened inputs to weights for the original inputs."""
         return real_array("weights", weights, ndim=2) @ self.transform
 
-    def network_function(self, function: Any) -> FloatArray:
-        """Input-output map for the user's own inputs, from that for whitened ones."""
+    def network_function(self, function: ArrayLike) -> FloatArray:
+        """Convert an input-output map for whitened inputs to one for the original inputs."""
         return real_array("function", function, ndim=2) @ self.transform
 
 
 def whitened(task: Task) -> Whitened:
-    """Change to coordinates in which a static task's inputs are white, dropping directions without input.
+    """Change to coordinates in which a static task's inputs are white, without directions that do not vary.
 
-    The transform is the symmetric root of the inverse input correlation where that exists: the white coordinates are
-    as close as possible to the original ones.
+    The transform is the symmetric root of the inverse input correlation if that exists, so that the white coordinates
+    are as close as possible to the original ones.
 
     Parameters
     ----------
     task : Task
-        Of one step.
+        Task of one step.
 
     Returns
     -------
     Whitened
-        The task in white coordinates, and the way there.
+        The task in white coordinates, and the transform.
 
     Examples
     --------
     >>> import learncast as lc
     >>> import numpy as np
-    >>> found = lc.tasks.whitened(lc.tasks.static([[1.0, 0.0]], np.diag([4.0, 1.0])))
-    >>> found.task.input_covariance.contracted(np.ones((1, 1))).round(12)
+    >>> white = lc.tasks.whitened(lc.tasks.static([[1.0, 0.0]], np.diag([4.0, 1.0])))
+    >>> white.task.input_covariance.contracted(np.ones((1, 1))).round(12)
     array([[1., 0.],
            [0., 1.]])
     """
     if task.steps != 1:
-        raise InvalidSpec(
-            f"only a static task (one step) can be whitened, got {task.steps} steps. Use the recurrent "
-            "theory, which takes time correlations as they are."
-        )
+        raise InvalidSpec(f"only a task of one step can be whitened, got {task.steps} steps.", field="task")
     covariance = task.input_covariance.dense()[0, :, 0, :]
     values, vectors = np.linalg.eigh(covariance)
     live = values > SILENT * values.max(initial=0.0)
     if not live.any():
-        raise InvalidSpec("a task must have an input that varies to be whitened, got inputs without any variance.")
+        raise InvalidSpec("only inputs that vary can be whitened, got none.", field="task")
     axes = vectors[:, live] / np.sqrt(values[live])
     transform = axes @ vectors.T if live.all() else axes.T
-    cross = task.cross_covariance.rotated(transform.T, np.eye(task.outputs))
-    white = Task.trusted(
-        Dense(np.eye(len(transform))[None, :, None, :]),
-        cross,
-        task.target_covariance,
+    white = task.replaced(
+        input_covariance=Dense(np.eye(len(transform))[None, :, None, :]),
+        cross_covariance=task.cross_covariance.rotated(transform.T, np.eye(task.outputs)),
         name=f"{task.name}, whitened",
-        trials=task.trials,
+        recipe=None,
+        recording=None,
     )
     return Whitened(white, transform)
 
 
 class Hierarchy(Task):
-    """A static task in which each item of a binary tree must be answered by its features.
+    """A static task that maps each item of a binary tree to its features.
 
-    Items are one-hot inputs, scaled so that they are white. In the ``"signed"`` form a feature is a branching of the
-    tree: +1 for the items on one side, -1 on the other, 0 elsewhere, and one feature is shared by all. In the
-    ``"membership"`` form a feature is a node: 1 for the items below it.
+    Items are one-hot inputs, scaled so that they are white. In the ``"signed"`` form each branching of the tree is a
+    feature (+1 for the items on one side, -1 on the other, 0 elsewhere), and one more feature is shared by all items.
+    In the ``"membership"`` form each node is a feature: 1 for the items below it.
 
     Attributes
     ----------
     features : (features, items)
-        Target of each item.
+        Features of each item.
     depth : int
-        Levels of branching; there are 2^depth items.
+        Number of levels of branching; there are 2^depth items.
     form : str
     order : tuple of int
-        Which leaf of the tree each item sits on.
+        Leaf of the tree of each item.
 
     Examples
     --------
-    The first item has a feature of all items, one of its half and one of its pair. The broad ones are learned first:
+    The first item has one feature of all items, one of its half and one of its pair. Broad features are learned first:
 
     >>> import learncast as lc
     >>> import numpy as np
     >>> tree = lc.tasks.hierarchy(2)
     >>> tree.features[:, 0]
     array([1., 1., 1., 0.])
-    >>> network = lc.TwoLayer.balanced(4, 8, 4, scale=0.01, rng=np.random.default_rng(2))
+    >>> network = lc.TwoLayer.balanced(4, 8, 4, scale=0.01, rng=2)
     >>> halfway = lc.solve(tree, network, learning_rate=1e-2).at([400])["network_function"].values[0]
     >>> (halfway @ tree.items[0]).round(1)
     array([ 0.4,  0.7,  0.1, -0.1])
@@ -252,11 +251,10 @@ class Hierarchy(Task):
 
     @classmethod
     def of(cls, depth: int, form: str, order: Sequence[int], name: str) -> Hierarchy:
-        """Build the task for items placed on the leaves in a given order."""
+        """Build the task for items on the leaves in a given order."""
         items = 2**depth
         features = _features(depth, form)[:, list(order)]
-        # One-hot items, sqrt(items) high: E[x x^T] = 1, E[y x^T] = features / sqrt(items).
-        cross = features / np.sqrt(items)
+        cross = features / np.sqrt(items)  # items are sqrt(items) times one-hot, so that E[x x^T] = 1
         return cls.trusted(
             Dense(np.eye(items)[None, :, None, :]),
             Dense(cross.T[None, :, None, :]),
@@ -270,69 +268,64 @@ class Hierarchy(Task):
 
     @property
     def items(self) -> FloatArray:
-        """The inputs, (items, items): row i is item i."""
+        """The inputs, (items, items), with item i in row i."""
         return np.sqrt(2**self.depth) * np.eye(2**self.depth)
 
     def swapped(self, one: Node, other: Node) -> Hierarchy:
-        """Exchange two nodes with all that is below them.
+        """Exchange two nodes and everything below them.
 
         Parameters
         ----------
         one, other : int or (level, position)
-            An item, or a node counted from the left on its level; both on one level.
+            An item, or a node by its position from the left; both on the same level.
         """
         first, second = (self._leaves(node) for node in (one, other))
         if len(first) != len(second) or set(first) & set(second):
-            raise InvalidSpec(f"two different nodes on one level must be swapped, got {one} and {other}.")
-        # Whatever sits below the one node moves to the same place below the other.
+            raise InvalidSpec(f"the nodes must differ and be on one level, got {one} and {other}.", field="other")
         moved = dict(zip(first + second, second + first, strict=True))
         order = [moved.get(leaf, leaf) for leaf in self.order]
         return Hierarchy.of(self.depth, self.form, order, f"{self.name}, {one} and {other} swapped")
 
-    def _leaves(self, node: Any) -> list[int]:
-        """Leaves of the tree below a node, or the leaf an item sits on."""
+    def _leaves(self, node: Node) -> list[int]:
+        """Leaves of the tree below a node, or the leaf of an item."""
         if isinstance(node, int | np.integer) and 0 <= node < len(self.order):
             return [self.order[int(node)]]
-        whole = isinstance(node, tuple | list) and len(node) == 2 and all(isinstance(n, int | np.integer) for n in node)
-        level, position = (int(n) for n in node) if whole else (-1, -1)
+        level, position = -1, -1
+        if isinstance(node, tuple | list) and len(node) == 2 and all(isinstance(n, int | np.integer) for n in node):
+            level, position = node
         if not (0 <= level <= self.depth and 0 <= position < 2**level):
+            items = len(self.order) - 1
             raise InvalidSpec(
-                required=f"a node must be an item (0 to {len(self.order) - 1}) or (level, position) on a tree of "
-                f"{self.depth} levels",
-                got=repr(node)[:60],
-                why="there is no such node",
-                remedy="count levels from the root, 0, and positions from the left, 0",
+                f"a node must be an item (0 to {items}) or (level, position), counted from 0, got {brief(node)}.",
+                field="node",
             )
         width = 2 ** (self.depth - level)
         return list(range(position * width, (position + 1) * width))
 
     def shuffled(self, order: Sequence[int], *, name: str | None = None) -> Hierarchy:
-        """Place the items on the tree anew: item i goes where item order[i] was (a colour hierarchy, say)."""
+        """Permute the items: item i moves to the leaf of item order[i]."""
         if sorted(order) != list(range(2**self.depth)):
             raise InvalidSpec(
-                required=f"order must name each of the {2**self.depth} items once",
-                got=repr(list(order))[:60],
-                why="every leaf of the tree holds one item",
-                remedy="pass a permutation of range(items)",
+                f"order must be a permutation of range({2**self.depth}), got {brief(order)}.", field="order"
             )
         return Hierarchy.of(self.depth, self.form, [self.order[i] for i in order], name or f"{self.name}, shuffled")
 
 
 def hierarchy(depth: int = 3, *, form: str = "signed", name: str = "hierarchy") -> Hierarchy:
-    """Make a binary tree of items.
+    """Make a task from a binary tree of items.
 
     Parameters
     ----------
     depth : int
-        Levels of branching, 1 to 12; there are 2^depth items.
+        Number of levels of branching, 1 to 12; there are 2^depth items.
     form : {"signed", "membership"}
-        Features by branching (+1, -1, 0) or by node (1, 0).
+        One feature per branching (+1, -1, 0) or per node (1, 0).
     name : str
 
     Returns
     -------
     Hierarchy
-        The tree, and the task of naming its items.
+        The task.
 
     Examples
     --------
@@ -343,12 +336,7 @@ def hierarchy(depth: int = 3, *, form: str = "signed", name: str = "hierarchy") 
     """
     levels = count("depth", depth)
     if levels > 12:
-        raise InvalidSpec(
-            required="depth must be at most 12",
-            got=f"{levels:.4g}" if levels > 10**6 else f"{levels}",
-            why="the task's covariances would not fit in memory",
-            remedy="use a shallower tree",
-        )
+        raise InvalidSpec(f"depth must be at most 12, got {brief(depth)}.", field="depth")
     one_of("form", form, FORMS)
     return Hierarchy.of(levels, form, range(2**levels), name)
 
@@ -358,4 +346,4 @@ def _features(depth: int, form: str) -> FloatArray:
         return np.concatenate([np.kron(np.eye(2**level), np.ones(2 ** (depth - level))) for level in range(depth + 1)])
     sides = [np.repeat([1.0, -1.0], 2 ** (depth - level - 1)) for level in range(depth)]
     branchings = [np.kron(np.eye(2**level), side) for level, side in enumerate(sides)]
-    return np.concatenate([np.ones((1, 2**depth)), *branchings]) + 0.0  # without negative zeros
+    return np.concatenate([np.ones((1, 2**depth)), *branchings]) + 0.0  # no negative zeros

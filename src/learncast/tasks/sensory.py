@@ -1,14 +1,13 @@
-"""Sensory tasks: targets that weigh a stream of evidence by when it came.
+"""Sensory tasks: targets that weight a stream of evidence by its time.
 
-Unless a family says otherwise, inputs are white with variance 1 and the target is y = sum_t s_t x_t at the end of the
-trial, so that Cov(y, x_t) = s_t and Var(y) = sum_t s_t^2 exactly. Steps are counted t = 1 ... T; the lag of step t is
-T - t, so that the last input has lag 0.
+Unless stated otherwise, inputs are white with variance 1 and the target is y = sum_t s_t x_t at the end of the trial,
+so that Cov(y, x_t) = s_t and Var(y) = sum_t s_t^2. Steps are t = 1 ... T. The lag of step t is T - t, so that the last
+input has lag 0.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,8 +19,8 @@ from learncast.tasks.delays import lag_within
 from learncast.tasks.task import Task, family
 
 __all__ = [
-    "cosine", "drawn", "evidence_delay", "impulse", "integrate", "late_pulse",
-    "leaky", "linear_ramp", "mean_target", "noisy_constant", "primacy", "two_pulse",
+    "cosine", "evidence_delay", "impulse", "integrate", "late_pulse", "leaky",
+    "linear_ramp", "mean_target", "noisy_constant", "primacy", "two_pulse", "weighted",
 ]  # fmt: skip
 
 
@@ -36,16 +35,16 @@ def integrate(steps: int = 10, *, scale: float = 1.0, name: str = "integrate") -
     scale : float
         Factor on all target strengths.
     name : str
-        What to call the task.
+        Name of the task.
 
     Returns
     -------
     Task
-        Its statistics; `name` is what tables call it.
+        Exact statistics of the task.
 
     Examples
     --------
-    A recurrence of 1 forgets nothing:
+    The best recurrence is 1, which forgets nothing:
 
     >>> import learncast as lc
     >>> from learncast.theory.recurrence.stability import best_mode
@@ -67,16 +66,16 @@ def mean_target(steps: int = 10, *, scale: float = 1.0, name: str = "mean target
     scale : float
         Factor on all target strengths.
     name : str
-        What to call the task.
+        Name of the task.
 
     Returns
     -------
     Task
-        Its statistics; `name` is what tables call it.
+        Exact statistics of the task.
 
     Examples
     --------
-    The same as the sum, asked for more quietly:
+    A sum with a smaller target strength:
 
     >>> import learncast as lc
     >>> from learncast.theory.recurrence.stability import best_mode
@@ -91,10 +90,10 @@ def mean_target(steps: int = 10, *, scale: float = 1.0, name: str = "mean target
 def noisy_constant(
     steps: int = 10, *, signal_variance: float = 1.0, noise_variance: float = 2.0, name: str = "noisy constant"
 ) -> Task:
-    """Report a constant m that every input shows with fresh noise: x_t = m + n_t, y = m.
+    """Report a constant m that every input contains with independent noise: x_t = m + n_t, y = m.
 
-    Cov(x_t, x_t') = signal_variance + noise_variance delta_tt', Cov(y, x_t) = Var(y) = signal_variance. The inputs
-    never tell m for certain, so the least loss is above 0.
+    Cov(x_t, x_t') = signal_variance + noise_variance delta_tt', Cov(y, x_t) = Var(y) = signal_variance. The inputs do
+    not determine m, so the least loss is above 0.
 
     Parameters
     ----------
@@ -103,16 +102,16 @@ def noisy_constant(
     signal_variance, noise_variance : float
         Variance of m over trials, and of the noise at each step.
     name : str
-        What to call the task.
+        Name of the task.
 
     Returns
     -------
     Task
-        Its statistics; `name` is what tables call it.
+        Exact statistics of the task.
 
     Examples
     --------
-    With four looks at it a third of the constant's variance stays unknown:
+    After four observations a third of the constant's variance is unknown:
 
     >>> import learncast as lc
     >>> from learncast.theory.recurrence.stability import best_mode
@@ -135,20 +134,20 @@ def leaky(steps: int = 10, *, decay: float = 0.8, scale: float = 1.0, name: str 
     steps : int
         Steps in a trial.
     decay : float
-        Factor per step of age; beyond 1 old evidence counts more, below 0 signs alternate.
+        Factor per step of lag; above 1 old evidence counts more, below 0 signs alternate.
     scale : float
         Factor on all target strengths.
     name : str
-        What to call the task.
+        Name of the task.
 
     Returns
     -------
     Task
-        Its statistics; `name` is what tables call it.
+        Exact statistics of the task.
 
     Examples
     --------
-    A mode that forgets as the task does is all it takes:
+    One mode with the task's decay solves it:
 
     >>> import learncast as lc
     >>> from learncast.theory.recurrence.stability import best_mode
@@ -173,16 +172,16 @@ def primacy(steps: int = 10, *, decay: float = 0.8, scale: float = 1.0, name: st
     scale : float
         Factor on all target strengths.
     name : str
-        What to call the task.
+        Name of the task.
 
     Returns
     -------
     Task
-        Its statistics; `name` is what tables call it.
+        Exact statistics of the task.
 
     Examples
     --------
-    What comes first must grow until the end: the best recurrence is unstable.
+    The first input must grow until the end, so the best recurrence is unstable:
 
     >>> import learncast as lc
     >>> from learncast.theory.recurrence.stability import best_mode
@@ -198,27 +197,27 @@ def primacy(steps: int = 10, *, decay: float = 0.8, scale: float = 1.0, name: st
 def evidence_delay(
     steps: int = 10, delay: int = 3, *, scale: float = 1.0, name: str = "evidence, delay, decide"
 ) -> Task:
-    """Sum the evidence that comes before a delay: s_t = scale for t <= T - delay, else 0.
+    """Sum the evidence before a delay: s_t = scale for t <= T - delay, else 0.
 
     Parameters
     ----------
     steps : int
         Steps in a trial.
     delay : int
-        Steps at the end that do not count, fewer than all.
+        Number of steps at the end that do not count, less than `steps`.
     scale : float
         Factor on all target strengths.
     name : str
-        What to call the task.
+        Name of the task.
 
     Returns
     -------
     Task
-        Its statistics; `name` is what tables call it.
+        Exact statistics of the task.
 
     Examples
     --------
-    One mode cannot tell the delay from the evidence, and a seventh of the target is lost:
+    One mode cannot separate the delay from the evidence, and a seventh of the target's variance is lost:
 
     >>> import learncast as lc
     >>> from learncast.theory.recurrence.stability import best_mode
@@ -234,7 +233,7 @@ def evidence_delay(
 
 @family
 def cosine(steps: int = 10, *, period: float = 20.0, scale: float = 1.0, name: str = "cosine") -> Task:
-    """Weigh evidence by a wave over its age: s_t = scale cos(2 pi (T - t) / period).
+    """Weight evidence by a cosine of its lag: s_t = scale cos(2 pi (T - t) / period).
 
     Parameters
     ----------
@@ -245,16 +244,16 @@ def cosine(steps: int = 10, *, period: float = 20.0, scale: float = 1.0, name: s
     scale : float
         Factor on all target strengths.
     name : str
-        What to call the task.
+        Name of the task.
 
     Returns
     -------
     Task
-        Its statistics; `name` is what tables call it.
+        Exact statistics of the task.
 
     Examples
     --------
-    A real mode decays and cannot swing: half of the target stays unexplained.
+    A real mode cannot oscillate: half of the target stays unexplained.
 
     >>> import learncast as lc
     >>> from learncast.theory.recurrence.stability import best_mode
@@ -268,7 +267,7 @@ def cosine(steps: int = 10, *, period: float = 20.0, scale: float = 1.0, name: s
 
 @family
 def linear_ramp(steps: int = 10, *, rising: bool = True, scale: float = 1.0, name: str = "linear ramp") -> Task:
-    """Weigh evidence by a straight line over time: s_t = scale t / T, or scale (T - t + 1) / T if it falls.
+    """Weight evidence by a linear function of time: s_t = scale t / T, or scale (T - t + 1) / T if not `rising`.
 
     Parameters
     ----------
@@ -279,16 +278,16 @@ def linear_ramp(steps: int = 10, *, rising: bool = True, scale: float = 1.0, nam
     scale : float
         Factor on all target strengths.
     name : str
-        What to call the task.
+        Name of the task.
 
     Returns
     -------
     Task
-        Its statistics; `name` is what tables call it.
+        Exact statistics of the task.
 
     Examples
     --------
-    A decay is nearly a ramp; upside down it is one that grows.
+    A decay approximates a rising ramp, a growing mode a falling one:
 
     >>> import learncast as lc
     >>> from learncast.theory.recurrence.stability import best_mode
@@ -303,27 +302,27 @@ def linear_ramp(steps: int = 10, *, rising: bool = True, scale: float = 1.0, nam
 
 @family
 def late_pulse(steps: int = 10, background: float = 0.1, *, scale: float = 1.0, name: str = "late pulse") -> Task:
-    """Count the last input fully and all before it a little: s_T = scale, s_t = scale background for t < T.
+    """Count the last input fully and the earlier ones by a small weight: s_T = scale, s_t = scale background for t < T.
 
     Parameters
     ----------
     steps : int
         Steps in a trial.
     background : float
-        Weight of every earlier input in units of the last one's.
+        Weight of every earlier input relative to the last.
     scale : float
         Factor on all target strengths.
     name : str
-        What to call the task.
+        Name of the task.
 
     Returns
     -------
     Task
-        Its statistics; `name` is what tables call it.
+        Exact statistics of the task.
 
     Examples
     --------
-    Where the past counts little the best network forgets it; where it counts half, it remembers:
+    The best network forgets the past if it counts little, and remembers it if it counts half:
 
     >>> import learncast as lc
     >>> from learncast.theory.recurrence.stability import best_mode
@@ -338,7 +337,7 @@ def late_pulse(steps: int = 10, background: float = 0.1, *, scale: float = 1.0, 
 def two_pulse(
     steps: int = 10, lag: int = 3, strength: float = 1.0, *, scale: float = 1.0, name: str = "two pulses"
 ) -> Task:
-    """Count the last input and one before it: s_T = scale, s_{T-lag} = scale strength, else 0.
+    """Count the last input and one earlier input: s_T = scale, s_{T-lag} = scale strength, else 0.
 
     Parameters
     ----------
@@ -347,20 +346,20 @@ def two_pulse(
     lag : int
         Steps between the two inputs that count, 1 to steps - 1.
     strength : float
-        Weight of the earlier one in units of the last one's.
+        Weight of the earlier input relative to the last.
     scale : float
         Factor on all target strengths.
     name : str
-        What to call the task.
+        Name of the task.
 
     Returns
     -------
     Task
-        Its statistics; `name` is what tables call it.
+        Exact statistics of the task.
 
     Examples
     --------
-    To remember the earlier input is to remember those between: one mode does better to ignore it.
+    One mode that remembers the earlier input also remembers those between, so ignoring it is better:
 
     >>> import learncast as lc
     >>> from learncast.theory.recurrence.stability import best_mode
@@ -381,20 +380,20 @@ def impulse(steps: int = 10, lag: int = 0, *, scale: float = 1.0, name: str = "i
     steps : int
         Steps in a trial.
     lag : int
-        Age of the input to report, 0 (the last) to steps - 1 (the first).
+        Lag of the input to report, 0 (the last) to steps - 1 (the first).
     scale : float
         Factor on all target strengths.
     name : str
-        What to call the task.
+        Name of the task.
 
     Returns
     -------
     Task
-        Its statistics; `name` is what tables call it.
+        Exact statistics of the task.
 
     Examples
     --------
-    A delay by itself is no task for one mode:
+    One mode cannot implement a pure delay:
 
     >>> import learncast as lc
     >>> from learncast.theory.recurrence.stability import best_mode
@@ -409,8 +408,8 @@ def impulse(steps: int = 10, lag: int = 0, *, scale: float = 1.0, name: str = "i
 
 
 @family
-def drawn(steps: int, strengths: ArrayLike, *, scale: float = 1.0, name: str = "drawn") -> Task:
-    """Weigh evidence as given: s_{T-k} = scale strengths[k], and 0 for what is older.
+def weighted(steps: int, strengths: ArrayLike, *, scale: float = 1.0, name: str = "weighted") -> Task:
+    """Weight evidence by given numbers: s_{T-k} = scale strengths[k], and 0 at larger lags.
 
     Parameters
     ----------
@@ -421,20 +420,20 @@ def drawn(steps: int, strengths: ArrayLike, *, scale: float = 1.0, name: str = "
     scale : float
         Factor on all target strengths.
     name : str
-        What to call the task.
+        Name of the task.
 
     Returns
     -------
     Task
-        Its statistics; `name` is what tables call it.
+        Exact statistics of the task.
 
     Examples
     --------
-    Weights of a filter that was fitted elsewhere, newest first; one mode comes close to them:
+    Weights of a fitted filter, newest input first; one mode approximates them closely:
 
     >>> import learncast as lc
     >>> from learncast.theory.recurrence.stability import best_mode
-    >>> task = lc.tasks.sensory.drawn(5, [1.0, 0.5, 0.25])
+    >>> task = lc.tasks.sensory.weighted(5, [1.0, 0.5, 0.25])
     >>> task.cross_covariance.dense().ravel()
     array([0.  , 0.  , 0.25, 0.5 , 1.  ])
     >>> best = best_mode(task)
@@ -443,22 +442,19 @@ def drawn(steps: int, strengths: ArrayLike, *, scale: float = 1.0, name: str = "
     """
     T, weights = _steps(steps), real_array("strengths", strengths, ndim=1)
     if not 1 <= len(weights) <= T:
-        raise InvalidSpec(f"strengths must hold 1 to {T} numbers, got {len(weights)}.", field="strengths")
+        raise InvalidSpec(f"strengths must be 1 to {T} numbers, got {len(weights)}.", field="strengths")
     padded = np.concatenate([weights, np.zeros(T - len(weights))])
     return _white(steps, scale, name, lambda lags: padded[lags.astype(int)])
 
 
-def _white(steps: Any, scale: Any, name: str, shape: Callable[[FloatArray], FloatArray]) -> Task:
-    """Make a task of white inputs from its strengths, given as a function of the lags in time order."""
+def _white(steps: int, scale: float, name: str, shape: Callable[[FloatArray], FloatArray]) -> Task:
+    """Make a task with white inputs and target strengths that are a function of the lags, in time order."""
     T = _steps(steps)
-    with np.errstate(over="ignore", invalid="ignore"):  # an overflow is reported below, in words
+    with np.errstate(over="ignore", invalid="ignore"):
         s = _number("scale", scale) * shape(np.arange(T - 1, -1, -1, dtype=np.float64))
         power = float(np.dot(s, s))
     if not np.isfinite(power):
-        raise InvalidSpec(
-            f"the target must have a finite variance, got an overflow of {name} at {T} steps. Shorten the "
-            "trial or use smaller numbers."
-        )
+        raise InvalidSpec(f"the target's variance overflows for {name} at {T} steps. Use fewer steps.", field="steps")
     return _task(name, np.eye(T), s, power)
 
 
@@ -469,11 +465,11 @@ def _task(name: str, inputs: FloatArray, cross: FloatArray, power: float) -> Tas
     )
 
 
-def _steps(steps: Any) -> int:
+def _steps(steps: int) -> int:
     T = count("steps", steps)
     check_steps(T, COPIES["end"])
     return T
 
 
-def _number(name: str, value: Any) -> float:
+def _number(name: str, value: float) -> float:
     return float(real_array(name, value, ndim=0))

@@ -1,4 +1,4 @@
-"""A task: what is to be learned, as second-order statistics of inputs and targets."""
+"""A task, described by second-order statistics of its inputs and targets."""
 
 from __future__ import annotations
 
@@ -7,34 +7,33 @@ import functools
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, ParamSpec, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from learncast._core.errors import InvalidSpec
+from learncast._core.errors import InvalidSpec, suggestion
 from learncast._core.validation import FloatArray, count, frozen, real_array
-from learncast.card import Card, Picture, Shown, facts, so_many
+from learncast.display import Displayable, HtmlRepr, Plot, facts, plural
 from learncast.results import described, spec_hash
-from learncast.tasks.covariance import MEMORY_LIMIT, Covariance, Dense, Kronecker, Sampled, check_steps
+from learncast.tasks.covariance import MEMORY_LIMIT, Covariance, Dense, Kronecker, Sampled
 from learncast.tasks.recorded.estimation import Estimate, estimate
 from learncast.tasks.recorded.recording import Recording
-from learncast.tasks.recorded.trials import Trials
+from learncast.tasks.recorded.trials import RecordedTrials
+from learncast.tasks.sampling import ConditionalSampler, MixingSampler, sampler
 
-#: Relative size of a negative eigenvalue that counts as round-off (statistics often pass through float32).
+#: Relative size of a negative eigenvalue that counts as round-off (statistics are often stored as float32).
 ROUND_OFF = 1e-7
 
-#: Steps of a trial in a picture.
-MOST_SHOWN = 60
-
-#: Share of a variance below which it counts as round-off of an exactly predictable quantity.
-NEGLIGIBLE = 1e-12
+#: Most steps of a trial in a plot.
+PLOTTED_STEPS = 60
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """The family call that made a task, so that it can be made again with one thing changed."""
+    """The call of a family that made a task, so that `Task.varied` can repeat it with changes."""
 
     family: Callable[..., Task]
     parameters: Mapping[str, Any]
@@ -46,8 +45,8 @@ class Recipe:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Task(Shown):
-    """What is to be learned: how inputs co-vary over time, and how they co-vary with the target.
+class Task(Displayable):
+    """What a network is to learn: covariances of the inputs over time, and with the target.
 
     Parameters
     ----------
@@ -56,24 +55,23 @@ class Task(Shown):
     cross_covariance : (steps, inputs, outputs) or (steps, inputs, steps, outputs)
         E[x_t y^T] for a target at the end of the trial, or E[x_t y_r^T] for a target at every step.
     target_covariance : (outputs, outputs) or (steps, outputs, steps, outputs), optional
-        E[y y^T]. Only the value of the loss needs it; without it losses are unknown (nan) and `sample`
-        draws the noise-free target that has the given cross covariance.
+        E[y y^T]. Only the value of the loss depends on it: without it losses are nan, and `sample` draws the
+        noise-free target with the given cross covariance.
     name : str
-        What to call it in tables and figures.
+        Name in tables and figures.
 
     Attributes
     ----------
     trials : int or None
-        Trials that the statistics were estimated from.
+        Number of trials from which the statistics were estimated.
     recipe : Recipe or None
-        The family call that made it.
+        Call of the family that made the task.
     recording : Recording or None
-        What was done to recorded trials, and what was kept of them, from which `tasks.resampled` tells the sampling
-        error.
+        Preprocessing of recorded trials, and the data that `tasks.resampled` needs to estimate the sampling error.
 
     Notes
     -----
-    The second moments are taken about zero, since a linear network without bias sees no mean.
+    Second moments are about zero, because a linear network without bias cannot subtract a mean.
 
     Examples
     --------
@@ -97,15 +95,15 @@ class Task(Shown):
 
     def __init__(
         self,
-        input_covariance: Any,
-        cross_covariance: Any,
-        target_covariance: Any = None,
+        input_covariance: Covariance | ArrayLike,
+        cross_covariance: Covariance | ArrayLike,
+        target_covariance: Covariance | ArrayLike | None = None,
         *,
         name: str = "task",
     ) -> None:
         inputs = _as_covariance("input_covariance", input_covariance)
-        cross = _as_covariance("cross_covariance", cross_covariance, short=3)
-        target = None if target_covariance is None else _as_covariance("target_covariance", target_covariance, short=2)
+        cross = _as_covariance("cross_covariance", cross_covariance, ndim=3)
+        target = None if target_covariance is None else _as_covariance("target_covariance", target_covariance, ndim=2)
         _check_shapes(inputs, cross, target)
         _check_symmetric("input_covariance", inputs)
         if target is not None:
@@ -115,34 +113,37 @@ class Task(Shown):
 
     @classmethod
     def trusted(
-        cls, inputs: Covariance, cross: Covariance, target: Covariance | None, *, name: str, **about: Any
+        cls, inputs: Covariance, cross: Covariance, target: Covariance | None, *, name: str, **attributes: Any
     ) -> Self:
-        """Make a task whose statistics are valid by construction, skipping the checks; `about` are other attributes."""
+        """Make a task from statistics that are valid by construction, without checks, with other attributes."""
         task = object.__new__(cls)
         statistics = {"input_covariance": inputs, "cross_covariance": cross, "target_covariance": target}
-        task.__dict__.update(statistics, name=name, **about)
+        task.__dict__.update(statistics, name=name, **attributes)
         return task
 
     @classmethod
-    def estimated(cls, found: Estimate, *, name: str) -> Task:
-        """Make a task of statistics that were estimated from trials."""
-        return cls.trusted(
-            found.input, found.cross, found.target, name=name, trials=found.trials, recording=found.recording
-        )
+    def estimated(cls, estimate: Estimate, *, name: str) -> Task:
+        """Make a task from statistics that were estimated from trials."""
+        return cls.trusted(*estimate[:3], name=name, trials=estimate.trials, recording=estimate.recording)
+
+    def replaced(self, **attributes: Any) -> Task:
+        """Return a task with some attributes replaced, without checks."""
+        kept = {field.name: getattr(self, field.name) for field in fields(Task)} | attributes
+        return Task.trusted(*(kept.pop(f"{part}_covariance") for part in ("input", "cross", "target")), **kept)
 
     @classmethod
     def from_samples(
         cls,
-        inputs: Any,
-        targets: Any,
+        inputs: ArrayLike,
+        targets: ArrayLike,
         *,
         name: str = "recorded",
         centre: bool = False,
         scale: str = "none",
-        mask: Any = None,
-        lengths: Any = None,
+        mask: ArrayLike | None = None,
+        lengths: ArrayLike | None = None,
         labels: bool = False,
-        classes: int | Sequence[Any] | None = None,
+        classes: int | Sequence[object] | None = None,
         chunk: int | None = None,
     ) -> Task:
         """Estimate a task from recorded trials.
@@ -150,70 +151,70 @@ class Task(Shown):
         Parameters
         ----------
         inputs : (trials, steps, inputs)
-            numpy array, memory map or torch tensor; or a list of arrays (steps, inputs), one for each trial.
+            numpy array, memory map or torch tensor, or a list with one (steps, inputs) array per trial.
         targets : (trials, outputs) or (trials, steps, outputs)
-            A target at the end, or one at every step (a list where inputs are one). Whole numbers or words (trials,)
-            label classes and become one-hot targets.
+            Targets at the end or at every step (a list if the inputs are a list). Integers or strings (trials,) are
+            class labels and become one-hot targets.
         name : str
-            What to call it.
+            Name of the task.
         centre : bool
-            Subtract the mean over trials first. Off by default: a linear network without bias sees
-            second moments about zero, and centring would describe other data.
+            Subtract the mean over trials first. Off by default, because a linear network without bias learns from
+            second moments about zero.
         scale : {"none", "channel"}
-            Divide each input channel by its root mean square over trials and steps, after centring.
+            "channel" divides each input channel by its root mean square over trials and steps, after centring.
         mask : (trials,) or (trials, steps), optional
-            1 where a target counts, 0 where it does not: trials that are left out, or readouts that add nothing to
-            the loss, which remains a mean over all trials that are not left out. Targets there may be missing.
+            1 for targets that count and 0 for others, which may be missing. (trials,) leaves trials out;
+            (trials, steps) leaves readouts out of the loss, which remains a mean over trials.
         lengths : (trials,), optional
-            Steps of each trial in an array that is padded after them. Trials with a target at the end are aligned
-            there, after steps without input, over which a network stays at rest; targets at every step count while
-            their trial lasts.
+            Number of steps of each trial in arrays that are padded at the end. Trials with a target at the end are
+            shifted so that they end together, after steps of zero input. Targets at every step count up to the end of
+            their trial.
         labels : bool
-            Whether the targets are labels: those at every step, (trials, steps), have to be told from channels.
+            Whether the targets are labels. Needed for labels at every step, (trials, steps), only.
         classes : int or sequence, optional
-            How many classes, numbered from 0, or which; those that occur by default. Tasks of one network need the
-            same.
+            Number of classes, numbered from 0, or the classes; those that occur by default. Give them if several
+            tasks share a network.
         chunk : int, optional
-            Trials read at a time; chosen to keep temporaries below 64 MB.
+            Number of trials read at a time; by default temporary arrays stay below 64 MB.
 
         Notes
         -----
-        What was done to the trials stands in `recording`. Where readouts do not count the task's statistics are sums
-        over those that do, in the form of a target at the end (see `Recording`).
+        `recording` describes the preprocessing. If some readouts do not count, the statistics are sums over those
+        that do, in the form of a target at the end (see `Recording`).
         """
-        trials = Trials.of(inputs, targets, mask=mask, lengths=lengths, labels=labels, classes=classes)
+        trials = RecordedTrials.of(inputs, targets, mask=mask, lengths=lengths, labels=labels, classes=classes)
         return cls.estimated(estimate(trials, centre=centre, scale=scale, chunk=chunk), name=name)
 
     @property
     def steps(self) -> int:
-        """Steps in a trial."""
+        """Number of steps of a trial."""
         return self.input_covariance.shape[0]
 
     @property
     def inputs(self) -> int:
-        """Input channels."""
+        """Number of input channels."""
         return self.input_covariance.shape[1]
 
     @property
     def outputs(self) -> int:
-        """Output channels."""
+        """Number of output channels."""
         return self.cross_covariance.shape[3]
 
     @property
     def targets(self) -> str:
-        """When the target is asked for: ``"end"`` or ``"every_step"``."""
+        """When there is a target: ``"end"`` or ``"every_step"``."""
         return "end" if self.cross_covariance.shape[2] == 1 else "every_step"
 
     @cached_property
     def target_power(self) -> float:
-        """Mean squared target, summed over outputs and readout steps; nan when unknown."""
+        """Mean squared target, summed over outputs and readout steps; nan if unknown."""
         if self.target_covariance is None:
             return float("nan")
         readouts = np.eye(self.target_covariance.shape[0])
         return float(np.trace(self.target_covariance.contracted(readouts)))
 
     def sample(self, trials: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-        """Draw Gaussian trials whose population statistics are exactly this task's.
+        """Draw Gaussian trials with the statistics of the task.
 
         Returns
         -------
@@ -226,28 +227,27 @@ class Task(Shown):
         return inputs.reshape(number, self.steps, self.inputs), targets.reshape(number, *layout)
 
     @cached_property
-    def pooled_already(self) -> dict[float, tuple[FloatArray, FloatArray]]:
-        """Statistics of the input pooled by a recurrence, kept by those that pool it: every question asks for them."""
+    def pooled_cache(self) -> dict[float, tuple[FloatArray, FloatArray]]:
+        """Statistics of the input pooled by each recurrence that was asked for (see `geometry.pooled_statistics`)."""
         return {}
 
     @cached_property
-    def _sampler(self) -> ConditionalTrials | MixedTrials:
+    def _sampler(self) -> ConditionalSampler | MixingSampler:
         return sampler(self.input_covariance, self.cross_covariance, self.target_covariance)
 
     def varied(self, **changes: Any) -> Task:
-        """Make the same task with some keywords of its family changed."""
+        """Make the task again with some keywords of its family changed."""
         if self.recipe is None:
-            raise InvalidSpec(
-                f"a task must come from a family to be varied, got task {self.name!r}, which is made of statistics."
-            )
+            raise InvalidSpec(f"only a task from a family can be varied, got task {self.name!r}.")
         known = tuple(inspect.signature(self.recipe.family).parameters)
         for key in changes:
             if key not in known:
-                raise InvalidSpec(f"the keyword must be one of {self.recipe.name}'s ({', '.join(known)}), got {key!r}.")
+                hint = suggestion(key, known) or f"Its keywords are {', '.join(known)}."
+                raise InvalidSpec(f"{self.recipe.name} has no keyword {key!r}. {hint}", field=key)
         return self.recipe.family(**{**self.recipe.parameters, **changes})
 
     def renamed(self, name: str) -> Self:
-        """Return the same task under another name."""
+        """Return the task under another name."""
         other = copy.copy(self)
         other.__dict__["name"] = name
         return other
@@ -260,40 +260,41 @@ class Task(Shown):
             parts.extend([] if covariance is None else covariance.__dict__.values())
         return spec_hash(*parts)
 
-    def _card(self) -> Card:
-        asked = {} if self.recipe is None else self.recipe.parameters
+    def _html_repr(self) -> HtmlRepr:
+        parameters = {} if self.recipe is None else self.recipe.parameters
         rows = [("steps", f"{self.steps}"), ("inputs", f"{self.inputs}"), ("outputs", f"{self.outputs}")]
         rows += [("mean squared target", "" if math.isnan(self.target_power) else f"{self.target_power:.4g}")]
         rows += [("trials", f"{self.trials:,}" if self.trials else "")]
-        rows += [(key.replace("_", " "), f"{value:g}") for key, value in asked.items() if isinstance(value, float)]
-        return Card.of(self, facts(rows))
+        rows += [(key.replace("_", " "), f"{value:g}") for key, value in parameters.items() if isinstance(value, float)]
+        return HtmlRepr.of(self, facts(rows))
 
-    def _picture(self) -> Picture:
-        """How much the input of every step says of the target; of a single step, input by input."""
+    def _plot(self) -> Plot:
+        """Covariance of the input with the target over steps; for a single step, over channels."""
         import xarray as xr
 
-        cross, title = self.cross_covariance, "What the inputs say of the target"
-        steps = np.unique(np.linspace(0, self.steps - 1, MOST_SHOWN).round().astype(int))
+        cross, title = self.cross_covariance, "Covariance of inputs and target"
+        steps = np.unique(np.linspace(0, self.steps - 1, PLOTTED_STEPS).round().astype(int))
         kernels = (np.arange(self.steps)[:, None] == steps[:, None, None]) * np.ones(cross.shape[2])
-        said = np.array([cross.contracted(kernel) for kernel in kernels])
+        values = np.array([cross.contracted(kernel) for kernel in kernels])
         if self.steps == 1:
-            return Picture.of("matrix", xr.DataArray(said[0].T, dims=("output", "input")), title=title)
-        size = said[:, 0, 0] if said[0].size == 1 else np.sqrt((said**2).sum(axis=(1, 2)))
-        named = described(
-            "covariance with the target" if said[0].size == 1 else "size of it over channels", "input × target"
+            return Plot.of("matrix", xr.DataArray(values[0].T, dims=("output", "input")), title=title)
+        single = values[0].size == 1
+        size = values[:, 0, 0] if single else np.sqrt((values**2).sum(axis=(1, 2)))
+        long_name = "covariance with the target" if single else "norm over channels"
+        attrs = described(long_name, "input × target")
+        return Plot.of(
+            "step_profile", xr.DataArray(size, dims="step", coords={"step": steps}, attrs=attrs), title=title
         )
-        profile = xr.DataArray(size, dims="step", coords={"step": steps}, attrs=named)
-        return Picture.of("step_profile", profile, title=title)
 
     def __repr__(self) -> str:
         when = "at the end" if self.targets == "end" else "at every step"
         source = f"{self.recipe.name} family" if self.recipe else "given statistics"
         if self.trials:
-            source = f"estimated from {so_many(self.trials, 'trial')}"
+            source = f"estimated from {plural(self.trials, 'trial')}"
         if self.recording is not None:
             source += ", centred" * self.recording.centred + ", scaled" * self.recording.scaled
             when = "at the steps that count" if self.recording.counted is not None else when
-        sizes = ", ".join(so_many(getattr(self, f"{word}s"), word) for word in ("step", "input", "output"))
+        sizes = ", ".join(plural(getattr(self, f"{word}s"), word) for word in ("step", "input", "output"))
         return f"<Task {self.name!r}: {sizes} {when}; {source}>"
 
 
@@ -301,7 +302,7 @@ Call = ParamSpec("Call")
 
 
 def family(build: Callable[Call, Task]) -> Callable[Call, Task]:
-    """Let the tasks of a function remember the call that made them."""
+    """Store the call in the tasks that a function makes (see `Task.varied`)."""
     signature = inspect.signature(build)
 
     @functools.wraps(build)
@@ -315,51 +316,47 @@ def family(build: Callable[Call, Task]) -> Callable[Call, Task]:
     return made
 
 
-def _as_covariance(name: str, value: Any, short: int | None = None) -> Covariance:
-    """A covariance as it is, of finite parts, or an array of four axes; `short` has the target's step left out."""
+def _as_covariance(name: str, value: Covariance | ArrayLike, ndim: int = 4) -> Covariance:
+    """Return a covariance with finite entries; an array of `ndim` < 4 axes lacks the axes of the target's steps."""
     if isinstance(value, Covariance):
         return type(value)(**{key: frozen(real_array(f"{name}.{key}", part)) for key, part in vars(value).items()})
-    array = frozen(real_array(name, value, ndim=4 if short is None else (short, 4)))
+    array = frozen(real_array(name, value, ndim=(ndim, 4) if ndim < 4 else 4))
     if array.ndim == 2:
         return Dense(array[None, :, None, :])
     return Dense(array[:, :, None, :] if array.ndim == 3 else array)
 
 
 def _check_shapes(inputs: Covariance, cross: Covariance, target: Covariance | None) -> None:
-    steps, channels = inputs.shape[:2]
-    if min(inputs.shape) < 1 or min(cross.shape) < 1:
-        required, got = "every axis must have at least one entry", f"{inputs.shape} and {cross.shape}"
-    elif inputs.shape != (steps, channels, steps, channels):
-        required, got = "input_covariance must be (steps, inputs, steps, inputs)", f"shape {inputs.shape}"
-    elif cross.shape[:2] != (steps, channels):
-        required = f"cross_covariance must begin with the input's {steps} steps and {channels} inputs"
-        got = f"shape {cross.shape[:2]} there"
-    elif cross.shape[2] not in (1, steps):
-        required = f"targets must come at the end or at each of the {steps} steps"
-        got = f"{cross.shape[2]} target steps"
-    elif target is not None and target.shape != (*cross.shape[2:], *cross.shape[2:]):
-        required = f"target_covariance must pair the targets {cross.shape[2:]} with themselves"
-        got = f"shape {target.shape}"
-    else:
-        required = got = ""
-    if required:
-        raise InvalidSpec(f"{required}, got {got}.")
+    steps, channels, readouts = inputs.shape[0], inputs.shape[1], cross.shape[2:]
+    rules = [
+        ("input", inputs, inputs.shape[2:] == (steps, channels), "(steps, inputs, steps, inputs)"),
+        (
+            "cross",
+            cross,
+            cross.shape[:2] == (steps, channels) and readouts[0] in (1, steps),
+            f"({steps}, {channels}, outputs) or ({steps}, {channels}, {steps}, outputs)",
+        ),
+    ]
+    if target is not None:
+        rules.append(("target", target, target.shape == (*readouts, *readouts), f"{(*readouts, *readouts)}"))
+    for name, covariance, fits, required in rules:
+        if not fits or 0 in covariance.shape:
+            name = f"{name}_covariance"
+            raise InvalidSpec(f"{name} must have shape {required}, got {covariance.shape}.", field=name)
 
 
 def _check_symmetric(name: str, covariance: Covariance) -> None:
     if isinstance(covariance, Sampled):
-        symmetric = covariance.left is covariance.right or np.array_equal(covariance.left, covariance.right)
-        difference = 0.0 if symmetric else float("inf")
+        difference = 0.0 if np.array_equal(covariance.left, covariance.right) else float("inf")
     elif isinstance(covariance, Kronecker):
         difference = max(_asymmetry(covariance.time), _asymmetry(covariance.channel))
     else:
-        size = covariance.shape[0] * covariance.shape[1]
+        size = math.prod(covariance.shape[:2])
         difference = _asymmetry(covariance.dense().reshape(1, size, size))
     if difference > ROUND_OFF:
         raise InvalidSpec(
-            f"{name} must be symmetric: entry [t, i, s, j] equal to entry [s, j, t, i], got a difference of "
-            f"{difference:.3g} of its largest entry. Symmetrise it, or check the axis order (steps, channels, "
-            "steps, channels).",
+            f"{name} must be symmetric, got entries [t, i, s, j] and [s, j, t, i] that differ by {difference:.3g} of "
+            "the largest entry.",
             field=name,
         )
 
@@ -371,55 +368,39 @@ def _asymmetry(matrices: FloatArray) -> float:
 
 
 def _check_positive(inputs: Covariance, cross: Covariance, target: Covariance | None) -> None:
-    """Refuse statistics that no data can have: the joint covariance must be positive semi-definite."""
-    n, m = inputs.shape[0] * inputs.shape[1], cross.shape[2] * cross.shape[3]
+    """Require that the joint covariance of inputs and targets is positive semi-definite."""
+    n, m = math.prod(inputs.shape[:2]), math.prod(cross.shape[2:])
     if 8 * (n + m) ** 2 > MEMORY_LIMIT and isinstance(inputs, Kronecker):
-        # Each time and channel pattern alone: enough to be positive, and all that fits in memory.
+        # Sufficient, and all that fits in memory: every pattern is positive semi-definite.
         for matrix in (*inputs.time, *inputs.channel):
-            _refuse_negative(
-                matrix,
-                "each time and channel pattern of a large covariance",
-                why="their sum could not be checked otherwise without exhausting memory",
-                remedy="write it as a sum of positive semi-definite patterns",
-            )
+            _check_semidefinite("input_covariance", matrix, "time and channel patterns")
         return
     xx, xy = inputs.dense().reshape(n, n), cross.dense().reshape(n, m)
-    _refuse_negative(
-        xx,
-        "input_covariance",
-        why="no data have a negative variance",
-        remedy="check the sign and axis order, or estimate it with Task.from_samples",
-    )
+    _check_semidefinite("input_covariance", xx, "input_covariance")
     if target is not None:
-        _refuse_negative(
-            np.block([[xx, xy], [xy.T, target.dense().reshape(m, m)]]),
-            "input, cross and target covariance together",
-            why="the target co-varies more with the input than its own variance allows",
-            remedy="check the scale of cross_covariance against target_covariance",
-        )
+        joint = np.block([[xx, xy], [xy.T, target.dense().reshape(m, m)]])
+        _check_semidefinite("cross_covariance", joint, "the joint covariance of inputs and targets")
         return
     coefficients = np.linalg.lstsq(xx, xy, rcond=None)[0]
     missed = float(np.abs(xx @ coefficients - xy).max())
     if missed > ROUND_OFF * max(float(np.abs(xy).max()), np.finfo(float).tiny):
         raise InvalidSpec(
-            f"the target may co-vary only with inputs that vary, got a covariance of {missed:.3g} with a "
-            "combination of inputs of zero variance."
+            f"cross_covariance must be zero for inputs without variance, got {missed:.3g}.", field="cross_covariance"
         )
 
 
-def _refuse_negative(matrix: FloatArray, what: str, *, why: str, remedy: str) -> None:
+def _check_semidefinite(name: str, matrix: FloatArray, what: str) -> None:
     lowest = _lowest_eigenvalue(matrix)
     if lowest < -ROUND_OFF:
         raise InvalidSpec(
-            f"{what} must be positive semi-definite, got an eigenvalue of {lowest:.3g} in units of the "
-            "largest variance."
+            f"{what} must be positive semi-definite, got an eigenvalue of {lowest:.3g} at unit variance.", field=name
         )
 
 
 def _lowest_eigenvalue(matrix: FloatArray) -> float:
-    """Lowest eigenvalue after scaling to unit variance: 0 when a Cholesky factor shows it is fine."""
+    """Lowest eigenvalue after scaling to unit variance; 0 if a Cholesky factor exists."""
     deviation = np.sqrt(np.abs(np.diag(matrix)))
-    # A channel without variance, up to round-off, is measured by the largest: a covariance with it is still seen.
+    # Channels with no variance up to round-off are scaled by the largest, so that a covariance with them is detected.
     largest = float(deviation.max(initial=0.0))
     unit = np.where(deviation > np.sqrt(np.finfo(float).eps) * largest, deviation, largest or 1.0)
     scaled = matrix / np.outer(unit, unit)
@@ -428,117 +409,3 @@ def _lowest_eigenvalue(matrix: FloatArray) -> float:
     except np.linalg.LinAlgError:
         return float(np.linalg.eigvalsh(scaled)[0])
     return 0.0
-
-
-def sampler(inputs: Covariance, cross: Covariance, target: Covariance | None) -> ConditionalTrials | MixedTrials:
-    """Choose the sampler that uses the statistics' own structure."""
-    if isinstance(inputs, Sampled) and isinstance(cross, Sampled):
-        return MixedTrials(inputs, cross)
-    if isinstance(inputs, Kronecker):
-        basis = _independent_channels(inputs)
-        if basis is not None:
-            if not all(_is_white(time) for time in inputs.time):
-                check_steps(inputs.shape[0], 5)  # roots and their inverses, vectors and what finds them
-            return ConditionalTrials.of(inputs, cross, target, basis)
-
-    def flat(covariance: Covariance) -> Kronecker:
-        """All steps and channels as the steps of a single channel."""
-        size = math.prod(covariance.shape[:2])
-        return Kronecker(covariance.dense().reshape(1, size, -1), np.ones((1, 1, 1)))
-
-    return ConditionalTrials.of(flat(inputs), flat(cross), None if target is None else flat(target), np.ones((1, 1)))
-
-
-@dataclass(frozen=True)
-class ConditionalTrials:
-    """Inputs that are independent across channels of some basis, then targets given inputs.
-
-    Writing the target as its regression on the input plus a remainder never forms the joint covariance of
-    all steps and channels, only one (steps, steps) factor per distinct channel.
-    """
-
-    basis: FloatArray  # (inputs, channels): x = basis @ independent channels
-    roots: tuple[FloatArray, ...]  # for each channel (steps, steps): x_channel = root @ white; a number if x is white
-    readers: FloatArray  # (channels, steps, readouts * outputs): target given the white numbers
-    remainder: FloatArray | None  # (readouts * outputs, rank): what the input does not explain
-
-    @classmethod
-    def of(
-        cls, inputs: Kronecker, cross: Covariance, target: Covariance | None, basis: FloatArray
-    ) -> ConditionalTrials:
-        """Factor the statistics, given a basis in which the inputs' channels are independent."""
-        channels = inputs.rotated(basis, basis).diagonal()
-        rotated = cross.rotated(basis, np.eye(cross.shape[3])).dense().transpose(1, 0, 2, 3)
-        readouts, outputs = cross.shape[2:]
-        roots = []
-        readers = np.empty((*channels.shape[:2], readouts * outputs))
-        for k, time in enumerate(channels):
-            # Cov(white, y) = root^-1 Cov(x, y): regression without ever inverting Cov(x).
-            root, inverse = _root(time)
-            seen = rotated[k].reshape(len(time), -1)
-            roots.append(root)
-            readers[k] = inverse @ seen if inverse.ndim else inverse * seen
-        remainder = None if target is None else _remainder(readers, target)
-        return cls(basis, tuple(roots), readers, remainder)
-
-    def draw(self, trials: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-        """Inputs and targets of so many trials; how the numbers of one trial are laid out is the task's to say."""
-        white = rng.standard_normal((len(self.roots), trials, self.readers.shape[1]))
-        sources = [one @ root.T if root.ndim else one * root for one, root in zip(white, self.roots, strict=True)]
-        inputs = np.tensordot(np.stack(sources), self.basis, axes=([0], [1]))
-        targets = np.einsum("kpt,ktm->pm", white, self.readers, optimize=True)
-        if self.remainder is not None:
-            targets += rng.standard_normal((trials, self.remainder.shape[1])) @ self.remainder.T
-        return inputs, targets
-
-
-def _root(time: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """A root of one channel's covariance over time, and its inverse where it has one: numbers where that is white."""
-    if _is_white(time):
-        deviation = np.sqrt(np.asarray(time[0, 0]))
-        return deviation, np.asarray(1.0 / deviation)
-    values, vectors = np.linalg.eigh(time)
-    root = np.sqrt(np.clip(values, 0.0, None))
-    live = root > np.sqrt(NEGLIGIBLE) * root.max(initial=0.0)
-    inverse = np.where(live, 1.0 / np.where(live, root, 1.0), 0.0)
-    return np.ascontiguousarray(vectors * root), inverse[:, None] * vectors.T
-
-
-def _is_white(time: FloatArray) -> bool:
-    return bool(np.count_nonzero(time) == len(time) and (np.diagonal(time) == time[0, 0]).all())
-
-
-@dataclass(frozen=True)
-class MixedTrials:
-    """New Gaussian trials as random mixtures of recorded ones: they have the recorded second moments."""
-
-    inputs: Sampled
-    cross: Sampled
-
-    def draw(self, trials: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-        """Inputs and targets of so many trials."""
-        mixing = rng.standard_normal((trials, self.inputs.trials)) / np.sqrt(self.inputs.trials)
-        return np.tensordot(mixing, self.cross.left, axes=1), np.tensordot(mixing, self.cross.right, axes=1)
-
-
-def _independent_channels(inputs: Kronecker) -> FloatArray | None:
-    """Orthonormal basis in which all channel patterns are diagonal, or None when there is none."""
-    # Fixed weights without accidental ties, so that a weighted sum separates what any term separates.
-    weights = 1.0 + np.mod(np.arange(1, len(inputs.channel) + 1) * 0.6180339887498949, 1.0)
-    _, basis = np.linalg.eigh(np.tensordot(weights, inputs.channel, axes=1))
-    off = inputs.rotated(basis, basis).off_diagonal_norm()
-    return basis if off <= np.sqrt(NEGLIGIBLE) * inputs.norm() else None
-
-
-def _remainder(readers: FloatArray, target: Covariance) -> FloatArray | None:
-    """Root of Cov(y | x); None when the inputs determine the target, without writing the covariance out."""
-    readouts, outputs = target.shape[:2]
-    power = np.trace(target.contracted(np.eye(readouts)))
-    explained = float((readers**2).sum())
-    if power - explained <= 100 * NEGLIGIBLE * power:
-        return None
-    m = readouts * outputs
-    flat = readers.reshape(-1, m)
-    values, vectors = np.linalg.eigh(target.dense().reshape(m, m) - flat.T @ flat)
-    keep = values > NEGLIGIBLE * power
-    return vectors[:, keep] * np.sqrt(values[keep])

@@ -1,7 +1,8 @@
-"""The conditions of the theory, each measured as one number on a task and a network."""
+"""Conditions of the theory, each measured as one number on a task and a network."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,20 +11,29 @@ import numpy as np
 
 from learncast._core.errors import AssumptionViolated
 from learncast._core.validation import FloatArray
-from learncast.card import Table
+from learncast.display import Table
 from learncast.networks.linear_rnn import Alignment
 from learncast.results import FORECAST_CLASSES
 from learncast.tasks.covariance import Covariance
 from learncast.tasks.geometry import Frame, share
 from learncast.tasks.task import Task
 
-#: A residual that round-off in a few matrix products can leave.
+#: Largest residual that counts as round-off.
 EXACT = 1e-8
 
 
 @dataclass(frozen=True)
 class Condition:
-    """What a condition requires, what follows when it fails, and what to do then.
+    """Requirement of the theory, the consequence of a violation and the remedy.
+
+    Attributes
+    ----------
+    allowed : float
+        Largest measured value at which the condition holds.
+    requires, otherwise, remedy : str
+        What is required, what follows if it fails, and what to do then.
+    binding : bool
+        Whether the solution is exact only if the condition holds. If False, the condition is only reported.
 
     Examples
     --------
@@ -32,71 +42,70 @@ class Condition:
     >>> condition.allowed, condition.binding
     (2.0, True)
     >>> condition.requires
-    'learning_rate times the sharpest curvature met must stay below 2'
+    'learning_rate times the largest curvature along the way must be below 2'
     """
 
     allowed: float
     requires: str
     otherwise: str
     remedy: str
-    #: Whether the solution is exact only when the condition is met; otherwise it only tells what the solution does.
     binding: bool = True
 
 
 ASSUMPTIONS = {
     "static_geometry": Condition(
         EXACT,
-        "the directions that join inputs to targets must not turn over time or between tasks",
-        "modes would mix while they learn, so their times are not separate",
+        "the singular directions of the input-target covariance must not change over time or between tasks",
+        "modes mix while they learn, so they have no separate times",
         "use tasks with one geometry, integrate with gradient_flow, or pass strict=False for approximate times",
     ),
     "aligned_input_covariance": Condition(
         EXACT,
-        "inputs must co-vary only within modes",
-        "modes would drive each other through their inputs",
+        "inputs must be correlated only within modes",
+        "modes drive each other through their inputs",
         "decorrelate the channels, integrate with gradient_flow, or pass strict=False for approximate times",
     ),
     "normal_recurrence": Condition(
         EXACT,
-        "the recurrence must act on each mode's hidden direction as a number",
-        "hidden activity would leak from one mode into others",
+        "the recurrence must multiply each mode's hidden direction by a scalar",
+        "hidden activity leaks from one mode into others",
         "use a diagonal or scalar recurrence in the modes' directions, or integrate with gradient_flow",
     ),
     "aligned_start": Condition(
         EXACT,
-        "the initial weights must join each input direction to its own output direction",
-        "modes would share hidden directions and compete",
+        "the initial weights must connect each mode's input direction to its own output direction only",
+        "modes share hidden directions and compete",
         "start with LinearRNN.aligned(task=...), or integrate with gradient_flow",
     ),
     "balanced_start": Condition(
         1.0,
         "none: balanced (a = c) and unbalanced starts are both solved exactly",
-        "nothing is lost",
+        "nothing follows",
         "nothing to do",
         binding=False,
     ),
     "stable_learning_rate": Condition(
         2.0,
-        "learning_rate times the sharpest curvature met must stay below 2",
+        "learning_rate times the largest curvature along the way must be below 2",
         "gradient descent oscillates or diverges where the flow converges",
-        "lower the learning rate, or pass strict=False for the flow's times alone",
+        "lower the learning rate, or pass strict=False for flow times only",
     ),
     "one_response": Condition(
         EXACT,
-        "no input weight of a ReLU unit may pass through zero on its way to the optimum",
-        "the unit would answer with the other sign's response, which the closed form does not know",
-        "use learncast.solve or learncast.follow, which integrate both responses, or start from other output weights",
+        "no input weight of a ReLU unit may change sign on its way to the optimum",
+        "the unit's response to the other sign is not part of the closed form",
+        "use learncast.solve or learncast.follow, which integrate both responses, or other initial output weights",
     ),
     "whitened_input": Condition(
         EXACT,
         "the input (pooled over time in a recurrent network) must have equal variance in all directions",
-        "directions of larger variance learn sooner, which the matrix Riccati solution does not know",
+        "directions of larger variance learn sooner, which the matrix Riccati solution ignores",
         "whiten the task with tasks.whitened, or integrate with gradient_flow",
     ),
     "balanced_weights": Condition(
         EXACT,
-        "the layers must be balanced, W2^T W2 - W1 W1^T a multiple of the identity where the weights act",
-        "the layers grow at different rates, and the error is of order one",
+        "the layers must be balanced: W2^T W2 - W1 W1^T must be a multiple of the identity on the used hidden units",
+        "the layers grow at different rates, and the error is of order 1",
         "start with TwoLayer.balanced, or integrate with gradient_flow",
     ),
     "scalar_recurrence": Condition(
@@ -107,9 +116,9 @@ ASSUMPTIONS = {
     ),
     "regular_orientation": Condition(
         1.0 - 1e-10,
-        "the start must not be turned exactly against the task",
+        "the initial network function must not be exactly opposed to the task",
         "the exact flow ends on a saddle and never learns a mode; real training stalls there and escapes by noise",
-        "start from other weights, or expect the stall",
+        "use other initial weights, or expect the stall",
         binding=False,
     ),
 }
@@ -117,14 +126,14 @@ ASSUMPTIONS = {
 
 @dataclass(frozen=True)
 class Assumption:
-    """One condition of the theory, as measured.
+    """Measured value of one condition.
 
     Attributes
     ----------
     name : str
         Key of `ASSUMPTIONS`.
     measured, allowed : float
-        The number found, and the largest under which the theory is exact.
+        Measured value, and the largest value at which the theory is exact.
 
     Examples
     --------
@@ -143,28 +152,29 @@ class Assumption:
 
     @property
     def condition(self) -> Condition:
-        """What it requires and what follows when it fails."""
+        """Requirement, consequence and remedy."""
         return self.conditions[self.name]
 
     @property
     def allowed(self) -> float:
-        """Largest measured number under which the theory is exact."""
+        """Largest value at which the theory is exact."""
         return self.condition.allowed
 
     @property
     def holds(self) -> bool:
-        """Whether the condition is met."""
+        """Whether the condition holds."""
         return bool(self.measured <= self.allowed)
 
     @property
     def verdict(self) -> str:
-        """Whether it holds, for people; a condition that nothing rests on is only told."""
+        """Whether it holds, as text."""
         return "yes" if self.holds else "NO" if self.condition.binding else "no, not needed"
 
     def violation(self) -> AssumptionViolated:
-        """Make the error that says so."""
+        """Return the exception for a violated condition."""
         return AssumptionViolated(
-            f"{self.name} requires that {self.condition.requires} (at most {self.allowed:g}), got {self.measured:.4g}.",
+            f"{self.name}: {self.condition.requires}. Got {self.measured:.4g}, allowed {self.allowed:g}. "
+            f"Remedy: {self.condition.remedy}.",
             assumption=self.name,
             measured=self.measured,
             allowed=self.allowed,
@@ -173,14 +183,13 @@ class Assumption:
 
 @dataclass(frozen=True)
 class Trust:
-    """How far numbers can be trusted: one statement for table, class, footer, exit code, repr and badge.
+    """Reliability of a forecast: its measured conditions and the forecast class that follows.
 
     Attributes
     ----------
     assumptions : tuple of Assumption
-        Every condition, as measured.
     promise : str
-        What may be promised where all that bind hold: a key of `learncast.results.FORECAST_CLASSES`.
+        Forecast class if all binding conditions hold, a key of `learncast.results.FORECAST_CLASSES`.
 
     Examples
     --------
@@ -195,48 +204,42 @@ class Trust:
 
     @property
     def failed(self) -> tuple[Assumption, ...]:
-        """Conditions that bind and do not hold."""
+        """Binding conditions that do not hold."""
         return tuple(a for a in self.assumptions if a.condition.binding and not a.holds)
 
     @property
     def holds(self) -> bool:
-        """Whether every condition that binds holds."""
+        """Whether all binding conditions hold."""
         return not self.failed
 
     @property
     def forecast_class(self) -> str:
-        """What may be promised here; what was measured stays measured."""
+        """Forecast class: the promise, or "outside" if a condition fails; measurements stay "measured"."""
         return self.promise if self.holds or self.promise == "measured" else "outside"
 
     @property
     def standing(self) -> tuple[str, str]:
-        """The class and what it promises."""
+        """Forecast class and its meaning."""
         return self.forecast_class, FORECAST_CLASSES[self.forecast_class]
 
     @property
     def table(self) -> Table:
-        """Every condition with what was measured and what is allowed."""
+        """Table of all conditions with measured and allowed values."""
         rows = [(a.name.replace("_", " "), f"{a.measured:.3g}", f"{a.allowed:g}", a.verdict) for a in self.assumptions]
         return Table("How far to trust it", ("assumption", "measured", "allowed", "holds"), rows)
 
     @property
     def names(self) -> str:
-        """The conditions that fail, with their numbers, in words."""
+        """Names and measured values of the failed conditions, as text."""
         return ", ".join(f"{a.name.replace('_', ' ')} ({a.measured:.2g})" for a in self.failed)
 
 
 def require(assumptions: Iterable[Assumption]) -> None:
-    """Raise for the first binding assumption that does not hold.
+    """Raise `AssumptionViolated` for the first binding assumption that does not hold.
 
     Parameters
     ----------
     assumptions : iterable of Assumption
-        As a solution's ``assumptions`` gives them.
-
-    Raises
-    ------
-    AssumptionViolated
-        For the first that binds and does not hold.
 
     Examples
     --------
@@ -246,8 +249,8 @@ def require(assumptions: Iterable[Assumption]) -> None:
     >>> try:
     ...     require([Assumption("aligned_start", 0.3)])
     ... except lc.AssumptionViolated as error:
-    ...     print(error.why)
-    modes would share hidden directions and compete
+    ...     print(error.assumption, error.measured)
+    aligned_start 0.3
     """
     for assumption in assumptions:
         if assumption.condition.binding and not assumption.holds:
@@ -255,12 +258,11 @@ def require(assumptions: Iterable[Assumption]) -> None:
 
 
 def exact(assumptions: Iterable[Assumption]) -> bool:
-    """Whether every binding assumption holds, so that the solution is exact.
+    """Return whether all binding assumptions hold, so that the solution is exact.
 
     Parameters
     ----------
     assumptions : iterable of Assumption
-        As a solution's ``assumptions`` gives them.
 
     Returns
     -------
@@ -280,12 +282,12 @@ def exact(assumptions: Iterable[Assumption]) -> bool:
 
 
 def worst(groups: Iterable[Iterable[Assumption]]) -> tuple[Assumption, ...]:
-    """For each condition the largest number measured anywhere, in the order first met.
+    """Return the largest measured value of each condition, in order of first occurrence.
 
     Parameters
     ----------
     groups : iterable of iterables of Assumption
-        Those of several tasks or stages, say.
+        Assumptions of several tasks or stages.
 
     Returns
     -------
@@ -298,22 +300,21 @@ def worst(groups: Iterable[Iterable[Assumption]]) -> tuple[Assumption, ...]:
     >>> [(one.name, one.measured) for one in worst(stages)]
     [('aligned_start', 0.2)]
     """
-    found: dict[str, Assumption] = {}
-    for group in groups:
-        for item in group:
-            if item.name not in found or not item.measured <= found[item.name].measured:
-                found[item.name] = item
-    return tuple(found.values())
+    largest: dict[str, Assumption] = {}
+    for item in itertools.chain.from_iterable(groups):
+        if item.name not in largest or not item.measured <= largest[item.name].measured:
+            largest[item.name] = item
+    return tuple(largest.values())
 
 
 def static_geometry(task: Task, frame: Frame) -> Assumption:
-    """Share of the cross covariance that lies between different modes.
+    """Measure the share of the cross covariance that lies between different modes.
 
     Parameters
     ----------
     task : Task
     frame : Frame
-        Directions of the modes, as `learncast.tasks.geometry.common_frame` finds them.
+        Directions of the modes, from `learncast.tasks.geometry.common_frame`.
 
     Returns
     -------
@@ -333,13 +334,13 @@ def static_geometry(task: Task, frame: Frame) -> Assumption:
 
 
 def aligned_input_covariance(task: Task, frame: Frame) -> Assumption:
-    """Share of the modes' input covariance that lies between a mode and any other input direction.
+    """Measure the share of the input covariance that lies between a mode and other input directions.
 
     Parameters
     ----------
     task : Task
     frame : Frame
-        Directions of the modes, as `learncast.tasks.geometry.common_frame` finds them.
+        Directions of the modes, from `learncast.tasks.geometry.common_frame`.
 
     Returns
     -------
@@ -354,7 +355,7 @@ def aligned_input_covariance(task: Task, frame: Frame) -> Assumption:
     >>> aligned_input_covariance(task, common_frame([task])).measured
     0.0
     """
-    # Directions beyond the modes may co-vary among themselves: no weights ever read them.
+    # Directions outside the modes may be correlated with each other: no weights ever read them.
     rotated = task.input_covariance.rotated(frame.mode_inputs, frame.inputs)
     return Assumption("aligned_input_covariance", _off_diagonal_share(rotated))
 
@@ -365,12 +366,12 @@ def _off_diagonal_share(covariance: Covariance) -> float:
 
 
 def balanced_start(alignment: Alignment) -> Assumption:
-    """Largest |a^2 - c^2| / (a^2 + c^2) over modes.
+    """Measure the largest |a^2 - c^2| / (a^2 + c^2) over modes.
 
     Parameters
     ----------
     alignment : Alignment
-        A network's weights in the directions of the modes, as `Alignment.of` finds them.
+        Weights of a network in the directions of the modes.
 
     Returns
     -------
@@ -394,13 +395,13 @@ def balanced_start(alignment: Alignment) -> Assumption:
 
 
 def stable_learning_rate(learning_rate: float, sharpness: FloatArray) -> Assumption:
-    """Learning rate times the largest curvature of the loss at the start and at the optimum.
+    """Measure the learning rate times the largest curvature of the loss.
 
     Parameters
     ----------
     learning_rate : float
     sharpness : array
-        Curvatures of the loss that descent meets.
+        Curvatures of the loss along the way.
 
     Returns
     -------

@@ -1,44 +1,51 @@
-"""How weights move when a network is really trained, in torch."""
+"""Training of networks in torch."""
 
-from typing import NoReturn
-
+from learncast.procedure.goals import Plateau
+from learncast.procedure.training import Training
 from learncast.training.cells import LinearRecurrentUnit, MinimalGRU, RateRNN, SteppedCell
 from learncast.training.ensembles import EnsembleRun, train_ensemble
-from learncast.training.goal_loop import GoalLoop
-from learncast.training.goals import DecisionAccuracy, Goal, LossBelow, Measured
-from learncast.training.losses import CrossEntropy, HalfSquaredError, Loss, MeanSquaredError, OwnLoss
+from learncast.training.goals import DecisionAccuracy, Measured
+from learncast.training.loop import CurriculumCallback, Loop
+from learncast.training.losses import CrossEntropy, HalfSquaredError, LossFunction, MeanSquaredError, OwnLoss
 from learncast.training.modules import TimeFirst, as_module, gated_module
-from learncast.training.run import TrainingRun
-from learncast.training.sources import trials
-from learncast.training.stopping import Accuracy, Learned, Plateau, Stalled
-from learncast.training.trainer import train, train_all, train_replicas, trained_in_time
-from learncast.training.training import Training
+from learncast.training.plan_loop import plan_loop
+from learncast.training.rules import Learned, Lookahead, Stalled
+from learncast.training.run import Execution, Recording, TrainingRun
+from learncast.training.sources import Source, trials
+from learncast.training.trainer import TrainingJob, train, train_all, train_replicas, trained_in_time
+from learncast.training.updates import OptimizerLike, Updates
 
 __all__ = [
-    "Accuracy",
     "CrossEntropy",
+    "CurriculumCallback",
     "DecisionAccuracy",
     "EnsembleRun",
-    "Goal",
-    "GoalLoop",
+    "Execution",
     "HalfSquaredError",
     "Learned",
     "LinearRecurrentUnit",
-    "Loss",
-    "LossBelow",
+    "Lookahead",
+    "Loop",
+    "LossFunction",
     "MeanSquaredError",
     "Measured",
     "MinimalGRU",
+    "OptimizerLike",
     "OwnLoss",
     "Plateau",
     "RateRNN",
+    "Recording",
+    "Source",
     "Stalled",
     "SteppedCell",
     "TimeFirst",
     "Training",
+    "TrainingJob",
     "TrainingRun",
+    "Updates",
     "as_module",
     "gated_module",
+    "plan_loop",
     "train",
     "train_all",
     "train_ensemble",
@@ -46,14 +53,6 @@ __all__ = [
     "trained_in_time",
     "trials",
 ]
-
-_MOVED = {"advise": "advise", "Advice": "advice.Advice", "CurriculumCallback": "practice.CurriculumCallback"}
-
-
-def __getattr__(name: str) -> NoReturn:
-    if name in _MOVED:
-        raise ImportError(f"learncast.training.{name} is learncast.{_MOVED[name]} now")
-    raise AttributeError(f"module 'learncast.training' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

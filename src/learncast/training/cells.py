@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from learncast._core.errors import InvalidSpec
 from learncast._core.validation import between, count, one_of, positive, real_array
-from learncast.training.borrowed import own_randomness
+from learncast.training.torch_state import own_randomness
 
 #: Rates as functions of currents.
 RATES: dict[str, Callable[[Tensor], Tensor]] = {
@@ -63,7 +63,6 @@ class SteppedCell(nn.Module):
 
     def __init__(self, inputs: int, hidden_size: int, *, batch_first: bool = True) -> None:
         super().__init__()
-        why = "a layer has at least one of each"
         self.input_size, self.hidden_size = count("inputs", inputs), count("hidden_size", hidden_size)
         self.batch_first = batch_first
 

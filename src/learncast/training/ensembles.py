@@ -15,15 +15,17 @@ import xarray as xr
 from learncast._core.errors import InvalidSpec, UnsupportedModel
 from learncast._core.progress import Progress, noticed, silent
 from learncast._core.validation import FloatArray, count, one_of, one_or_each, positive
-from learncast.card import so_many
+from learncast.display import plural
 from learncast.networks.activated import Activated
 from learncast.networks.two_layer import TwoLayer
 from learncast.results import STEPS, Result, Status, described, spec_hash
-from learncast.training.borrowed import own_threads
 from learncast.training.run import training_provenance
-from learncast.training.sources import Pair, Source
+from learncast.training.sources import Source
+from learncast.training.torch_state import own_threads
 
 Layered = TwoLayer | Activated
+#: Inputs and targets.
+Pair = tuple[FloatArray, FloatArray]
 #: What can be recorded along a run.
 RECORDS = ("loss", "weights", "answers")
 #: Dimensions, name and unit of each record.
@@ -91,7 +93,7 @@ class EnsembleRun(Result):
     def __repr__(self) -> str:
         tally = ", ".join(f"{self.status.count(kind)} {kind.name}" for kind in Status if kind in self.status)
         return (
-            f"<EnsembleRun of {so_many(len(self.steps), 'network')}: up to {so_many(max(self.steps), 'step')}; {tally}>"
+            f"<EnsembleRun of {plural(len(self.steps), 'network')}: up to {plural(max(self.steps), 'step')}; {tally}>"
         )
 
 

@@ -1,4 +1,4 @@
-"""What a network is trained to make small: a loss of its answers to trials."""
+"""Loss functions: what training minimises."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from torch import Tensor, nn
 from learncast._core.errors import InvalidSpec
 from learncast._core.validation import between, one_of, real_array
 
-#: The label of a step that does not count, as torch has it.
+#: Label of a readout that does not count, as in torch.
 IGNORED = -100
 
 
 class Answered(NamedTuple):
-    """Answers beside what they should be, with an axis of readouts whether there is one or many.
+    """Answers and their targets, always with an axis of readouts.
 
     Attributes
     ----------
     answers : (trials, readouts, outputs)
     wanted : (trials, readouts, outputs)
-        Targets; one-hot where labels were given.
+        Targets; one-hot if labels were given.
     labels : (trials, readouts) or None
-        The labels, 0 where they do not count; None where targets are numbers.
+        The labels, 0 at ignored readouts; None for numeric targets.
     weights : (trials, readouts, 1 or outputs) or None
-        How much each counts; None where all count once.
+        Weight of each target; None if all count once.
     """
 
     answers: Tensor
@@ -40,80 +40,68 @@ class Answered(NamedTuple):
 
     @classmethod
     def of(cls, answers: Tensor, targets: Tensor, weights: Tensor | None) -> Answered:
-        """Put answers (trials[, readouts], outputs) beside targets of that shape, or labels without the last axis."""
+        """Combine answers (trials[, readouts], outputs) with targets of that shape, or with labels."""
         a = answers if answers.ndim == 3 else answers[:, None]
         w = None if weights is None else weights.to(a).reshape(*a.shape[:2], -1)
         if targets.is_floating_point():
             return cls(a, targets.reshape(a.shape), None, w)
-        found, outputs = targets.reshape(a.shape[:2]).long(), a.shape[2]
-        live = found != IGNORED
-        strange = live & ((found < 0) | (found >= outputs))
-        if strange.any():
-            trial, readout = (int(i) for i in strange.nonzero()[0])
-            raise _unanswered(int(found[trial, readout]), outputs, f"in trial {trial} at readout {readout}")
-        found = found.where(live, 0)
+        labels, outputs = targets.reshape(a.shape[:2]).long(), a.shape[2]
+        live = labels != IGNORED
+        invalid = live & ((labels < 0) | (labels >= outputs))
+        if invalid.any():
+            trial, readout = (int(i) for i in invalid.nonzero()[0])
+            hint = " For two classes with one output, use targets -1.0 and 1.0." if outputs == 1 else ""
+            raise InvalidSpec(
+                f"labels must lie between 0 and {outputs - 1}, or be {IGNORED}, got {int(labels[trial, readout])} in "
+                f"trial {trial} at readout {readout}.{hint}",
+                field="labels",
+            )
+        labels = labels.where(live, 0)
         if not bool(live.all()):
             w = live[:, :, None].to(a) if w is None else w * live[:, :, None]
-        return cls(a, nn.functional.one_hot(found, outputs).to(a), found, w)
+        return cls(a, nn.functional.one_hot(labels, outputs).to(a), labels, w)
 
-    def weighed(self, steps: tuple[float, ...] | None, outputs: tuple[float, ...] | None) -> Answered:
-        """The same with weights of steps and outputs besides those of the trials."""
+    def weighted(self, steps: tuple[float, ...] | None, outputs: tuple[float, ...] | None) -> Answered:
+        """Multiply the weights of the trials by weights of steps and outputs."""
         weights = self.weights
         for name, given, axis in (("steps", steps, 1), ("outputs", outputs, 2)):
             if given is None:
                 continue
             if len(given) != self.answers.shape[axis]:
                 raise InvalidSpec(
-                    f"a loss must weigh the {self.answers.shape[axis]} {name} that are answered, got {len(given)} "
-                    "weights. Give one weight for each, or weigh trials of unequal length by their own mask."
+                    f"{name} must have {self.answers.shape[axis]} weights, got {len(given)}. Use a mask for trials of "
+                    "unequal length.",
+                    field=name,
                 )
             own = torch.tensor(given).to(self.answers).reshape((1, -1, 1) if axis == 1 else (1, 1, -1))
             weights = own if weights is None else weights * own
         return self._replace(weights=weights)
 
 
-def _unanswered(label: int, outputs: int, place: str) -> InvalidSpec:
-    """A label that no output answers; one output is mostly meant for two classes."""
-    one = outputs == 1
-    return InvalidSpec(
-        required=f"labels must be {'0' if one else f'from 0 to {outputs - 1}'}, one for each output of the network, "
-        f"or {IGNORED}",
-        got=f"{label} {place}" + (" of a network with one output, which answers one class alone" if one else ""),
-        why="the output of that number is what a label asks for",
-        remedy=f"give the network an output for every class, or label what does not count {IGNORED}"
-        + (", or give two classes as -1.0 and 1.0 (trials, 1) with a squared error" if one else ""),
-    )
-
-
 @dataclass(frozen=True)
-class Loss(ABC):
-    """A loss of answers (trials[, steps], outputs) against targets of that shape or labels (trials[, steps]).
+class LossFunction(ABC):
+    """Loss of answers (trials[, steps], outputs) given targets of that shape or labels (trials[, steps]).
 
     Parameters
     ----------
     steps, outputs : sequence of float, optional
-        How much each readout step and each output counts; 0 leaves it out. All count once by default. Weights or a mask
-        of single trials come with the trials (see `learncast.training.Trials`) and multiply these.
+        Weight of each readout step and of each output; 0 ignores it. All weights are 1 by default. Weights or masks of
+        single trials come with the trials (see `learncast.training.trials`) and multiply these.
 
     Attributes
     ----------
     squared : bool
-        Whether it is, up to a factor, the squared error that forecasts are about.
+        Whether the loss is the squared error of the forecasts, up to a factor.
     meaning : str
-        What a forecast from second-order statistics can say of it.
-
-    Raises
-    ------
-    InvalidSpec
-        If a weight is below 0, or none is above.
+        What a forecast from second-order statistics says about this loss.
 
     Examples
     --------
     >>> import learncast as lc
     >>> import torch
-    >>> lc.training.Loss.read("mse")
+    >>> lc.training.LossFunction.read("mse")
     MeanSquaredError(steps=None, outputs=None)
-    >>> lc.training.Loss.read(torch.nn.CrossEntropyLoss(label_smoothing=0.1))
+    >>> lc.training.LossFunction.read(torch.nn.CrossEntropyLoss(label_smoothing=0.1))
     CrossEntropy(steps=None, outputs=None, smoothing=0.1)
     >>> answers, targets = torch.zeros(2, 3, 1), torch.tensor([[[5.0], [5.0], [1.0]], [[5.0], [5.0], [1.0]]])
     >>> last = lc.training.HalfSquaredError(steps=(0, 0, 1))
@@ -132,38 +120,34 @@ class Loss(ABC):
             given = getattr(self, name)
             if given is None:
                 continue
-            found = real_array(f"weights of {name}", np.asarray(given, dtype=float), ndim=(1,))
-            if not (found >= 0).all() or not found.any():
-                raise InvalidSpec(
-                    f"weights of {name} must be at least 0, and one above, got {found.tolist()}. Use 0 for what does "
-                    "not count."
-                )
-            object.__setattr__(self, name, tuple(found.tolist()))
+            weights = real_array(name, np.asarray(given, dtype=float), ndim=(1,))
+            if not (weights >= 0).all() or not weights.any():
+                raise InvalidSpec(f"{name} must be weights of at least 0, not all 0, got {given}.", field=name)
+            object.__setattr__(self, name, tuple(weights.tolist()))
 
     def __call__(self, answers: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
-        """The loss, a tensor of one number.
+        """Return the loss as a scalar tensor.
 
         Parameters
         ----------
         answers : (trials[, steps], outputs)
-        targets : of the same shape, or whole numbers (trials[, steps])
+        targets : of the same shape, or integer labels (trials[, steps])
         weights : (trials[, steps][, outputs]), optional
-            How much each counts.
         """
-        return self.of(Answered.of(answers, targets, weights).weighed(self.steps, self.outputs))
+        return self.of(Answered.of(answers, targets, weights).weighted(self.steps, self.outputs))
 
     @abstractmethod
     def of(self, trials: Answered) -> Tensor:
-        """The loss of answers that stand beside what they should be."""
+        """Return the loss of weighted answers."""
 
     def factor(self, trials: Answered) -> float:
-        """By what half the squared error is multiplied to give this loss; nan where it is another."""
+        """Return the ratio of this loss to half the squared error; nan if it is not a squared error."""
         return float("nan")
 
     @classmethod
-    def read(cls, loss: Any) -> Loss:
-        """Take a Loss, its name, a loss of torch that is known here, or a function of (answers, targets[, weights])."""
-        if isinstance(loss, Loss):
+    def read(cls, loss: str | Callable[..., Any]) -> LossFunction:
+        """Return a LossFunction from a name, a known torch loss, or a function of (answers, targets[, weights])."""
+        if isinstance(loss, LossFunction):
             return loss
         if isinstance(loss, str):
             return LOSSES[one_of("loss", loss, tuple(LOSSES))]()
@@ -174,31 +158,21 @@ class Loss(ABC):
             return CrossEntropy(outputs=weights, smoothing=float(loss.label_smoothing))
         if callable(loss) and not isinstance(loss, nn.modules.loss._Loss | type):
             return OwnLoss(function=loss)
-        number = isinstance(loss, int | float)
         raise InvalidSpec(
-            required="loss must be a Loss, a name, nn.MSELoss() or nn.CrossEntropyLoss() as they are made, or a "
-            "function of (answers, targets)",
-            got=repr(loss) if number else f"{loss!r:.80}",
-            why="it is what training makes small",
-            remedy=f"a loss to reach is a goal: LossBelow({loss!r})"
-            if number
-            else "wrap it: lambda answers, targets: ..., with answers (trials, steps, outputs)",
+            "loss must be a name, nn.MSELoss(), nn.CrossEntropyLoss() or a function of (answers, targets), got "
+            f"{loss!r:.80}.",
+            field="loss",
         )
 
 
 @dataclass(frozen=True)
-class HalfSquaredError(Loss):
+class HalfSquaredError(LossFunction):
     """Half the squared error, summed over outputs and readout steps, mean over trials.
 
     Parameters
     ----------
     steps, outputs : sequence of float, optional
-        How much each readout step and each output counts, as of `Loss`.
-
-    Raises
-    ------
-    InvalidSpec
-        If a weight is below 0, or none is above.
+        Weight of each readout step and of each output, as in `LossFunction`.
 
     Examples
     --------
@@ -212,7 +186,7 @@ class HalfSquaredError(Loss):
     """
 
     squared: ClassVar[bool] = True
-    meaning: ClassVar[str] = "Forecasts are of this very loss."
+    meaning: ClassVar[str] = "Forecasts use this loss."
 
     def of(self, trials: Answered) -> Tensor:
         error = (trials.answers - trials.wanted).pow(2)
@@ -223,22 +197,17 @@ class HalfSquaredError(Loss):
 
 
 @dataclass(frozen=True)
-class MeanSquaredError(Loss):
-    """The squared error, mean over all that counts: trials, readout steps and outputs.
+class MeanSquaredError(LossFunction):
+    """Squared error, mean over trials, readout steps and outputs: `torch.nn.MSELoss`.
 
     Parameters
     ----------
     steps, outputs : sequence of float, optional
-        How much each readout step and each output counts, as of `Loss`.
-
-    Raises
-    ------
-    InvalidSpec
-        If a weight is below 0, or none is above.
+        Weight of each readout step and of each output, as in `LossFunction`.
 
     Examples
     --------
-    It is `torch.nn.MSELoss`; with one output, twice the loss that forecasts are about.
+    With one output and one readout it is twice the loss of the forecasts.
 
     >>> import learncast as lc
     >>> import torch
@@ -251,8 +220,8 @@ class MeanSquaredError(Loss):
 
     squared: ClassVar[bool] = True
     meaning: ClassVar[str] = (
-        "It is half the squared error times 2 over the number of readouts and outputs: forecasts are of that, and the "
-        "learning rate is multiplied by this factor where the optimiser does not divide by it."
+        "This is half the squared error times 2 / (readouts x outputs). Forecasts use half the squared error; the "
+        "learning rate is multiplied by this factor unless the optimiser is adaptive."
     )
 
     def of(self, trials: Answered) -> Tensor:
@@ -263,31 +232,25 @@ class MeanSquaredError(Loss):
         return (error * weights).sum() / weights.sum().clamp_min(torch.finfo(error.dtype).tiny)
 
     def factor(self, trials: Answered) -> float:
-        each = trials.answers[0].numel()
-        whole = each * len(trials.answers)
-        counted = whole if trials.weights is None else float(trials.weights.expand_as(trials.answers).sum())
-        return 2.0 * len(trials.answers) / counted
+        answers, weights = trials.answers, trials.weights
+        total = answers.numel() if weights is None else float(weights.expand_as(answers).sum())
+        return 2.0 * len(answers) / total
 
 
 @dataclass(frozen=True)
-class CrossEntropy(Loss):
-    """Cross-entropy of the answers as logits: the mean over all readouts that count, as torch has it.
+class CrossEntropy(LossFunction):
+    """Cross-entropy with the answers as logits, mean over the readouts that count, as in torch.
 
-    Targets are labels, or one-hot or other shares that sum to 1. Weights of outputs are those of the classes.
+    Targets are labels, or class probabilities that sum to 1.
 
     Parameters
     ----------
     steps : sequence of float, optional
-        How much each readout step counts, as of `Loss`.
+        Weight of each readout step, as in `LossFunction`.
     outputs : sequence of float, optional
-        How much each class counts, as torch's weight.
+        Weight of each class, as torch's weight.
     smoothing : float
-        As torch's label_smoothing: from 0 to 1.
-
-    Raises
-    ------
-    InvalidSpec
-        If a weight is below 0, or none is above, or the smoothing is no share.
+        As torch's label_smoothing, from 0 to 1.
 
     Examples
     --------
@@ -302,59 +265,54 @@ class CrossEntropy(Loss):
 
     smoothing: float = 0.0
 
+    meaning: ClassVar[str] = (
+        "Near zero answers this behaves like a squared error towards the centred one-hot targets, so the first steps "
+        "are forecast as such. Later its gradient stays bounded while that of a squared error does not: rely on the "
+        "order of plans, not on times."
+    )
+
     def __post_init__(self) -> None:
         super().__post_init__()
         between("smoothing", self.smoothing, 0.0, 1.0)
 
-    meaning: ClassVar[str] = (
-        "Near answers of nothing it is a squared error towards the centred one-hot targets, and its first steps are "
-        "forecast as such; later its slope is bounded where that of a squared error is not, so times are those of "
-        "another loss: only the order of plans may be believed."
-    )
-
     def of(self, trials: Answered) -> Tensor:
         weights = None if self.outputs is None else torch.tensor(self.outputs).to(trials.answers)
-        wanted = trials.wanted if trials.labels is None else trials.labels
-        # torch has the classes second.
+        wanted = trials.wanted.transpose(1, 2) if trials.labels is None else trials.labels
         each = nn.functional.cross_entropy(
-            trials.answers.transpose(1, 2),
-            wanted.transpose(1, 2) if trials.labels is None else wanted,
+            trials.answers.transpose(1, 2),  # torch expects the classes on axis 1
+            wanted,
             weight=weights,
             reduction="none",
             label_smoothing=self.smoothing,
         )
-        # torch's mean of weighted classes
+        # torch divides by the sum of the class weights
         size = torch.ones_like(each) if trials.labels is None or weights is None else weights[trials.labels]
         if trials.weights is not None:
             each, size = each * trials.weights[:, :, 0], size * trials.weights[:, :, 0]
         return each.sum() / size.sum().clamp_min(torch.finfo(each.dtype).tiny)
 
     def __call__(self, answers: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
-        """The loss; weights of outputs are the classes', not the readouts'."""
-        trials = Answered.of(answers, targets, weights).weighed(self.steps, None)
+        """Return the loss; weights of outputs are class weights, not weights of readouts."""
+        trials = Answered.of(answers, targets, weights).weighted(self.steps, None)
         if trials.weights is not None and trials.weights.shape[2] != 1:
             raise InvalidSpec(
                 "weights of trials must be (trials) or (trials, steps) for cross-entropy, got shape "
-                f"{tuple(trials.weights.shape)}. Weigh classes with CrossEntropy(outputs=...)."
+                f"{tuple(trials.weights.shape)}. Weight classes with CrossEntropy(outputs=...).",
+                field="weights",
             )
         return self.of(trials)
 
 
 @dataclass(frozen=True, repr=False)
-class OwnLoss(Loss):
-    """A user's function of (answers, targets) or (answers, targets, weights), in the shapes that the trials have.
+class OwnLoss(LossFunction):
+    """A user's function of (answers, targets) or (answers, targets, weights), in the shapes of the trials.
 
     Parameters
     ----------
     steps, outputs : None
-        Left out: the function weighs by itself.
+        Not used: the function applies its own weights.
     function : callable
-        To a tensor of one number. One of two arguments cannot be used where trials have a mask.
-
-    Raises
-    ------
-    InvalidSpec
-        If there is no function, or weights of steps or outputs are given besides.
+        Returns a scalar tensor. It must take weights if the trials have a mask.
 
     Examples
     --------
@@ -366,79 +324,59 @@ class OwnLoss(Loss):
     >>> float(loss(torch.tensor([[0.0], [1.0]]), torch.tensor([[2.0], [1.0]])))
     1.0
 
-    To train on it, the function alone will do.
-
-    >>> lc.training.Training(learning_rate=0.01, loss=absolute_error).loss_object == loss
-    True
+    `Training` takes the function itself: ``lc.Training(0.01, loss=absolute_error)``.
     """
 
     function: Callable[..., Any] | None = None
 
     meaning: ClassVar[str] = (
-        "Nothing is known of it here: forecasts are of half the squared error, and say which plan brings answers near "
-        "their targets, which is as much as this loss asks for that."
+        "Nothing is known about this loss. Forecasts use half the squared error, and say which plan brings the answers "
+        "close to their targets."
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.steps is not None or self.outputs is not None or not callable(self.function):
-            raise InvalidSpec(
-                f"a loss of one's own must be a function, without weights of steps or outputs, got {self!r:.80}."
-            )
+            raise InvalidSpec("OwnLoss needs a function, and no steps or outputs.", field="function")
 
     def __repr__(self) -> str:
-        return f"OwnLoss({known_as(self.function)})"
+        return f"OwnLoss({full_name(self.function)})"
 
     def __call__(self, answers: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
-        """What the function says."""
-        found = called(self.function, answers, targets, weights)
-        if not isinstance(found, Tensor) or found.numel() != 1:
-            raise InvalidSpec(
-                required="a loss must return a tensor of one number",
-                got=f"a tensor of shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__,
-                why="its gradient is what training follows",
-                remedy="take the mean over trials, and keep to torch's functions",
-            )
-        return found.reshape(())
+        """Call the function."""
+        value = call_with_weights(self.function, answers, targets, weights)
+        if not isinstance(value, Tensor) or value.numel() != 1:
+            got = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+            raise InvalidSpec(f"The loss function must return a scalar tensor, got {got}.", field="loss")
+        return value.reshape(())
 
     def of(self, trials: Answered) -> Tensor:
         return self(trials.answers, trials.wanted if trials.labels is None else trials.labels, trials.weights)
 
 
-def called(function: Any, answers: Any, targets: Any, weights: Any) -> Any:
-    """Call a user's function of (answers, targets), or with a third argument of weights; refuse weights it cannot take.
+def call_with_weights(function: Any, answers: Tensor, targets: Tensor, weights: Tensor | None) -> Any:
+    """Call a user's function of (answers, targets), with the weights of the trials if it takes a third argument."""
+    try:
+        inspect.signature(function).bind(None, None, None)
+    except (TypeError, ValueError):  # some functions written in C have no signature
+        if weights is not None:
+            raise InvalidSpec(
+                "The trials have a mask, so the function must be function(answers, targets, weights).",
+                field="function",
+            ) from None
+        return function(answers, targets)
+    return function(answers, targets, weights)
 
-    Labels that do not count are told by their own mark, so only weights that came with the trials are at stake.
-    """
-    if takes_weights(function):
-        return function(answers, targets, weights)
-    if weights is not None:
-        raise InvalidSpec(
-            "a function of answers and targets must take weights as well where trials have a mask, got a "
-            "function of two arguments. Write it as function(answers, targets, weights)."
-        )
-    return function(answers, targets)
 
-
-def known_as(function: Any) -> str:
-    """The full name of a function: its printed form would change from one run to the next."""
+def full_name(function: object) -> str:
+    """Module and name of a function, which do not change between runs as its repr does."""
     name = getattr(function, "__qualname__", type(function).__qualname__)
     return f"{getattr(function, '__module__', '')}.{name}"
 
 
-def takes_weights(function: Any) -> bool:
-    """Whether a function has room for a third argument."""
-    try:
-        inspect.signature(function).bind(None, None, None)
-    except (TypeError, ValueError):  # some functions written in C do not say
-        return False
-    return True
-
-
-#: Losses known by name.
-LOSSES: dict[str, Callable[[], Loss]] = {
-    "half_squared_error": HalfSquaredError,
-    "mean_squared_error": MeanSquaredError,
+#: Losses by name.
+LOSSES: dict[str, Callable[[], LossFunction]] = {
+    "half_mse": HalfSquaredError,
     "mse": MeanSquaredError,
     "cross_entropy": CrossEntropy,
 }

@@ -11,14 +11,10 @@ from torch import nn
 
 from learncast._core.errors import UnsupportedModel
 from learncast._core.validation import count, one_of
-from learncast.networks.activated import Activated
-from learncast.networks.linear_rnn import LinearRNN
-from learncast.networks.two_layer import TwoLayer
-from learncast.theory.dynamics.learning_problem import checked_learn
-from learncast.training.borrowed import own_randomness
+from learncast.networks import Activated, LinearRNN, Network, TwoLayer
+from learncast.theory.dynamics.learning_problem import learned_weights
 from learncast.training.cells import CELLS
-
-Network = LinearRNN | TwoLayer | Activated
+from learncast.training.torch_state import own_randomness
 
 #: Recurrent layers that can be made here, torch's and our own, by the word that names them.
 GATED: dict[str, Any] = {"gru": nn.GRU, "lstm": nn.LSTM, "rnn": nn.RNN, **CELLS}
@@ -65,7 +61,7 @@ def as_module(
             "the network must be a LinearRNN, a TwoLayer, an Activated one or a torch module, got "
             f"{type(network).__name__}. Describe it with learncast.LinearRNN(...) or pass an nn.Module."
         )
-    names = checked_learn(weights, learn)
+    names = learned_weights(weights, learn)
     kind = torch.float64 if dtype is None else dtype
     if isinstance(weights, TwoLayer):
         return LayeredModule(weights, activation, names, every_step=every_step, dtype=kind)
@@ -344,7 +340,6 @@ def gated_module(
     torch.Size([8, 20, 1])
     """
     make = GATED[one_of("kind", kind, tuple(GATED))]
-    why = "a network has at least one of each"
     sizes = [count(name, n) for name, n in (("inputs", inputs), ("hidden_size", hidden_size))]
     if kind in CELLS:
         keywords = {"seed": seed, **keywords}

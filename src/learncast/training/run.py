@@ -1,41 +1,134 @@
-"""A training run: what really happens when a network is trained, in the schema of every forecast."""
+"""A training run: its settings and its record."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 import xarray as xr
 from torch import nn
 
-from learncast._core.errors import SchemaMismatch
-from learncast.card import so_many
+from learncast._core.errors import InvalidSpec, SchemaMismatch
+from learncast._core.progress import silent
+from learncast._core.validation import count, one_of
+from learncast.display import plural
+from learncast.networks import Network
 from learncast.results import Provenance, Status, Trajectory, described, labelled
-from learncast.training.modules import Network
+
+DTYPES = {"float64": torch.float64, "float32": torch.float32}
+#: What can be recorded.
+RECORDS = ("loss", "strength", "batch_loss", "goal")
+#: Held-out trials on which a loss without closed form is evaluated.
+EVALUATION = 2000
+
+
+class Writer(Protocol):
+    """Receives scalars, e.g. TensorBoard's SummaryWriter."""
+
+    def add_scalar(self, name: str, value: float, step: int, /) -> object:
+        """Write one value."""
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What a training run records.
+
+    Parameters
+    ----------
+    quantities : tuple of {"loss", "strength", "batch_loss", "goal"}
+        ``loss`` is the loss on the task: exact for linear networks and half the squared error, on the recorded trials
+        if there are any, on held-out trials otherwise. ``strength`` is that of each mode of a described network.
+        ``goal`` is the quantity of the last stage's goal on its own task.
+    every : int
+        Steps between records.
+    evaluation : int
+        Held-out trials.
+    log : callable
+        Called with a sentence when a stage begins and when it ends, e.g. `print`.
+    writer : object with add_scalar(name, value, step), optional
+        Such as TensorBoard's SummaryWriter. It receives the loss, the goal and the stage at every record.
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> lc.training.Recording(("loss",), every=10).every
+    10
+    """
+
+    quantities: tuple[str, ...] = ("loss", "strength")
+    every: int = 1
+    evaluation: int = EVALUATION
+    log: Callable[[str], object] = silent
+    writer: Writer | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "quantities", tuple(self.quantities))
+        for name in self.quantities:
+            one_of("record", name, RECORDS)
+        count("every", self.every)
+        count("evaluation", self.evaluation)
+        if self.writer is not None and not callable(getattr(self.writer, "add_scalar", None)):
+            raise InvalidSpec(
+                f"writer must have a method add_scalar(name, value, step), got {type(self.writer).__name__}.",
+                field="writer",
+            )
+
+
+@dataclass(frozen=True)
+class Execution:
+    """How a training run is executed.
+
+    Parameters
+    ----------
+    dtype : {"float64", "float32"}
+    threads : int
+        Of torch during the run.
+    checkpoint : path, optional
+        A safetensors file. If it holds a state of this run, training continues from there and ends as if it had never
+        stopped.
+    checkpoint_every : int
+        Steps between two checkpoints.
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> lc.training.Execution(dtype="float32").threads
+    1
+    """
+
+    dtype: str = "float64"
+    threads: int = 1
+    checkpoint: str | os.PathLike[str] | None = None
+    checkpoint_every: int = 1000
+
+    def __post_init__(self) -> None:
+        one_of("dtype", self.dtype, tuple(DTYPES))
+        count("threads", self.threads)
+        count("checkpoint_every", self.checkpoint_every)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TrainingRun(Trajectory):
-    """The record of one training run, and the network it ended with.
+    """The record of a training run, and the trained network.
 
     Attributes
     ----------
     dataset : Dataset
-        As of every trajectory, nan where it was not recorded or is unknown; ``batch_loss`` and ``goal`` on
-        request; ``optimum`` over (stage, mode), nan where none was asked for; ``stage`` at each time. A network without
-        modes has no strengths.
+        The variables of every trajectory, nan if not recorded; ``batch_loss`` and ``goal`` on request; ``optimum`` over
+        (stage, mode); ``stage`` at each time. Torch modules have no strengths.
     status : Status
-        ``ok`` when the last stage reached what it was to reach, ``not_learned`` when it was given up before,
-        ``diverged`` when numbers stopped being finite (the last finite weights are kept).
+        ``ok`` if the last stage reached its goal, ``not_learned`` if a stage was given up, ``diverged`` if numbers
+        stopped being finite (the last finite weights are kept).
     stage_steps : tuple of int
-        Steps each stage took.
+        Steps of each stage.
     network : LinearRNN, TwoLayer, Activated or None
-        The weights at the end; None for a torch module.
+        The trained network; None for a torch module.
     module : nn.Module
-        The trained module. A file keeps neither this nor the network.
+        The trained module. Files contain neither network nor module.
 
     Examples
     --------
@@ -43,8 +136,7 @@ class TrainingRun(Trajectory):
     >>> import numpy as np
     >>> inputs = np.random.default_rng(0).standard_normal((64, 5, 1))
     >>> network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.1, hidden_size=4)
-    >>> training = lc.training.Training(learning_rate=0.02, batch=None, steps=50, learn=("input", "output"))
-    >>> run = lc.training.train((inputs, inputs.sum(axis=1)), network, training)
+    >>> run = lc.training.train((inputs, inputs.sum(axis=1)), network, lc.Training(0.02), steps=50)
     >>> run
     <TrainingRun by gd: recorded (50); 50 steps, ok>
     >>> run.dataset["loss"].sel(time=[0, 25, 50]).values.round(2)
@@ -58,18 +150,17 @@ class TrainingRun(Trajectory):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, most_bytes: int | None = None) -> TrainingRun:
-        """Read a file that `save` wrote, refusing any other, also one of a forecast."""
-        found = super().load(path, most_bytes=most_bytes)
-        if "stage_steps" not in found.dataset.attrs:
+        """Read a file that `save` wrote; refuse trajectories that are not training runs."""
+        run = super().load(path, most_bytes=most_bytes)
+        if "stage_steps" not in run.dataset.attrs:
             raise SchemaMismatch(
-                f"{path} must hold a training run, got a trajectory by {found.provenance.kind}. Load it with "
-                "learncast.Trajectory."
+                f"{path} must hold a training run, got a trajectory by {run.provenance.kind}. Use Trajectory.load."
             )
-        return found
+        return run
 
     @property
     def status(self) -> Status:
-        """How it ended."""
+        """How the run ended."""
         return Status[self.dataset.attrs["status"]]
 
     @property
@@ -85,7 +176,7 @@ class TrainingRun(Trajectory):
     def __repr__(self) -> str:
         names = str(self.dataset.attrs["stages"]).split(" | ")
         parts = " -> ".join(f"{name} ({steps})" for name, steps in zip(names, self.stage_steps, strict=False))
-        ended = f"{so_many(self.steps, 'step')}, {self.status.name}"
+        ended = f"{plural(self.steps, 'step')}, {self.status.name}"
         return f"<TrainingRun by {self.dataset.attrs['optimizer']}: {parts}; {ended}>"
 
 
@@ -99,23 +190,23 @@ class History:
         }
 
     def add(self, time: int, stage: int, loss: float, batch_loss: float, strength: Any, goal: float) -> None:
-        """One record."""
+        """Add a record."""
         for key, value in zip(self.rows, (time, stage, loss, batch_loss, strength, goal), strict=True):
             self.rows[key].append(value)
 
     def arrays(self) -> dict[str, Any]:
-        """The records as arrays."""
-        found = {key: np.asarray(rows, dtype=float) for key, rows in self.rows.items()}
-        found["strength"] = found["strength"].reshape(len(self.rows["time"]), self.modes)
-        return found
+        """Return the records as arrays."""
+        arrays = {key: np.asarray(rows, dtype=float) for key, rows in self.rows.items()}
+        arrays["strength"] = arrays["strength"].reshape(len(self.rows["time"]), self.modes)
+        return arrays
 
     def restore(self, arrays: dict[str, Any]) -> None:
-        """Go on from saved arrays."""
+        """Continue from saved arrays."""
         for key in self.rows:
             self.rows[key] = list(arrays[key])
 
     def dataset(self, stages: list[str], optima: Any, least: Any, attributes: dict[str, Any]) -> xr.Dataset:
-        """The records, labelled; `least` is the least loss of each stage."""
+        """Return the records as a Dataset; `least` is the least loss of each stage."""
         rows = self.arrays()
         unknown, stage = np.full(len(rows["time"]), np.nan), rows["stage"].astype(int)
         values = {
@@ -133,6 +224,6 @@ class History:
 
 
 def training_provenance(digest: str, seed: int | None) -> Provenance:
-    """Where a run's numbers come from."""
+    """Return the provenance of a run."""
     versions = {**Provenance("training").versions, "torch": str(torch.__version__)}
     return Provenance("training", (), digest, seed, versions)

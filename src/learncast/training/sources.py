@@ -1,4 +1,4 @@
-"""Where the trials of a training run come from: a task, an environment, a sampler, recorded arrays or a loader."""
+"""Sources of trials: a task, an environment, a sampler, recorded arrays or a loader."""
 
 from __future__ import annotations
 
@@ -18,26 +18,23 @@ from learncast.tasks.recorded.streams import batches_of, checked_batch, is_datas
 from learncast.tasks.task import Task
 from learncast.training.losses import IGNORED
 
-#: Inputs and targets.
-Pair = tuple[FloatArray, FloatArray]
-#: A function that draws trials: (trials, rng) to inputs and targets, or to inputs, targets and weights.
+#: Draws trials: (trials, rng) to inputs and targets, or to inputs, targets and weights.
 Sampler = Callable[[int, np.random.Generator], tuple[Any, ...]]
-#: Trials on which a network that has no exact loss is judged, unless told otherwise.
-EVALUATION = 2000
-#: Key of the random stream of those trials; batches use the step, which is never negative.
+#: Fresh trials per step if the training does not say how many.
+FRESH = 1000
+#: Index of the random stream of held-out trials; batches use the step.
 _HELD_OUT = 2**32 - 1
 
 
 class Batch(NamedTuple):
-    """Trials as they are trained on.
+    """Trials that are trained on together.
 
     Attributes
     ----------
     inputs : (trials, steps, inputs) or (trials, inputs)
-    targets : (trials, outputs), (trials, steps, outputs), or labels (trials,) or (trials, steps)
-        Labels are whole numbers, all others floats.
+    targets : (trials, outputs), (trials, steps, outputs), or integer labels (trials,) or (trials, steps)
     weights : (trials,), (trials, steps), (trials, steps, outputs) or None
-        How much each target counts; None where all count once.
+        Weight of each target; None if all count once.
     """
 
     inputs: Any
@@ -45,23 +42,23 @@ class Batch(NamedTuple):
     weights: Any = None
 
     def tensors(self, dtype: torch.dtype) -> Batch:
-        """The same as tensors, numbers in a precision."""
+        """Return tensors; numbers have the given precision, labels stay integers."""
         y = torch.as_tensor(self.targets)
         w = None if self.weights is None else torch.as_tensor(self.weights, dtype=dtype)
         return Batch(torch.as_tensor(self.inputs, dtype=dtype), y if not y.is_floating_point() else y.to(dtype), w)
 
     def rows(self, chosen: Any) -> Batch:
-        """Some of the trials."""
+        """Return some of the trials."""
         return Batch(*(None if part is None else part[chosen] for part in self))
 
     @property
     def every_step(self) -> bool:
         """Whether there is a target at every step."""
-        return bool(np.ndim(self.targets) == (3 if self.targets_are_numbers else 2))
+        return bool(np.ndim(self.targets) == (3 if self.numeric else 2))
 
     @property
-    def targets_are_numbers(self) -> bool:
-        """Whether targets are numbers and no labels."""
+    def numeric(self) -> bool:
+        """Whether targets are numbers, not labels."""
         y = self.targets
         return bool(y.is_floating_point() if isinstance(y, torch.Tensor) else y.dtype.kind == "f")
 
@@ -76,36 +73,30 @@ def trials(
     name: str | None = None,
     gaussian: bool = False,
 ) -> Source:
-    """Say more about trials than their arrays or loader tell.
+    """Describe trials in more detail than their arrays or loader do.
 
     Parameters
     ----------
-    source : anything that `train` takes trials from
+    source : any trials that `train` takes
     mask : (trials,), (trials, steps) or (trials, steps, outputs), optional
-        How much each target of recorded arrays counts; 0 or false leaves it out, and it may then be missing. A loader
-        or a sampler gives a mask as the third of (inputs, targets, mask).
+        Weight of each target of recorded arrays; targets with weight 0 may be nan. Loaders and samplers return a mask
+        as the third item of (inputs, targets, mask).
     lengths : (trials,), optional
-        Steps of each recorded trial, in arrays that are padded after them.
+        Number of steps of each recorded trial, for arrays that are padded at the end.
     batch_first : bool, optional
-        False for arrays and batches (steps, trials, channels); true by default, and read from a source that says it of
-        itself, as neurogym's Dataset does.
+        False for arrays and batches (steps, trials, channels). By default true, or what the source itself says.
     held_out : float, int or (inputs, targets), optional
-        Trials to judge by instead of those that are trained on: a share or a number of recorded ones, the last, or
-        others.
+        Trials for evaluation that are not trained on: a share or a number of recorded trials (the last ones), or other
+        trials.
     name : str, optional
     gaussian : bool
-        For a Task that was made from an environment or a loader: draw Gaussian trials with its statistics, and not the
-        trials themselves.
+        For a Task made from an environment or a loader: draw Gaussian trials with its statistics instead of the
+        original trials.
 
     Returns
     -------
     Source
-        What `train`, `advise` and `GoalLoop` take as trials.
-
-    Raises
-    ------
-    InvalidSpec
-        If arrays, mask, lengths and `held_out` do not fit one another, or are said of trials that are not recorded.
+        Accepted wherever trials are.
 
     Examples
     --------
@@ -117,8 +108,8 @@ def trials(
     >>> recorded = lc.training.trials((inputs, targets), mask=mask, held_out=0.25, name="running sum")
     >>> recorded.name, len(recorded.data.inputs), len(recorded.kept.inputs)
     ('running sum', 30, 10)
-    >>> training = lc.training.Training(learning_rate=0.01, batch=10, steps=5)
-    >>> lc.training.train(recorded, lc.training.gated_module("gru", hidden_size=3, every_step=True), training)
+    >>> model = lc.training.gated_module("gru", hidden_size=3, every_step=True)
+    >>> lc.training.train(recorded, model, lc.Training(0.01, batch=10), steps=5)
     <TrainingRun by gd: running sum (5); 5 steps, ok>
     """
     where = "" if name is None else f" of {name!r}"
@@ -129,8 +120,9 @@ def trials(
         made = Source.recorded(_checked(*source, mask, batch_first=first, lengths=lengths, where=where))
     else:
         raise InvalidSpec(
-            f"mask and lengths are said of recorded arrays (inputs, targets), got a {type(source).__name__}. "
-            "Let the loader or sampler give (inputs, targets, mask)."
+            f"mask and lengths need recorded arrays (inputs, targets), got {type(source).__name__}. Let it return "
+            "(inputs, targets, mask).",
+            field="mask",
         )
     if held_out is not None:
         made = made.split(held_out)
@@ -141,22 +133,22 @@ def trials(
 class Source:
     """Trials for training.
 
-    Every batch is drawn from (seed, stage, step) alone, so that a run can be taken up again at any step. A loader is
-    the exception: it gives its own batches in its own order, pass after pass, and cannot be asked for them again.
+    Every batch is a function of (seed, stage, step), so that a run can be resumed at any step. Loaders are the
+    exception: they give their own batches in their own order.
 
     Attributes
     ----------
     name : str
-    draw : callable
+    draw : callable or None
         (trials, rng) to inputs, targets and perhaps weights; None for recorded trials.
     data : Batch or None
         Recorded trials.
     task : Task or None
-        The statistics behind the trials, where they are known.
+        Statistics of the trials, if known.
     passes : Passes or None
-        The batches of a loader.
+        Batches of a loader.
     kept : Batch or None
-        Trials that are judged by and never trained on, where some were set aside.
+        Trials for evaluation only.
     """
 
     name: str
@@ -167,17 +159,14 @@ class Source:
     passes: Passes | None = None
     kept: Batch | None = None
     batch_first: bool = True
-    _tensors_of: dict[Any, Any] = field(default_factory=dict, repr=False)
+    _tensors_of: dict[torch.dtype, Batch] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, source: Any, *, batch_first: bool | None = None, gaussian: bool = False, where: str = "") -> Source:
-        """Take a Task, an environment, a sampler, a pair of arrays, a DataLoader, a Dataset, or a function of nothing.
+        """Return a Source from a Task, environment, sampler, pair of arrays, DataLoader, Dataset or function.
 
-        The function returns batches (inputs, targets), and is called again for every pass. A Dataset is read into
-        memory; its trials are then recorded ones. Of a loader or such a function the first batches are kept to judge
-        by, and batches have the size that it gives them. A Task that was read from an environment or a loader gives
-        the trials themselves, unless Gaussian ones are asked for; `trials` says all that can be said. Errors name
-        the arrays with `where`, such as ``" of target"``.
+        A function without arguments returns batches (inputs, targets) and is called again for every pass. A Dataset is
+        read into memory. Error messages name the arrays with `where`, e.g. ``" of target"``.
         """
         if isinstance(source, cls):
             return source
@@ -190,9 +179,9 @@ class Source:
             made = cls._streamed(origin, first) if listed else cls.of(origin, batch_first=batch_first)
             return replace(made, name=source.name, task=source, hash=spec_hash(made.hash, source.hash))
         if is_environment(source) or isinstance(source, EnvironmentTrials):
-            drawn = source if isinstance(source, EnvironmentTrials) else EnvironmentTrials(source)
-            example = [np.asarray(part) for part in drawn.draw(2, _stream((0, 0), 0))]
-            return cls(drawn.name, drawn.draw, None, None, spec_hash(drawn.name, *example))
+            environment = source if isinstance(source, EnvironmentTrials) else EnvironmentTrials(source)
+            example = [np.asarray(part) for part in environment.draw(2, _stream((0, 0), 0))]
+            return cls(environment.name, environment.draw, None, None, spec_hash(environment.name, *example))
         if isinstance(source, torch.utils.data.DataLoader) or _gives_batches(source) or _is_stream(source):
             return cls._streamed(source, first)
         if is_dataset(source):
@@ -206,15 +195,14 @@ class Source:
         if isinstance(source, tuple) and len(source) in (2, 3):
             return cls.recorded(_checked(*source, batch_first=first, where=where))
         raise InvalidSpec(
-            "trials must come from a Task, an environment, a function of (trials, rng), a pair (inputs, "
-            "targets), a DataLoader, a Dataset, or a function of nothing that returns batches, got "
-            f"{type(source).__name__}. Pass one of these.",
+            "trials must be a Task, an environment, a function of (trials, rng), a pair (inputs, targets), a "
+            f"DataLoader, a Dataset, or a function that returns batches, got {type(source).__name__}.",
             field="trials",
         )
 
     @classmethod
     def recorded(cls, data: Batch) -> Source:
-        """Recorded trials."""
+        """Return a source of recorded trials."""
         return cls("recorded", None, data, None, spec_hash(*(part for part in data if part is not None)))
 
     @classmethod
@@ -224,24 +212,27 @@ class Source:
         parts = [part for part in passes.first(1) if part is not None]
         return cls(name, None, None, None, spec_hash(name, *parts), passes, batch_first=batch_first)
 
+    @property
+    def endless(self) -> bool:
+        """Whether fresh trials are drawn at every step."""
+        return self.draw is not None
+
     def batch(self, trials: int | None, key: tuple[int, int], step: int, dtype: torch.dtype) -> Batch:
-        """The trials of one step, as tensors."""
+        """Return the trials of one step as tensors; None means all recorded trials, or 1,000 fresh ones."""
         if self.passes is not None:
             return self.passes.following().tensors(dtype)
         if self.data is None:
-            assert trials is not None
-            return self._drawn(trials, key, step, dtype, check=not self.task)
+            return self._drawn(FRESH if trials is None else trials, key, step, dtype, check=not self.task)
         recorded = self._recorded(dtype)
         size = len(recorded.inputs)
         if trials is None or trials >= size:
             return recorded
-        # Every epoch is its own shuffle; trials that do not fill a batch wait for the next one.
-        per_epoch = size // trials
-        epoch, place = divmod(step, per_epoch)
+        # Every epoch is shuffled anew; trials that do not fill a batch are left out of the epoch.
+        epoch, place = divmod(step, size // trials)
         return recorded.rows(_stream(key, epoch).permutation(size)[place * trials : (place + 1) * trials])
 
     def held_out(self, trials: int, key: tuple[int, int], dtype: torch.dtype) -> Batch:
-        """Trials on which to judge: those set aside, fresh ones, all that were recorded, or a loader's first."""
+        """Return trials for evaluation: those set aside, fresh ones, all recorded ones, or the first of a loader."""
         if self.kept is not None:
             return self.kept.tensors(dtype)
         if self.passes is not None:
@@ -251,10 +242,10 @@ class Source:
         return self._drawn(trials, key, _HELD_OUT, dtype, check=True)
 
     def _drawn(self, trials: int, key: tuple[int, int], step: int, dtype: torch.dtype, *, check: bool) -> Batch:
-        return self.drawn(trials, _stream(key, step), check=check).tensors(dtype)
+        return self.fresh(trials, _stream(key, step), check=check).tensors(dtype)
 
-    def drawn(self, trials: int, rng: np.random.Generator, *, check: bool = True) -> Batch:
-        """Fresh trials, where they are drawn."""
+    def fresh(self, trials: int, rng: np.random.Generator, *, check: bool = True) -> Batch:
+        """Draw trials."""
         assert self.draw is not None
         parts = self.draw(trials, rng)
         plain = len(parts) == 2 and self.batch_first and not check
@@ -264,14 +255,13 @@ class Source:
         if dtype not in self._tensors_of:
             assert self.data is not None
             self._tensors_of[dtype] = self.data.tensors(dtype)
-        found: Batch = self._tensors_of[dtype]
-        return found
+        return self._tensors_of[dtype]
 
     @property
-    def sizes(self) -> dict[str, Any]:
-        """Inputs, outputs and every_step of a network that answers these trials; labels tell the classes they show."""
+    def sizes(self) -> dict[str, int | bool]:
+        """Keywords `inputs`, `outputs` and `every_step` of a network that fits these trials."""
         batch = self.held_out(64, (0, 0), torch.float32)
-        if batch.targets_are_numbers:
+        if batch.numeric:
             outputs = int(batch.targets.shape[-1])
         else:
             classes = getattr(getattr(self.draw, "__self__", None), "classes", None)
@@ -285,14 +275,13 @@ class Source:
         return data is not None and is_dataset(data)
 
     def split(self, held_out: float | int | tuple[Any, ...]) -> Source:
-        """The same with some trials set aside to judge by."""
+        """Set some trials aside for evaluation."""
         if isinstance(held_out, tuple):
             kept = _checked(*held_out, batch_first=self.batch_first)
             return replace(self, kept=kept, hash=spec_hash(self.hash, *(p for p in kept if p is not None)))
         if self.data is None:
             raise InvalidSpec(
-                f"held_out must be trials themselves where trials are not recorded arrays, got {held_out!r} of "
-                f"{self.name!r}. Leave it out, or give (inputs, targets).",
+                f"held_out must be (inputs, targets) unless trials are recorded arrays, got {held_out!r}.",
                 field="held_out",
             )
         size = len(self.data.inputs)
@@ -300,38 +289,16 @@ class Source:
         aside = round(size * between("held_out", share, 0.0, 1.0))
         if not 0 < aside < size:
             raise InvalidSpec(
-                f"held_out must leave some of the {size} trials on both sides, got {held_out!r}. Use a share such "
-                "as 0.2.",
-                field="held_out",
+                f"held_out must leave trials for training and evaluation, got {held_out!r} of {size}.", field="held_out"
             )
         data, kept = self.data.rows(slice(0, size - aside)), self.data.rows(slice(size - aside, None))
         return replace(self, data=data, kept=kept, hash=spec_hash(self.hash, aside), _tensors_of={})
 
-    def check(self, batch: Any, *, replayed: bool = False) -> None:
-        """Refuse a batch that is no number of trials, and a checkpoint where batches cannot be drawn again.
-
-        None uses all recorded trials at every step, or a loader's own number.
-        """
-        if batch is not None:
-            count("batch", batch)
-        elif self.draw is not None:
-            raise InvalidSpec(
-                "batch must say how many fresh trials are drawn per step, got None. Give a batch such as 1000; "
-                "to use all recorded trials at once, pass them as (inputs, targets).",
-                field="batch",
-            )
-        if replayed and self.passes is not None:
-            raise InvalidSpec(
-                "a run with a checkpoint must draw its batches from a Task, a sampler or recorded trials, got "
-                f"{self.name!r}, a loader or a function that returns batches. Leave checkpoint out, or pass the "
-                "trials as arrays or a Dataset."
-            )
-
 
 class Passes:
-    """The batches of a loader, one pass after the other without end.
+    """Endless passes through the batches of a loader.
 
-    The first batches are kept to judge by and are not trained on until the loader gives them again, in its next pass.
+    The first batches are kept for evaluation. They are trained on only when the loader gives them again.
     """
 
     def __init__(self, source: Any, batch_first: bool = True) -> None:
@@ -340,21 +307,21 @@ class Passes:
         self._held: list[Batch] = []
 
     def following(self) -> Batch:
-        """The next batch, if need be of a new pass."""
+        """Return the next batch, of a new pass if necessary."""
         batch = self._rest_of_pass()
         if batch is None:
             self._batches, self._passes = batches_of(self.source), self._passes + 1
             batch = self._rest_of_pass()
         if batch is None:
             raise InvalidSpec(
-                f"a loader must give batches at every pass, got none in pass {self._passes} after {self._given} "
-                "batches. Check its data set, batch_size and drop_last; a function must make a new generator "
-                "each time."
+                f"The loader gave no batch in pass {self._passes}. Check its data set, batch_size and drop_last; a "
+                "function must return a new generator each time.",
+                field="trials",
             )
         return batch
 
     def first(self, trials: int) -> Batch:
-        """The first trials, at most those of one pass."""
+        """Return the first trials, at most those of one pass."""
         while sum(len(one.inputs) for one in self._held) < trials and self._passes == 1:
             batch = self._rest_of_pass() if self._held else self.following()
             if batch is None:
@@ -363,7 +330,7 @@ class Passes:
         return joined(self._held).rows(slice(0, trials))
 
     def _rest_of_pass(self) -> Batch | None:
-        """The next batch of this pass; None at its end."""
+        """Return the next batch of this pass; None at its end."""
         for batch in self._batches:
             self._given += 1
             return checked_trials(batch, f"batch {self._given - 1}", batch_first=self._first)
@@ -371,12 +338,12 @@ class Passes:
 
 
 def _gives_batches(source: Any) -> bool:
-    """Whether this is a function of nothing; one of (trials, rng) is a sampler."""
+    """Whether this is a function without arguments; one of (trials, rng) is a sampler."""
 
     def takes(*values: Any) -> bool:
         try:
             inspect.signature(source).bind(*values)
-        except (TypeError, ValueError):  # some functions written in C do not say
+        except (TypeError, ValueError):  # some functions written in C have no signature
             return False
         return True
 
@@ -388,17 +355,17 @@ def _stream(key: tuple[int, int], step: int) -> np.random.Generator:
 
 
 def _is_stream(source: Any) -> bool:
-    """Whether this gives batches one by one and says which axis comes first, as neurogym's Dataset does."""
+    """Whether this is an iterator that states its layout, as neurogym's Dataset does."""
     return hasattr(source, "__next__") and hasattr(source, "batch_first")
 
 
 def joined(batches: list[Batch]) -> Batch:
-    """Several batches as one."""
+    """Concatenate batches."""
     return Batch(*(None if parts[0] is None else np.concatenate(parts) for parts in zip(*batches, strict=True)))
 
 
 def checked_trials(batch: Any, where: str, *, batch_first: bool = True) -> Batch:
-    """A batch that fits in itself: (inputs, targets), (inputs, targets, mask) or a mapping with these keys."""
+    """Return a checked batch from (inputs, targets), (inputs, targets, mask) or a mapping with these keys."""
     if isinstance(batch, Mapping) and "mask" in batch:
         batch = (*pair_of(batch, where), batch["mask"])
     if isinstance(batch, tuple | list) and len(batch) == 3:
@@ -411,17 +378,18 @@ def checked_trials(batch: Any, where: str, *, batch_first: bool = True) -> Batch
 
 
 def _are_labels(x: Any, y: Any) -> bool:
-    """Whether targets are whole numbers without an axis of channels: one a trial, or one a step."""
-    shape, whole = tuple(np.shape(y)), _raw(y).dtype.kind in "iu"
-    return whole and (len(shape) == 1 or (len(shape) == 2 and shape == tuple(np.shape(x))[:2] and shape[1] > 1))
+    """Whether targets are integers without a channel axis: one per trial, or one per step."""
+    shape, integer = tuple(np.shape(y)), _raw(y).dtype.kind in "iu"
+    return integer and (len(shape) == 1 or (len(shape) == 2 and shape == tuple(np.shape(x))[:2] and shape[1] > 1))
 
 
 def _refuse_words(y: Any, where: str) -> None:
-    """Refuse labels that are words: which output answers which is not known here."""
+    """Refuse labels that are strings: which output they belong to is unknown."""
     if y.dtype.kind in "USO" and y.size and isinstance(first := y.flat[0], str | bytes):
         raise InvalidSpec(
-            f"labels{where} must be whole numbers here, got words, such as {str(first)!r}. Number them, the "
-            "same way in every task: numpy.unique(words, return_inverse=True)[1]."
+            f"labels{where} must be integers, got {str(first)!r}. Number them alike in all tasks, e.g. with "
+            "numpy.unique(words, return_inverse=True)[1].",
+            field="labels",
         )
 
 
@@ -432,7 +400,7 @@ def _raw(values: Any) -> Any:
 def _checked(
     inputs: Any, targets: Any, weights: Any = None, *, batch_first: bool = True, lengths: Any = None, where: str = ""
 ) -> Batch:
-    """Trials whose shapes fit, trials first; what does not count may be missing."""
+    """Return trials with matching shapes, trials first; ignored targets may be nan."""
     x, y, w = _raw(inputs), _raw(targets), None if weights is None else _raw(weights).astype(float)
     _refuse_words(y, where)
     labels = _are_labels(x, y)
@@ -456,33 +424,34 @@ def _checked(
     at_steps = y.ndim == (2 if labels else 3)
     if len(x) != len(y) or 0 in x.shape + y.shape or (at_steps and (x.ndim != 3 or y.shape[1] != x.shape[1])):
         turned = x.ndim == 3 and y.ndim >= 2 and x.shape[:2] == y.shape[1::-1]
+        hint = " If steps come first, use trials(..., batch_first=False)." if turned else ""
         raise InvalidSpec(
-            "inputs (trials, steps, inputs) or (trials, inputs) must go with targets (trials, outputs) or, "
-            "at every step, (trials, steps, outputs); labels are whole numbers (trials) or (trials, steps), "
-            f"got shapes {x.shape} and {y.shape}."
+            f"inputs{where} (trials, steps, inputs) and targets (trials[, steps], outputs), or labels (trials[, "
+            f"steps]), must match, got shapes {x.shape} and {y.shape}.{hint}",
+            field="targets",
         )
     return Batch(x, y, None if w is None else _fitting(w, y.shape if labels else y.shape[:-1], y, where))
 
 
 def _fitting(weights: FloatArray, readouts: tuple[int, ...], targets: Any, where: str) -> FloatArray:
-    """Weights of each readout, or of each of its outputs."""
+    """Return weights of each readout, or of each of its outputs."""
     if weights.shape == readouts[:1] and len(readouts) == 2:
         weights = np.repeat(weights[:, None], readouts[1], axis=1)
     if weights.shape not in (readouts, targets.shape) or (weights < 0).any() or not weights.any():
         raise InvalidSpec(
-            f"mask{where} must be at least 0, and not all 0, for each trial or each readout {readouts}, got "
-            f"shape {weights.shape}, values from {weights.min():g} to {weights.max():g}."
+            f"mask{where} must be at least 0, not all 0, for each trial or readout {readouts}, got shape "
+            f"{weights.shape}, values from {weights.min():g} to {weights.max():g}.",
+            field="mask",
         )
     return weights
 
 
 def _cut(x: FloatArray, y: Any, weights: Any, lengths: Any) -> tuple[FloatArray, Any, Any]:
-    """Trials that end sooner than their arrays: later targets do not count; one at the end moves the trial there."""
+    """Shorten trials: later targets do not count; a trial with one target at its end is shifted to the array's end."""
     if lengths.shape != (len(x),) or x.ndim != 3 or not ((lengths >= 1) & (lengths <= x.shape[1])).all():
         raise InvalidSpec(
-            f"lengths must be from 1 to {np.shape(x)[1]}, the steps of the array, for each of {len(x)} "
-            f"trials, got shape {lengths.shape}, values from {lengths.min()} to {lengths.max()}. Count each "
-            "trial's steps.",
+            f"lengths must lie between 1 and {np.shape(x)[1]}, one for each of {len(x)} trials, got shape "
+            f"{lengths.shape}, values from {lengths.min()} to {lengths.max()}.",
             field="lengths",
         )
     present = np.arange(x.shape[1]) < lengths[:, None]
@@ -491,7 +460,7 @@ def _cut(x: FloatArray, y: Any, weights: Any, lengths: Any) -> tuple[FloatArray,
         if weights is None:
             return x, y, present.astype(float)
         return x, y, weights * (present if weights.ndim == 2 else present[:, :, None])
-    shifted = np.zeros_like(x)  # over steps without input a network stays where it rests
+    shifted = np.zeros_like(x)  # without input, a network at rest stays at rest
     for k, length in enumerate(lengths):
         shifted[k, x.shape[1] - length :] = x[k, :length]
     return shifted, y, weights

@@ -1,9 +1,11 @@
-"""Updates: one step of training after the other, by a loss, an optimiser, clipping and a schedule."""
+"""Updates of a module's parameters: optimiser, clipping and learning-rate schedule of a `Training`."""
 
 from __future__ import annotations
 
+import inspect
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -11,21 +13,200 @@ import torch
 from torch import Tensor, nn
 
 from learncast._core.errors import InvalidSpec
+from learncast.procedure.training import Training
+from learncast.results import spec_hash
+from learncast.training.losses import LossFunction
 from learncast.training.sources import Batch
-from learncast.training.training import SGD, Training
+
+
+class SGD:
+    """Plain gradient descent, bit for bit `torch.optim.SGD` without momentum and weight decay.
+
+    The first torch optimiser of a process loads torch's compiler, which takes longer than a small training.
+
+    Parameters
+    ----------
+    parameters : iterable of parameters
+    learning_rate : float
+
+    Attributes
+    ----------
+    defaults : dict
+        As of `torch.optim.SGD`, which identify the optimiser in checkpoints.
+    param_groups : list
+        One group, as of `torch.optim.SGD`.
+    """
+
+    def __init__(self, parameters: Iterable[nn.Parameter], learning_rate: float) -> None:
+        off: dict[str, Any] = {"nesterov": False, "maximize": False, "foreach": False, "differentiable": False}
+        self.defaults = {"lr": learning_rate, "momentum": 0, "dampening": 0, "weight_decay": 0, "fused": None, **off}
+        self.param_groups = [{"params": list(parameters), **self.defaults}]
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Delete all gradients."""
+        for parameter in self.param_groups[0]["params"]:
+            parameter.grad = None
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Move every parameter against its gradient."""
+        for parameter in self.param_groups[0]["params"]:
+            if parameter.grad is not None:
+                parameter.add_(parameter.grad, alpha=-self.param_groups[0]["lr"])
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return an empty state."""
+        return {"state": {}}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Do nothing: there is no state."""
+
+
+#: Torch classes of the update rules that `Training` knows by name.
+OPTIMIZERS: dict[str, Any] = {
+    "gd": torch.optim.SGD,
+    "momentum": torch.optim.SGD,
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+    "rmsprop": torch.optim.RMSprop,
+}
+
+
+class OptimizerLike:
+    """Makes optimisers with the settings of an existing one, for the same model or for copies of its parameters.
+
+    Use it as ``Training(rate, optimizer=OptimizerLike(optimizer, model))``. The state of the optimiser is not copied.
+
+    Parameters
+    ----------
+    optimizer : torch optimiser
+        Each parameter group keeps its settings.
+    model : nn.Module
+        The model whose parameters the optimiser holds.
+
+    Attributes
+    ----------
+    learning_rate : float
+        Of the first parameter group.
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import torch
+    >>> model = torch.nn.Linear(2, 1)
+    >>> like = lc.training.OptimizerLike(torch.optim.Adam(model.parameters(), lr=0.02), model)
+    >>> training = lc.Training(like.learning_rate, optimizer=like)
+    >>> training.learning_rate
+    0.02
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer, model: nn.Module) -> None:
+        names = {id(value): name for name, value in model.named_parameters()}
+        self.kind: Any = type(optimizer)
+        self.__qualname__ = self.kind.__name__
+        accepted = inspect.signature(self.kind.__init__).parameters
+        self.groups: list[tuple[list[str], dict[str, Any]]] = []
+        for group in optimizer.param_groups:
+            known = [names[id(value)] for value in group["params"] if id(value) in names]
+            self.groups.append((known, {key: value for key, value in group.items() if key in accepted}))
+        if not any(known for known, _ in self.groups):
+            raise InvalidSpec("optimizer must hold parameters of the model, got none of them.", field="optimizer")
+        self.names = [name for name, value in model.named_parameters() if value.requires_grad]
+        self.learning_rate = float(optimizer.param_groups[0]["lr"])
+
+    def __call__(self, parameters: Iterable[Tensor] | Mapping[str, Tensor]) -> torch.optim.Optimizer:
+        """Make an optimiser for parameters by their names, or in the model's order."""
+        if not isinstance(parameters, Mapping):
+            listed = list(parameters)
+            if len(listed) != len(self.names):  # other parameters, to identify the optimiser
+                made: torch.optim.Optimizer = self.kind(listed, **self.groups[0][1])
+                return made
+            parameters = dict(zip(self.names, listed, strict=True))
+        groups = [
+            {"params": [parameters[name] for name in known if name in parameters], **settings}
+            for known, settings in self.groups
+        ]
+        made = self.kind([group for group in groups if group["params"]])
+        return made
+
+
+def optimizer_of(training: Training, parameters: Iterable[Tensor] | Mapping[str, Tensor]) -> torch.optim.Optimizer:
+    """Return a new torch optimiser; `parameters` may be given by the names they have in the model."""
+    rule = training.optimizer
+    if isinstance(rule, OptimizerLike):
+        return rule(parameters)
+    listed = list(parameters.values() if isinstance(parameters, Mapping) else parameters)
+    if inspect.isclass(rule):
+        made: torch.optim.Optimizer = rule(listed, lr=training.learning_rate)
+        return made
+    if callable(rule):
+        made = rule(listed)
+        return made
+    settings: dict[str, Any] = {"foreach": False}
+    if training.weight_decay is not None:
+        settings["weight_decay"] = training.weight_decay
+    if rule == "momentum":
+        settings["momentum"] = training.momentum
+    if rule in ("adam", "adamw"):
+        settings["betas"] = training.betas
+    if rule in ("adam", "adamw", "rmsprop"):
+        settings["eps"] = training.eps
+    made = OPTIMIZERS[rule](listed, training.learning_rate, **settings)
+    return made
+
+
+def update_rule_of(training: Training, parameters: Sequence[nn.Parameter]) -> torch.optim.Optimizer | SGD:
+    """Return a new optimiser, without torch's own where plain descent is enough."""
+    if training.optimizer == "gd" and training.weight_decay is None and training.schedule is None:
+        return SGD(parameters, training.learning_rate)
+    return optimizer_of(training, parameters)
+
+
+def schedule_of(training: Training, optimizer: Any) -> torch.optim.lr_scheduler.LRScheduler | None:
+    """Return a new learning-rate schedule, or None."""
+    if training.schedule is None:
+        return None
+    made = training.schedule(optimizer)
+    stepped = isinstance(made, torch.optim.lr_scheduler.LRScheduler)
+    if not stepped or isinstance(made, torch.optim.lr_scheduler.ReduceLROnPlateau):
+        raise InvalidSpec(
+            f"schedule must make a scheduler of torch.optim.lr_scheduler that counts steps, got {type(made).__name__}.",
+            field="schedule",
+        )
+    return made
+
+
+def optimizer_name(training: Training) -> str:
+    """Return the name of the optimiser."""
+    rule = training.optimizer
+    return rule if isinstance(rule, str) else getattr(rule, "__qualname__", "custom").split(".")[-1]
+
+
+def training_hash(training: Training) -> str:
+    """Return a hash of the settings that decide a run; functions are identified by what they make."""
+    skipped = ("most_steps", "optimizer", "loss", "schedule")
+    parts = [f"{f.name}={getattr(training, f.name)!r}" for f in fields(training) if f.name not in skipped]
+    if isinstance(training.optimizer, OptimizerLike):
+        parts += [repr(training.optimizer.groups)]
+    rule = update_rule_of(training, [nn.Parameter(torch.zeros(1))])
+    parts += [type(rule).__qualname__, repr(sorted(rule.defaults.items()))]
+    schedule = schedule_of(training, rule)
+    if schedule is not None:
+        parts += [type(schedule).__qualname__, repr(sorted(schedule.state_dict().items(), key=lambda item: item[0]))]
+    return spec_hash(*parts, repr(LossFunction.read(training.loss)))
 
 
 class Updates:
-    """Moves a module's parameters, batch by batch.
+    """Takes optimiser steps on a module.
 
     Parameters
     ----------
     module : nn.Module
         Changed in place.
     training : Training
-        Says the loss, the optimiser, clipping and the schedule of its rate.
+        Loss, optimiser, clipping and learning-rate schedule.
     make : callable, optional
-        Of nothing, to a fresh optimiser of the module's parameters; the training's own by default.
+        Makes a new optimiser of the module's parameters; by default that of the training.
 
     Attributes
     ----------
@@ -37,18 +218,18 @@ class Updates:
     def __init__(
         self, module: nn.Module, training: Training, *, make: Callable[[], torch.optim.Optimizer | SGD] | None = None
     ) -> None:
-        self.module, self.training, self.loss = module, training, training.loss_object
+        self.module, self.training, self.loss = module, training, LossFunction.read(training.loss)
         self.parameters = [p for p in module.parameters() if p.requires_grad]
-        self._make = make or (lambda: training.made_update(self.parameters))
+        self._make = make or (lambda: update_rule_of(training, self.parameters))
         self.begin()
 
     def begin(self) -> None:
-        """Start with a fresh optimiser, and the schedule at its first step."""
+        """Start with a new optimiser and a new schedule."""
         self.optimizer, self.taken = self._make(), 0
-        self.schedule = self.training.made_schedule(self.optimizer)
+        self.schedule = schedule_of(self.training, self.optimizer)
 
     def step(self, batch: Batch) -> float | None:
-        """One update, and the loss before it; None, and the weights as they were, when a number is not finite."""
+        """Take one step and return the loss before it; return None, and restore the weights, if it is not finite."""
         self.optimizer.zero_grad(set_to_none=True)
         loss = self.loss(self.module(batch.inputs), batch.targets, batch.weights)
         loss.backward()  # type: ignore[no-untyped-call]
@@ -72,32 +253,32 @@ class Updates:
         return value
 
     def tensors(self) -> dict[str, Tensor]:
-        """The optimiser's state as named tensors."""
-        found: dict[str, Tensor] = {}
-        for k, state in self.optimizer.state_dict()["state"].items():
-            for key, value in state.items():
-                if value is not None:
-                    found[f"optimizer.{k}.{key}"] = torch.as_tensor(value).clone()
-        return found
+        """Return the optimiser's state as named tensors."""
+        return {
+            f"optimizer.{k}.{key}": torch.as_tensor(value).clone()
+            for k, state in self.optimizer.state_dict()["state"].items()
+            for key, value in state.items()
+            if value is not None
+        }
 
     def facts(self) -> dict[str, Any]:
-        """What else is needed to go on, in what JSON can hold: a schedule and the rates that it has set."""
+        """Return the state of the schedule and the rates it has set, as JSON can hold them."""
         if self.schedule is None:
             return {}
         groups = [{k: v for k, v in group.items() if k != "params"} for group in self.optimizer.param_groups]
-        found = {"schedule": self.schedule.state_dict(), "groups": groups, "taken": self.taken}
+        facts = {"schedule": self.schedule.state_dict(), "groups": groups, "taken": self.taken}
         try:
-            json.dumps(found)
+            json.dumps(facts)
         except TypeError as error:
-            name = type(self.schedule).__name__
             raise InvalidSpec(
-                f"a schedule must have a state of plain numbers where checkpoints are written, got {name} "
-                f"({error}). Leave checkpoint out, or use another schedule."
+                f"checkpoint needs a schedule whose state is plain numbers, got {type(self.schedule).__name__} "
+                f"({error}).",
+                field="checkpoint",
             ) from error
-        return found
+        return facts
 
-    def restore(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
-        """Go on from such a state; names without their beginning."""
+    def restore(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+        """Continue from saved tensors (names without their prefix) and facts."""
         state: dict[int, dict[str, Any]] = {}
         for name, value in tensors.items():
             k, key = name.split(".", 1)

@@ -1,1 +1,20 @@
-"""The explorer: a page on this machine where the theory moves with the hand."""
+"""The explorer: a local web application that shows forecasts while settings are changed."""
+
+from learncast._core.lazy import exported
+
+__all__, __getattr__, __dir__ = exported(
+    __name__,
+    {
+        "app": "all_panels application serve",
+        "chart": "Arrow Chart ChartAxis Overlay Series Trace",
+        "export": "export_site",
+        "jobs": "Computation JobQueue QueueFull",
+        "panel": "Control Example GlossaryTerm Panel State control invalid_state",
+        "panels.curriculum": "CurriculumState",
+        "panels.prior_knowledge": "PriorKnowledgeState",
+        "panels.recurrence": "RecurrenceState",
+        "panels.window": "window_panel windows_at",
+        "uploads": "UPLOADS Uploads",
+        "view": "FRAMES Note Reading View to_csv to_plain",
+    },
+)

@@ -1,9 +1,8 @@
-"""The explorer's server: a fixed set of routes over the rooms."""
+"""The explorer's web application: a fixed set of routes over the panels, and the server that runs it."""
 
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import errno
 import json
 import secrets
@@ -15,10 +14,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 import anyio.to_thread
+import plotly  # type: ignore[import-untyped]
 import uvicorn
 from pydantic import ValidationError
 from pydantic_core import to_json
@@ -31,256 +31,231 @@ from starlette.routing import Route
 
 from learncast._core.errors import InvalidSpec, LearncastError, SchemaMismatch
 from learncast._core.limits import allowing, readable
-from learncast._core.packages import package
 from learncast._core.validation import between
-from learncast.web.desk import AT_ONCE, WAITING, Busy, Desk, Question
-from learncast.web.guard import DROPS, Guard, Patient, is_loopback
-from learncast.web.panel import csv_of, plain
-from learncast.web.panels.curriculum import ROOM as CURRICULUM
-from learncast.web.panels.prior_knowledge import ROOM as PRIOR_KNOWLEDGE
-from learncast.web.panels.recurrence import ROOM as RECURRENCE
-from learncast.web.panels.window import window_room
-from learncast.web.room import Room, complaint, wrong_field
+from learncast.web.jobs import AT_ONCE, WAITING, Computation, JobQueue, QueueFull
+from learncast.web.panel import Panel, State, invalid_state
+from learncast.web.panels.curriculum import PANEL as CURRICULUM
+from learncast.web.panels.prior_knowledge import PANEL as PRIOR_KNOWLEDGE
+from learncast.web.panels.recurrence import PANEL as RECURRENCE
+from learncast.web.panels.window import window_panel
+from learncast.web.request_checks import FILE_PATH, RequestChecks, TimedProtocol, is_loopback
 from learncast.web.uploads import UPLOADS
-from learncast.web.worker import Stopped
+from learncast.web.view import to_csv, to_plain
+from learncast.web.worker import WorkerStopped
 
 if TYPE_CHECKING:
-    from learncast.windows.learnability_window import LearnabilityWindow
+    from learncast.windows import Window
 
-#: Names by which a browser on this machine calls it.
+Handler = Callable[[Request], Awaitable[Response]]
+
+#: Names under which a browser on this machine reaches it.
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 PAGE = Path(__file__).parent / "page"
-_KINDS = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+_MEDIA_TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 
 
-def rooms(window: LearnabilityWindow | None = None) -> tuple[Room, ...]:
-    """Every room, in the order of the page; the last shows `window`, or how to open one."""
-    return (CURRICULUM, PRIOR_KNOWLEDGE, RECURRENCE, window_room(window))
+def all_panels(window: Window | None = None) -> tuple[Panel, ...]:
+    """Return every panel in the order of the page; the last one shows `window`, or a sample."""
+    return (CURRICULUM, PRIOR_KNOWLEDGE, RECURRENCE, window_panel(window))
 
 
 def application(
-    window: LearnabilityWindow | None = None,
+    window: Window | None = None,
     hosts: Sequence[str] = LOOPBACK,
     *,
     token: str = "",
-    desk: Desk | None = None,
+    queue: JobQueue | None = None,
 ) -> Starlette:
-    """The explorer as an ASGI application.
+    """Return the explorer as an ASGI application.
 
     Parameters
     ----------
-    window : LearnabilityWindow, optional
-        What the window room shows.
+    window : Window, optional
+        Content of the window panel.
     hosts : sequence of str
-        Names in the Host header that are this server's.
+        Host names of this server.
     token : str
-        First part of every address, if one is asked for.
-    desk : Desk, optional
-        Where answers are worked out; in threads of this process by default.
+        First part of every valid path, if required.
+    queue : JobQueue, optional
+        Computes the answers; by default in threads of this process.
     """
-    everything = rooms(window)
-    listed = json.dumps([described(room) for room in everything], allow_nan=False)
-    files = assets()
-    answers = _Answers(desk or Desk())
-
-    routes: list[Route] = []
-
-    def add(path: str, answer: Callable[[Request], Awaitable[Response]], method: str) -> None:
-        # A state is checked by its room, and nothing else of a request is looked at.
-        routes.append(Route(path, answer, methods=[method]))
+    panels = all_panels(window)
+    listing = json.dumps([description(panel) for panel in panels], allow_nan=False)
+    files, queue = assets(), queue or JobQueue()
 
     async def page(_: Request) -> Response:
         return FileResponse(PAGE / "index.html", media_type="text/html")
 
-    async def listing(_: Request) -> Response:
-        return Response(listed, media_type="application/json")
+    async def list_panels(_: Request) -> Response:
+        return Response(listing, media_type="application/json")
 
     async def asset(request: Request) -> Response:
-        name = request.path_params["name"]
-        if name not in files:
-            raise HTTPException(404, "no file of the page has this name")
-        return FileResponse(files[name], media_type=_KINDS[files[name].suffix])
+        path = files.get(request.path_params["name"])
+        if path is None:
+            raise HTTPException(404, "Unknown file.")
+        return FileResponse(path, media_type=_MEDIA_TYPES[path.suffix])
 
-    add("/", page, "GET")
-    add("/api/rooms", listing, "GET")
-    add("/assets/{name}", asset, "GET")
-    for room in everything:
-        for part in room.parts:
-            answered = answers.answering(room, part, shown(room, part), "application/json")
-            add(f"/api/{room.name}/{part}", answered, "POST")
-        add(f"/api/{room.name}/doing", answers.doing(room), "POST")
-        study = answers.answering(room, "study", room.study, "text/plain; charset=utf-8")
-        add(f"/api/{room.name}/study", study, "POST")
-        numbers = answers.answering(room, "table", table(room), "text/csv; charset=utf-8")
-        add(f"/api/{room.name}/table", numbers, "POST")
-        if room.opened is not None:
-            add(f"/api/{room.name}{DROPS}", _dropped(room), "POST")
-    guard = Middleware(Guard, hosts=hosts, token=token)
-    app = Starlette(routes=routes, middleware=[guard], exception_handlers={HTTPException: _unknown})
+    routes = [Route("/", page), Route("/api/panels", list_panels), Route("/assets/{name}", asset)]
+    for panel in panels:
+        handlers = {
+            part: _handler(queue, panel, part, part_json(panel, part), "application/json") for part in panel.parts
+        }
+        handlers["study"] = _handler(queue, panel, "study", panel.study, "text/plain; charset=utf-8")
+        handlers["table"] = _handler(queue, panel, "table", table_csv(panel), "text/csv; charset=utf-8")
+        handlers["doing"] = _progress_handler(panel)
+        if panel.open_file is not None:
+            handlers[FILE_PATH.removeprefix("/")] = _file_handler(panel)
+        routes += [Route(f"/api/{panel.name}/{name}", one, methods=["POST"]) for name, one in handlers.items()]
+    checks = Middleware(RequestChecks, hosts=hosts, token=token)
+    app = Starlette(routes=routes, middleware=[checks], exception_handlers={HTTPException: _error_response})
     app.router.redirect_slashes = False
     return app
 
 
-class _Answers:
-    """Routes whose answers a desk works out."""
-
-    def __init__(self, desk: Desk) -> None:
-        self.desk = desk
-
-    def doing(self, room: Room) -> Callable[[Request], Awaitable[Response]]:
-        """A route that says in words what a state has computed, where that takes long."""
-
-        async def answer(request: Request) -> Response:
-            try:
-                state = room.state.model_validate_json(await request.body() or b"{}", strict=True)
-            except ValidationError:
-                return JSONResponse({"doing": ""})
-            return JSONResponse({"doing": room.slow(state) or "computing"})
-
-        return answer
-
-    def answering(
-        self, room: Room, name: str, work: Callable[[Any], str | bytes], kind: str
-    ) -> Callable[[Request], Awaitable[Response]]:
-        """A route that reads a state of the room and answers with what is worked out from it."""
-
-        async def answer(request: Request) -> Response:
-            try:
-                state = room.state.model_validate_json(await request.body() or b"{}", strict=True)
-                text = await self.desk.answer(_question(room, name, work, state), lambda: _gone(request))
-            except ValidationError as error:
-                sentence, field = str(complaint(error, room.state)), wrong_field(error, room.state)
-                return JSONResponse({"error": sentence, "field": field}, 422)
-            except LearncastError as error:
-                return JSONResponse({"error": str(error), "field": None}, 422)
-            except Busy:
-                sentence = f"{AT_ONCE} computations run and {WAITING} more wait: ask again in a moment"
-                return JSONResponse({"error": sentence}, 503, headers={"Retry-After": "1"})
-            except Stopped:
-                return JSONResponse({"error": "the computation ended before its answer: ask again"}, 500)
-            return Response(text, media_type=kind)
-
-        return answer
-
-
-async def _gone(request: Request) -> None:
-    """Return when whoever asked has left."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-
-
-def _question(room: Room, name: str, work: Callable[[Any], str | bytes], state: Any) -> Question:
-    """A state's question to a part of a room, or for its study or table."""
-    token = str(getattr(state, "data", None))
-    files = {token: UPLOADS.files[token]} if token in UPLOADS.files else {}
-    told = state.model_dump_json()
-    # The page moves through the moments of an answer by itself; what is taken away is of the moment shown.
-    moment = {"time", "topic"} if name in room.parts else set()
-    key = (room.name, name, state.model_dump_json(exclude=moment))
-    sent = (room.name, name, told) if name in room.parts and not room.own else None
-    return Question(key, partial(work, state), sent, files, bool(room.slow(state)))
-
-
-def shown(room: Room, part: str) -> Callable[[Any], bytes]:
-    """What works out an answer: a part of a room as the page reads it."""
-    show = room.parts[part]
-    # Five times as fast on a grid's bytes as json, which looks at every character.
-    return lambda state: to_json(plain(show(state)))
-
-
-def table(room: Room) -> Callable[[Any], str]:
-    """What writes every number of a room as CSV."""
-    return lambda state: csv_of({name: show(state) for name, show in room.parts.items()})
-
-
-def _dropped(room: Room) -> Callable[[Request], Awaitable[Response]]:
-    """A route that takes a file for a room, and answers with the room as that file opens it."""
+def _handler(
+    queue: JobQueue, panel: Panel, name: str, compute: Callable[[State], str | bytes], media_type: str
+) -> Handler:
+    """Return a handler that reads a state and answers with what is computed from it."""
 
     async def answer(request: Request) -> Response:
-        assert room.opened is not None
+        async def disconnected() -> None:
+            while (await request.receive())["type"] != "http.disconnect":
+                pass
+
         try:
-            token = UPLOADS.keep(unquote(request.headers.get("x-name", "file")), await request.body())
-            opened = await anyio.to_thread.run_sync(room.opened, token)
+            state = panel.state.model_validate_json(await request.body() or b"{}", strict=True)
+            result = await queue.result(_computation(panel, name, compute, state), disconnected)
+        except ValidationError as error:
+            invalid = invalid_state(error, panel.state)
+            return JSONResponse({"error": str(invalid), "field": invalid.field}, 422)
         except LearncastError as error:
-            return JSONResponse({"error": str(error)}, 422)
-        return JSONResponse(described(opened))
+            return JSONResponse({"error": str(error), "field": None}, 422)
+        except QueueFull:
+            message = f"{AT_ONCE} computations run and {WAITING} more wait. Try again in a moment."
+            return JSONResponse({"error": message}, 503, headers={"Retry-After": "1"})
+        except WorkerStopped:
+            return JSONResponse({"error": "The computation was interrupted. Try again."}, 500)
+        return Response(result, media_type=media_type)
 
     return answer
 
 
-def described(room: Room) -> dict[str, Any]:
-    """A room as the page builds it; what a control is at first is how the room opens."""
-    opening = room.opening
+def _computation(panel: Panel, name: str, compute: Callable[[State], str | bytes], state: State) -> Computation:
+    token = str(getattr(state, "data", None))
+    files = {token: UPLOADS.files[token]} if token in UPLOADS.files else {}
+    is_part = name in panel.parts
+    # The page moves through the frames of an answer by itself; studies and tables are of the current frame.
+    key = (panel.name, name, state.model_dump_json(exclude={"time", "topic"} if is_part else set()))
+    remote = (panel.name, name, state.model_dump_json()) if is_part and not panel.local else None
+    return Computation(key, partial(compute, state), remote, files, bool(panel.slow(state)))
+
+
+def part_json(panel: Panel, part: str) -> Callable[[State], bytes]:
+    """Return a function that computes a part of a panel as JSON."""
+    return lambda state: to_json(to_plain(panel.parts[part](state)))  # five times as fast as json for large grids
+
+
+def table_csv(panel: Panel) -> Callable[[State], str]:
+    """Return a function that computes all numbers of a panel as CSV."""
+    return lambda state: to_csv({name: part(state) for name, part in panel.parts.items()})
+
+
+def _progress_handler(panel: Panel) -> Handler:
+    """Return a handler that describes what a state computes."""
+
+    async def answer(request: Request) -> Response:
+        try:
+            state = panel.state.model_validate_json(await request.body() or b"{}", strict=True)
+        except ValidationError:
+            return JSONResponse({"doing": ""})
+        return JSONResponse({"doing": panel.slow(state) or "computing"})
+
+    return answer
+
+
+def _file_handler(panel: Panel) -> Handler:
+    """Return a handler that takes a dropped file and answers with the panel for it."""
+
+    async def answer(request: Request) -> Response:
+        assert panel.open_file is not None
+        try:
+            token = UPLOADS.add(unquote(request.headers.get("x-name", "file")), await request.body())
+            opened = await anyio.to_thread.run_sync(panel.open_file, token)
+        except LearncastError as error:
+            return JSONResponse({"error": str(error)}, 422)
+        return JSONResponse(description(opened))
+
+    return answer
+
+
+def description(panel: Panel) -> dict[str, object]:
+    """Describe a panel for the page, which builds its controls from it."""
+    opening = panel.opening
     return {
-        **{key: getattr(room, key) for key in ("name", "title", "introduction")},
-        "controls": [plain({**dataclasses.asdict(one), "default": opening[one.key]}) for one in room.controls],
-        "parts": list(room.parts),
-        "examples": [plain(dataclasses.asdict(one)) for one in room.examples],
-        "words": [plain(dataclasses.asdict(one)) for one in room.words],
-        "topics": [list(pair) for pair in room.topics.items()],
-        "drops": room.drops,
+        **{key: getattr(panel, key) for key in ("name", "title", "introduction", "drops")},
+        "controls": to_plain([{**vars(one), "default": opening[one.key]} for one in panel.controls]),
+        "parts": list(panel.parts),
+        "examples": to_plain(panel.examples),
+        "terms": to_plain(panel.terms),
+        "topics": list(panel.topics.items()),
     }
 
 
 def assets() -> dict[str, Path]:
-    """The files that may be asked for, by name: the page's own, and plotly's."""
-    found = {path.name: path for path in sorted(PAGE.iterdir()) if path.suffix in _KINDS}
-    plotly = package("plotly", "for the explorer", why="it draws the page's pictures", extra="web")
-    return {**found, "plotly.min.js": Path(plotly.__file__).parent / "package_data" / "plotly.min.js"}
+    """Return the files that the page may load, by name: its own and plotly's."""
+    files = {path.name: path for path in sorted(PAGE.iterdir()) if path.suffix in _MEDIA_TYPES}
+    return {**files, "plotly.min.js": Path(plotly.__file__).parent / "package_data" / "plotly.min.js"}
 
 
-async def _unknown(_: Request, error: Exception) -> Response:
-    """What the router refuses, as a sentence."""
+async def _error_response(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    said = {
-        "Not Found": "nothing has this address",
-        "Method Not Allowed": "this address does not answer to this method",
-    }
-    return JSONResponse({"error": said.get(error.detail, error.detail)}, error.status_code, headers=error.headers)
+    return JSONResponse({"error": error.detail}, error.status_code, headers=error.headers)
 
 
-def explored(host: str, port: int, window: Path | None, *, browse: bool, most_bytes: float | None = None) -> None:
-    """Serve the page until Ctrl-C.
+def serve(host: str, port: int, window: Path | None, *, browse: bool, most_bytes: float | None = None) -> None:
+    """Serve the explorer until Ctrl-C.
 
     Parameters
     ----------
     host, port
-        Where to listen; port 0 takes any that is free.
+        Address to listen on; port 0 takes any free port.
     window : Path, optional
-        A saved learnability window to look at.
+        A saved learnability window.
     browse : bool
-        Open a browser.
+        Whether to open a browser.
     most_bytes : float, optional
-        That the window may take.
+        Most memory that the window may take.
     """
     opened = None
     if window is not None:
-        from learncast.windows.learnability_window import LearnabilityWindow
+        from learncast.windows import Window
 
         with allowing(most_bytes):
-            opened = LearnabilityWindow.load(window)
+            opened = Window.load(window)
         with readable(window, "save the window again", kind="a window that can be drawn", error=SchemaMismatch):
-            room = window_room(opened)
-            room.parts["window"](room.state())
+            panel = window_panel(opened)
+            panel.parts["window"](panel.state())
     token = "" if is_loopback(host) else secrets.token_urlsafe(16)
-    with _listening(host, port) as listener, closing(Desk(workers=True)) as desk:
-        app = application(opened, (*LOOPBACK, _bracketed(host), *_own_names(host)), token=token, desk=desk)
+    with _listen(host, port) as listener, closing(JobQueue(workers=True)) as queue:
+        app = application(opened, (*LOOPBACK, _bracketed(host), *_machine_names(host)), token=token, queue=queue)
         address = f"http://{_bracketed(host)}:{listener.getsockname()[1]}/{token}{'/' if token else ''}"
         if token:
-            warning = f"learncast: {host} can be reached from other machines; whoever has the address may compute here"
+            warning = (
+                f"learncast: {host} can be reached from other machines; anyone who knows the address can compute here"
+            )
             print(warning, file=sys.stderr, flush=True)
         print(f"learncast explorer at {address} (Ctrl-C ends it)", flush=True)
         if browse:
-            # The socket listens already, so that the browser waits for the first answer instead of failing.
+            # The socket listens already, so the browser waits for the first answer and does not fail.
             threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
-        _serve(app, listener)
+        _run(app, listener)
 
 
-def _serve(app: Starlette, listener: socket.socket) -> None:
+def _run(app: Starlette, listener: socket.socket) -> None:
     config = uvicorn.Config(
         app,
-        http=Patient,
+        http=TimedProtocol,
         log_level="warning",
         access_log=False,
         lifespan="off",
@@ -289,45 +264,38 @@ def _serve(app: Starlette, listener: socket.socket) -> None:
         server_header=False,
         timeout_graceful_shutdown=2,
     )
-    # Threads that compute take turns with the one that answers; it should not wait long for them.
+    # Computing threads yield often, so that the thread which answers requests does not wait long.
     sys.setswitchinterval(0.0005)
-    # Ctrl-C while it shuts down is the same wish again.
     try:
         uvicorn.Server(config).run(sockets=[listener])
-    except asyncio.CancelledError:
+    except asyncio.CancelledError:  # a second Ctrl-C during the shutdown
         raise KeyboardInterrupt from None
 
 
-def _listening(host: str, port: int) -> socket.socket:
-    """A socket that listens there; a sentence where it cannot."""
+def _listen(host: str, port: int) -> socket.socket:
     between("--port", port, 0, 65535)
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family)
     except (OSError, UnicodeError) as error:
-        taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
-        raise InvalidSpec(
-            required=f"port {port} of {host} must be free to listen on",
-            got="another program that listens there" if taken else f"{error}",
-            why="the page is served from it",
-            remedy="choose another with --port, or --port 0 for any that is free"
-            if taken
-            else "check --host and --port",
-        ) from error
+        if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+            message = f"Port {port} of {host} is in use. Choose another with --port, or --port 0 for any free one."
+            raise InvalidSpec(message, field="--port") from error
+        raise InvalidSpec(f"Cannot listen on port {port} of {host}: {error}.", field="--host") from error
 
 
 def _bracketed(host: str) -> str:
-    """A host as it stands in an address."""
+    """Return a host as it is written in an address: IPv6 addresses in brackets."""
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
-def _own_names(host: str) -> tuple[str, ...]:
-    """By what names others call this machine, where the address stands for all of its own."""
+def _machine_names(host: str) -> tuple[str, ...]:
+    """Return the names and addresses of this machine if `host` stands for all of them."""
     if host not in ("0.0.0.0", "::"):
         return ()
-    own = socket.gethostname()
+    name = socket.gethostname()
     try:
-        found = {str(row[4][0]) for row in socket.getaddrinfo(own, None)}
+        addresses = {str(row[4][0]) for row in socket.getaddrinfo(name, None)}
     except OSError:
-        found = set()
-    return (own, *(_bracketed(address) for address in sorted(found)))
+        addresses = set()
+    return (name, *(_bracketed(address) for address in sorted(addresses)))

@@ -1,4 +1,4 @@
-"""The explorer as a folder of files: the same page, with the answers to its guided examples."""
+"""The explorer as a folder of static files: the page, with the answers to its examples."""
 
 from __future__ import annotations
 
@@ -9,48 +9,44 @@ from pathlib import Path
 from learncast._core.errors import InvalidSpec
 from learncast._core.files import draft_folder
 from learncast._core.progress import Progress, silent
-from learncast.web.app import PAGE, assets, described, rooms, shown, table
-from learncast.web.room import Room
+from learncast.web.app import PAGE, all_panels, assets, description, part_json, table_csv
+from learncast.web.panel import Panel
 
 
-def exported(folder: Path, progress: Progress = silent) -> Path:
+def export_site(folder: Path, progress: Progress = silent) -> Path:
     """Write the page and its answers to a new folder, which any web server can show.
 
     Parameters
     ----------
     folder : Path
-        Must be new, or empty.
+        Must be new or empty.
     progress : callable
-        Called with the share of the examples that are answered.
+        Called with the fraction of the examples that are answered.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InvalidSpec(f"--export must name a new or an empty folder, got {folder}, which is there already.")
-    everything = rooms()
-    total = sum(len(room.examples) for room in everything)
-    done = 0
+        raise InvalidSpec(f"--export must name a new or empty folder, got {folder}.", field="--export")
+    panels = all_panels()
+    examples = [(panel, number) for panel in panels for number in range(len(panel.examples))]
     with draft_folder(folder) as draft:
         (draft / "assets").mkdir()
         for name, path in assets().items():
             shutil.copy(path, draft / "assets" / name)
         page = (PAGE / "index.html").read_text(encoding="utf-8")
-        page = page.replace('<html lang="en-GB">', '<html lang="en-GB" data-answers="kept">')
+        page = page.replace('<html lang="en-GB">', '<html lang="en-GB" data-static="true">')
         (draft / "index.html").write_text(page, encoding="utf-8")
         (draft / "api").mkdir()
-        listed = json.dumps([{**described(room), "drops": ""} for room in everything], allow_nan=False)
-        (draft / "api" / "rooms.json").write_text(listed, encoding="utf-8")
-        for room in everything:
-            for number, _ in enumerate(room.examples):
-                _write(room, number, draft / "api" / room.name)
-                done += 1
-                progress(done / total)
+        listing = json.dumps([{**description(panel), "drops": ""} for panel in panels], allow_nan=False)
+        (draft / "api" / "panels.json").write_text(listing, encoding="utf-8")
+        for done, (panel, number) in enumerate(examples, 1):
+            _write_example(panel, number, draft / "api" / panel.name)
+            progress(done / len(examples))
     return folder
 
 
-def _write(room: Room, number: int, folder: Path) -> None:
-    """What a room answers to one of its examples."""
+def _write_example(panel: Panel, number: int, folder: Path) -> None:
     folder.mkdir(exist_ok=True)
-    state = room.shown(room.examples[number])
-    for part in room.parts:
-        (folder / f"{part}-{number}.json").write_bytes(shown(room, part)(state))
-    (folder / f"study-{number}.toml").write_text(room.study(state), encoding="utf-8")
-    (folder / f"table-{number}.csv").write_text(table(room)(state), encoding="utf-8")
+    state = panel.state_of(panel.examples[number])
+    for part in panel.parts:
+        (folder / f"{part}-{number}.json").write_bytes(part_json(panel, part)(state))
+    (folder / f"study-{number}.toml").write_text(panel.study(state), encoding="utf-8")
+    (folder / f"table-{number}.csv").write_text(table_csv(panel)(state), encoding="utf-8")

@@ -1,108 +1,88 @@
-"""A process that computes for the explorer, and can be stopped at any moment."""
+"""A worker process as its parent sees it: it computes views and can be killed at any time."""
 
 from __future__ import annotations
 
 import pickle
-import struct
 import subprocess
 import sys
 import threading
 from collections.abc import Mapping
-from typing import IO
+from contextlib import suppress
 
 from learncast._core.threads import one_thread_each
 
-#: What a worker says first, once it has loaded everything.
-READY = b"ready"
-_LENGTH = struct.Struct(">Q")
-#: Bytes that a pipe holds, where that can be said: whole answers, so that nobody waits for who reads them.
-_ANSWER = 2**18
+#: Bytes that a pipe holds where this can be set: a whole answer, so that a worker does not wait for its reader.
+_PIPE_SIZE = 2**18
 
 
-class Stopped(Exception):
-    """The process ended before it answered."""
+class WorkerStopped(Exception):
+    """The worker process ended before it answered."""
 
 
 class Worker:
-    """The other process as it is seen from here.
-
-    It is killed rather than asked to stop: what computes need not look up. Nothing that it was sent is code.
-    """
+    """A running `learncast.web.worker_process`. Messages are pickles on its standard input and output."""
 
     def __init__(self) -> None:
-        with one_thread_each():  # pictures are small: threads would wait for each other more than they compute
+        with one_thread_each():  # the arrays are small: several threads would only wait for each other
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "learncast.web.labour"],
+                [sys.executable, "-m", "learncast.web.worker_process"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                pipesize=_ANSWER,
-                # Ctrl-C is for the server, which ends its workers itself.
-                start_new_session=True,
+                pipesize=_PIPE_SIZE,
+                start_new_session=True,  # Ctrl-C reaches only the server, which ends its workers itself
             )
-        self.ready, self.ended = threading.Event(), False
-        self.held: set[str] = set()
-        threading.Thread(target=self._greet, daemon=True).start()
+        self.ready, self.killed = False, False
+        self.tokens: set[str] = set()
+        threading.Thread(target=self._wait_until_ready, daemon=True).start()
 
-    def _greet(self) -> None:
-        try:
-            if self._read() == READY:
-                self.ready.set()
-        except Stopped:
-            pass
+    def _wait_until_ready(self) -> None:
+        with suppress(WorkerStopped):
+            self.ready = self._receive() is True
 
     @property
     def usable(self) -> bool:
-        """Whether it has loaded and lives."""
-        return self.ready.is_set() and not self.ended and self.process.poll() is None
+        """Whether the process has loaded its packages and is alive."""
+        return self.ready and not self.killed and self.process.poll() is None
 
-    def ask(self, room: str, part: str, state: str, files: Mapping[str, tuple[str, bytes]]) -> bytes | Exception:
-        """What a part of a room shows for a state (as JSON), or the error that it raises.
+    def compute(self, panel: str, part: str, state: str, files: Mapping[str, tuple[str, bytes]]) -> bytes:
+        """Return a part of a panel as JSON, or raise the worker's error.
 
         Parameters
         ----------
-        room, part, state : str
+        panel, part : str
+            Their names.
+        state : str
+            As JSON.
         files : mapping
-            What the state names among the files that were dropped, by token: its name and content.
+            Name and content of the dropped files that the state refers to, by token.
         """
-        new = {token: file for token, file in files.items() if token not in self.held}
+        new = {token: file for token, file in files.items() if token not in self.tokens}
         assert self.process.stdin is not None
         try:
-            write(self.process.stdin, pickle.dumps((room, part, state, new)))
+            pickle.dump((panel, part, state, new), self.process.stdin)
+            self.process.stdin.flush()
         except (OSError, ValueError) as error:
-            raise Stopped from error
-        self.held |= set(new)
-        kind, content = self._read()[:1], b""
-        content = self._read()
-        return content if kind == b"=" else pickle.loads(content)
+            raise WorkerStopped from error
+        self.tokens |= set(new)
+        result = self._receive()
+        if isinstance(result, Exception):
+            raise result
+        assert isinstance(result, bytes)
+        return result
 
-    def _read(self) -> bytes:
+    def _receive(self) -> object:
         assert self.process.stdout is not None
-        return read(self.process.stdout)
+        try:
+            return pickle.load(self.process.stdout)
+        except (EOFError, OSError, ValueError, pickle.UnpicklingError) as error:
+            raise WorkerStopped from error
 
     def kill(self) -> None:
-        """End it now."""
-        self.ended = True
+        """End the process now."""
+        self.killed = True
         self.process.kill()
 
     def close(self) -> None:
-        """End it and wait until it is gone."""
+        """End the process and wait until it is gone."""
         self.kill()
         self.process.communicate()
-
-
-def write(stream: IO[bytes], content: bytes) -> None:
-    """Send one message."""
-    stream.write(_LENGTH.pack(len(content)) + content)
-    stream.flush()
-
-
-def read(stream: IO[bytes]) -> bytes:
-    """Wait for one message."""
-    head = stream.read(_LENGTH.size)
-    if len(head) < _LENGTH.size:
-        raise Stopped
-    (length,) = _LENGTH.unpack(head)
-    content = stream.read(length)
-    if len(content) < length:
-        raise Stopped
-    return content

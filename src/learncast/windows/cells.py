@@ -1,4 +1,4 @@
-"""Gated recurrent cells whose learnability can be read off their gates."""
+"""Gated recurrent cells with known gate equations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from learncast._core.errors import InvalidSpec
 from learncast._core.validation import between, count
 
-#: Numbers in one array of input projections.
+#: Largest number of input projections that are computed together.
 _PROJECTED = 2**18
 NORM_EPSILON = 1e-5
 
@@ -20,28 +20,28 @@ class GatedCell(nn.Module):
     """A single recurrent layer, (batch, time, inputs) to (batch, time, hidden), that starts from a state of zero.
 
     The weights of all blocks (gates, candidate) are stacked by rows in the order of the class's docstring, so that the
-    projections of all inputs are one matrix product and each step does only what the recurrence needs.
+    projections of all inputs are one matrix product and each step computes the recurrence only.
 
     Parameters
     ----------
     inputs, hidden : int
     generator : torch.Generator
-        A CPU generator from which every initial weight is drawn.
+        A CPU generator of all initial weights.
     gate : float, optional
-        Fraction of the state replaced per step at the start: the constant of `ConstGate`, and elsewhere the value of
-        the gate at zero input, set through its bias (`LSTM`: one minus the forget gate). None draws the bias at random.
+        Initial fraction of the state that a step replaces: the constant of `ConstGate`, otherwise the value of the gate
+        at zero input, set through its bias (`LSTM`: one minus the forget gate). None samples the bias at random.
     zero_gate_weights : bool
-        Start the weights (not the bias) of that gate at 0, so that it is `gate` whatever the input.
+        Set the initial weights (not the bias) of that gate to 0, so that it equals `gate` for every input.
     layer_norm : bool
         Normalise the candidate's pre-activation over the units.
     orthogonal : bool
-        Draw every block of weights as a (semi-)orthogonal matrix instead of uniformly.
+        Sample every block of weights as a (semi-)orthogonal matrix instead of uniformly.
     dtype, device : optional
     """
 
     #: Rows of each block in units of `hidden`; a 0 stands for a single row.
     _blocks: tuple[int, ...] = ()
-    #: Index of the block that `gate` speaks about, None when it is not a parameter.
+    #: Index of the block that `gate` refers to; None if it is not a parameter.
     _leak: int | None = None
 
     def __init__(
@@ -55,20 +55,17 @@ class GatedCell(nn.Module):
         layer_norm: bool = False,
         orthogonal: bool = False,
         dtype: torch.dtype | None = None,
-        device: Any = None,
+        device: torch.device | str | None = None,
     ) -> None:
         super().__init__()
-        why = "a cell has at least one of each"
         self.input_size, self.hidden_size = count("inputs", inputs), count("hidden", hidden)
         if layer_norm and hidden < 2:
-            raise InvalidSpec(
-                f"layer normalisation needs at least 2 hidden units, got {hidden}. Use more units or layer_norm=False."
-            )
+            raise InvalidSpec(f"layer_norm needs at least 2 hidden units, got {hidden}.", field="layer_norm")
         kind = dtype or torch.get_default_dtype()
-        drawn = [self._draw(rows, orthogonal, generator, kind) for rows in self.block_rows()]
+        blocks = [self._sample(rows, orthogonal, generator, kind) for rows in self.block_rows()]
         if gate is not None and self._leak is not None:
-            self._set_gate(drawn[self._leak], _fraction(gate), zero_gate_weights)
-        stacked = [torch.cat(parts).to(device=device) for parts in zip(*drawn, strict=True)]
+            self._set_gate(blocks[self._leak], _fraction(gate), zero_gate_weights)
+        stacked = [torch.cat(parts).to(device=device) for parts in zip(*blocks, strict=True)]
         self.input_weights, self.recurrent_weights, self.bias = (nn.Parameter(part) for part in stacked)
         self.layer_norm = layer_norm
         if layer_norm:
@@ -79,7 +76,7 @@ class GatedCell(nn.Module):
         """Rows of each block of weights."""
         return [block * self.hidden_size or 1 for block in self._blocks]
 
-    def _draw(self, rows: int, orthogonal: bool, generator: torch.Generator, dtype: torch.dtype) -> list[Tensor]:
+    def _sample(self, rows: int, orthogonal: bool, generator: torch.Generator, dtype: torch.dtype) -> list[Tensor]:
         """Input weights, recurrent weights and bias of one block."""
         parts = []
         for columns in (self.input_size, self.hidden_size):
@@ -110,16 +107,15 @@ class GatedCell(nn.Module):
         """The states at every step, (batch, time, hidden)."""
         if inputs.dim() != 3 or inputs.shape[2] != self.input_size or 0 in inputs.shape:
             raise InvalidSpec(
-                f"inputs must be (batch, time, {self.input_size}) with at least one sequence and step, got shape "
-                f"{tuple(inputs.shape)}.",
+                f"inputs must be a nonempty (batch, time, {self.input_size}) tensor, got shape {tuple(inputs.shape)}.",
                 field="inputs",
             )
         weights, states = self._recurrent(), []
-        # Input projections, (time, batch, rows): of all steps as one product where gradients are wanted, else of as
-        # many as stay in a core's cache.
-        some = inputs.shape[1] if torch.is_grad_enabled() else _PROJECTED // (len(inputs) * len(self.input_weights))
+        # Input projections, (time, batch, rows): of all steps in one product if gradients are needed, otherwise of as
+        # many steps as fit into a core's cache.
+        size = inputs.shape[1] if torch.is_grad_enabled() else _PROJECTED // (len(inputs) * len(self.input_weights))
         h = c = None
-        for part in torch.split(inputs.transpose(0, 1), max(1, some)):
+        for part in torch.split(inputs.transpose(0, 1), max(1, size)):
             steps = nn.functional.linear(part, self.input_weights, self.bias)
             if h is None or c is None:
                 h = c = steps.new_zeros(len(inputs), self.hidden_size)
@@ -129,15 +125,15 @@ class GatedCell(nn.Module):
         return torch.stack(states, 1)
 
     def _recurrent(self) -> tuple[Tensor, ...]:
-        """The recurrent weights as a step takes them."""
+        """The recurrent weights in the form that `_step` takes."""
         return (self.recurrent_weights.t(),)
 
     def _step(self, step: Tensor, h: Tensor, c: Tensor, *weights: Tensor) -> tuple[Tensor, Tensor]:
-        """The next hidden state and the next cell, which only an LSTM has, from the projected input of a step."""
+        """The next hidden state and cell (which only an LSTM has) from the projected input of a step."""
         raise NotImplementedError
 
     def extra_repr(self) -> str:
-        """The sizes, as torch prints them."""
+        """The sizes, for torch's repr."""
         return f"{self.input_size}, {self.hidden_size}, layer_norm={self.layer_norm}"
 
 
@@ -148,15 +144,10 @@ class ConstGate(GatedCell):
     ----------
     inputs, hidden : int
     gate : float
-        The constant s: the share of the state that a step replaces.
+        The constant s: the fraction of the state that a step replaces.
     **options
-        ``generator``, a CPU generator of the initial weights, which must be given; ``layer_norm``, ``orthogonal``,
-        ``dtype``, ``device``.
-
-    Raises
-    ------
-    InvalidSpec
-        If a size is less than one, `gate` does not lie between 0 and 1, or a single unit should be normalised.
+        ``generator`` (required), a CPU generator of the initial weights; ``layer_norm``, ``orthogonal``, ``dtype``,
+        ``device``.
 
     Examples
     --------
@@ -179,23 +170,20 @@ class ConstGate(GatedCell):
 
 
 class SharedGate(GatedCell):
-    """As `ConstGate`, with one gate s = sigmoid(w x + u h + b) for all units; blocks: gate (one row), candidate.
+    """The cell h <- (1 - s) h + s tanh(W x + U h + b) with one gate s = sigmoid(w x + u h + b) for all units.
+
+    Blocks: gate (one row), candidate.
 
     Parameters
     ----------
     inputs, hidden : int
     gate : float or None
-        What the gate is at the start, for any input where its weights start at 0; None draws its bias at random.
+        Initial value of the gate at zero input, set through its bias; None samples the bias at random.
     zero_gate_weights : bool
-        Whether the weights of the gate start at 0.
+        Whether the initial weights of the gate are 0, so that it equals `gate` for every input.
     **options
-        ``generator``, a CPU generator of the initial weights, which must be given; ``layer_norm``, ``orthogonal``,
-        ``dtype``, ``device``.
-
-    Raises
-    ------
-    InvalidSpec
-        If a size is less than one, `gate` does not lie between 0 and 1, or a single unit should be normalised.
+        ``generator`` (required), a CPU generator of the initial weights; ``layer_norm``, ``orthogonal``, ``dtype``,
+        ``device``.
 
     Examples
     --------
@@ -221,23 +209,18 @@ class SharedGate(GatedCell):
 
 
 class DiagGate(SharedGate):
-    """As `SharedGate`, with a gate of its own for every unit; blocks: gate, candidate.
+    """The cell h <- (1 - s) h + s tanh(W x + U h + b) with one gate per unit; blocks: gate, candidate.
 
     Parameters
     ----------
     inputs, hidden : int
     gate : float or None
-        What the gates are at the start, for any input where their weights start at 0; None draws biases at random.
+        Initial value of the gates at zero input, set through their biases; None samples the biases at random.
     zero_gate_weights : bool
-        Whether the weights of the gates start at 0.
+        Whether the initial weights of the gates are 0, so that they equal `gate` for every input.
     **options
-        ``generator``, a CPU generator of the initial weights, which must be given; ``layer_norm``, ``orthogonal``,
-        ``dtype``, ``device``.
-
-    Raises
-    ------
-    InvalidSpec
-        If a size is less than one, `gate` does not lie between 0 and 1, or a single unit should be normalised.
+        ``generator`` (required), a CPU generator of the initial weights; ``layer_norm``, ``orthogonal``, ``dtype``,
+        ``device``.
 
     Examples
     --------
@@ -262,21 +245,16 @@ class PaperGRU(GatedCell):
     ----------
     inputs, hidden : int
     generator : torch.Generator
-        A CPU generator from which every initial weight is drawn.
+        A CPU generator of all initial weights.
     gate : float, optional
-        What z is for an input and a state of 0 at the start; None draws its bias at random.
+        Initial value of z at zero input and state; None samples its bias at random.
     zero_gate_weights : bool
-        Whether the weights of z start at 0, so that it is `gate` whatever the input.
+        Whether the initial weights of z are 0, so that it equals `gate` for every input.
     layer_norm : bool
         Normalise the candidate's pre-activation over the units.
     orthogonal : bool
-        Draw every block of weights as a (semi-)orthogonal matrix instead of uniformly.
+        Sample every block of weights as a (semi-)orthogonal matrix instead of uniformly.
     dtype, device : optional
-
-    Raises
-    ------
-    InvalidSpec
-        If a size is less than one, `gate` does not lie between 0 and 1, or a single unit should be normalised.
 
     Examples
     --------
@@ -308,21 +286,16 @@ class LSTM(GatedCell):
     ----------
     inputs, hidden : int
     generator : torch.Generator
-        A CPU generator from which every initial weight is drawn.
+        A CPU generator of all initial weights.
     gate : float, optional
-        What 1 - f is for an input and a state of 0 at the start; None draws the bias of f at random.
+        Initial value of 1 - f at zero input and state; None samples the bias of f at random.
     zero_gate_weights : bool
-        Whether the weights of f start at 0, so that it is 1 - `gate` whatever the input.
+        Whether the initial weights of f are 0, so that it equals 1 - `gate` for every input.
     layer_norm : bool
         Normalise the candidate's pre-activation over the units.
     orthogonal : bool
-        Draw every block of weights as a (semi-)orthogonal matrix instead of uniformly.
+        Sample every block of weights as a (semi-)orthogonal matrix instead of uniformly.
     dtype, device : optional
-
-    Raises
-    ------
-    InvalidSpec
-        If a size is less than one, `gate` does not lie between 0 and 1, or a single unit should be normalised.
 
     Examples
     --------

@@ -7,22 +7,24 @@ from collections.abc import Callable
 from typing import Any
 
 import xarray as xr
-from torch import nn, optim
+from numpy.typing import ArrayLike
+from torch import Tensor, nn, optim
 
 from learncast._core.errors import InvalidSpec
 from learncast._core.packages import lightning_package
 from learncast._core.validation import between, count
-from learncast.windows.checkpoints import followed
+from learncast.windows.checkpoints import combined
 from learncast.windows.diagnosis import window
-from learncast.windows.learnability_window import LearnabilityWindow
-from learncast.windows.question import Batching, DetectionRule, Measurement, refuse_loose
+from learncast.windows.options import Batching, DetectionRule, Measurement, Options
+from learncast.windows.result import Window
 
-#: Share of the wall time that diagnoses may take when no cadence is given.
+Pair = tuple[ArrayLike | Tensor, ArrayLike | Tensor]
+#: Default share of the wall time that diagnoses may take.
 SHARE = 0.08
 
 
 class WindowMonitor:
-    """Follows the learnability window during training; call `step` once after every step of the optimiser.
+    """Diagnoses the learnability window during training; call `step` once after every step of the optimiser.
 
     Parameters
     ----------
@@ -32,13 +34,13 @@ class WindowMonitor:
         Held-out sequences, as for `learncast.windows.window`; 100 or more.
     every : int, optional
         Training steps between diagnoses. By default the first step is diagnosed, and the next diagnosis waits until
-        all of them together take at most `share` of the time since then, so the cadence suits model and machine.
+        all of them together take at most `share` of the time since then.
     share : float
-        Largest share of the wall time that goes into diagnoses.
-    clock : function of nothing
-        Seconds.
+        Largest share of the wall time for diagnoses.
     measurement, rule, batching : optional
-        As for `learncast.windows.window`; by default along one direction and with 99 nulls.
+        As for `learncast.windows.window`; by default with one direction and 99 nulls.
+    clock : function without arguments
+        Returns seconds.
 
     Examples
     --------
@@ -54,7 +56,7 @@ class WindowMonitor:
     ...     optimizer.zero_grad()
     ...     (model(inputs) - targets).pow(2).mean().backward()
     ...     optimizer.step()
-    ...     found = monitor.step()
+    ...     latest = monitor.step()
     >>> monitor.history["step"].values, monitor.history["reach"].dims
     (array([2, 4]), ('step', 'layer'))
     """
@@ -63,7 +65,7 @@ class WindowMonitor:
         self,
         model: nn.Module,
         optimizer: optim.Optimizer,
-        data: tuple[Any, Any],
+        data: Pair,
         *,
         every: int | None = None,
         share: float = SHARE,
@@ -71,75 +73,70 @@ class WindowMonitor:
         rule: DetectionRule | None = None,
         batching: Batching | None = None,
         clock: Callable[[], float] = time.perf_counter,
-        **loose: Any,
     ) -> None:
-        refuse_loose(loose)
         self.model, self.optimizer, self.data = model, optimizer, data
         self.every = None if every is None else count("every", every)
         self.share = between("share", share, 1e-6, 1.0)
-        self.question: dict[str, Any] = {
+        self.options: Options = {
             "measurement": measurement or Measurement(directions=1),
             "rule": rule or DetectionRule(nulls=99),
             "batching": batching or Batching(),
         }
         self._clock, self._begun, self._spent, self._steps = clock, clock(), 0.0, 0
-        self._found: list[tuple[int, LearnabilityWindow]] = []
+        self._windows: list[tuple[int, Window]] = []
 
-    def step(self) -> LearnabilityWindow | None:
-        """Count one training step; diagnose when it is time to, and return what was found."""
+    def step(self) -> Window | None:
+        """Count one training step; diagnose and return the window if a diagnosis is due."""
         self._steps += 1
         return self.diagnose() if self._due() else None
 
-    def diagnose(self) -> LearnabilityWindow:
+    def diagnose(self) -> Window:
         """Diagnose now."""
         begun = self._clock()
-        found = window(self.model, *self.data, optimizer=self.optimizer, **self.question)
+        latest = window(self.model, *self.data, optimizer=self.optimizer, **self.options)
         self._spent += self._clock() - begun
-        self._found.append((self._steps, found))
-        return found
+        self._windows.append((self._steps, latest))
+        return latest
 
     def _due(self) -> bool:
         if self.every is not None:
             return self._steps % self.every == 0
-        if not self._found:
+        if not self._windows:
             return True
-        # The next one will cost about as much as the mean so far, and must fit too.
-        ahead = self._spent / len(self._found)
+        # The next diagnosis will cost about as much as the mean so far, and must fit too.
+        ahead = self._spent / len(self._windows)
         return self._spent + ahead <= self.share * (self._clock() - self._begun + ahead)
 
     @property
     def overhead(self) -> float:
-        """Share of the time since the monitor was made that went into diagnoses; nan before any time has passed."""
+        """Share of the time since the monitor was created that diagnoses took; nan before any time has passed."""
         passed = self._clock() - self._begun
         return self._spent / passed if passed > 0 else float("nan")
 
     @property
-    def latest(self) -> LearnabilityWindow | None:
-        """The last diagnosis."""
-        return self._found[-1][1] if self._found else None
+    def latest(self) -> Window | None:
+        """The last window."""
+        return self._windows[-1][1] if self._windows else None
 
     @property
     def history(self) -> xr.Dataset:
-        """What the diagnoses found, over the training step at which they were made."""
-        if not self._found:
-            raise InvalidSpec(
-                f"the monitor must have diagnosed the model at least once, got none in {self._steps} steps. Call "
-                "step() after every step of the optimiser, or diagnose()."
-            )
-        steps, found = zip(*self._found, strict=True)
-        return followed(found, steps)
+        """All windows over the training step at which they were diagnosed."""
+        if not self._windows:
+            raise InvalidSpec("a history needs at least one diagnosis. Call step() after every step of the optimiser.")
+        steps, windows = zip(*self._windows, strict=True)
+        return combined(windows, steps)
 
     def __repr__(self) -> str:
         pace = f"every {self.every} steps" if self.every is not None else f"at most {self.share:.0%} of the time"
         last = "" if self.latest is None else f", last window {float(self.latest['reach'].isel(layer=0)):g} steps"
         return (
-            f"<WindowMonitor: {len(self._found)} diagnoses in {self._steps} steps ({pace}); "
+            f"<WindowMonitor: {len(self._windows)} diagnoses in {self._steps} steps ({pace}); "
             f"measured overhead {self.overhead:.1%}{last}>"
         )
 
 
-def lightning_callback(data: tuple[Any, Any], **options: Any) -> Any:
-    """A Lightning callback that follows the window of the trained module with its first optimiser.
+def lightning_callback(data: Pair, **options: Any) -> Any:
+    """A Lightning callback that monitors the window of the trained module with its first optimiser.
 
     Its `monitor` is None until the first batch has been trained on.
 
@@ -152,11 +149,6 @@ def lightning_callback(data: tuple[Any, Any], **options: Any) -> Any:
     -------
     lightning.Callback
         For ``Trainer(callbacks=[...])``; its `monitor` is a `WindowMonitor`.
-
-    Raises
-    ------
-    InvalidSpec
-        If Lightning is not installed.
 
     Examples
     --------

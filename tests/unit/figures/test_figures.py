@@ -103,7 +103,7 @@ def test_theory_is_dotted_black_over_coloured_simulation(two_modes, ax):
 @pytest.fixture(scope="module")
 def paths(target, network):
     stronger = target.varied(target_strength=1.5, name="stronger")
-    stages = [lc.Stage(stronger, accuracy=0.5), lc.Stage(target, accuracy=0.99)]
+    stages = [lc.Stage(stronger, goal=0.5), lc.Stage(target, goal=0.99)]
     staged = lc.follow(stages, network, learning_rate=RATE)
     direct = lc.follow(stages[1:], network, learning_rate=RATE)
     times = np.linspace(0.0, 1.2 * direct.flow_steps, 60)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import pytest
 
@@ -47,26 +45,25 @@ def test_a_torch_module_becomes_a_network(make, dtype):
 
 
 @pytest.mark.parametrize(
-    ("module", "said"),
+    "module",
     [
-        (torch.nn.Sequential(linear(3, 4, bias=True), linear(4, 2)), "a layer with bias"),
-        (torch.nn.Sequential(linear(3, 4), torch.nn.ReLU(), linear(4, 2)), "layers ['ReLU']"),
-        (torch.nn.Sequential(linear(3, 4), linear(4, 4), linear(4, 2)), "3 linear layers"),
-        (linear(3, 2), "1 linear layers"),
-        (torch.nn.RNN(3, 4), "RNN"),
-        (torch.nn.Sequential(), "Sequential"),
-        ("weights.pt", "str"),
+        torch.nn.Sequential(linear(3, 4, bias=True), linear(4, 2)),
+        torch.nn.Sequential(linear(3, 4), torch.nn.ReLU(), linear(4, 2)),
+        torch.nn.Sequential(linear(3, 4), linear(4, 4), linear(4, 2)),
+        linear(3, 2),
+        torch.nn.RNN(3, 4),
+        torch.nn.Sequential(),
+        "weights.pt",
     ],
     ids=["bias", "relu", "three", "one", "rnn", "empty", "text"],
 )
-def test_other_modules_are_refused(module, said):
-    with pytest.raises(lc.UnsupportedModel) as error:
+def test_other_modules_are_refused(module):
+    with pytest.raises(lc.UnsupportedModel) as caught:
         lc.TwoLayer.from_module(module)
-    assert all((error.value.required, error.value.got, error.value.why, error.value.remedy))
-    assert "two nn.Linear layers without bias" in str(error.value)
-    assert said in str(error.value)
+    assert caught.value.field == "module"
 
 
-def test_layers_that_do_not_meet_are_refused():
-    with pytest.raises(lc.InvalidSpec, match=re.escape("(4, 3) and (2, 5)")):
+def test_layers_with_different_hidden_units_are_refused():
+    with pytest.raises(lc.InvalidSpec) as caught:
         lc.TwoLayer.from_module(torch.nn.Sequential(linear(3, 4), linear(5, 2)))
+    assert caught.value.field == "weights"

@@ -29,7 +29,7 @@ from learncast.papers.prior_knowledge.learning import train_architectures
 from learncast.papers.runs import joined, one_by_one, parts_of
 from learncast.sweep import Summary, status
 from learncast.sweep.ledger import TaskStatus
-from learncast.sweep.reproduction import Reproduction
+from learncast.sweep.reproduction import Reproduction, run_base
 from learncast.sweep.spec import canonical
 from learncast.sweep.store import Store
 
@@ -61,12 +61,12 @@ def plain(tmp_path_factory):
 def kept(tmp_path_factory):
     """The store of figure 3."""
     store = tmp_path_factory.mktemp("kept") / "store"
-    assert Reproduction.of("learnability", figure="3", store=store).train(executor="in-process").complete
+    assert Reproduction("learnability", figure="3", store=store).train(executor="in-process").complete
     return store
 
 
 def test_a_stored_figure_is_the_figure_of_one_process(plain, kept, tmp_path):
-    Reproduction.of("learnability", figure="3", store=kept).draw(out=tmp_path)
+    Reproduction("learnability", figure="3", store=kept).draw(out=tmp_path)
     assert_same_figures(tmp_path, plain, ["3"])
     assert not tmp_path.with_name(f"{tmp_path.name}-runs").exists()
 
@@ -84,7 +84,7 @@ def test_a_stored_figure_is_the_figure_of_one_process(plain, kept, tmp_path):
     ],
 )
 def test_stored_figures_are_those_of_one_process(paper, figure, tmp_path):
-    stored = Reproduction.of(paper, figure=figure, store=tmp_path / "store")
+    stored = Reproduction(paper, figure=figure, store=tmp_path / "store")
     assert stored.train(workers=2, executor="in-process" if figure == "2C" else "processes").complete
     made = stored.draw(out=tmp_path / "stored")
     assert made.pop("cpu_seconds") > 0
@@ -148,7 +148,7 @@ def stop(summary):
     if summary.done == 1:
         os.kill(os.getpid(), signal.SIGKILL)
 
-Reproduction.of("learnability", figure="3", store=sys.argv[1]).train(executor="in-process", watcher=stop)
+Reproduction("learnability", figure="3", store=sys.argv[1]).train(executor="in-process", watcher=stop)
 """
 
 
@@ -159,7 +159,7 @@ def test_killed_between_two_runs_it_goes_on_with_the_second(plain, tmp_path):
     assert killed.returncode == -signal.SIGKILL
     before = done(store)
     assert len(before) == 1
-    stored = Reproduction.of("learnability", figure="3", store=store)
+    stored = Reproduction("learnability", figure="3", store=store)
     with pytest.raises(SchemaMismatch, match=r"no result of .*learnability\.runs:diagnose"):
         stored.draw(out=tmp_path / "early")
     assert not (tmp_path / "early").exists()
@@ -171,7 +171,7 @@ def test_killed_between_two_runs_it_goes_on_with_the_second(plain, tmp_path):
 
 
 def test_figures_with_the_same_runs_share_a_store(kept, tmp_path):
-    sharing = Reproduction.of("learnability", figure="12", store=kept)
+    sharing = Reproduction("learnability", figure="12", store=kept)
     assert sharing.train(executor="in-process") is None
     sharing.draw(out=tmp_path)
     assert (tmp_path / "figure_12.png").is_file()
@@ -179,29 +179,30 @@ def test_figures_with_the_same_runs_share_a_store(kept, tmp_path):
 
 def test_a_store_grows_by_what_is_missing(tmp_path, monkeypatch):
     """Runs that cost nothing here: another figure, and one more seed, add theirs and compute no other again."""
-    monkeypatch.setattr("learncast.sweep.reproduction.computed_run", nothing)
+    monkeypatch.setattr("learncast.sweep.reproduction.compute_run", nothing)
     store = tmp_path / "store"
-    one = Reproduction.of("learnability", figure="3", store=store).train(executor="in-process")
+    one = Reproduction("learnability", figure="3", store=store).train(executor="in-process")
     assert (one.computed, one.total) == (2, 2)
     entered = done(store)
-    more = Reproduction.of("learnability", figure="3", store=store, seeds=[212, 1001])
+    more = Reproduction("learnability", figure="3", store=store, seeds=[212, 1001])
     assert len(more.missing()) == 2
     grown = more.train(executor="in-process")
     assert (grown.computed, grown.total, grown.complete) == (2, 4, True)
     assert entered.items() <= done(store).items()
-    assert Reproduction.of("learnability", figure="7", store=store).train(executor="in-process").computed == 2
+    assert Reproduction("learnability", figure="7", store=store).train(executor="in-process").computed == 2
     assert more.train() is None
-    with pytest.raises(InvalidSpec, match=r'base\.preset: "smoke" -> "laptop"'):
-        Reproduction.of("learnability", preset="laptop", store=store).train()
-    with pytest.raises(InvalidSpec, match=r'base\.paper: "learnability" -> "curriculum"'):
-        Reproduction.of("curriculum", store=store).train()
+    for paper, preset, changed in (("learnability", "laptop", "base.preset"), ("curriculum", "smoke", "base.paper")):
+        with pytest.raises(InvalidSpec) as error:
+            Reproduction(paper, preset=preset, store=store).train()
+        assert error.value.field == "study"
+        assert changed in str(error.value)
 
 
 @pytest.mark.slow
 def test_shares_are_drawn_together(plain, tmp_path):
-    shares = [Reproduction.of("learnability", figure="3", store=tmp_path / f"{k}", shard=(k, 2)) for k in (1, 2)]
+    shares = [Reproduction("learnability", figure="3", store=tmp_path / f"{k}", shard=(k, 2)) for k in (1, 2)]
     assert sum(share.train(executor="in-process").done for share in shares) == 2
-    both = Reproduction.of("learnability", figure="3", store=[tmp_path / "1", tmp_path / "2"])
+    both = Reproduction("learnability", figure="3", store=[tmp_path / "1", tmp_path / "2"])
     assert both.missing() == []
     both.draw(out=tmp_path / "out")
     assert_same_figures(tmp_path / "out", plain, ["3"])
@@ -212,20 +213,19 @@ def nothing(spec):
 
 
 def test_changed_code_is_refused(kept, monkeypatch):
-    real = Reproduction._base
-
-    def edited(self):
-        base = real(self)
+    def edited(paper, preset):
+        base = run_base(paper, preset)
         return {**base, "sources": {**base["sources"], "runs": "another text"}}
 
-    assert set(real(Reproduction.of("learnability", store=kept))["sources"]) == {"runs"}
-    monkeypatch.setattr(Reproduction, "_base", edited)
-    with pytest.raises(InvalidSpec, match=r"base\.sources\.runs"):
-        Reproduction.of("learnability", figure="3", store=kept).train()
+    assert set(run_base("learnability", "smoke")["sources"]) == {"runs"}
+    monkeypatch.setattr("learncast.sweep.reproduction.run_base", edited)
+    with pytest.raises(InvalidSpec) as error:
+        Reproduction("learnability", figure="3", store=kept).train()
+    assert "base.sources.runs" in str(error.value)
 
 
 def test_a_damaged_result_is_not_drawn(kept, tmp_path):
-    stored = Reproduction.of("learnability", figure="3", store=kept)
+    stored = Reproduction("learnability", figure="3", store=kept)
     file = sorted((kept / "results").rglob("*.nc"))[0]
     content = file.read_bytes()
     file.write_bytes(content[:-1])
@@ -335,7 +335,7 @@ def test_nothing_is_drawn_before_all_runs_are_done(tmp_path, monkeypatch):
 
 
 def test_nothing_is_drawn_where_a_run_failed(tmp_path, monkeypatch):
-    monkeypatch.setattr("learncast.sweep.reproduction.computed_run", refusing)
+    monkeypatch.setattr("learncast.sweep.reproduction.compute_run", refusing)
     line = ("learnability", "--figure", "3", "--store", tmp_path / "store", "--in-process", "--out", tmp_path / "out")
     result = run(*line)
     assert (result.exit_code, (tmp_path / "out").exists()) == (1, False)
@@ -391,13 +391,13 @@ def test_it_is_asked_for_as_a_sweep_is():
 
 def test_the_paper_s_size_runs_on_processors_when_asked_and_says_first_what_it_takes(tmp_path, monkeypatch):
     told = {"runs": 25, "missing": 25, "cpu_seconds": 7200.0, "seconds": 3600.0}
-    monkeypatch.setattr(Reproduction, "outlook", lambda self, **options: told)  # seconds of training otherwise
+    monkeypatch.setattr(Reproduction, "estimate", lambda self, **options: told)  # seconds of training otherwise
     monkeypatch.setattr(Reproduction, "train", lambda self, **options: Summary(25, 1, 0, interrupted=True))
     line = ("learnability", "--figure", "3", "--preset", "paper", "--device", "cpu", "--store", tmp_path / "store")
     result = run(*line, "--workers", "2", "--out", tmp_path)
     assert "25 of 25 runs are missing, about 2.0 h" in result.stderr
     for device, asked in (("cpu", {"device": "cpu"}), ("auto", {})):
-        runs = Reproduction.of("learnability", figure="3", preset="paper", store=tmp_path / "store", **asked).runs()
+        runs = Reproduction("learnability", figure="3", preset="paper", store=tmp_path / "store", **asked).runs
         assert {one.settings["device"] for one in runs} == {device}
 
 

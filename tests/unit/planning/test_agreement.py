@@ -29,7 +29,7 @@ def shifted(trajectory: Trajectory, by: float) -> Trajectory:
 
 
 def test_a_known_deviation_is_found_with_its_interval(task, network):
-    solution = lc.solve(task, network, learning_rate=RATE)
+    solution = lc.forecast(task, network, learning_rate=RATE).solution
     exact = solution.at(np.arange(50.0))
     runs = [shifted(exact, by) for by in (0.1, 0.2, 0.3)]
     found = agreement(solution, runs)
@@ -44,7 +44,7 @@ def test_a_known_deviation_is_found_with_its_interval(task, network):
 
 
 def test_one_run_has_no_interval_and_shorter_runs_count_while_they_last(task, network):
-    solution = lc.solve(task, network, learning_rate=RATE)
+    solution = lc.forecast(task, network, learning_rate=RATE).solution
     long, short = solution.at(np.arange(30.0)), solution.at(np.arange(10.0))
     alone = agreement(solution, long)
     assert np.isnan(alone["strength_deviation_low"]).all()
@@ -54,7 +54,7 @@ def test_one_run_has_no_interval_and_shorter_runs_count_while_they_last(task, ne
 
 
 def test_steps_to_an_accuracy_are_compared(task, network):
-    solution = lc.solve(task, network, learning_rate=RATE)
+    solution = lc.forecast(task, network, learning_rate=RATE).solution
     when = solution.time_to(0.95)
     run = solution.at(np.arange(np.ceil(when.flow_steps) + 20))
     found = agreement(solution, [run, run], accuracy=0.95)
@@ -70,7 +70,7 @@ def test_steps_to_an_accuracy_are_compared(task, network):
 
 
 def test_agreement_refuses_what_cannot_be_compared(task, network):
-    solution = lc.solve(task, network, learning_rate=RATE)
+    solution = lc.forecast(task, network, learning_rate=RATE).solution
     with pytest.raises(lc.InvalidSpec, match="Trajectory"):
         agreement(solution, [])
     with pytest.raises(lc.InvalidSpec, match="Trajectory"):
@@ -97,7 +97,7 @@ def test_descent_closes_on_the_flow_with_order_one(task, network):
     def gap(rate: float) -> float:
         steps = round(0.05 / rate)
         run = lc.descend(task, network, learning_rate=rate, steps=steps, learn=("input", "output"))
-        end = lc.solve(task, network, learning_rate=rate).at([steps])
+        end = lc.forecast(task, network, learning_rate=rate).solution.at([steps])
         return float(np.abs(run.strength[-1] - end["strength"].values[0]).max())
 
     # Euler's method; the second-order term is the rate times the sharpness, 3% here at most.
@@ -108,31 +108,31 @@ def test_descent_closes_on_the_flow_with_order_one(task, network):
 def test_a_rehearsal_finds_what_the_closed_form_says(task, network, stages):
     first = task.varied(target_strength=1.6, name="first")
     known = {
-        "first": lc.Stage(first, accuracy=0.6),
+        "first": lc.Stage(first, goal=0.6),
         "steps": lc.Stage(first, steps=70),
-        "target": lc.Stage(task, accuracy=0.98),
+        "target": lc.Stage(task, goal=0.98),
     }
     curriculum = [known[name] for name in stages]
     theory = lc.follow(curriculum, network, learning_rate=RATE)
     flowed = rehearse(curriculum, network, learning_rate=RATE, by="flow")
     # the flow is integrated to 1e-11 or so; a step is 1e-3 of a time that strengths change over in hundreds
-    np.testing.assert_allclose(flowed.stage_steps, [o.flow_steps for o in theory.outcomes], rtol=1e-6)
+    np.testing.assert_allclose(flowed.stage_steps, [o.steps.flow for o in theory.stages], rtol=1e-6)
     descended = rehearse(curriculum, network, learning_rate=RATE, by="descent")
     # the first-order count of descent steps is right to one step
-    np.testing.assert_allclose(descended.stage_steps, [o.descent_steps for o in theory.outcomes], atol=1.0)
+    np.testing.assert_allclose(descended.stage_steps, [o.steps.descent for o in theory.stages], atol=1.0)
     assert flowed.status is descended.status is lc.Status.ok
 
 
 def test_a_rehearsal_that_never_ends_says_so(task):
     silent = lc.LinearRNN.aligned(recurrence=0.9, initial=0.0, hidden_size=4)
-    stages = [lc.Stage(task, accuracy=0.9), lc.Stage(task, accuracy=0.99)]
+    stages = [lc.Stage(task, goal=0.9), lc.Stage(task, goal=0.99)]
     for by in ("flow", "descent"):
         found = rehearse(stages, silent, learning_rate=RATE, by=by, most_steps=1000)
         assert found.steps == np.inf
         assert np.isnan(found.stage_steps[1])
         assert found.status is lc.Status.not_learned
     started = lc.LinearRNN.aligned(recurrence=0.9, initial=0.02, hidden_size=4)
-    diverged = rehearse([lc.Stage(task, accuracy=0.99)], started, learning_rate=10.0, by="descent")
+    diverged = rehearse([lc.Stage(task, goal=0.99)], started, learning_rate=10.0, by="descent")
     assert diverged.status is lc.Status.diverged
     with pytest.raises(lc.InvalidSpec, match="by must be one of"):
         rehearse(stages, silent, learning_rate=RATE, by="guess")

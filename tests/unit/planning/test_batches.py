@@ -8,7 +8,7 @@ import pytest
 import learncast as lc
 from learncast import tasks
 from learncast._core.errors import InvalidSpec, UnsupportedModel
-from learncast.tasks.task import Task
+from learncast.tasks import Task
 
 RATE = 1e-3
 
@@ -58,7 +58,7 @@ def test_two_stages_of_modes(batch):
     target = tasks.integration(12, [1.0, 0.8], [1.0, 0.7])
     first = tasks.integration(12, [1.0, 0.8], [1.4, 0.9], name="stronger")
     network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.1, hidden_size=6, task=target)
-    stages = [lc.Stage(first, accuracy=0.5), lc.Stage(target, accuracy=0.9)]
+    stages = [lc.Stage(first, goal=0.5), lc.Stage(target, goal=0.9)]
     way = lc.follow(stages, network, learning_rate=RATE)
     found = way.in_batches(batch)
     rules = [within(m, s.accuracy) for m, s in zip(way.modes, stages, strict=True)]
@@ -71,7 +71,7 @@ def test_two_stages_of_modes(batch):
 def test_targets_at_every_step():
     task = tasks.integration(4, targets="every_step")
     network = lc.LinearRNN.aligned(recurrence=0.8, initial=0.3, hidden_size=3, task=task)
-    stages = [lc.Stage(task, accuracy=0.8)]
+    stages = [lc.Stage(task, goal=0.8)]
     way = lc.follow(stages, network, learning_rate=RATE)
     rules = [within(way.modes[0], 0.8)]
     agree(
@@ -86,8 +86,8 @@ def test_recorded_trials_of_no_modes():
     y = x.sum(axis=1) @ rng.normal(size=(3, 2)) + 0.3 * rng.normal(size=(400, 2))
     task = Task.from_samples(x, y)
     network = lc.LinearRNN.random(4, 3, 2, scale=0.4, recurrence=0.7, seed=1)
-    way = lc.follow([lc.Stage(task, accuracy=0.7)], network, learning_rate=RATE)
-    assert way.ground.by == "pooled"
+    way = lc.follow([lc.Stage(task, goal=0.7)], network, learning_rate=RATE)
+    assert way.method.name == "pooled"
     z = np.einsum("t,btc->bc", 0.7 ** np.arange(4, -1, -1.0), x)
     S, R = z.T @ z / 400, y.T @ z / 400
     best = R @ np.linalg.inv(S)
@@ -98,7 +98,7 @@ def test_recorded_trials_of_no_modes():
         return np.trace(gap @ S @ gap.T) <= 0.3**2 * whole
 
     found = way.in_batches(16, seed=3)
-    agree(found.totals, [sum(trained([lc.Stage(task, accuracy=0.7)], network, 16, s, [done])) for s in range(12)])
+    agree(found.totals, [sum(trained([lc.Stage(task, goal=0.7)], network, 16, s, [done])) for s in range(12)])
     again = way.in_batches(16, seed=3)
     np.testing.assert_array_equal(found.steps, again.steps)
 
@@ -106,12 +106,12 @@ def test_recorded_trials_of_no_modes():
 def test_a_learned_recurrence_is_descended_run_by_run():
     task = tasks.integration(3)
     network = lc.LinearRNN([[0.4]], [[0.4]], [[0.4]])
-    stages = [lc.Stage(task, steps=7), lc.Stage(task, accuracy=0.6)]
-    way = lc.follow(stages, network, learning_rate=0.01, learn=("input", "recurrent", "output"))
+    stages = [lc.Stage(task, steps=7), lc.Stage(task, goal=0.6)]
+    way = lc.follow(stages, network, training=lc.Training(0.01, learn=("input", "recurrent", "output")))
     found = way.in_batches(2000)
     assert found.runs == 6
     assert (found.steps[0] == 7).all()
-    assert found.mean == pytest.approx(way.descent_steps, rel=0.05)
+    assert found.mean == pytest.approx(way.steps.descent, rel=0.05)
     assert math.isnan(found.floor)
 
 
@@ -119,7 +119,7 @@ def test_every_ground_of_a_linear_network_counts_them():
     task = tasks.integration(4)
     network = lc.LinearRNN.aligned(recurrence=0.8, initial=0.3, hidden_size=2, task=task)
     ways = [
-        lc.follow([lc.Stage(task, accuracy=0.8)], network, learning_rate=5e-3, by=by)
+        lc.follow([lc.Stage(task, goal=0.8)], network, learning_rate=5e-3, method=by)
         for by in ("modes", "two-layer", "pooled", "flow")
     ]
     counts = [way.in_batches(50, seed=1).steps for way in ways]
@@ -131,7 +131,7 @@ def test_every_ground_of_a_linear_network_counts_them():
 def test_noise_as_wide_as_the_band_is_said():
     task = tasks.leaky_integration(10, 4.0, 1.0)
     network = lc.LinearRNN.aligned(recurrence=0.8, initial=0.3, hidden_size=2, task=task)
-    way = lc.follow([lc.Stage(task, accuracy=0.999)], network, learning_rate=2e-3)
+    way = lc.follow([lc.Stage(task, goal=0.999)], network, learning_rate=2e-3)
     found = way.in_batches(2)
     assert found.by_chance
     assert "chance" in found.sentence or "do not arrive" in found.sentence
@@ -141,9 +141,9 @@ def test_noise_as_wide_as_the_band_is_said():
 def test_what_is_not_counted_says_why():
     task = tasks.integration(10)
     network = lc.LinearRNN.aligned(recurrence=0.8, hidden_size=2, task=task)
-    way = lc.follow([lc.Stage(task, accuracy=0.9)], lc.Activated(network, "relu"), learning_rate=1e-3)
+    way = lc.follow([lc.Stage(task, goal=0.9)], lc.Activated(network, "relu"), learning_rate=1e-3)
     with pytest.raises(UnsupportedModel, match="linear networks"):
         way.in_batches(8)
-    slow = lc.follow([lc.Stage(task, accuracy=0.9)], network, learning_rate=1e-9)
+    slow = lc.follow([lc.Stage(task, goal=0.9)], network, learning_rate=1e-9)
     with pytest.raises(InvalidSpec, match="to be counted in batches"):
         slow.in_batches(8)

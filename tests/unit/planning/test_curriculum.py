@@ -9,14 +9,13 @@ import pytest
 import xarray as xr
 
 import learncast as lc
-from learncast import Stage, Status, follow, phase_portrait, plan, solve, tasks, time_to_learn
+from learncast import Stage, Status, follow, plan, tasks
 from learncast._core.errors import AssumptionViolated, InvalidSpec, NotLearned, UnsupportedModel
 from learncast.networks import LinearRNN
+from learncast.planning import closeness, singular_accuracy, speedup_terms
 from learncast.planning.schedules.stopping import best_stop
-from learncast.planning.wording import closeness, singular_accuracy, speedup_terms
 from learncast.tasks import Task
-from learncast.theory.dynamics.mode_equation import Problem
-from learncast.theory.dynamics.modes import modes, modes_of
+from learncast.theory import Problem, modes, modes_of
 
 RATE = 1e-3
 #: Closed forms against closed forms: a few hundred operations of round-off.
@@ -70,9 +69,9 @@ def band_time(start, beta, power, tolerance):
 
 def test_a_stage_has_exactly_one_rule_to_stop(target):
     assert "got accuracy=None, steps=None" in refused(lambda: Stage(target))
-    assert "it needs exactly one rule to stop" in refused(lambda: Stage(target, accuracy=0.9, steps=5))
-    assert "accuracy must lie between 0 and 1, but got 1.2" in refused(lambda: Stage(target, accuracy=1.2))
-    assert "accuracy must be finite" in refused(lambda: Stage(target, accuracy=float("nan")))
+    assert "it needs exactly one rule to stop" in refused(lambda: Stage(target, goal=0.9, steps=5))
+    assert "accuracy must lie between 0 and 1, but got 1.2" in refused(lambda: Stage(target, goal=1.2))
+    assert "accuracy must be finite" in refused(lambda: Stage(target, goal=float("nan")))
     assert "steps must be positive, but got -3" in refused(lambda: Stage(target, steps=-3))
     assert "steps must be a number" in refused(lambda: Stage(target, steps="ten"))
     assert Stage(target, steps=0).steps == 0
@@ -98,63 +97,63 @@ def test_following_is_solving_stage_after_stage(curriculum, start):
         "leaky": tasks.leaky_integration(timescale=20.0),
     }
     first = LinearRNN.aligned(hidden_size=3, **start)
-    stages = [Stage(pool[name], accuracy=accuracy) for name, accuracy in CURRICULA[curriculum]]
+    stages = [Stage(pool[name], goal=accuracy) for name, accuracy in CURRICULA[curriculum]]
     found = follow(stages, first, learning_rate=RATE)
     network, total = first, 0.0
-    for stage, outcome in zip(stages, found.outcomes, strict=True):
-        solution = solve(stage.task, network, learning_rate=RATE)
-        steps = time_to_learn(solution, stage.accuracy).flow_steps
-        assert outcome.flow_steps == pytest.approx(steps, rel=CLOSE, abs=1e-9)
+    for stage, outcome in zip(stages, found.stages, strict=True):
+        solution = lc.forecast(stage.task, network, learning_rate=RATE).solution
+        steps = solution.time_to(stage.accuracy).flow_steps
+        assert outcome.steps.flow == pytest.approx(steps, rel=CLOSE, abs=1e-9)
         assert outcome.accuracy >= stage.accuracy - 1e-12
-        assert outcome.status is Status.ok
+        assert outcome.steps.status is Status.ok
         network, total = solution.network_at(steps), total + steps
         assert outcome.end[0] == pytest.approx((network.output_weights @ network.input_weights).item(), rel=CLOSE)
-    assert found.flow_steps == pytest.approx(total, rel=CLOSE)
-    direct = time_to_learn(solve(pool["target"], first, learning_rate=RATE))
-    assert found.direct.flow_steps == direct.flow_steps
-    assert found.speedup_steps == pytest.approx(direct.flow_steps - total, rel=1e-8, abs=1e-8)
+    assert found.steps.flow == pytest.approx(total, rel=CLOSE)
+    direct = lc.forecast(pool["target"], first, learning_rate=RATE).solution.time_to(0.99)
+    assert found.direct.flow == direct.flow_steps
+    assert found.saving.flow == pytest.approx(direct.flow_steps - total, rel=1e-8, abs=1e-8)
     assert found.forecast_class == "exact"
 
 
 def test_several_modes_share_the_clock(two_modes):
     first = tasks.integration(target_strength=[3.0, 1.0])
     last = tasks.integration(target_strength=[1.0, 2.0])
-    found = follow([Stage(first, accuracy=0.9), Stage(last, accuracy=0.99)], two_modes, learning_rate=RATE)
-    one = solve(first, two_modes, learning_rate=RATE)
-    steps = time_to_learn(one, 0.9).mode_flow_steps.max()
-    two = solve(last, one.network_at(steps), learning_rate=RATE)
-    assert found.outcomes[0].flow_steps == pytest.approx(steps, rel=CLOSE)
-    assert found.outcomes[1].flow_steps == pytest.approx(time_to_learn(two, 0.99).flow_steps, rel=CLOSE)
+    found = follow([Stage(first, goal=0.9), Stage(last, goal=0.99)], two_modes, learning_rate=RATE)
+    one = lc.forecast(first, two_modes, learning_rate=RATE).solution
+    steps = one.time_to(0.9).mode_flow_steps.max()
+    two = lc.forecast(last, one.network_at(steps), learning_rate=RATE).solution
+    assert found.stages[0].steps.flow == pytest.approx(steps, rel=CLOSE)
+    assert found.stages[1].steps.flow == pytest.approx(two.time_to(0.99).flow_steps, rel=CLOSE)
 
 
 def test_stages_by_steps(target, stronger, network):
     found = follow([Stage(stronger, steps=100), Stage(target, steps=50.5)], network, learning_rate=RATE)
-    assert [o.flow_steps for o in found.outcomes] == pytest.approx([100.0, 50.5])
-    assert [o.descent_steps for o in found.outcomes] == [100.0, 51.0]
-    after = solve(stronger, network, learning_rate=RATE).network_at(100)
-    ended = solve(target, after, learning_rate=RATE).at([50.5])["strength"].item()
-    assert found.outcomes[1].end[0] == pytest.approx(ended, rel=CLOSE)
+    assert [o.steps.flow for o in found.stages] == pytest.approx([100.0, 50.5])
+    assert [o.steps.descent for o in found.stages] == [100.0, 51.0]
+    after = lc.forecast(stronger, network, learning_rate=RATE).solution.network_at(100)
+    ended = lc.forecast(target, after, learning_rate=RATE).solution.at([50.5])["strength"].item()
+    assert found.stages[1].end[0] == pytest.approx(ended, rel=CLOSE)
     assert found.direct is None
-    assert found.why is None
-    assert np.isnan(found.speedup_steps)
+    assert found.explanation is None
+    assert np.isnan(found.saving.flow)
     assert np.isnan(found.speedup_ratio)
 
 
 def test_a_stage_of_no_steps_changes_nothing(target, stronger, network):
-    found = follow([Stage(stronger, steps=0), Stage(target, accuracy=0.99)], network, learning_rate=RATE)
-    assert found.outcomes[0].end == pytest.approx(found.outcomes[0].start)
-    assert found.flow_steps == pytest.approx(found.direct.flow_steps, rel=CLOSE)
-    assert found.descent_steps == found.direct.descent_steps
+    found = follow([Stage(stronger, steps=0), Stage(target, goal=0.99)], network, learning_rate=RATE)
+    assert found.stages[0].end == pytest.approx(found.stages[0].start)
+    assert found.steps.flow == pytest.approx(found.direct.flow, rel=CLOSE)
+    assert found.steps.descent == found.direct.descent
 
 
 def test_the_trajectory_runs_through_the_stages(target, stronger, network):
-    found = follow([Stage(stronger, accuracy=0.5), Stage(target, accuracy=0.99)], network, learning_rate=RATE)
-    switch = found.outcomes[0].flow_steps
-    path = found.at([0.0, switch / 2, switch, switch + 10.0, found.flow_steps, np.inf])
+    found = follow([Stage(stronger, goal=0.5), Stage(target, goal=0.99)], network, learning_rate=RATE)
+    switch = found.stages[0].steps.flow
+    path = found.at([0.0, switch / 2, switch, switch + 10.0, found.steps.flow, np.inf])
     assert path.dataset["stage"].values.tolist() == [0, 0, 0, 1, 1, 1]
-    one = solve(stronger, network, learning_rate=RATE)
-    two = solve(target, one.network_at(switch), learning_rate=RATE)
-    before, after = one.at([0.0, switch / 2, switch]), two.at([10.0, found.outcomes[1].flow_steps, np.inf])
+    one = lc.forecast(stronger, network, learning_rate=RATE).solution
+    two = lc.forecast(target, one.network_at(switch), learning_rate=RATE).solution
+    before, after = one.at([0.0, switch / 2, switch]), two.at([10.0, found.stages[1].steps.flow, np.inf])
     np.testing.assert_allclose(path["strength"][:3], before["strength"], rtol=CLOSE)
     np.testing.assert_allclose(path["strength"][3:], after["strength"], rtol=CLOSE)
     np.testing.assert_allclose(path["loss"][:3], before["loss"], rtol=CLOSE)
@@ -163,11 +162,11 @@ def test_the_trajectory_runs_through_the_stages(target, stronger, network):
 
 
 def test_a_curriculum_as_labelled_numbers(target, stronger, network, tmp_path):
-    found = follow([Stage(stronger, accuracy=0.5), Stage(target, accuracy=0.99)], network, learning_rate=RATE)
+    found = follow([Stage(stronger, goal=0.5), Stage(target, goal=0.99)], network, learning_rate=RATE)
     dataset = found.dataset
     assert dataset["task"].values.tolist() == ["stronger", "target"]
-    assert float(dataset["total_steps"]) == pytest.approx(found.flow_steps)
-    assert float(dataset["speedup_ratio"]) == pytest.approx(found.direct.flow_steps / found.flow_steps)
+    assert float(dataset["total_steps"]) == pytest.approx(found.steps.flow)
+    assert float(dataset["speedup_ratio"]) == pytest.approx(found.direct.flow / found.steps.flow)
     assert all("units" in variable.attrs for variable in dataset.data_vars.values())
     stored = xr.load_dataset(found.save(tmp_path / "curriculum.nc"), engine="h5netcdf")
     assert stored.attrs["learncast_object"] == "curriculum"
@@ -179,20 +178,20 @@ def test_a_curriculum_as_labelled_numbers(target, stronger, network, tmp_path):
 
 def test_unusable_curricula_are_refused(target, network):
     assert "a curriculum must have at least one stage" in refused(lambda: follow([], network, learning_rate=RATE))
-    stages = [Stage(target, accuracy=0.9)]
+    stages = [Stage(target, goal=0.9)]
     assert "learning_rate must be positive" in refused(lambda: follow(stages, network, learning_rate=-1.0))
-    wide = [Stage(tasks.integration(target_strength=[1.0, 2.0]), accuracy=0.9)]
+    wide = [Stage(tasks.integration(target_strength=[1.0, 2.0]), goal=0.9)]
     assert "must have the network's 1 input and 1 output" in refused(lambda: follow(wide, network, learning_rate=RATE))
 
 
 @pytest.mark.parametrize(
     "call",
     [
-        lambda target, net: solve(target, net, learning_rate=RATE),
-        lambda target, net: follow([Stage(target, accuracy=0.9)], net, learning_rate=RATE),
+        lambda target, net: lc.forecast(target, net, learning_rate=RATE).solution,
+        lambda target, net: follow([Stage(target, goal=0.9)], net, learning_rate=RATE),
         lambda target, net: plan(target, [], net, learning_rate=RATE, terms=lc.Terms(max_stages=1)),
-        lambda target, net: phase_portrait(
-            target, net, vary="target_strength", values=[1.0], accuracies=[0.5], learning_rate=RATE
+        lambda target, net: lc.phase(
+            target, net, learning_rate=RATE, vary="target_strength", values=[1.0], accuracies=[0.5]
         ),
     ],
     ids=["solve", "follow", "plan", "phase_portrait"],
@@ -216,25 +215,25 @@ NEVER = {
 @pytest.mark.parametrize("case", NEVER)
 def test_what_is_never_learned_takes_forever(case):
     task, network = NEVER[case]
-    times = time_to_learn(solve(task, network, learning_rate=RATE))
+    times = lc.forecast(task, network, learning_rate=RATE).solution.time_to(0.99)
     assert times.flow_steps == np.inf
     assert times.descent_steps == np.inf
     assert times.status is Status.not_learned
     assert times.mode_status[-1] is Status.not_learned
-    found = follow([Stage(task, accuracy=0.99)], network, learning_rate=RATE)
-    assert found.status is Status.not_learned
-    assert found.flow_steps == np.inf
-    assert np.isnan(found.speedup_steps)  # never against never
+    found = follow([Stage(task, goal=0.99)], network, learning_rate=RATE)
+    assert found.steps.status is Status.not_learned
+    assert found.steps.flow == np.inf
+    assert np.isnan(found.saving.flow)  # never against never
     planned = plan(task, [task.varied(input_strength=2.0, name="other")], network, learning_rate=RATE)
     assert planned.candidates[0].status is Status.not_learned
     assert not planned.candidates[0].helps
-    assert len(planned.best.outcomes) == 1
+    assert len(planned.best.stages) == 1
 
 
 @pytest.mark.parametrize("case", NEVER)
 def test_strict_timing_raises_for_what_is_never_learned(case):
     task, network = NEVER[case]
-    words = refused(lambda: time_to_learn(solve(task, network, learning_rate=RATE), strict=True), NotLearned)
+    words = refused(lambda: lc.forecast(task, network, learning_rate=RATE).solution.time_to(0.99), NotLearned)
     assert words.startswith("every mode must reach accuracy 0.99, but got mode ")
     assert "with inf flow steps (not_learned): never reaches the tolerance band" in words
 
@@ -242,7 +241,7 @@ def test_strict_timing_raises_for_what_is_never_learned(case):
 @pytest.mark.parametrize("case", ["no start", "wrong sign, balanced"])
 def test_a_stage_that_never_arrives_does_not_claim_its_accuracy(case):
     task, network = NEVER[case]
-    outcome = follow([Stage(task, accuracy=0.99)], network, learning_rate=RATE).outcomes[0]
+    outcome = follow([Stage(task, goal=0.99)], network, learning_rate=RATE).stages[0]
     assert outcome.end == pytest.approx([0.0], abs=1e-12)
     assert outcome.accuracy == pytest.approx(0.0, abs=1e-9)  # 1 - |0 - u*| / |u*|
 
@@ -251,13 +250,15 @@ def test_a_mode_with_nothing_to_learn_is_judged_beside_the_others():
     """Its strength decays like 1/t at best; what is left of it counts as little as what the strongest mode lacks."""
     task = tasks.integration(target_strength=[1.0, 0.0])
     network = LinearRNN.aligned(hidden_size=2, inputs=2, outputs=2)
-    times = time_to_learn(solve(task, network, learning_rate=RATE))
-    alone = time_to_learn(solve(tasks.integration(), LinearRNN.aligned(hidden_size=2), learning_rate=RATE))
+    times = lc.forecast(task, network, learning_rate=RATE).solution.time_to(0.99)
+    alone = lc.forecast(tasks.integration(), LinearRNN.aligned(hidden_size=2), learning_rate=RATE).solution.time_to(
+        0.99
+    )
     assert times.status is Status.ok
     assert times.flow_steps == pytest.approx(alone.flow_steps, rel=CLOSE)
     assert times.descent_steps == alone.descent_steps
     left = LinearRNN.aligned(hidden_size=2, inputs=2, outputs=2, initial=[0.1, 1.2])  # 1.44 of a mode that wants 0
-    late = time_to_learn(solve(task, left, learning_rate=RATE))
+    late = lc.forecast(task, left, learning_rate=RATE).solution.time_to(0.99)
     power = modes_of([task], left)[0].weighted_input[1]
     best = modes_of([task], left)[0].optimum[0]
     # du/dtau = -2 B u^2 down to 1% of the strongest mode's optimum
@@ -266,7 +267,7 @@ def test_a_mode_with_nothing_to_learn_is_judged_beside_the_others():
 
 def test_the_wrong_sign_is_overcome_by_imbalance(target):
     crossing = LinearRNN.aligned(hidden_size=2, initial=0.02, output_initial=-0.01)
-    assert time_to_learn(solve(target, crossing, learning_rate=RATE)).status is Status.ok
+    assert lc.forecast(target, crossing, learning_rate=RATE).solution.time_to(0.99).status is Status.ok
 
 
 @pytest.fixture(scope="module")
@@ -281,14 +282,16 @@ def silent():
 
 def test_a_silent_channel_does_not_spoil_the_forecast(silent):
     task, network, alone, smaller = silent
-    times = time_to_learn(solve(task, network, learning_rate=RATE))
+    times = lc.forecast(task, network, learning_rate=RATE).solution.time_to(0.99)
     assert times.status is Status.ok
-    assert times.flow_steps == pytest.approx(time_to_learn(solve(alone, smaller, learning_rate=RATE)).flow_steps)
+    assert times.flow_steps == pytest.approx(
+        lc.forecast(alone, smaller, learning_rate=RATE).solution.time_to(0.99).flow_steps
+    )
 
 
 def test_a_silent_channel_stays_silent_forever(silent):
     task, network, *_ = silent
-    assert np.isfinite(solve(task, network, learning_rate=RATE).limit()["strength"]).all()
+    assert np.isfinite(lc.forecast(task, network, learning_rate=RATE).solution.limit()["strength"]).all()
 
 
 def test_an_unknown_number_is_never_ok(silent):
@@ -299,23 +302,23 @@ def test_an_unknown_number_is_never_ok(silent):
 
 
 def test_accuracy_one_is_reached_at_infinity_only(target, network):
-    assert time_to_learn(solve(target, network, learning_rate=RATE), 1.0).status is Status.not_learned
+    assert lc.forecast(target, network, learning_rate=RATE).solution.time_to(1.0).status is Status.not_learned
 
 
 def test_a_large_learning_rate_diverges(target, stronger, network):
-    words = refused(lambda: solve(target, network, learning_rate=1.0), AssumptionViolated)
+    words = refused(lambda: lc.forecast(target, network, learning_rate=1.0).solution, AssumptionViolated)
     assert words.startswith("stable_learning_rate requires that learning_rate times the sharpest curvature")
-    times = time_to_learn(solve(target, network, learning_rate=1.0, strict=False))
+    times = lc.forecast(target, network, learning_rate=1.0, strict=False).solution.time_to(0.99)
     assert times.status is Status.diverged
     assert times.descent_steps == np.inf
     assert np.isfinite(times.flow_steps)
     with pytest.raises(AssumptionViolated):
-        time_to_learn(solve(target, network, learning_rate=1.0, strict=False), strict=True)
-    stages = [Stage(stronger, accuracy=0.5), Stage(target, accuracy=0.99)]
+        lc.forecast(target, network, learning_rate=1.0, strict=False).solution.time_to(0.99)
+    stages = [Stage(stronger, goal=0.5), Stage(target, goal=0.99)]
     with pytest.raises(AssumptionViolated):
         follow(stages, network, learning_rate=1.0)
     found = follow(stages, network, learning_rate=1.0, strict=False)
-    assert found.status is Status.diverged
+    assert found.steps.status is Status.diverged
     assert found.forecast_class == "outside"
     with pytest.raises(AssumptionViolated):
         plan(target, [stronger], network, learning_rate=1.0)
@@ -328,11 +331,11 @@ def test_a_large_learning_rate_diverges(target, stronger, network):
 
 def test_descent_can_diverge_on_the_first_stage_alone(target, network):
     violent = tasks.integration(target_strength=200.0, name="violent")
-    stages = [Stage(violent, accuracy=0.5), Stage(target, accuracy=0.99)]
+    stages = [Stage(violent, goal=0.5), Stage(target, goal=0.99)]
     found = follow(stages, network, learning_rate=RATE, strict=False)
-    assert found.outcomes[0].status is Status.diverged
-    assert [o.descent_steps for o in found.outcomes] == pytest.approx([np.inf, np.nan], nan_ok=True)
-    assert found.descent_steps == np.inf
+    assert found.stages[0].steps.status is Status.diverged
+    assert [o.steps.descent for o in found.stages] == pytest.approx([np.inf, np.nan], nan_ok=True)
+    assert found.steps.descent == np.inf
 
 
 def descended(statistics, weights, rate, steps):
@@ -360,27 +363,27 @@ def descended(statistics, weights, rate, steps):
 
 def test_a_misaligned_network_is_outside_modes_and_told_of_by_the_flow(target):
     leaning = LinearRNN([[0.1], [0.0]], np.diag([0.9, 0.5]), [[0.1, 0.02]])
-    stages = [Stage(target, accuracy=0.9)]
+    stages = [Stage(target, goal=0.9)]
     alone = {"learning_rate": RATE, "terms": lc.Terms(max_stages=1)}
     grid = {"vary": "target_strength", "values": [0.5], "accuracies": [0.5], "learning_rate": RATE}
     by = {"by": "modes"}
     for call in (
-        lambda **o: solve(target, leaning, learning_rate=RATE, **o),
+        lambda **o: lc.forecast(target, leaning, learning_rate=RATE, **o).solution,
         lambda **o: follow(stages, leaning, learning_rate=RATE, **o),
         lambda **o: plan(target, [], leaning, **alone, **o),
-        lambda **o: phase_portrait(target, leaning, **grid, **o),
+        lambda **o: lc.phase(target, leaning, **grid, **o),
     ):
         with pytest.raises(AssumptionViolated) as caught:
             call(**by)
         assert caught.value.assumption in ("aligned_start", "normal_recurrence")
-    solution = solve(target, leaning, learning_rate=RATE, **by, strict=False)
-    assert time_to_learn(solution).status is Status.outside_theory
+    solution = lc.forecast(target, leaning, learning_rate=RATE, strict=False, **by).solution
+    assert solution.time_to(0.99).status is Status.outside_theory
     assert solution.forecast_class == "outside"
     with pytest.raises(AssumptionViolated):
-        time_to_learn(solution, strict=True)
+        solution.time_to(0.99)
     assert follow(stages, leaning, learning_rate=RATE, **by, strict=False).status is Status.outside_theory
     assert plan(target, [], leaning, **alone, **by, strict=False).forecast_class == "outside"
-    assert phase_portrait(target, leaning, **grid, **by, strict=False).attrs["aligned_start"] > 0
+    assert lc.phase(target, leaning, strict=False, **grid, **by).attrs["aligned_start"] > 0
 
 
 def test_a_misaligned_network_is_told_of_as_descent_takes_it():
@@ -389,8 +392,8 @@ def test_a_misaligned_network_is_told_of_as_descent_takes_it():
     leaning = LinearRNN([[0.1], [0.0]], np.diag([0.9, 0.5]), [[0.1, 0.02]])
     statistics = target.input_covariance.dense(), target.cross_covariance.dense()[:, :, 0, :]
     weights = leaning.input_weights, leaning.recurrent_weights, leaning.output_weights
-    found = follow([Stage(target, accuracy=0.9)], leaning, learning_rate=rate)
-    steps = int(found.descent_steps)
+    found = follow([Stage(target, goal=0.9)], leaning, learning_rate=rate)
+    steps = int(found.steps.descent)
     assert found.forecast_class == "integrated"
 
     def excess(first, second):
@@ -401,12 +404,12 @@ def test_a_misaligned_network_is_told_of_as_descent_takes_it():
         return float((filters - best) @ flat @ (filters - best)) / 2
 
     # Training need not come down to the best filter: what can be learned is where the flow rests.
-    rest = float(solve(target, leaning, learning_rate=rate).limit()["excess_loss"].values[0])
+    rest = float(lc.forecast(target, leaning, learning_rate=rate).solution.limit()["excess_loss"].values[0])
     whole = excess(np.zeros((2, 1)), np.zeros((1, 2)))
     goal = rest + 0.01 * (whole - rest)
     assert excess(*descended(statistics, weights, rate, steps)) <= goal * (1 + 1e-9)
     assert excess(*descended(statistics, weights, rate, steps - 1)) > goal
-    planned = plan(target, [], leaning, learning_rate=rate, terms=lc.Terms(accuracy=0.9, max_stages=1))
+    planned = plan(target, [], leaning, learning_rate=rate, terms=lc.Terms(goal=lc.Accuracy(0.9), max_stages=1))
     assert planned.total == steps
     assert planned.forecast_class == "integrated"
 
@@ -414,23 +417,27 @@ def test_a_misaligned_network_is_told_of_as_descent_takes_it():
 def test_solving_some_of_the_weights_is_left_to_the_flow(target, network):
     """With the output weight fixed at c the strength u = a c obeys du/dtau = c^2 (beta - u B): exponential."""
     own = modes_of([target], network)[0]
-    found = solve(target, network, learning_rate=RATE, learn=("input",))
+    found = lc.forecast(target, network, training=lc.Training(RATE, learn=("input",))).solution
     start, best = float(own.start[0]), float(own.optimum[0])
     pace = float(own.alignment.output_weight[0]) ** 2 * float(own.weighted_input[0]) * RATE
     times = np.array([0.0, 1e5, 1e6])
     expected = best + (start - best) * np.exp(-pace * times)
     np.testing.assert_allclose(found.at(times)["strength"].values[:, 0], expected, rtol=1e-8)  # integrated to 1e-11
-    assert "learn" in refused(lambda: solve(target, network, learning_rate=RATE, learn=("inptu",)))
+    assert "learn" in refused(
+        lambda: lc.forecast(target, network, training=lc.Training(RATE, learn=("inptu",))).solution
+    )
     assert "learn=('input',)" in refused(
-        lambda: solve(target, network, learning_rate=RATE, learn=("input",), by="modes")
+        lambda: lc.forecast(target, network, training=lc.Training(RATE, learn=("input",)), method="modes").solution
     )
 
 
 def test_solving_says_what_it_cannot_do(target, network):
-    assert "learning_rate must be positive, but got 0" in refused(lambda: solve(target, network, learning_rate=0))
+    assert "learning_rate must be positive, but got 0" in refused(
+        lambda: lc.forecast(target, network, learning_rate=0).solution
+    )
     too_wild = LinearRNN.aligned(hidden_size=2, recurrence=1e10)
     assert "the recurrence must not overflow over a trial" in refused(
-        lambda: solve(target, too_wild, learning_rate=RATE)
+        lambda: lc.forecast(target, too_wild, learning_rate=RATE).solution
     )
 
 
@@ -443,20 +450,20 @@ def test_candidates_are_ranked_and_the_best_is_followed(target, stronger, networ
     found = plan(target, [slower, weaker, stronger], network, learning_rate=RATE)
     assert [c.task.name for c in found.candidates] == ["stronger", "weaker inputs", "slower"]
     assert [c.helps for c in found.candidates] == [True, True, False]
-    assert [o.stage.task.name for o in found.best.outcomes] == ["stronger", "target"]
+    assert [o.stage.task.name for o in found.best.stages] == ["stronger", "target"]
     for candidate in found.candidates:
         assert candidate.status is Status.ok
         by_flow = [Stage(candidate.task, steps=t) for t in candidate.flow.durations]
-        again = follow([*by_flow, Stage(target, accuracy=0.99)], network, learning_rate=RATE)
-        assert candidate.flow_steps == pytest.approx(again.flow_steps, rel=CLOSE)
-        assert candidate.flow_steps <= candidate.curriculum.flow_steps * (1 + CLOSE)
-        assert candidate.descent_steps == candidate.curriculum.descent_steps
-        assert candidate.descent_steps <= again.descent_steps
-    assert found.total == found.best.descent_steps < found.direct_total == found.direct.descent_steps
-    assert found.flow.best.total < found.direct.flow_steps
-    assert found.best.speedup_ratio == pytest.approx(found.direct.flow_steps / found.best.flow_steps)
+        again = follow([*by_flow, Stage(target, goal=0.99)], network, learning_rate=RATE)
+        assert candidate.flow_steps == pytest.approx(again.steps.flow, rel=CLOSE)
+        assert candidate.flow_steps <= candidate.forecast.flow_steps * (1 + CLOSE)
+        assert candidate.descent_steps == candidate.forecast.descent_steps
+        assert candidate.descent_steps <= again.steps.descent
+    assert found.total == found.best.steps.descent < found.direct_total == found.direct.descent
+    assert found.flow_route.total < found.direct.flow
+    assert found.best.speedup_ratio == pytest.approx(found.direct.flow / found.best.steps.flow)
     assert found.forecast_class == "exact"
-    assert all(a.holds for a in found.assumptions)
+    assert all(a.holds for a in found.trust.assumptions)
 
 
 def test_a_candidate_that_hurts_is_not_used(target, network):
@@ -467,7 +474,7 @@ def test_a_candidate_that_hurts_is_not_used(target, network):
     assert candidate.stop_steps == 0
     assert candidate.saving == 0
     assert candidate.saving_ratio == 1
-    assert [o.stage.task.name for o in found.best.outcomes] == ["target"]
+    assert [o.stage.task.name for o in found.best.stages] == ["target"]
     assert found.best.speedup_steps == 0
     assert candidate.why["sentence"] == "no stop of slower saves time: train target directly"
 
@@ -517,26 +524,26 @@ def test_a_candidate_of_another_geometry_comes_last_and_is_never_chosen(two_mode
     hurts = tasks.integration(target_strength=[0.2, 0.1], name="hurts")
     helps = tasks.integration(target_strength=[3.0, 1.5], name="helps")
     for strict in (True, False):
-        found = plan(goal, [strange, hurts, helps], two_modes, learning_rate=RATE, by="modes", strict=strict)
+        found = plan(goal, [strange, hurts, helps], two_modes, learning_rate=RATE, method="modes", strict=strict)
         assert [c.task.name for c in found.candidates] == ["helps", "hurts", "strange"]
         last = found.candidates[-1]
         assert last.status is Status.outside_theory
-        assert last.flow_steps < found.candidates[0].flow_steps
+        assert last.flow_steps < found.candidates[0].steps.flow
         assert last.why["sentence"].startswith("static_geometry fails (0.48): modes would mix while they learn")
-        assert found.best.outcomes[0].stage.task.name == "helps"
-        alone = plan(goal, [strange], two_modes, learning_rate=RATE, by="modes", strict=strict)
-        assert len(alone.best.outcomes) == 1
+        assert found.best.stages[0].stage.task.name == "helps"
+        alone = plan(goal, [strange], two_modes, learning_rate=RATE, method="modes", strict=strict)
+        assert len(alone.best.stages) == 1
         assert alone.forecast_class == "exact"
 
 
 def test_a_candidate_nearly_of_the_same_geometry_competes_only_when_not_strict(two_modes):
     goal = tasks.integration(target_strength=[2.0, 1.0], name="goal")
     near = turned(0.02, [3.0, 1.5], "near")
-    assert len(plan(goal, [near], two_modes, learning_rate=RATE, by="modes").best.outcomes) == 1
-    relaxed = plan(goal, [near], two_modes, learning_rate=RATE, by="modes", strict=False)
-    assert relaxed.best.outcomes[0].stage.task.name == "near"
+    assert len(plan(goal, [near], two_modes, learning_rate=RATE, method="modes").best.stages) == 1
+    relaxed = plan(goal, [near], two_modes, learning_rate=RATE, method="modes", strict=False)
+    assert relaxed.best.stages[0].stage.task.name == "near"
     assert relaxed.forecast_class == "outside"
-    measured = {a.name: a.measured for a in relaxed.assumptions}
+    measured = {a.name: a.measured for a in relaxed.trust.assumptions}
     assert measured["static_geometry"] == pytest.approx(np.sin(0.02), rel=1e-6)
 
 
@@ -550,7 +557,7 @@ def test_a_candidate_on_which_descent_diverges_says_so_and_is_never_chosen(targe
         problems = [(m.weighted_cross, m.weighted_input) for m in (other, own)]
         steps = mode_descent(own.start, *problems, 0.01, RATE, int(candidate.stop_steps))
         assert candidate.descent_steps == steps
-        assert len(found.best.outcomes) == 1
+        assert len(found.best.stages) == 1
         assert "stable_learning_rate fails" in candidate.why["sentence"]
         assert candidate.status is Status.diverged
 
@@ -612,7 +619,7 @@ def test_the_plan_uses_the_best_stop(strengths, points):
     network = LinearRNN.aligned(task=goal, hidden_size=3)
     [candidate] = plan(goal, [first], network, learning_rate=RATE).candidates
     trials = [
-        follow([Stage(first, steps=steps), Stage(goal, accuracy=0.99)], network, learning_rate=RATE).flow_steps
+        follow([Stage(first, steps=steps), Stage(goal, goal=0.99)], network, learning_rate=RATE).flow_steps
         for steps in np.linspace(0.5, 1.5, points) * candidate.flow.durations[0]
     ]
     assert candidate.flow_steps <= min(trials) * (1 + 1e-9)
@@ -674,8 +681,8 @@ def test_the_vectorised_portrait_equals_the_loop(vary, targets):
     network = LinearRNN.aligned(hidden_size=2, initial=0.02, recurrence=0.9)
     plain = tasks.integration(20, targets=targets)
     listed = tasks.integration(20, input_strength=[1.0], targets=targets)
-    fast = phase_portrait(plain, network, vary=vary, **GRID)
-    slow = phase_portrait(listed, network, vary=vary, **{**GRID, "values": [[value] for value in GRID["values"]]})
+    fast = lc.phase(plain, network, vary=vary, **GRID)
+    slow = lc.phase(listed, network, vary=vary, **{**GRID, "values": [[value] for value in GRID["values"]]})
     assert_same_grids(fast, slow)
     assert float(fast["direct_steps"]) == pytest.approx(float(slow["direct_steps"]), rel=CLOSE)
 
@@ -694,27 +701,27 @@ def test_every_keyword_of_a_family_can_be_varied(vary, values):
     goal = tasks.leaky_integration(20, mixing=np.array([[2.0, 0.3], [0.1, 1.0]]))
     network = LinearRNN.aligned(task=goal, hidden_size=3, recurrence=[0.9, 0.7])
     slow = RATE / 10  # a random walk is a strong input: stable only at a smaller learning rate
-    found = phase_portrait(goal, network, vary=vary, **{**GRID, "values": values, "learning_rate": slow})
+    found = lc.phase(goal, network, vary=vary, **{**GRID, "values": values, "learning_rate": slow})
     assert found["total_steps"].dims == (vary, "accuracy")
     for i, value in enumerate(values):
         for j, accuracy in enumerate(GRID["accuracies"]):
-            stages = [Stage(goal.varied(**{vary: value}), accuracy=accuracy), Stage(goal, accuracy=0.99)]
+            stages = [Stage(goal.varied(**{vary: value}), goal=accuracy), Stage(goal, goal=0.99)]
             alone = follow(stages, network, learning_rate=slow)
-            assert found["total_steps"].values[i, j] == pytest.approx(alone.flow_steps, rel=1e-8)
+            assert found["total_steps"].values[i, j] == pytest.approx(alone.steps.flow, rel=1e-8)
             assert found["speedup_ratio"].values[i, j] == pytest.approx(alone.speedup_ratio, rel=1e-8)
 
 
 def test_varying_the_length_of_the_trial_takes_the_loop(target, network):
-    found = phase_portrait(target, network, vary="steps", **{**GRID, "values": [10, 50]})
-    stages = [Stage(tasks.integration(10), accuracy=0.5), Stage(target, accuracy=0.99)]
+    found = lc.phase(target, network, vary="steps", **{**GRID, "values": [10, 50]})
+    stages = [Stage(tasks.integration(10), goal=0.5), Stage(target, goal=0.99)]
     alone = follow(stages, network, learning_rate=RATE)
-    assert found["total_steps"].sel(steps=10, accuracy=0.5).item() == pytest.approx(alone.flow_steps, rel=CLOSE)
+    assert found["total_steps"].sel(steps=10, accuracy=0.5).item() == pytest.approx(alone.steps.flow, rel=CLOSE)
     # the target's own length changes nothing, up to round-off of a sum of 330 steps
     np.testing.assert_allclose(found["speedup_steps"].sel(steps=50)[:-1], 0.0, atol=1e-9)
 
 
 def test_the_singular_stop_is_where_the_first_task_ends_on_the_targets_optimum(target, network):
-    found = phase_portrait(target, network, vary="target_strength", **GRID)
+    found = lc.phase(target, network, vary="target_strength", **GRID)
     # u2*/u1* = 1/value below 1; a weaker first task never reaches the target's optimum
     np.testing.assert_allclose(found["singular_accuracy"], [np.nan, np.nan, 1 / 1.5, 1 / 3], rtol=CLOSE)
 
@@ -722,14 +729,14 @@ def test_the_singular_stop_is_where_the_first_task_ends_on_the_targets_optimum(t
 def test_a_portrait_agrees_with_following_from_a_start_that_has_already_learned(target):
     optimum = modes_of([target], LinearRNN.aligned(hidden_size=2))[0].optimum[0]
     learned = LinearRNN.aligned(hidden_size=2, initial=np.sqrt(optimum))
-    found = phase_portrait(target, learned, vary="target_strength", **{**GRID, "values": [1.0]})
-    alone = follow([Stage(target, accuracy=0.5), Stage(target, accuracy=0.99)], learned, learning_rate=RATE)
+    found = lc.phase(target, learned, vary="target_strength", **{**GRID, "values": [1.0]})
+    alone = follow([Stage(target, goal=0.5), Stage(target, goal=0.99)], learned, learning_rate=RATE)
     assert alone.speedup_ratio == 1.0  # nothing over nothing
     assert found["speedup_ratio"].sel(accuracy=0.5).item() == alone.speedup_ratio
 
 
 def test_a_first_task_that_never_ends_costs_forever(target, network):
-    found = phase_portrait(target, network, vary="target_strength", **{**GRID, "values": [0.0, -1.0]})
+    found = lc.phase(target, network, vary="target_strength", **{**GRID, "values": [0.0, -1.0]})
     assert np.isposinf(found["total_steps"].values[:, 1:]).all()
     assert np.isposinf(found["second_stage_steps"].values[:, 1:]).all()  # there is nothing to start it from
     assert np.isneginf(found["speedup_steps"].values[:, 1:]).all()
@@ -737,13 +744,13 @@ def test_a_first_task_that_never_ends_costs_forever(target, network):
 
 
 def test_a_first_task_trained_to_perfection_never_ends(target, network):
-    found = phase_portrait(target, network, vary="target_strength", **{**GRID, "accuracies": [1.0]})
+    found = lc.phase(target, network, vary="target_strength", **{**GRID, "accuracies": [1.0]})
     for name in ("first_stage_steps", "second_stage_steps", "total_steps"):
         assert np.isposinf(found[name]).all()
 
 
 def test_never_against_never_is_unknown(target):
-    found = phase_portrait(target, LinearRNN.aligned(hidden_size=2, initial=0.0), vary="target_strength", **GRID)
+    found = lc.phase(target, LinearRNN.aligned(hidden_size=2, initial=0.0), vary="target_strength", **GRID)
     assert np.isposinf(found["direct_steps"])
     assert np.isnan(found["speedup_steps"].values[:, 1:]).all()
 
@@ -751,8 +758,8 @@ def test_never_against_never_is_unknown(target):
 def test_an_unstable_first_task_is_marked_or_refused(target, network):
     grid = {**GRID, "values": [1.0, 200.0]}
     with pytest.raises(AssumptionViolated, match="stable_learning_rate"):
-        phase_portrait(target, network, vary="target_strength", **grid)
-    found = phase_portrait(target, network, vary="target_strength", **grid, strict=False)
+        lc.phase(target, network, vary="target_strength", **grid)
+    found = lc.phase(target, network, vary="target_strength", strict=False, **grid)
     assert found["stable"].values.tolist() == [True, False]
 
 
@@ -763,15 +770,12 @@ def test_of_a_large_portrait_the_points_that_save_most_are_counted(shape, streng
     target = tasks.integration(steps=8)
     network = LinearRNN.aligned(recurrence=0.9, initial=0.01, hidden_size=4)
     grid = {"values": np.linspace(-0.5, 3, shape[0]) * strength, "accuracies": np.linspace(0.1, 0.9, shape[1])}
-    found = phase_portrait(target, network, vary="target_strength", **grid, learning_rate=1e-3, strict=False)
+    found = lc.phase(target, network, learning_rate=1e-3, vary="target_strength", strict=False, **grid)
     counted, saved = np.isfinite(found["total_descent_steps"].values), found["speedup_steps"].values
     assert np.isinf(found["first_stage_steps"].values).any()
     assert counted.sum() == 200
     assert saved[counted].min() >= saved[~counted].max()
-    again = phase_portrait(
-        target, network, vary="target_strength", values=grid["values"][-3:], accuracies=grid["accuracies"],
-        learning_rate=1e-3, strict=False,
-    )  # fmt: skip
+    again = lc.phase(target, network, learning_rate=1e-3, vary="target_strength", values=grid["values"][-3:], accuracies=grid["accuracies"], strict=False)  # fmt: skip
     for name in ("first_stage_steps", "second_stage_steps", "total_steps", "speedup_steps", "speedup_ratio"):
         np.testing.assert_allclose(again[name].values, found[name].values[-3:], rtol=1e-12)
 
@@ -781,18 +785,18 @@ def test_a_first_task_of_another_geometry_is_refused_by_modes_and_followed_witho
     values = [np.diag([3.0, 1.0]), np.array([[2.0, 0.5], [0.0, 1.0]])]
     grid = {**GRID, "values": values, "accuracies": [0.5, 0.9]}
     with pytest.raises(AssumptionViolated, match="static_geometry"):
-        phase_portrait(goal, two_modes, vary="mixing", **grid, by="modes")
-    found = phase_portrait(goal, two_modes, vary="mixing", **grid, by="modes", strict=False)
+        lc.phase(goal, two_modes, method="modes", vary="mixing", **grid)
+    found = lc.phase(goal, two_modes, method="modes", vary="mixing", strict=False, **grid)
     assert found.attrs["static_geometry"] > 0.1
     assert found["mixing"].values.tolist() == [0, 1]  # a matrix is no coordinate: counted instead
-    told = phase_portrait(goal, two_modes, vary="mixing", **grid)
+    told = lc.phase(goal, two_modes, vary="mixing", **grid)
     assert told.attrs["by"] == "two-layer"
     assert told.attrs["forecast_class"] == "exact"
     for i, value in enumerate(values):
-        stages = [Stage(goal.varied(mixing=value), accuracy=0.5), Stage(goal, accuracy=0.99)]
-        alone = follow(stages, two_modes, learning_rate=RATE, by="two-layer")
-        assert told["total_steps"].values[i, 0] == pytest.approx(alone.flow_steps, rel=1e-8)
-        assert told["total_descent_steps"].values[i, 0] == alone.descent_steps
+        stages = [Stage(goal.varied(mixing=value), goal=0.5), Stage(goal, goal=0.99)]
+        alone = follow(stages, two_modes, learning_rate=RATE, method="two-layer")
+        assert told["total_steps"].values[i, 0] == pytest.approx(alone.steps.flow, rel=1e-8)
+        assert told["total_descent_steps"].values[i, 0] == alone.steps.descent
 
 
 @pytest.mark.parametrize(
@@ -816,24 +820,24 @@ def test_a_first_task_of_another_geometry_is_refused_by_modes_and_followed_witho
 )
 def test_unusable_portraits_are_refused(target, network, change, words):
     grid = {"vary": "target_strength", **GRID, **change}
-    assert words in refused(lambda: phase_portrait(target, network, **grid))
+    assert words in refused(lambda: lc.phase(target, network, **grid))
 
 
 def test_a_grid_too_large_is_refused_before_it_is_made(target, network):
     grid = {**GRID, "values": np.broadcast_to(1.0, 20_000), "accuracies": np.broadcast_to(0.5, 20_000)}
-    words = refused(lambda: phase_portrait(target, network, vary="target_strength", **grid))
+    words = refused(lambda: lc.phase(target, network, vary="target_strength", **grid))
     assert "fit in 2 GiB, but got 20000 values x 20000 accuracies (20.9 GiB)" in words
 
 
 def test_a_task_of_statistics_has_nothing_to_vary(target, network):
     given = Task(target.input_covariance, target.cross_covariance)
-    words = refused(lambda: phase_portrait(given, network, vary="target_strength", **GRID))
+    words = refused(lambda: lc.phase(given, network, vary="target_strength", **GRID))
     assert "a task must come from a family to be varied" in words
 
 
 def test_an_overflow_in_the_grid_is_said_in_words(network):
     goal = tasks.leaky_integration(1000)
-    words = refused(lambda: phase_portrait(goal, network, vary="correlation", **{**GRID, "values": [0.5, 5.0]}))
+    words = refused(lambda: lc.phase(goal, network, vary="correlation", **{**GRID, "values": [0.5, 5.0]}))
     assert "every value of correlation must give finite statistics" in words
 
 
@@ -851,9 +855,9 @@ def test_the_terms_are_those_of_the_printed_speedup():
 
 def test_from_below_the_printed_speedup_is_the_exact_one(target, network):
     slower = tasks.integration(target_strength=0.75, name="slower")
-    found = follow([Stage(slower, accuracy=0.9), Stage(target, accuracy=0.99)], network, learning_rate=RATE)
-    why = found.why
-    assert why.printed_speedup_steps == pytest.approx(found.speedup_steps, rel=1e-9)
+    found = follow([Stage(slower, goal=0.9), Stage(target, goal=0.99)], network, learning_rate=RATE)
+    why = found.explanation
+    assert why.printed_speedup_steps == pytest.approx(found.saving.flow, rel=1e-9)
     beta = found.modes[1].weighted_cross[0]
     terms = why.initial_scale + why.cross_ratio + why.closeness
     assert terms / (2 * RATE * beta) == pytest.approx(why.printed_speedup_steps, rel=1e-12)
@@ -879,37 +883,35 @@ def test_closeness_is_infinite_on_the_targets_optimum():
 )
 def test_the_sentence_says_how_fast_and_where_it_ends(target, network, strength, accuracy, words):
     first = tasks.integration(target_strength=strength, name="first")
-    found = follow([Stage(first, accuracy=accuracy), Stage(target, accuracy=0.99)], network, learning_rate=RATE)
-    assert found.why.sentence.startswith(words)
+    found = follow([Stage(first, goal=accuracy), Stage(target, goal=0.99)], network, learning_rate=RATE)
+    assert found.explanation.sentence.startswith(words)
 
 
 def test_a_target_that_asks_nothing_is_explained(network):
     nothing = tasks.integration(target_strength=0.0, name="nothing")
-    stages = [Stage(tasks.integration(), steps=10), Stage(nothing, accuracy=0.0)]
+    stages = [Stage(tasks.integration(), steps=10), Stage(nothing, goal=0.0)]
     assert follow(stages, network, learning_rate=RATE).why.sentence == "nothing asks nothing of this mode"
 
 
 def test_an_explanation_is_about_two_tasks(target, stronger, network):
-    assert follow([Stage(target, accuracy=0.9)], network, learning_rate=RATE).why is None
-    stages = [Stage(stronger, accuracy=0.1), Stage(stronger, accuracy=0.2), Stage(target, accuracy=0.9)]
+    assert follow([Stage(target, goal=0.9)], network, learning_rate=RATE).why is None
+    stages = [Stage(stronger, goal=0.1), Stage(stronger, goal=0.2), Stage(target, goal=0.9)]
     assert follow(stages, network, learning_rate=RATE).why is None
 
 
 def test_the_explained_mode_is_the_slowest(two_modes):
     goal = tasks.integration(target_strength=[1.0, 2.0])
     first = tasks.integration(target_strength=[2.0, 4.0])
-    found = follow([Stage(first, accuracy=0.3), Stage(goal, accuracy=0.99)], two_modes, learning_rate=RATE)
-    assert found.why.mode == int(np.argmax(found.direct.mode_flow_steps))
+    found = follow([Stage(first, goal=0.3), Stage(goal, goal=0.99)], two_modes, learning_rate=RATE)
+    assert found.explanation.mode == int(np.argmax(found.direct.mode_flow_steps))
 
 
 # --- the printed time and the fastest path ---------------------------------------------------------------------------
 
 
 def test_the_printed_time_is_the_exact_one_from_below(target, network):
-    solution = solve(target, network, learning_rate=RATE)
-    assert lc.papers.printed_time(solution, 0.9) == pytest.approx(
-        time_to_learn(solution, 0.9).mode_flow_steps, rel=1e-9
-    )
+    solution = lc.forecast(target, network, learning_rate=RATE).solution
+    assert lc.papers.printed_time(solution, 0.9) == pytest.approx(solution.time_to(0.9).mode_flow_steps, rel=1e-9)
     assert "the printed formula needs a solution made of modes" in refused(
         lambda: lc.papers.printed_time("no solution"), UnsupportedModel
     )
@@ -940,7 +942,7 @@ def test_the_largest_rate_does_not_depend_on_the_one_in_use(share):
     task = tasks.integration(steps=6)
     network = LinearRNN.aligned(recurrence=0.9, initial=0.05, hidden_size=3)
     curvature = 2 * float(modes(task, network).weighted_cross[0])
-    ground = lc.planning.ground_for([task], network, learning_rate=share / curvature, by="modes")
+    ground = lc.planning.method_for([task], network, share / curvature, method="modes")
     assert ground.largest_rate(0) == pytest.approx(2.0 / curvature, rel=1e-9)
 
 
@@ -955,14 +957,14 @@ def test_a_start_that_is_too_sharp_is_told_only_where_descent_runs_away_from_it(
         if abs(first) > 1e12:
             break
     settles = abs(first * second - 1.0) < 1e-6
-    ground = lc.planning.ground_for([tasks.static([[1.0]], [[1.0]])], start, learning_rate=rate, by="pooled")
+    ground = lc.planning.method_for([tasks.static([[1.0]], [[1.0]])], start, rate, method="pooled")
     assert all(condition.holds for condition in ground.conditions(0)) is settles
 
 
 def test_modes_are_counted_to_the_goal_of_a_loss():
     goal, rate = tasks.integration(steps=5, target_strength=[1.0, 0.6]), 0.02
     network = LinearRNN.aligned(task=goal, recurrence=[0.7, 0.5], initial=[0.2, 0.3], hidden_size=2)
-    ground = lc.planning.ground_for([goal], network, learning_rate=rate, by="modes", goal="loss")
+    ground = lc.planning.method_for([goal], network, rate, method="modes")
     own = modes(goal, network)
     beta, power, weights = own.weighted_cross, own.weighted_input, np.array([[0.2, 0.3]] * 2)
 

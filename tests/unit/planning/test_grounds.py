@@ -8,8 +8,8 @@ import xarray as xr
 
 import learncast as lc
 from learncast._core.errors import InvalidSpec
-from learncast.planning.methods.ground import by_mode
-from learncast.theory.dynamics.steps.pooled_descent import PooledDescent
+from learncast.planning.methods.method import by_mode
+from learncast.theory import PooledDescent
 
 RATE = 0.01
 
@@ -21,7 +21,7 @@ def static(cross, variance=2.0, name="task"):
 
 
 def grounded(tasks, network, by):
-    return lc.planning.ground_for(tasks, network, learning_rate=RATE, by=by)
+    return lc.planning.method_for(tasks, network, RATE, method=by)
 
 
 @pytest.mark.parametrize("by", ["pooled", "two-layer", "flow"])
@@ -90,7 +90,7 @@ def test_resamplings_are_counted_in_strides_alone(monkeypatch):
     rng, asked = np.random.default_rng(4), []
     inputs = rng.normal(size=(40, 5, 2))
     task = lc.Task.from_samples(inputs, inputs.sum(axis=1) + rng.normal(size=(40, 2)))
-    network = lc.LinearRNN.random(6, 2, 2, recurrence=0.5, scale=0.2, seed=0)
+    network = lc.LinearRNN.random(2, 6, 2, recurrence=0.5, scale=0.2, rng=0)
     ground = grounded([task], network, "pooled")
     plainly = PooledDescent.counted
 
@@ -110,7 +110,7 @@ def test_a_sharp_start_is_tried_and_called_unstable_where_it_runs_away():
     """Weights 10 and 0.01: beyond 2 over their sharpness of 100 descent leaves them for flatter ones, or explodes."""
     network, outcomes = lc.TwoLayer(np.array([[10.0]]), np.array([[0.01]])), []
     for rate in (0.019, 0.021, 0.03, 0.035, 0.045, 0.06):
-        ground = lc.planning.ground_for([static([[1.0]], variance=1.0)], network, learning_rate=rate, by="pooled")
+        ground = lc.planning.method_for([static([[1.0]], variance=1.0)], network, rate, method="pooled")
         stable = next(a for a in ground.conditions(0) if a.name == "stable_learning_rate")
         a, c = 10.0, 0.01
         for _ in range(500):

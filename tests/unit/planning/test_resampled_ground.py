@@ -8,8 +8,8 @@ from scipy.integrate import solve_ivp
 
 import learncast as lc
 from learncast.planning.methods import linear
-from learncast.tasks.recorded.resampling import resampled
-from learncast.theory.dynamics.mode_equation import Problem
+from learncast.tasks import resampled
+from learncast.theory import Problem
 
 RATE, DECAY, SHOWN = 0.01, 0.6, 4
 
@@ -26,7 +26,7 @@ def recorded():
     rng = np.random.default_rng(5)
     network = lc.LinearRNN(0.4 * rng.normal(size=(3, 2)), DECAY * np.eye(3), 0.4 * rng.normal(size=(2, 3)))
     pool = [trials("first", 1.5, 1), trials("goal", 1.0, 2)]
-    ground = lc.planning.ground_for(pool, network, learning_rate=RATE, by="pooled")
+    ground = lc.planning.method_for(pool, network, RATE, method="pooled")
     return ground, [draws(task) for task in pool], network
 
 
@@ -120,9 +120,9 @@ def flowed(statistics, maps, accuracy):
 def test_every_resampling_takes_the_steps_of_its_own_flow(recorded, monkeypatch):
     _, drawn, network = recorded
     pool = [trials("first", 1.5, 1), trials("goal", 1.0, 2)]
-    assert len(lc.planning.ground_for(pool, network, learning_rate=RATE, by="flow").replicas) == 40
+    assert len(lc.planning.method_for(pool, network, RATE, method="flow").replicas) == 40
     monkeypatch.setattr(linear, "REPLICAS", {True: 100, False: 2})
-    ground = lc.planning.ground_for(pool, network, learning_rate=RATE, by="flow")
+    ground = lc.planning.method_for(pool, network, RATE, method="flow")
     found = ground.replicated([0, 1], [(0.5, None), (0.8, None)])
     assert found.flow.shape == found.descent.shape == (2, 2)
     assert np.isnan(found.descent).all()
@@ -137,7 +137,7 @@ def test_every_resampling_takes_the_steps_of_its_own_flow(recorded, monkeypatch)
 def test_what_runs_away_in_a_first_stage_never_learns():
     pool = [trials("first", 1.5, 1), trials("goal", 1.0, 2)]
     network = lc.LinearRNN(np.full((3, 2), 0.4), DECAY * np.eye(3), np.full((2, 3), 0.3))
-    ground = lc.planning.ground_for(pool, network, learning_rate=1e18, by="pooled")
+    ground = lc.planning.method_for(pool, network, 1e18, method="pooled")
     for rule in ((0.5, None), (None, 40.0)):
         assert np.isinf(ground.replicated([0, 1], [rule, (0.8, None)]).descent[1]).all()
     assert np.isinf(ground.replica_steps([0], [[40]], 0.8)[:, 1]).all()
@@ -151,7 +151,7 @@ def test_resampled_modes_are_counted_to_a_step(monkeypatch):
         x = rng.normal(size=200)
         pool.append(lc.Task.from_samples(x[:, None, None], slope * x[:, None] + rng.normal(size=(200, 1)), name=name))
     start = lc.LinearRNN.aligned(recurrence=0.5, initial=0.01, hidden_size=1, task=pool[1])
-    ground = lc.planning.ground_for(pool, start, learning_rate=2e-4)
+    ground = lc.planning.method_for(pool, start, 2e-4)
     problems, plainly = ground.replica_problems([0, 1]), Problem.counted
 
     def counted(self, weights, *rest, precise=True, **options):

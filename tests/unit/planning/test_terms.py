@@ -102,7 +102,7 @@ def test_terms_cannot_be_changed() -> None:
     assert terms.costs == (1.0, 2.0)
     with pytest.raises(FrozenInstanceError):
         terms.accuracy = 0.5  # type: ignore[misc]
-    assert terms.with_(accuracy=0.5) == Terms(accuracy=0.5, costs=[1.0, 2.0])
+    assert terms.with_(accuracy=0.5) == Terms(goal=lc.Accuracy(0.5), costs=[1.0, 2.0])
     assert "accuracy" in refused(lambda: terms.with_(accuracy=2.0))
 
 
@@ -142,7 +142,7 @@ def test_equal_terms_hash_alike() -> None:
         Terms(),
         Terms(**OTHER),
         Terms(costs=[1.0, 0.1, 2.5e-7], least_accuracy=[0.1, np.nan], most_excess_loss=[np.inf, 2.0]),
-        Terms(accuracy=np.float64(0.123456789012345678), switch_cost=np.float64(1e-12)),
+        Terms(goal=lc.Accuracy(np.float64(0.123456789012345678)), switch_cost=np.float64(1e-12)),
         Terms(costs=np.array([1.0, 2.0]), most_accuracy=np.float32(0.5)),
     ],
     ids=str,
@@ -154,7 +154,7 @@ def test_a_file_of_terms_says_the_same(terms: Terms, tmp_path: Any) -> None:
 
 
 def test_terms_from_a_table() -> None:
-    assert Terms.from_dict({"accuracy": 0.9, "costs": [1.0, 2.0]}) == Terms(accuracy=0.9, costs=(1.0, 2.0))
+    assert Terms.from_dict({"accuracy": 0.9, "costs": [1.0, 2.0]}) == Terms(goal=lc.Accuracy(0.9), costs=(1.0, 2.0))
     assert Terms.from_dict({}) == Terms()
     words = refused(lambda: Terms.from_dict({"acuracy": 0.9}))
     assert "did you mean 'accuracy'" in words

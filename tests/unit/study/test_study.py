@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from learncast.answers.plan import planned
 
 import learncast as lc
 from learncast._core.errors import InvalidSpec
-from learncast.answers.plan import planned
 from learncast.study import Study, to_toml
 from learncast.study.advice_study import AdviceStudySection
 from learncast.study.sections import StudySection, WindowStudySection

@@ -1,4 +1,4 @@
-"""Tasks: valid statistics in any form, estimated, built from families, sampled and compared."""
+"""Tasks: valid statistics in any form, estimated, made by families, sampled and compared."""
 
 import tracemalloc
 
@@ -6,26 +6,21 @@ import numpy as np
 import pytest
 import xarray as xr
 
-import learncast as lc
-from learncast import tasks
-from learncast._core.errors import InvalidSpec
-from learncast.tasks import Kronecker, Task, similarity
-from learncast.tasks.covariance import MEMORY_LIMIT, Dense, Sampled
+from learncast import InvalidSpec, Task, tasks
+from learncast.tasks import Dense, Kronecker, Sampled, similarity
 
 # Sums of at most a few hundred products of order one, so round-off is far below this.
 CLOSE = {"rtol": 1e-12, "atol": 1e-12}
 
 
 def refused(call):
-    """The message of the InvalidSpec that a call raises, with its four parts seen to be there."""
+    """The field of the InvalidSpec that a call raises."""
     with pytest.raises(InvalidSpec) as caught:
         call()
-    error = caught.value
-    assert all(len(part.strip()) > 0 for part in (error.required, error.got, error.why, error.remedy))
-    return str(error)
+    return caught.value.field
 
 
-# --- every form of a covariance behaves as the array it stands for ---------------------------------------------------
+# --- every form of a covariance behaves as its dense array ------------------------------------------------------------
 
 
 def dense_form(shape, rng):
@@ -58,11 +53,11 @@ def form(request):
 
 @pytest.fixture(params=SHAPES, ids=str)
 def pair(request, form):
-    """A covariance and the same written out."""
+    """A covariance and its dense array."""
     return form(request.param, np.random.default_rng(7))
 
 
-def test_shape_and_written_out_form(pair):
+def test_shape_and_dense_form(pair):
     covariance, array = pair
     assert covariance.shape == array.shape
     np.testing.assert_allclose(covariance.dense(), array, **CLOSE)
@@ -106,11 +101,11 @@ def test_gram_and_norms(pair):
     between = array.copy()
     for k in range(min(array.shape[1], array.shape[3])):
         between[:, k, :, k] = 0.0
-    # relative to the whole: the off-diagonal part of a 1 x 1 covariance is nothing
+    # relative to the norm: a 1 x 1 covariance has no off-diagonal part
     assert abs(covariance.off_diagonal_norm() - np.sqrt((between**2).sum())) <= 1e-12 * covariance.norm()
 
 
-def test_independent_channels_have_no_off_diagonal_part_at_all():
+def test_independent_channels_have_exactly_no_off_diagonal_part():
     covariance = Kronecker(np.random.default_rng(0).normal(size=(2, 30, 30)), np.stack([np.eye(3), np.diag([1, 2, 3])]))
     assert covariance.off_diagonal_norm() == 0.0
 
@@ -133,17 +128,17 @@ def test_terms_that_cancel_between_channels_leave_only_round_off():
     ],
     ids=["kronecker", "sampled"],
 )
-def test_a_covariance_too_large_to_write_out_says_so(covariance):
-    words = refused(covariance.dense)
-    assert words.startswith("a covariance written out must fit in 1 GiB, but got shape (1000, 16, 1000, 16), which")
-    assert "1.91 GiB" in words
-    assert "raise the limit argument" in words
+def test_a_dense_covariance_above_the_memory_limit_is_refused(covariance):
+    with pytest.raises(InvalidSpec) as caught:
+        covariance.dense()
+    assert "1.91 GiB" in str(caught.value)
 
 
-def test_the_limit_is_the_callers_to_move():
+def test_the_memory_limit_of_a_dense_covariance_is_an_argument():
     covariance = Dense(np.zeros((4, 1, 4, 1)))
     assert covariance.dense(limit=128).shape == (4, 1, 4, 1)  # 16 numbers of 8 bytes
-    refused(lambda: covariance.dense(limit=127))
+    with pytest.raises(InvalidSpec):
+        covariance.dense(limit=127)
 
 
 # --- statistics that no data can have are refused --------------------------------------------------------------------
@@ -159,49 +154,41 @@ def with_entry(array, index, value):
 
 
 @pytest.mark.parametrize(
-    ("statistics", "words"),
+    ("statistics", "field"),
     [
-        ((np.eye(6), EVEN), "input_covariance must have 4 dimensions, but got shape (6, 6)"),
-        ((WHITE, np.ones((3, 2))), "cross_covariance must have 3 or 4 dimensions"),
-        (
-            (WHITE[:, :, :2], EVEN),
-            "input_covariance must be (steps, inputs, steps, inputs), but got shape (3, 2, 2, 2)",
-        ),
-        ((WHITE, np.ones((4, 2, 1))), "cross_covariance must begin with the input's 3 steps and 2 inputs"),
-        (
-            (WHITE, np.ones((3, 2, 2, 1))),
-            "targets must come at the end or at each of the 3 steps, but got 2 target steps",
-        ),
-        ((WHITE, EVEN, np.eye(2)), "target_covariance must pair the targets (1, 1) with themselves"),
-        ((WHITE, EVEN, np.ones(1)), "target_covariance must have 2 or 4 dimensions"),
-        ((np.zeros((0, 2, 0, 2)), np.zeros((0, 2, 1))), "every axis must have at least one entry"),
-        ((with_entry(WHITE, (0, 1, 2, 0), np.nan), EVEN), "the first at index (0, 1, 2, 0)"),
-        ((WHITE, with_entry(EVEN, (1, 1, 0), np.inf)), "cross_covariance must be finite"),
-        ((WHITE, EVEN, [[np.nan]]), "target_covariance must be finite"),
-        ((with_entry(WHITE, (0, 0, 1, 0), 0.5), EVEN), "input_covariance must be symmetric"),
-        ((WHITE, 0.1 * np.ones((3, 2, 2)), [[1.0, 0.5], [0.0, 1.0]]), "target_covariance must be symmetric"),
-        ((-WHITE, EVEN), "input_covariance must be positive semi-definite, but got an eigenvalue of -1 in units"),
-        ((1j * WHITE, EVEN), "input_covariance must be an array of real numbers"),
-        ((WHITE, EVEN, [[1.0]]), "input, cross and target covariance together must be positive semi-definite"),
-        (
-            (with_entry(WHITE, (2, 1, 2, 1), 0.0), EVEN),
-            "the target may co-vary only with inputs that vary, but got a covariance of 1",
-        ),
+        ((np.eye(6), EVEN), "input_covariance"),
+        ((WHITE, np.ones((3, 2))), "cross_covariance"),
+        ((WHITE[:, :, :2], EVEN), "input_covariance"),
+        ((WHITE, np.ones((4, 2, 1))), "cross_covariance"),
+        ((WHITE, np.ones((3, 2, 2, 1))), "cross_covariance"),
+        ((WHITE, EVEN, np.eye(2)), "target_covariance"),
+        ((WHITE, EVEN, np.ones(1)), "target_covariance"),
+        ((np.zeros((0, 2, 0, 2)), np.zeros((0, 2, 1))), "input_covariance"),
+        ((with_entry(WHITE, (0, 1, 2, 0), np.nan), EVEN), "input_covariance"),
+        ((WHITE, with_entry(EVEN, (1, 1, 0), np.inf)), "cross_covariance"),
+        ((WHITE, EVEN, [[np.nan]]), "target_covariance"),
+        ((with_entry(WHITE, (0, 0, 1, 0), 0.5), EVEN), "input_covariance"),  # not symmetric
+        ((WHITE, 0.1 * np.ones((3, 2, 2)), [[1.0, 0.5], [0.0, 1.0]]), "target_covariance"),  # not symmetric
+        ((-WHITE, EVEN), "input_covariance"),
+        ((1j * WHITE, EVEN), "input_covariance"),
+        ((WHITE, EVEN, [[1.0]]), "cross_covariance"),  # a variance of 1 allows no covariance of 1 with 6 inputs
+        ((with_entry(WHITE, (2, 1, 2, 1), 0.0), EVEN), "cross_covariance"),  # covariance with a constant input
     ],
 )
-def test_impossible_statistics_are_refused(statistics, words):
-    assert words in refused(lambda: Task(*statistics))
+def test_impossible_statistics_are_refused_by_name(statistics, field):
+    assert refused(lambda: Task(*statistics)) == field
 
 
-def test_a_covariance_that_is_negative_only_between_two_steps_is_refused():
-    # each variance is 1 and each correlation is legal, but the three together are not
+def test_correlations_that_are_inconsistent_only_together_are_refused():
     correlation = np.array([[1.0, 0.9, -0.9], [0.9, 1.0, 0.9], [-0.9, 0.9, 1.0]])
-    words = refused(lambda: Task(correlation.reshape(3, 1, 3, 1), np.ones((3, 1, 1))))
-    assert f"an eigenvalue of {np.linalg.eigvalsh(correlation)[0]:.3g}" in words
+    with pytest.raises(InvalidSpec) as caught:
+        Task(correlation.reshape(3, 1, 3, 1), np.ones((3, 1, 1)))
+    assert caught.value.field == "input_covariance"
+    assert f"{np.linalg.eigvalsh(correlation)[0]:.3g}" in str(caught.value)
 
 
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
-def test_statistics_that_passed_through_float32_are_accepted(scale):
+def test_statistics_in_single_precision_are_accepted(scale):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(10, 3, 2)) * scale  # fewer trials than values: singular, so round-off shows
     joint = np.einsum("ptn,psm->tnsm", x, x).astype(np.float32) / 10
@@ -211,41 +198,40 @@ def test_statistics_that_passed_through_float32_are_accepted(scale):
 
 def test_a_target_as_strong_as_the_input_allows_is_accepted():
     assert Task(WHITE, EVEN, [[6.0]]).target_power == 6.0
-    refused(lambda: Task(WHITE, EVEN, [[6.0 - 1e-4]]))
+    assert refused(lambda: Task(WHITE, EVEN, [[6.0 - 1e-4]])) == "cross_covariance"
 
 
 @pytest.mark.parametrize(
-    ("covariance", "words"),
+    ("covariance", "field"),
     [
-        (Kronecker(np.tri(3)[None], np.eye(2)[None]), "must be symmetric"),
-        (Kronecker(-np.eye(3)[None], np.eye(2)[None]), "must be positive semi-definite"),
-        (Sampled(np.ones((4, 3, 2)), np.zeros((4, 3, 2))), "must be symmetric"),
-        (Kronecker(np.full((1, 3, 3), np.nan), np.eye(2)[None]), "must be finite"),
-        (Dense(with_entry(WHITE, (0, 0, 0, 0), np.inf)), "must be finite"),
+        (Kronecker(np.tri(3)[None], np.eye(2)[None]), "input_covariance"),
+        (Kronecker(-np.eye(3)[None], np.eye(2)[None]), "input_covariance"),
+        (Sampled(np.ones((4, 3, 2)), np.zeros((4, 3, 2))), "input_covariance"),
+        (Kronecker(np.full((1, 3, 3), np.nan), np.eye(2)[None]), "input_covariance.time"),
+        (Dense(with_entry(WHITE, (0, 0, 0, 0), np.inf)), "input_covariance.values"),
     ],
     ids=["kronecker asymmetric", "kronecker negative", "sampled asymmetric", "kronecker nan", "dense inf"],
 )
-def test_impossible_structured_statistics_are_refused_too(covariance, words):
-    assert words in refused(lambda: Task(covariance, EVEN))
+def test_impossible_structured_statistics_are_refused_by_name(covariance, field):
+    assert refused(lambda: Task(covariance, EVEN)) == field
 
 
 def test_a_large_structured_covariance_is_checked_pattern_by_pattern():
     time, channel = np.eye(300)[None], np.eye(40)[None]
     cross = Kronecker(np.ones((1, 300, 1)), np.eye(40)[None])
-    assert MEMORY_LIMIT < 8 * (300 * 40) ** 2
+    assert 8 * (300 * 40) ** 2 > 2**30  # too large for a dense array
     assert Task(Kronecker(time, channel), cross).steps == 300
-    words = refused(lambda: Task(Kronecker(-time, channel), cross))
-    assert words.startswith("each time and channel pattern of a large covariance must be positive semi-definite")
+    assert refused(lambda: Task(Kronecker(-time, channel), cross)) == "input_covariance"
 
 
-def test_what_a_task_says_of_itself():
+def test_the_repr_gives_name_sizes_and_source():
     end = Task(WHITE, EVEN, name="mine")
     assert repr(end) == "<Task 'mine': 3 steps, 2 inputs, 1 output at the end; given statistics>"
     every = Task(WHITE, np.ones((3, 2, 3, 1)))
     assert every.targets == "every_step"
     assert "at every step" in repr(every)
     assert "integration family" in repr(tasks.integration(4))
-    assert "estimated from 9 trials" in repr(Task.from_samples(np.ones((9, 2, 1)), np.ones((9, 1))))
+    assert "from 9 trials" in repr(Task.from_samples(np.ones((9, 2, 1)), np.ones((9, 1))))
     assert np.isnan(end.target_power)
 
 
@@ -315,19 +301,18 @@ def test_centring_is_off_unless_asked_for(recorded, trials):
     gap = np.einsum("tn,sm->tnsm", inputs.mean(axis=0), inputs.mean(axis=0))
     np.testing.assert_allclose(as_is.input_covariance.dense() - centred.input_covariance.dense(), gap, **CLOSE)
     assert np.abs(gap).max() > 0.1  # the mean of these inputs matters
-    assert "Off by default" in Task.from_samples.__doc__
 
 
 @pytest.mark.parametrize("centre", [False, True])
 @pytest.mark.parametrize("chunk", [1, 7, 299, 300, 1000])
-def test_chunks_change_nothing(recorded, chunk, centre):
-    whole = Task.from_samples(*recorded, centre=centre)
-    assert_same_statistics(Task.from_samples(*recorded, centre=centre, chunk=chunk), whole, **CLOSE)
+def test_the_chunk_size_does_not_change_the_statistics(recorded, chunk, centre):
+    default = Task.from_samples(*recorded, centre=centre)
+    assert_same_statistics(Task.from_samples(*recorded, centre=centre, chunk=chunk), default, **CLOSE)
 
 
 @pytest.mark.parametrize("chunk", [-3, 2.5, "many"])
-def test_a_chunk_that_is_no_number_of_trials_is_refused(recorded, chunk):
-    refused(lambda: Task.from_samples(*recorded, chunk=chunk))
+def test_an_invalid_chunk_is_refused(recorded, chunk):
+    assert refused(lambda: Task.from_samples(*recorded, chunk=chunk)) == "chunk"
 
 
 def test_arrays_of_every_kind_give_the_same_task(recorded, tmp_path):
@@ -341,11 +326,11 @@ def test_arrays_of_every_kind_give_the_same_task(recorded, tmp_path):
         (np.load(tmp_path / "inputs.npy", mmap_mode="r"), targets),
         (np.asfortranarray(inputs), targets[::-1][::-1]),
     ):
-        # exact, not to single precision: sums run in double precision whatever the array holds
+        # exact, because sums run in double precision for any type of array
         assert_same_statistics(Task.from_samples(x, y, chunk=50), wanted, **CLOSE)
 
 
-def test_half_precision_tensors_are_read_or_refused_in_words(recorded):
+def test_half_precision_tensors_are_read_or_refused(recorded):
     torch = pytest.importorskip("torch")
     inputs, targets = (torch.tensor(array, dtype=torch.bfloat16) for array in recorded)
     try:
@@ -358,7 +343,7 @@ def test_half_precision_tensors_are_read_or_refused_in_words(recorded):
     assert_same_statistics(task, wanted, rtol=0, atol=scale / 2**8)
 
 
-def test_labelled_arrays_are_read_or_refused_in_words(recorded):
+def test_labelled_arrays_are_read_or_refused(recorded):
     try:
         task = Task.from_samples(xr.DataArray(recorded[0]), xr.DataArray(recorded[1]))
     except InvalidSpec:
@@ -390,7 +375,7 @@ def peak_memory(call):
 
 def test_a_memory_map_is_read_a_chunk_at_a_time(long_recording):
     peak, task = peak_memory(lambda: Task.from_samples(long_recording, long_recording[:, -1], chunk=2000))
-    # a chunk is 1.3 MB in double precision and a few copies of it live at once; the data are 64 MB
+    # a chunk is 1.3 MB in double precision with a few copies in memory; the data are 64 MB
     assert peak < long_recording.nbytes / 8
     # variances of unit Gaussians from 200,000 trials: s.d. sqrt(2 / 200,000) = 0.0032, 80 of them; 6 s.d. fails
     # by chance less than once in 10^6 runs
@@ -399,39 +384,37 @@ def test_a_memory_map_is_read_a_chunk_at_a_time(long_recording):
     assert task.trials == 200_000
 
 
-def test_the_default_chunk_keeps_temporaries_below_what_the_docstring_says(long_recording):
-    assert "64 MB" in Task.from_samples.__doc__
+def test_the_default_chunk_keeps_temporary_arrays_below_64_megabytes(long_recording):
     peak, _ = peak_memory(lambda: Task.from_samples(long_recording, long_recording[:, -1]))
     assert peak < 1.1 * 2**26
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "field"),
     [
-        (lambda x, y: (x[:1], y[:1]), "at least two trials are needed, but got 1"),
-        (lambda x, y: (x[:0], y[:0]), "at least two trials are needed, but got 0"),
-        (lambda x, y: (x, y[:-1]), "inputs and targets must have the same number of trials, but got 300 and 299"),
-        (
-            lambda x, y: (x, np.ones((300, 4, 2))),
-            "targets at every step must have the inputs' 5 steps, but got 4 steps",
-        ),
-        (lambda x, y: (x[:, :, 0], y), "inputs must be (trials, steps, inputs), but got shape (300, 5)"),
-        (lambda x, y: (x, y[:, 0]), "targets must be (trials[, steps], outputs), but got shape (300,)"),
-        (lambda x, y: (x.tolist(), y), "inputs must be a numpy array or torch tensor, but got list"),
-        (lambda x, y: (x[:, :0], y), "every axis of inputs and targets must have an entry"),
-        (lambda x, y: (with_entry(x, (7, 1, 0), np.nan), y), "the first at index (7, 1, 0)"),
-        (lambda x, y: (x, with_entry(y, (3, 1), -np.inf)), "targets must be finite"),
-        (lambda x, y: (x.astype(complex), y), "inputs must be an array of real numbers"),
-        (lambda x, y: (x.astype(str), np.full(y.shape, "a")), "targets must be an array of real numbers"),
+        (lambda x, y: (x[:1], y[:1]), "inputs"),
+        (lambda x, y: (x[:0], y[:0]), "inputs"),
+        (lambda x, y: (x, y[:-1]), "targets"),
+        (lambda x, y: (x, np.ones((300, 4, 2))), "targets"),
+        (lambda x, y: (x[:, :, 0], y), "inputs"),
+        (lambda x, y: (x, y[:, 0]), "targets"),
+        (lambda x, y: (x.tolist(), y), "inputs"),
+        (lambda x, y: (x[:, :0], y), "inputs"),
+        (lambda x, y: (with_entry(x, (7, 1, 0), np.nan), y), "inputs"),
+        (lambda x, y: (x, with_entry(y, (3, 1), -np.inf)), "targets"),
+        (lambda x, y: (x.astype(complex), y), "inputs"),
+        (lambda x, y: (x.astype(str), np.full(y.shape, "a")), "targets"),
     ],
 )
-def test_unusable_recordings_are_refused(recorded, change, words):
-    assert words in refused(lambda: Task.from_samples(*change(*recorded)))
+def test_invalid_recordings_are_refused_by_name(recorded, change, field):
+    assert refused(lambda: Task.from_samples(*change(*recorded))) == field
 
 
-def test_a_bad_trial_is_named_by_its_number_in_the_recording(recorded):
+def test_a_bad_entry_is_reported_by_its_index_in_the_recording(recorded):
     inputs = with_entry(recorded[0], (207, 1, 0), np.nan)
-    assert "(207, 1, 0)" in refused(lambda: Task.from_samples(inputs, recorded[1], chunk=50))
+    with pytest.raises(InvalidSpec) as caught:
+        Task.from_samples(inputs, recorded[1], chunk=50)
+    assert "(207, 1, 0)" in str(caught.value)
 
 
 # --- families --------------------------------------------------------------------------------------------------------
@@ -504,70 +487,64 @@ def test_mixing_adds_channels_up_to_outputs(strengths, targets):
 
 
 @pytest.mark.parametrize(
-    ("call", "words"),
+    ("call", "field"),
     [
-        (lambda: tasks.integration(0), "steps must be a whole number of at least 1, but got 0"),
-        (lambda: tasks.integration(2.5), "steps must be a whole number"),
-        (lambda: tasks.integration(5, input_strength=0.0), "input_strength must be positive, but got 0"),
-        (lambda: tasks.integration(5, input_strength=[1.0, -2.0]), "input_strength must be positive, but got -2"),
-        (lambda: tasks.integration(5, target_strength=np.nan), "target_strength must be finite"),
-        (lambda: tasks.integration(5, target_strength=[[1.0, 2.0]]), "a list with one number per input"),
-        (
-            lambda: tasks.integration(5, [1, 2], [1, 2, 3]),
-            "input_strength must have one number for each of the 3 inputs",
-        ),
-        (lambda: tasks.integration(5, [1, 2], mixing=np.ones((2, 3))), "for each of the 3 inputs, but got 2"),
-        (lambda: tasks.integration(5, mixing=[1, 2]), "mixing must have 2 dimensions"),
-        (lambda: tasks.integration(5, targets="every"), "did you mean 'every_step'?"),
-        (lambda: tasks.leaky_integration(5, timescale=0), "timescale must be positive, but got 0"),
-        (lambda: tasks.leaky_integration(5, noise_strength=-1), "noise_strength must be positive, but got -1"),
-        (lambda: tasks.leaky_integration(5, correlation="high"), "correlation must be an array of real numbers"),
-        (
-            lambda: tasks.leaky_integration(1000, correlation=3.0),
-            "the statistics must be finite, but got an overflow at 1000 steps with timescale 10, correlation 3",
-        ),
+        (lambda: tasks.integration(0), "steps"),
+        (lambda: tasks.integration(2.5), "steps"),
+        (lambda: tasks.integration(5, input_strength=0.0), "input_strength"),
+        (lambda: tasks.integration(5, input_strength=[1.0, -2.0]), "input_strength"),
+        (lambda: tasks.integration(5, target_strength=np.nan), "target_strength"),
+        (lambda: tasks.integration(5, target_strength=[[1.0, 2.0]]), "target_strength"),
+        (lambda: tasks.integration(5, [1, 2], [1, 2, 3]), "input_strength"),
+        (lambda: tasks.integration(5, [1, 2], mixing=np.ones((2, 3))), "input_strength"),
+        (lambda: tasks.integration(5, mixing=[1, 2]), "mixing"),
+        (lambda: tasks.integration(5, targets="every"), "targets"),
+        (lambda: tasks.leaky_integration(5, timescale=0), "timescale"),
+        (lambda: tasks.leaky_integration(5, noise_strength=-1), "noise_strength"),
+        (lambda: tasks.leaky_integration(5, correlation="high"), "correlation"),
+        (lambda: tasks.integration(5, input_strength=[]), "mixing"),
+        (lambda: tasks.integration(5, mixing=np.ones((0, 3))), "mixing"),
+        (lambda: tasks.integration(5, mixing=np.ones((3, 0))), "mixing"),
+        (lambda: tasks.integration(3).sample(0, np.random.default_rng(0)), "trials"),
+        (lambda: similarity(tasks.integration(6), tasks.integration(6, [1.0, 2.0])), "second"),
     ],
 )
-def test_unusable_keywords_are_refused(call, words):
-    assert words in refused(call)
+def test_invalid_arguments_are_refused_by_name(call, field):
+    assert refused(call) == field
 
 
-@pytest.mark.parametrize(
-    "keywords",
-    [{"input_strength": []}, {"mixing": np.ones((0, 3))}, {"mixing": np.ones((3, 0))}],
-    ids=["no strengths", "no outputs", "no inputs"],
-)
-def test_a_task_has_at_least_one_input_and_output(keywords):
-    refused(lambda: tasks.integration(5, **keywords))
-
-
-def test_an_overflow_is_not_blamed_on_a_keyword_the_family_does_not_have():
-    assert "correlation" not in refused(lambda: tasks.integration(5, target_strength=1e300))
+def test_an_overflow_is_reported_with_the_keywords_of_the_family():
+    with pytest.raises(InvalidSpec) as leaky:
+        tasks.leaky_integration(1000, correlation=3.0)
+    assert "correlation 3" in str(leaky.value)
+    with pytest.raises(InvalidSpec) as even:
+        tasks.integration(5, target_strength=1e300)
+    assert "correlation" not in str(even.value)
 
 
 def test_a_trial_too_long_for_memory_is_refused_before_it_is_made():
-    # its covariance is beyond any address space, so that an unguarded attempt fails at once with a bare MemoryError
-    peak, words = peak_memory(lambda: refused(lambda: tasks.integration(10_000_000)))
-    assert "GiB" in words
+    # its covariance exceeds any address space, so that an unguarded attempt fails with a MemoryError
+    peak, _ = peak_memory(lambda: refused(lambda: tasks.integration(10_000_000)))
     assert peak < 2**20
 
 
-def test_varying_makes_the_same_task_with_one_thing_changed():
+def test_a_varied_task_is_made_again_with_one_change():
     task = tasks.leaky_integration(6, 4.0, 0.3, targets="every_step", name="mine")
     varied = task.varied(timescale=8.0)
     assert varied.hash == tasks.leaky_integration(6, 8.0, 0.3, targets="every_step").hash
     assert varied.name == "mine"
-    words = refused(lambda: task.varied(time_scale=8.0))
-    assert "leaky_integration's (steps, timescale, correlation" in words
-    assert "did you mean 'timescale'?" in words
-    words = refused(lambda: Task(WHITE, EVEN, name="given").varied(steps=3))
-    assert "a task must come from a family to be varied, but got task 'given'" in words
+    with pytest.raises(InvalidSpec) as caught:
+        task.varied(time_scale=8.0)
+    assert caught.value.field == "time_scale"
+    assert "'timescale'" in str(caught.value)
+    with pytest.raises(InvalidSpec):
+        Task(WHITE, EVEN, name="given").varied(steps=3)
 
 
 # --- sampling --------------------------------------------------------------------------------------------------------
 
 
-def test_a_long_task_is_sampled_without_being_written_out():
+def test_a_long_task_is_sampled_without_a_dense_covariance():
     mixing = np.random.default_rng(0).normal(size=(3, 4))
     timescales = np.array([5.0, 10.0, 20.0, 30.0])
     task = tasks.leaky_integration(1000, timescales, [0.0, 0.2, -0.5, 0.9], mixing=mixing)
@@ -605,9 +582,9 @@ def test_samples_have_the_statistics_of_the_task(form):
     trials = 40_000
     inputs, targets = task.sample(trials, rng)
     assert targets.ndim == (3 if task.targets == "every_step" else 2)
-    found = Task.from_samples(inputs, targets)
+    result = Task.from_samples(inputs, targets)
     for name in ("input_covariance", "cross_covariance", "target_covariance"):
-        wanted, got = getattr(task, name).dense(), getattr(found, name).dense()
+        wanted, got = getattr(task, name).dense(), getattr(result, name).dense()
         # The standard error of a product of Gaussians is at most sqrt(2 Var Var / trials). With fewer than 1000
         # entries in all, 6 standard errors are exceeded by chance less than once in 10^5 runs.
         largest = max(np.abs(task.input_covariance.dense()).max(), np.abs(task.target_covariance.dense()).max())
@@ -620,12 +597,6 @@ def test_without_a_target_covariance_the_target_has_no_noise():
     np.testing.assert_allclose(targets[:, 0], inputs.sum(axis=(1, 2)), rtol=1e-12, atol=1e-12)
 
 
-def test_a_sample_has_at_least_one_trial():
-    assert "trials must be a whole number of at least 1" in refused(
-        lambda: tasks.integration(3).sample(0, np.random.default_rng(0))
-    )
-
-
 # --- similarity ------------------------------------------------------------------------------------------------------
 
 
@@ -636,41 +607,41 @@ def rotated_by(angle):
 
 def test_a_task_is_like_itself():
     task = tasks.leaky_integration(6, [2.0, 5.0, 9.0])
-    found = similarity(task, task)
-    np.testing.assert_allclose(np.concatenate([found.input_angles, found.output_angles]), 0.0, atol=1e-7)
-    assert found.mismatch < 1e-12
-    np.testing.assert_allclose(found.cross_ratio, 1.0, **CLOSE)
-    np.testing.assert_allclose(found.input_ratio, 1.0, **CLOSE)
+    result = similarity(task, task)
+    np.testing.assert_allclose(np.concatenate([result.input_angles, result.output_angles]), 0.0, atol=1e-7)
+    assert result.mismatch < 1e-12
+    np.testing.assert_allclose(result.cross_ratio, 1.0, **CLOSE)
+    np.testing.assert_allclose(result.input_ratio, 1.0, **CLOSE)
 
 
 def test_a_scaled_task_has_the_same_geometry_and_other_strengths():
     first = tasks.integration(6, [1.0, 2.0], [1.0, 3.0])
     second = tasks.integration(6, [3.0, 6.0], [0.5, 1.5])
-    found = similarity(first, second)
-    assert found.mismatch < 1e-12
-    np.testing.assert_allclose(found.cross_ratio, 0.5, **CLOSE)
-    np.testing.assert_allclose(found.input_ratio, 3.0, **CLOSE)
+    result = similarity(first, second)
+    assert result.mismatch < 1e-12
+    np.testing.assert_allclose(result.cross_ratio, 0.5, **CLOSE)
+    np.testing.assert_allclose(result.input_ratio, 3.0, **CLOSE)
 
 
 @pytest.mark.parametrize("angle", [0.0, 0.3, np.pi / 2])
 def test_turning_the_input_shows_as_an_angle(angle):
     first = tasks.integration(6, mixing=[[1.0, 0.0]])
     second = tasks.integration(6, mixing=[[np.cos(angle), np.sin(angle)]])
-    found = similarity(first, second)
-    np.testing.assert_allclose(found.input_angles, [angle], atol=1e-7)  # arccos loses half the digits near 0
-    np.testing.assert_allclose(found.output_angles, [0.0], atol=1e-7)
-    assert found.mismatch == pytest.approx(np.sin(angle), abs=1e-12)
-    assert found.cross_ratio == pytest.approx([np.cos(angle)], abs=1e-12)
-    assert f"largest angle {np.degrees(angle):.1f} degrees" in repr(found)
+    result = similarity(first, second)
+    np.testing.assert_allclose(result.input_angles, [angle], atol=1e-7)  # arccos loses half the digits near 0
+    np.testing.assert_allclose(result.output_angles, [0.0], atol=1e-7)
+    assert result.mismatch == pytest.approx(np.sin(angle), abs=1e-12)
+    assert result.cross_ratio == pytest.approx([np.cos(angle)], abs=1e-12)
+    assert f"{np.degrees(angle):.1f} degrees" in repr(result)
 
 
 def test_turning_within_the_task_mixes_modes_without_an_angle():
     first = tasks.integration(6, mixing=np.diag([2.0, 1.0]))
     second = tasks.integration(6, mixing=rotated_by(0.4) @ np.diag([2.0, 1.0]) @ rotated_by(0.4).T)
-    found = similarity(first, second)
-    np.testing.assert_allclose(found.input_angles, 0.0, atol=1e-7)
+    result = similarity(first, second)
+    np.testing.assert_allclose(result.input_angles, 0.0, atol=1e-7)
     off = (2.0 - 1.0) * np.sin(0.4) * np.cos(0.4)  # the entry between the modes, twice, over the whole
-    assert found.mismatch == pytest.approx(np.sqrt(2) * off / np.sqrt(5.0), rel=1e-9)
+    assert result.mismatch == pytest.approx(np.sqrt(2) * off / np.sqrt(5.0), rel=1e-9)
 
 
 def test_modes_the_first_task_lacks_have_no_ratio():
@@ -681,14 +652,5 @@ def test_modes_the_first_task_lacks_have_no_ratio():
     assert similarity(nothing, nothing).input_angles.size == 0
 
 
-def test_tasks_of_other_networks_cannot_be_compared():
-    words = refused(lambda: similarity(tasks.integration(6), tasks.integration(6, [1.0, 2.0])))
-    assert "must have the same inputs and outputs to be compared, but got 1->1 and 2->2" in words
-
-
 def test_tasks_of_other_lengths_can_be_compared():
     assert similarity(tasks.integration(6), tasks.integration(9, target_strength=2.0)).cross_ratio == pytest.approx([2])
-
-
-def test_similarity_is_part_of_the_public_room():
-    assert lc.tasks.similarity is similarity

@@ -1,22 +1,22 @@
-"""Dropped files: kept by a token, a few of them, read within limits, and never named by a path."""
+"""Dropped files: kept in memory under a token, read within limits, and named exactly in exported studies."""
 
 from __future__ import annotations
 
 import io
 import json
+import tomllib
 import zipfile
 
 import numpy as np
 import pytest
 
 import learncast
-from learncast import LinearRNN, Task
-from learncast._core.errors import InvalidSpec, LearncastError
-from learncast.web import uploads
-from learncast.web.app import rooms
-from learncast.web.uploads import MOST_BYTES, UPLOADS, Uploads
+from learncast import InvalidSpec, LearncastError, LinearRNN, Task
+from learncast.answers.forecast import forecast
+from learncast.study import Study
+from learncast.web import UPLOADS, Uploads, all_panels, export, export_site, uploads
 
-CURRICULUM, *_, WINDOW = rooms()
+CURRICULUM, *_, WINDOW = all_panels()
 
 
 def recorded(trials=60, **changes):
@@ -28,48 +28,74 @@ def recorded(trials=60, **changes):
     return file.getvalue(), x, y
 
 
-def test_trials_get_the_plan_of_the_library():
+def table_of(x, y):
+    rows = [f"{i},{t},{float(x[i, t, 0])!r},{float(y[i, 0])!r}" for i in range(len(x)) for t in range(x.shape[1])]
+    return "\n".join(["trial,step,input,target", *rows]).encode()
+
+
+def dropped(name, content):
+    """The panel for a dropped file, and its initial state."""
+    panel = CURRICULUM.open_file(UPLOADS.add(name, content))
+    return panel, panel.state_of(panel.examples[0])
+
+
+def test_dropped_trials_get_the_plan_of_the_library():
     content, x, y = recorded()
-    room = CURRICULUM.opened(UPLOADS.keep("mine.npz", content))
-    state = room.shown(room.examples[0])
-    view = room.parts["portrait"](state)
+    panel, state = dropped("mine.npz", content)
+    view = panel.parts["portrait"](state)
     own = Task.from_samples(x, y, name="mine")
     network = LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=128, task=own)
-    told = learncast.plan(
-        own,
-        [Task.from_samples(x, s * y, name=f"targets × {s:g}") for s in (0.5, 1.5, 2.0, 3.0)],
-        network,
-        learning_rate=1e-3,
-    )
+    firsts = [Task.from_samples(x, s * y, name=f"targets × {s:g}") for s in (0.5, 1.5, 2.0, 3.0)]
+    plan = learncast.plan(own, firsts, network, learning_rate=1e-3)
     found = {reading.label: reading.value for reading in view.readings}
-    assert (found["direct training"], found["with the plan"]) == (told.direct_steps, told.total)
-    bars = view.panels[0].traces[0]
-    steps = {c.task.name: c.curriculum.descent_steps for c in told.candidates}
-    assert dict(zip(bars.x, bars.y, strict=True)) == {"train directly": told.direct_steps, **steps}
-    assert room.study(state).startswith("# learncast forecast ")
-    # The other examples are those of the room.
-    assert [room.shown(one) for one in room.examples[1:]] == [CURRICULUM.shown(one) for one in CURRICULUM.examples]
+    assert (found["direct training"], found["with the plan"]) == (plan.direct_steps, plan.total)
+    bars = view.charts[0].traces[0]
+    steps = {c.task.name: c.curriculum.descent_steps for c in plan.candidates}
+    assert dict(zip(bars.x, bars.y, strict=True)) == {"train directly": plan.direct_steps, **steps}
+    # The other examples stay.
+    assert [panel.state_of(one) for one in panel.examples[1:]] == list(map(CURRICULUM.state_of, CURRICULUM.examples))
 
 
-def test_a_table_is_scaled_as_arrays_are():
+def test_tables_and_arrays_are_scaled_alike():
     content, x, y = recorded()
-    rows = ["trial,step,input,target"]
-    rows += [f"{i},{t},{float(x[i, t, 0])!r},{float(y[i, 0])!r}" for i in range(60) for t in range(8)]
-    table = CURRICULUM.opened(UPLOADS.keep("mine.csv", "\n".join(rows).encode()))
-    arrays = CURRICULUM.opened(UPLOADS.keep("mine.npz", content))
-    views = [room.parts["portrait"](room.shown(room.examples[0])) for room in (table, arrays)]
-    one, other = ([r.value for r in view.readings] for view in views)
+    opened = [dropped("mine.csv", table_of(x, y)), dropped("mine.npz", content)]
+    one, other = ([r.value for r in panel.parts["portrait"](state).readings] for panel, state in opened)
     np.testing.assert_allclose(one, other, rtol=1e-9)
 
 
-def test_classes_have_no_stronger_targets():
-    content, _, y = recorded()
-    labelled = recorded(targets=(y[:, 0] > 0).astype(int))[0]
-    room = CURRICULUM.opened(UPLOADS.keep("classes.npz", labelled))
-    view = room.parts["portrait"](room.shown(room.examples[0]))
-    assert any("cannot be made stronger" in note.text for note in view.notes)
-    assert len(view.panels[0].traces[0].x) == 1
-    assert content
+def test_classes_are_not_scaled():
+    _, _, y = recorded()
+    panel, state = dropped("classes.npz", recorded(targets=(y[:, 0] > 0).astype(int))[0])
+    view = panel.parts["portrait"](state)
+    assert len(view.charts[0].traces[0].x) == 1
+
+
+NAMES = ["trials (1).csv", 'a "quoted" name.csv', "tab\tand\nnewline.csv", "été 日本.csv", "#[x]='1'.csv", "\x7f.csv"]
+
+
+@pytest.mark.parametrize("name", [*NAMES, f"{'long' * 60}.csv"])
+def test_the_exported_study_names_the_dropped_file_exactly(name, tmp_path):
+    _, x, y = recorded()
+    panel, state = dropped(name, table_of(x, y))
+    text = panel.study(state)
+    assert tomllib.loads(text)["target"] == {"data": name}
+    (tmp_path / name).write_bytes(table_of(x, y))
+    (tmp_path / "study.toml").write_text(text, encoding="utf-8")
+    steps = forecast(Study.load(tmp_path / "study.toml")).values["descent_steps"]
+    assert steps == panel.parts["portrait"](state).readings[0].value
+
+
+def test_the_exported_study_has_the_network_of_the_panel():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 8, 3))
+    panel, state = dropped("three.npz", recorded(inputs=x, targets=x.sum(axis=1))[0])
+    few = state.model_copy(update={"hidden_size": 1})
+    assert tomllib.loads(panel.study(few))["network"]["hidden_size"] == 3
+
+
+@pytest.mark.parametrize("name", ["../../etc/trials.csv", "C:\\data\\trials.csv", "/trials.csv"])
+def test_a_name_keeps_no_folder(name):
+    assert UPLOADS.file(UPLOADS.add(name, b"x"))[0] == "trials.csv"
 
 
 def bomb():
@@ -89,47 +115,54 @@ BAD = [
     ("curriculum", "x.pickle", b"\x80\x04"),
     ("window", "window.nc", b"nothing"),
     ("window", "../../etc/passwd", b"nothing"),
+    ("window", f"x.{'long' * 80}", b"nothing"),
+    ("window", "x.\0", b"nothing"),
 ]
 
 
-@pytest.mark.parametrize(("room", "name", "content"), BAD, ids=lambda one: one if isinstance(one, str) else "")
-def test_a_bad_file_is_refused_by_its_own_name(room, name, content):
-    chosen = CURRICULUM if room == "curriculum" else WINDOW
-    with pytest.raises(LearncastError) as refusal:
-        chosen.opened(UPLOADS.keep(name, content))
-    assert "learncast-" not in str(refusal.value)
-    assert "/" not in str(refusal.value).replace("np.savez", "").replace("inputs/targets", "")
+@pytest.mark.parametrize(("panel", "name", "content"), BAD, ids=lambda one: one if isinstance(one, str) else "")
+def test_an_error_names_a_bad_file_and_not_its_path(panel, name, content):
+    chosen = CURRICULUM if panel == "curriculum" else WINDOW
+    with pytest.raises(LearncastError) as error:
+        chosen.open_file(UPLOADS.add(name, content))
+    assert "learncast-" not in str(error.value)
+    assert "/" not in str(error.value).replace("np.savez", "").replace("inputs/targets", "")
 
 
-def test_large_and_forgotten_files():
+def test_large_and_old_files_are_not_kept():
     store = Uploads()
-    with pytest.raises(InvalidSpec, match="at most 20 MB"):
-        store.keep("x.npz", b"x" * (MOST_BYTES + 1))
-    tokens = [store.keep(f"{k}.npz", bytes([k])) for k in range(uploads.MOST_FILES + 1)]
-    with pytest.raises(InvalidSpec, match="drop it again"):
-        store.name(tokens[0])
-    assert store.name(tokens[-1]) == f"{uploads.MOST_FILES}.npz"
+    with pytest.raises(InvalidSpec):
+        store.add("x.npz", b"x" * (uploads.MOST_BYTES + 1))
+    assert not store.files
+    tokens = [store.add(f"{k}.npz", bytes([k])) for k in range(uploads.MOST_FILES + 1)]
+    with pytest.raises(InvalidSpec) as error:
+        store.file(tokens[0])
+    assert error.value.field == "data"
+    assert store.file(tokens[-1])[0] == f"{uploads.MOST_FILES}.npz"
 
 
-def test_an_unknown_token_is_a_sentence():
-    with pytest.raises(InvalidSpec, match="drop it again"):
-        CURRICULUM.parts["portrait"](CURRICULUM.state(data="0" * 32))
-    with pytest.raises(InvalidSpec, match="drop it again"):
-        WINDOW.parts["window"](WINDOW.state(data="../x"))
+@pytest.mark.parametrize(
+    ("panel", "part", "token"),
+    [(CURRICULUM, "portrait", "0" * 32), (WINDOW, "window", "../x")],
+    ids=["trials", "window"],
+)
+def test_an_unknown_token_is_an_error(panel, part, token):
+    with pytest.raises(InvalidSpec) as error:
+        panel.parts[part](panel.state(data=token))
+    assert error.value.field == "data"
 
 
-def test_an_export_holds_what_the_rooms_say(tmp_path, monkeypatch):
-    from learncast.web import export
-
-    quick = [room for room in rooms() if room.name in ("recurrence", "window")]
-    monkeypatch.setattr(export, "rooms", lambda: quick)
-    export.exported(tmp_path / "site")
-    for room in quick:
-        for k, example in enumerate(room.examples):
-            for part, show in room.parts.items():
-                kept = json.loads((tmp_path / "site" / "api" / room.name / f"{part}-{k}.json").read_text())
-                assert kept["answer"] == show(room.shown(example)).answer
-    assert 'data-answers="kept"' in (tmp_path / "site" / "index.html").read_text()
+def test_an_exported_site_holds_the_answers_of_the_panels(tmp_path, monkeypatch):
+    quick = [panel for panel in all_panels() if panel.name in ("recurrence", "window")]
+    monkeypatch.setattr(export, "all_panels", lambda: quick)
+    export_site(tmp_path / "site")
+    for panel in quick:
+        for k, example in enumerate(panel.examples):
+            for part, show in panel.parts.items():
+                stored = json.loads((tmp_path / "site" / "api" / panel.name / f"{part}-{k}.json").read_text())
+                assert stored["answer"] == show(panel.state_of(example)).answer
+    assert 'data-static="true"' in (tmp_path / "site" / "index.html").read_text()
     assert (tmp_path / "site" / "assets" / "plotly.min.js").stat().st_size > 1e6
-    with pytest.raises(InvalidSpec, match="new or an empty folder"):
-        export.exported(tmp_path / "site")
+    with pytest.raises(InvalidSpec) as error:
+        export_site(tmp_path / "site")
+    assert error.value.field == "--export"

@@ -1,7 +1,7 @@
-"""The figures of "Theoretical foundations of curriculum learning in linear RNNs" (curriculum2025), made again.
+"""The figures of "Theoretical foundations of curriculum learning in linear RNNs" (curriculum2025).
 
-The print leaves some settings unreadable; where it does, the values here are ours and each caption says them. Every
-portrait is computed from exact first-entry times, not from the printed eq. (12).
+Some settings are unreadable in the paper. There the values are ours, and the captions list them. Portraits are computed
+from exact first-entry times, not from eq. (12).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from learncast import figures
 from learncast._core.validation import one_of
 from learncast.papers.curriculum import alignment, pools, rotated
 from learncast.papers.curriculum.pools import ACCURACY, OPTIMA, READINGS, SAMPLES, sample_runs, sampled
-from learncast.papers.paper import Paper, PaperFigure
+from learncast.papers.paper import Numbers, Paper, PaperFigure, captions_of
 from learncast.results import described
 from learncast.tasks.families import leaky_profile
 
@@ -32,23 +32,24 @@ def _portrait(panel: str, values: tuple[float, float], resolution: int) -> xr.Da
 
 
 def _both_readings(values: tuple[float, float], resolution: int) -> xr.Dataset:
-    """The portrait of 3B for each reading of the print's kappa = 0.5."""
+    """Return the portrait of 3B for each meaning of the paper's kappa = 0.5."""
     pool, parts = pools.pools()["4C"], []
     grid = np.linspace(*values, resolution), np.linspace(0.005, 0.995, resolution)
     for timescale in READINGS.values():
         read = replace(pool, target=pool.target.varied(timescale=timescale, name="target"))
         parts.append(pools.portrait_of(read, "linear", *grid))
-    whole = xr.concat(parts, "reading", combine_attrs="override").assign_coords(reading=list(READINGS))
-    return whole.assign_attrs(target_value=0.5, panel="3B")
+    both = xr.concat(parts, "reading", combine_attrs="override").assign_coords(reading=list(READINGS))
+    return both.assign_attrs(target_value=0.5, panel="3B")
 
 
-#: What is varied, as it is written beside an axis.
-SYMBOLS = {
+#: Axis labels and symbols of the parameters that vary.
+LABELS = {
     "target_strength": r"first task's cross strength $s_{yx}$",
     "input_strength": r"first task's input strength $s_{xx}$ (input$^2$)",
     "correlation": r"first task's correlation $K$",
     "timescale": r"first task's timescale $\kappa$ (steps)",
 }
+SYMBOLS = {"target_strength": "$s_{yx}$", "input_strength": "$s_{xx}$", "correlation": "$K$", "timescale": r"$\kappa$"}
 
 
 def _draw_portrait(dataset: xr.Dataset) -> figures.Figure:
@@ -60,8 +61,8 @@ def _draw_portrait(dataset: xr.Dataset) -> figures.Figure:
 
     def draw(reading: Any, title: str, ax: Any) -> None:
         one = dataset if reading is None else dataset.sel(reading=reading)
-        figures.portrait(one, ax, target_value=own, y=SYMBOLS[vary], title=title)
-        # The samples are trained on the first reading.
+        figures.portrait(one, ax, target_value=own, y=LABELS[vary], title=title)
+        # The samples are trained with the first reading.
         for marker, (value, accuracy) in zip(
             "so", SAMPLES[panel][1] if reading in (None, "rate") else (), strict=False
         ):
@@ -73,27 +74,24 @@ def _draw_portrait(dataset: xr.Dataset) -> figures.Figure:
     return figures.sheet(*draws, width=3.5, height=2.9)
 
 
-def _portrait_numbers(dataset: xr.Dataset) -> dict[str, Any]:
+def _portrait_numbers(dataset: xr.Dataset) -> Numbers:
     if "reading" in dataset.dims:
-        return {
-            f"kappa as {reading}: {key}": value
-            for reading in dataset["reading"].values
-            for key, value in _portrait_numbers(dataset.sel(reading=reading)).items()
-        }
+        for reading in dataset["reading"].values:
+            for key, value in _portrait_numbers(dataset.sel(reading=reading)):
+                yield f"kappa as {reading}: {key}", value
+        return
     speedup = dataset["speedup_steps"]
     vary = str(dataset.attrs["vary"])
     i, j = np.unravel_index(int(np.argmax(speedup.values)), speedup.shape)
-    return {
-        "direct steps": round(float(dataset["direct_steps"]), 2),
-        "largest saving, steps": round(float(speedup[i, j]), 2),
-        f"there: {vary}": round(float(dataset[vary][i]), 4),
-        "there: stop at accuracy": round(float(dataset["accuracy"][j]), 4),
-        "share of the grid where it helps": round(float((speedup > 0).mean()), 4),
-    }
+    yield "direct steps", round(float(dataset["direct_steps"]), 2)
+    yield "largest saving, steps", round(float(speedup[i, j]), 2)
+    yield f"there: {vary}", round(float(dataset[vary][i]), 4)
+    yield "there: stop at accuracy", round(float(dataset["accuracy"][j]), 4)
+    yield "share of the grid where it helps", round(float((speedup > 0).mean()), 4)
 
 
 def _profile(steps: int, timescale: Any, correlation: Any) -> Any:
-    """Statistics of leaky integration, one for each pair of settings."""
+    """Return statistics of leaky integration for each pair of settings."""
     ones = np.ones(np.broadcast_shapes(np.shape(timescale), np.shape(correlation)))
     settings = {"timescale": timescale * ones, "correlation": correlation * ones}
     return leaky_profile(steps=steps, targets="end", **settings, noise_strength=ones, gain=ones)
@@ -128,59 +126,31 @@ def _draw_profiles(dataset: xr.Dataset) -> figures.Figure:
     return figures.sheet(partial(figures.integration_profiles, dataset, title="3C  leaky integration"))
 
 
-def _profile_numbers(dataset: xr.Dataset) -> dict[str, Any]:
+def _profile_numbers(dataset: xr.Dataset) -> Numbers:
     [name] = dataset.data_vars
     axis = str(dataset[name].dims[0])
     total = dataset[name].sum(str(dataset[name].dims[1]))
-    return {f"sum at {axis} {v:g}": round(float(total[k]), 4) for k, v in enumerate(dataset[axis].values)}
+    for k, value in enumerate(dataset[axis].values):
+        yield f"sum at {axis} {value:g}", round(float(total[k]), 4)
 
 
 def paper(resolution: int = 240, optimum: str = "response") -> Paper:
-    """All figures.
+    """Return all figures.
 
     Parameters
     ----------
     resolution : int
         Grid points along each axis of a portrait.
     optimum : {"response", "trained"}
-        Where ReLU networks of figure 4 have learned: at the optimum of their response features, or where training
-        itself converges, as in the paper.
+        When ReLU networks of figure 4 have learned: at the optimum of their response features, or where training
+        converges, as in the paper.
     """
     one_of("optimum", optimum, OPTIMA)
-    spans = {"2A": (0.1, 3.0), "2D": (0.1, 3.0), "3B": (-0.5, 0.9), "3D": (1.0, 50.0)}
-    ends = {
-        "response": "runs end within 1% of the optimum of those features (the paper: of where training converges)",
-        "trained": "runs end within 1% of where training converged before, as in the paper",
-    }[optimum]
-    shown = "red: costs, on a scale of its own; beyond the ends of the scale the colours stay"
-    captions = {
-        "1A": "The time to learn a target directly, and by two curricula.",
-        "1B": "The network: 128 hidden units, W_h = 0.96 fixed, W_x and W_y learned from one mode of 0.01.",
-        "1C": "A task's covariance before and after rotation to its modes, and what other modes add to the flow (eqs. "
-        "33 and 34) from orthogonal and from random vectors. Ours: the task.",
-        "2A": f"Steps saved over the first task's cross strength s_yx and stop (target: s_yx = 1); {shown}. Ours: the "
-        "target, the spans and the samples (square, circle).",
-        "2D": f"Steps saved over the first task's input strength s_xx and stop (target: s_xx = 1); {shown}. Ours: the "
-        "target, the spans and the samples (square, circle).",
-        "3B": "Steps saved over the first task's correlation K and stop (target: K = 0.5), with the integration's "
-        "kappa = 0.5 read as a rate per step (a timescale of 2 steps), which 4C and S5 follow, and as steps; "
-        f"{shown}. Ours: the target's K, and both readings.",
-        "3D": f"Steps saved over the first task's timescale and stop (target: 10 steps; K = 0); {shown}. Ours: the "
-        "target's timescale and K, which the print has unreadable.",
-        "3A": "Finite-time covariance of AR(1) inputs against lag. Ours: the values of K.",
-        "3C": "Leaky integration weights over a trial. Ours: the timescales, in steps.",
-        "4X": f"Every ReLU curriculum of five pools: forecast against training (ours); {ends}.",
-        "4Y": "One tanh unit: steps to the same strength by its response table and by training (ours).",
-        "R": "Ours: a two-layer network learns one task, then another that is turned against it and twice as strong, "
-        "on inputs of equal and of different variances: until its map points right, until it has learned (both to "
-        "95%), and how long it would take if it need not turn; bands over two draws. The times do not add up, for it "
-        "grows while it turns: learning takes about as long as the longer of both. White inputs exactly, others "
-        "integrated with the error that the numbers tell.",
-        "S5": "Weaker and stronger first tasks for each parameter, linear and ReLU units: theory over training.",
-    }
+    captions, shared = captions_of(__name__)
+    values: dict[str, dict[str, Any]] = {}
     every, units = list(product(SAMPLES, range(2))), ("linear", "relu")
     scores = partial(pools.scoreboard, optimum), partial(pools.scoreboard_runs, optimum)
-    made: dict[str, tuple[Any, ...]] = {
+    parts: dict[str, tuple[Any, ...]] = {
         "1A": (alignment.two_ways, alignment.draw_two_ways, alignment.two_way_numbers),
         "1B": (alignment.architecture, alignment.draw_architecture, alignment.architecture_numbers),
         "1C": (alignment.rotated_frame, alignment.draw_rotated_frame, alignment.rotated_numbers),
@@ -191,50 +161,44 @@ def paper(resolution: int = 240, optimum: str = "response") -> Paper:
         "R": (rotated.times, rotated.draw, rotated.numbers),
         "S5": (partial(supplement, every), draw_supplement, supplement_numbers, partial(sample_runs, every, units)),
     }
-    for name, span in spans.items():
+    for name, span in {"2A": (0.1, 3.0), "2D": (0.1, 3.0), "3B": (-0.5, 0.9), "3D": (1.0, 50.0)}.items():
         portrait = partial(_both_readings if name == "3B" else partial(_portrait, name), span, resolution)
-        made[name] = (portrait, _draw_portrait, _portrait_numbers)
+        parts[name] = (portrait, _draw_portrait, _portrait_numbers)
     for k, name in enumerate(("2B", "2C")):
-        value, stop = SAMPLES["2A"][1][k]
-        captions[name] = f"First s_yx = {value:g} to accuracy {stop:g}, then 1: theory over training of 128 units."
+        values[name] = dict(zip(("value", "stop"), SAMPLES["2A"][1][k], strict=True))
         chosen: list[tuple[str, int]] = [("2A", k)]
         data = partial(_only_sample, chosen)
-        made[name] = (data, partial(draw_sample, name), sample_numbers, partial(sample_runs, chosen, ("linear",)))
+        parts[name] = (data, partial(draw_sample, name), sample_numbers, partial(sample_runs, chosen, ("linear",)))
     for name in ("4A", "4B", "4C", "4D"):
-        captions[name] = (
-            f"Total steps against the first task's stop, {pools.pools()[name].vary.replace('_', ' ')} smaller and "
-            f"larger: linear units under the linear theory, ReLU units under their response features; {ends}."
-        )
+        values[name] = {"vary": pools.pools()[name].vary.replace("_", " ")}
         runs = partial(pools.panel_runs, name, optimum)
-        made[name] = (partial(pools.panel, name, optimum), pools.draw_panel, pools.panel_numbers, runs)
-    made_figures = (PaperFigure(name, captions[name], *parts) for name, parts in sorted(made.items()))
-    return Paper("curriculum", "curriculum2025", tuple(made_figures))
+        parts[name] = (partial(pools.panel, name, optimum), pools.draw_panel, pools.panel_numbers, runs)
+    shared["end"] = shared[optimum]
+    made = (
+        PaperFigure(name, text.format(**shared, **values.get(name, {})), *parts[name])
+        for name, text in captions.items()
+    )
+    return Paper("curriculum", "curriculum2025", tuple(made))
 
 
-def _only_sample(samples: list[tuple[str, int]], found: list[xr.Dataset], preset: str) -> xr.Dataset:
-    return sampled(samples, ("linear",), found)[0]
+def _only_sample(samples: list[tuple[str, int]], results: list[xr.Dataset], preset: str) -> xr.Dataset:
+    return sampled(samples, ("linear",), results)[0]
 
 
 def draw_sample(panel: str, dataset: xr.Dataset) -> figures.Figure:
-    """One sample."""
+    """Draw one sample."""
     return figures.sheet(partial(draw_paths, dataset, panel=panel), width=3.5, height=2.7)
 
 
 def draw_paths(dataset: xr.Dataset, ax: Any, *, panel: str = "", legend: bool = True) -> None:
-    """Curriculum and direct, theory dotted over training."""
+    """Draw a curriculum and direct training, theory dotted over training."""
 
     def path(name: str) -> xr.Dataset:
         series = dataset[name].isel(seed=0) if "seed" in dataset[name].dims else dataset[name]
         return xr.Dataset({"strength": series.expand_dims(mode=[0], axis=1)})
 
     a = dataset.attrs
-    letters = {
-        "target_strength": "$s_{yx}$",
-        "input_strength": "$s_{xx}$",
-        "correlation": "$K$",
-        "timescale": r"$\kappa$",
-    }
-    first = f"{letters[str(a['vary'])]} {a['value']:g} to {a['stop_accuracy']:g}"
+    first = f"{SYMBOLS[str(a['vary'])]} {a['value']:g} to {a['stop_accuracy']:g}"
     units = "" if a["activation"] == "linear" else ", ReLU"
     title = f"{first}, then {a['target_value']:g}{units}"
     figures.curriculum_paths(
@@ -252,45 +216,42 @@ def draw_paths(dataset: xr.Dataset, ax: Any, *, panel: str = "", legend: bool = 
     )
 
 
-def sample_numbers(dataset: xr.Dataset) -> dict[str, Any]:
-    """Steps, and the largest gap of theory, descent and training."""
+def sample_numbers(dataset: xr.Dataset) -> Numbers:
+    """Yield steps, and the largest gaps between theory, descent and training."""
     a = dataset.attrs
-    found = {
-        "direct, flow steps": round(float(a["direct_steps"]), 2),
-        "curriculum, flow steps": round(float(a["curriculum_steps"]), 2),
-        "direct, descent steps": int(a["direct_descent_steps"]),
-        "curriculum, descent steps": int(a["curriculum_descent_steps"]),
-    }
+    yield "direct, flow steps", round(float(a["direct_steps"]), 2)
+    yield "curriculum, flow steps", round(float(a["curriculum_steps"]), 2)
+    yield "direct, descent steps", int(a["direct_descent_steps"])
+    yield "curriculum, descent steps", int(a["curriculum_descent_steps"])
     for kind in ("descent", "trained"):
         if f"{kind}_direct" in dataset:
             gaps = [
                 float(np.nanmax(np.abs(dataset[f"theory_{k}"] - dataset[f"{kind}_{k}"]))) / float(a["target_optimum"])
                 for k in ("curriculum", "direct")
             ]
-            found[f"largest gap of theory and {kind}, share of optimum"] = round(max(gaps), 4)
-    return found
+            yield f"largest gap of theory and {kind}, share of optimum", round(max(gaps), 4)
 
 
-def supplement(samples: list[tuple[str, int]], found: list[xr.Dataset], preset: str) -> xr.Dataset:
-    """All sixteen sample trajectories, linear and ReLU, side by side along a `sample` axis."""
-    every = sampled(samples, ("linear", "relu"), found)
+def supplement(samples: list[tuple[str, int]], results: list[xr.Dataset], preset: str) -> xr.Dataset:
+    """Return all sixteen sample trajectories, linear and ReLU, along a `sample` axis."""
+    every = sampled(samples, ("linear", "relu"), results)
     parts = [part.drop_vars([v for v in part.data_vars if str(v).startswith("descent")]) for part in every]
-    joined = xr.concat([part.drop_attrs() for part in parts], dim="sample", join="outer")  # nan beyond a sample's end
+    joined = xr.concat([part.drop_attrs() for part in parts], dim="sample", join="outer")  # nan after a sample's end
     return joined.assign_coords({key: ("sample", [part.attrs[key] for part in parts]) for key in parts[0].attrs})
 
 
 def _samples(dataset: xr.Dataset) -> list[xr.Dataset]:
-    """The trajectories of a supplement one by one, each with its own settings."""
-    found = []
+    """Return the trajectories of a supplement, each with its own settings as attributes."""
+    samples = []
     for k in range(dataset.sizes["sample"]):
         one = dataset.isel(sample=k)
         attrs = {name: one[name].item() for name in one.coords if name not in ("time", "seed")}
-        found.append(one.reset_coords(drop=True).dropna("time", how="all").assign_attrs(attrs))
-    return found
+        samples.append(one.reset_coords(drop=True).dropna("time", how="all").assign_attrs(attrs))
+    return samples
 
 
 def draw_supplement(dataset: xr.Dataset) -> figures.Figure:
-    """Four rows of a weaker and a stronger first task, each with linear and with ReLU units."""
+    """Draw four rows: a weaker and a stronger first task, each with linear and with ReLU units."""
 
     def draw(k: int, one: xr.Dataset, ax: Any) -> None:
         draw_paths(one, ax, panel="" if k else "S5", legend=False)
@@ -304,10 +265,8 @@ def draw_supplement(dataset: xr.Dataset) -> figures.Figure:
     return figure
 
 
-def supplement_numbers(dataset: xr.Dataset) -> dict[str, Any]:
-    """The numbers of every sample."""
-    return {
-        f"{one.attrs['vary']} {one.attrs['value']:g}, {one.attrs['activation']}, {key}": value
-        for one in _samples(dataset)
-        for key, value in sample_numbers(one).items()
-    }
+def supplement_numbers(dataset: xr.Dataset) -> Numbers:
+    """Yield the numbers of every sample."""
+    for one in _samples(dataset):
+        for key, value in sample_numbers(one):
+            yield f"{one.attrs['vary']} {one.attrs['value']:g}, {one.attrs['activation']}, {key}", value

@@ -1,4 +1,4 @@
-"""Modes in a rotated frame, and how they disturb each other: figure 1 of curriculum2025."""
+"""Modes in a rotated frame and their interactions: figure 1 of curriculum2025."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from learncast._core.validation import FloatArray
 from learncast.figures.page import COLOURS, DIRECT, STAGED
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.papers.curriculum.pools import ACCURACY, LEARNING_RATE, SAMPLES, network, pools
-from learncast.papers.paper import short
+from learncast.papers.paper import Numbers, short
 from learncast.planning.curriculum import follow
-from learncast.practice.stage import Stage
+from learncast.procedure.stage import Stage
 from learncast.results import STEPS, described
 
 
@@ -26,15 +26,15 @@ def mode_updates(
     cross_strength: FloatArray,
     input_strength: FloatArray,
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """The flow of input and output modes: what each owes to its own mode, and what to all the others.
+    """Return the flow of input and output modes, split into the contributions of the own mode and of all others.
 
     With a_i, c_i the vectors of a mode over hidden units and H_t = diag(b^(T-t)),
-    da_i/dtau = sum_t H_t c_i s_i(t) - sum_j sum_tt' (H_t c_j) (c_j . H_t' a_i) s_i(t, t'), and likewise
-    dc_i/dtau = sum_t H_t a_i s_i(t) - sum_j sum_tt' (H_t a_j) (c_i . H_t' a_j) s_j(t, t'); the terms of j other than i
-    are the cross-mode ones, and vanish where the vectors of different modes are orthogonal for every power of b.
+    da_i/dtau = sum_t H_t c_i s_i(t) - sum_j sum_tt' (H_t c_j) (c_j . H_t' a_i) s_i(t, t'), and similarly
+    dc_i/dtau = sum_t H_t a_i s_i(t) - sum_j sum_tt' (H_t a_j) (c_i . H_t' a_j) s_j(t, t'). The terms with j != i are
+    the cross-mode terms. They vanish if the vectors of different modes are orthogonal for every power of b.
 
     Implements: curriculum2025 Eq. (33), with a factor of the recurrence for each hidden unit
-    Implements: curriculum2025 Eq. (34), with the other modes' input strengths, which the print drops
+    Implements: curriculum2025 Eq. (34), with the other modes' input strengths, which the paper omits
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def mode_updates(
     a, c, steps = input_modes, output_modes, cross_strength.shape[1]
     powers = recurrence ** np.arange(steps)[::-1, None]  # (steps, hidden): b^(T-t)
     pull_a, pull_c = (np.einsum("th,ih,it->ih", powers, one, cross_strength) for one in (c, a))
-    # Over pairs of times: what mode j sends where mode i listens.
+    # Summed over pairs of times: the effect of mode j on mode i.
     push_a = np.einsum("th,jh,jk,uk,ik,itu->jih", powers, c, c, powers, a, input_strength, optimize=True)
     push_c = np.einsum("th,jh,ik,uk,jk,jtu->jih", powers, a, c, powers, a, input_strength, optimize=True)
     own = [pull - np.einsum("iih->ih", push) for pull, push in ((pull_a, push_a), (pull_c, push_c))]
@@ -62,22 +62,22 @@ def mode_updates(
 
 
 def two_ways() -> xr.Dataset:
-    """Figure 1A: the time of direct training, and of a first task and then the target."""
+    """Figure 1A: the time of direct training, and of training a first task and then the target."""
     name, choices = SAMPLES["2A"]
     pool, net = pools()[name], network("linear")
     assert isinstance(net, LinearRNN)
-    target = Stage(pool.target, accuracy=ACCURACY)
+    target = Stage(pool.target, goal=ACCURACY)
     rows = []
     for value, stop in choices:
-        staged = follow([Stage(pool.first(value), accuracy=stop), target], network=net, learning_rate=LEARNING_RATE)
+        staged = follow([Stage(pool.first(value), goal=stop), target], network=net, learning_rate=LEARNING_RATE)
         rows.append([one.flow_steps for one in staged.outcomes])
-    alone = follow([target], network=net, learning_rate=LEARNING_RATE).flow_steps
+    direct = follow([target], network=net, learning_rate=LEARNING_RATE).flow_steps
     first, then = np.array(rows).T
     return xr.Dataset(
         {
             "first": ("value", first, described("time to learn the first task", STEPS)),
             "then": ("value", then, described("time to learn the target after it", STEPS)),
-            "direct": ((), alone, described("time to learn the target alone", STEPS)),
+            "direct": ((), direct, described("time to learn the target directly", STEPS)),
         },
         coords={"value": [value for value, _ in choices]},
         attrs={"vary": pool.vary},
@@ -85,10 +85,10 @@ def two_ways() -> xr.Dataset:
 
 
 def draw_two_ways(dataset: xr.Dataset) -> figures.Figure:
-    """The times one after another, as bars."""
+    """Draw the times as stacked bars."""
 
     def draw(ax: Any) -> None:
-        names = ["target alone", *(f"first $s_{{yx}}$ = {value:g}" for value in dataset["value"].values)]
+        names = ["target directly", *(f"first $s_{{yx}}$ = {value:g}" for value in dataset["value"].values)]
         rows = np.arange(len(names))
         ax.barh(0, float(dataset["direct"]), color=DIRECT, height=0.6, label=r"$\tau_{0\to2}$, or $\tau_{1\to2}$")
         ax.barh(rows[1:], dataset["first"], color=STAGED, height=0.6, label=r"$\tau_{0\to1}$")
@@ -102,18 +102,17 @@ def draw_two_ways(dataset: xr.Dataset) -> figures.Figure:
     return figures.sheet(draw, width=3.5, height=1.9)
 
 
-def two_way_numbers(dataset: xr.Dataset) -> dict[str, Any]:
-    """The times, and what is saved."""
-    found: dict[str, Any] = {"target alone, flow steps": short(dataset["direct"])}
+def two_way_numbers(dataset: xr.Dataset) -> Numbers:
+    """Yield the times and the savings."""
+    yield "target directly, flow steps", short(dataset["direct"])
     for k, value in enumerate(dataset["value"].values):
         both = [float(dataset[name][k]) for name in ("first", "then")]
-        found[f"first s_yx = {value:g}: both stages, flow steps"] = [short(v) for v in both]
-        found[f"first s_yx = {value:g}: steps saved"] = short(float(dataset["direct"]) - sum(both))
-    return found
+        yield f"first s_yx = {value:g}: both stages, flow steps", short(both)
+        yield f"first s_yx = {value:g}: steps saved", short(float(dataset["direct"]) - sum(both))
 
 
 def architecture() -> xr.Dataset:
-    """Figure 1B: the weights of the network at the start, of which W_x and W_y learn."""
+    """Figure 1B: the weights of the network at the start; W_x and W_y are learned."""
     net = network("linear")
     assert isinstance(net, LinearRNN)
     weights = {"input": net.input_weights, "recurrent": net.recurrent_weights, "output": net.output_weights}
@@ -126,22 +125,22 @@ def architecture() -> xr.Dataset:
 
 
 def draw_architecture(dataset: xr.Dataset) -> figures.Figure:
-    """Inputs, hidden state and outputs, and which weights learn."""
+    """Draw inputs, hidden state and outputs, and the weights that learn."""
     sizes = [dataset.sizes[name] for name in ("input_column", "recurrent_row", "output_row")]
     return figures.sheet(partial(figures.network_scheme, sizes=sizes, title="1B  the network"), width=3.5, height=1.9)
 
 
-def architecture_numbers(dataset: xr.Dataset) -> dict[str, Any]:
-    """Sizes, and how much of the weights is in use at the start."""
-    used = {name: int((np.abs(dataset[f"{name}_weights"]) > 0).sum()) for name in ("input", "recurrent", "output")}
-    return {f"{name} weights that are not 0": count for name, count in used.items()}
+def architecture_numbers(dataset: xr.Dataset) -> Numbers:
+    """Yield the number of non-zero weights at the start."""
+    for name in ("input", "recurrent", "output"):
+        yield f"{name} weights that are not 0", int((np.abs(dataset[f"{name}_weights"]) > 0).sum())
 
 
 def rotated_frame(hidden: int = 6) -> xr.Dataset:
-    """Figure 1C: covariances of a task of three channels before and after they are rotated to its modes.
+    """Figure 1C: covariances of a task with three channels before and after rotation to its modes.
 
-    Beside them the share of the flow that comes from other modes (eqs. 33 and 34): none from vectors of different modes
-    that are orthogonal, much from random ones.
+    It also has the share of the flow that comes from other modes (eqs. 33 and 34): zero if the vectors of different
+    modes are orthogonal, large if they are random.
     """
     rng, steps, b = np.random.default_rng(11), 10, 0.9
     U, V = (np.linalg.qr(rng.standard_normal((3, 3)))[0] for _ in range(2))
@@ -166,7 +165,7 @@ def rotated_frame(hidden: int = 6) -> xr.Dataset:
 
 
 def draw_rotated_frame(dataset: xr.Dataset) -> figures.Figure:
-    """Both matrices, and the shares."""
+    """Draw both matrices and the shares."""
 
     def shares(ax: Any) -> None:
         ax.bar(dataset["start"].values, dataset["cross_share"], color=[COLOURS[0], COLOURS[1]], width=0.55)
@@ -179,10 +178,9 @@ def draw_rotated_frame(dataset: xr.Dataset) -> figures.Figure:
     return figures.sheet(given, turned, shares, width=2.3, height=1.9)
 
 
-def rotated_numbers(dataset: xr.Dataset) -> dict[str, Any]:
-    """What rotation leaves off the diagonal, and what other modes contribute."""
+def rotated_numbers(dataset: xr.Dataset) -> Numbers:
+    """Yield the largest off-diagonal entry after rotation, and the contribution of other modes."""
     off = dataset["rotated"].values - np.diag(np.diag(dataset["rotated"].values))
-    found: dict[str, Any] = {"largest entry off the diagonal after rotation": short(np.round(np.abs(off).max(), 12))}
+    yield "largest entry off the diagonal after rotation", short(np.round(np.abs(off).max(), 12))
     for start, share in zip(dataset["start"].values, dataset["cross_share"].values, strict=True):
-        found[f"{start} vectors: share of the flow from other modes"] = short(np.round(share, 12))
-    return found
+        yield f"{start} vectors: share of the flow from other modes", short(np.round(share, 12))

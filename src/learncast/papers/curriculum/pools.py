@@ -1,4 +1,4 @@
-"""Pools of first tasks, trained for real beside their forecasts: figure 4 of curriculum2025."""
+"""Pools of first tasks, their forecasts and their training: figure 4 of curriculum2025."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import islice, product
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import xarray as xr
@@ -18,41 +18,49 @@ from learncast._core.progress import Progress, silent
 from learncast._core.validation import FloatArray
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
+from learncast.papers.paper import Numbers
 from learncast.papers.runs import PaperRun
 from learncast.planning.curriculum import Curriculum, follow, followed
 from learncast.planning.methods.choice import ground_for
 from learncast.planning.phase import phase_portrait
 from learncast.planning.solving import solve
-from learncast.practice.stage import Stage
+from learncast.procedure.stage import Stage
 from learncast.results import STEPS, described
 from learncast.theory.dynamics.descent import descend
 
-#: Stops at which the theory's curve is drawn.
+if TYPE_CHECKING:
+    from learncast.training import Training
+
+#: Stops at which the curve of the theory is drawn.
 FINE = np.linspace(0.05, 0.985, 60)
 LEARNING_RATE, ACCURACY, BATCH = 1e-3, 0.99, 1000
-#: The pool of a portrait and of its samples, and value and stop of a weaker and a stronger first task (ours).
+#: For each portrait its pool, and value and stop of a weaker and a stronger first task (our choice).
 SAMPLES = {
     "2A": ("4A", ((0.75, 0.9), (1.5, 0.8))),
     "2D": ("4B", ((0.5, 0.4), (1.5, 0.9))),
     "3B": ("4C", ((0.3, 0.9), (0.7, 0.7))),
     "3D": ("4D", ((5.0, 0.9), (20.0, 0.7))),
 }
-#: Timescales in steps that the print's kappa = 0.5 may stand for: a rate per step, or steps.
+#: Timescales in steps that the paper's kappa = 0.5 may mean: a rate per step, or steps.
 READINGS = {"rate": 2.0, "steps": 0.5}
 #: A pool with the same target, whose direct training serves both.
 SAME_TARGET = {"4B": "4A"}
-#: Where a ReLU network has learned: at the optimum of its response features (ours), or where training converges.
+#: When a ReLU network has learned: at the optimum of its response features (ours), or where training converges.
 OPTIMA = ("response", "trained")
 #: Training runs of a sample.
 SEEDS = {"smoke": 1, "full": 3}
+#: Last steps over which the strength at a plateau is averaged.
+AVERAGED = 50
 
-#: What `training.train_all` takes: trials or stages, network, training, optima.
-Job = tuple[Any, Any, Any, Any]
+Network = LinearRNN | Activated
+#: Arguments of `training.train`: trials or stages, network, training, optima.
+Job = tuple[Any, Network, "Training", Any]
+Settings = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Pool:
-    """First tasks that differ from their target in one keyword."""
+class TaskPool:
+    """First tasks that differ from their target in one keyword; a panel shows two of them."""
 
     vary: str
     target: tasks.Task
@@ -60,67 +68,58 @@ class Pool:
     sketched: tuple[float, ...]
 
     def first(self, value: float) -> tasks.Task:
-        """The first task with that value."""
+        """Return the first task with a value."""
         return self.target.varied(**{self.vary: value, "name": f"{self.vary} {value:g}"})
 
 
-#: Last steps over which the strength at a plateau is averaged.
-AVERAGED = 50
-
-
 @cache
-def pools() -> dict[str, Pool]:
-    """The paper's four panels and a fifth pool, 23 first tasks in all; the values are ours.
+def pools() -> dict[str, TaskPool]:
+    """Return the paper's four panels and a fifth pool, 23 first tasks in total; the values are ours.
 
-    While K varies the print holds kappa = 0.5, here read as a rate: weights exp(-0.5 (T - t)), a timescale of 2 steps.
+    While K varies, the paper fixes kappa = 0.5, here a rate: weights exp(-0.5 (T - t)), a timescale of 2 steps.
     """
     plain = tasks.integration(steps=50, name="target")
-    held = tasks.leaky_integration(steps=50, timescale=READINGS["rate"], correlation=0.5, name="target")
+    fixed = tasks.leaky_integration(steps=50, timescale=READINGS["rate"], correlation=0.5, name="target")
     correlated = tasks.leaky_integration(steps=50, timescale=10.0, correlation=0.5, name="target")
     white = tasks.leaky_integration(steps=50, timescale=10.0, correlation=0.0, name="target")
     return {
-        "4A": Pool("target_strength", plain, (0.5, 0.75, 1.25, 1.5, 2.0), (0.75, 1.5)),
-        "4B": Pool("input_strength", plain, (0.5, 0.75, 1.25, 1.5, 2.0), (0.5, 1.5)),
-        "4C": Pool("correlation", held, (0.0, 0.25, 0.65, 0.8), (0.25, 0.8)),
-        "4D": Pool("timescale", white, (3.0, 5.0, 15.0, 20.0, 30.0), (5.0, 20.0)),
-        "noise": Pool("noise_strength", correlated, (0.5, 0.75, 1.5, 2.0), (0.5, 1.5)),
+        "4A": TaskPool("target_strength", plain, (0.5, 0.75, 1.25, 1.5, 2.0), (0.75, 1.5)),
+        "4B": TaskPool("input_strength", plain, (0.5, 0.75, 1.25, 1.5, 2.0), (0.5, 1.5)),
+        "4C": TaskPool("correlation", fixed, (0.0, 0.25, 0.65, 0.8), (0.25, 0.8)),
+        "4D": TaskPool("timescale", white, (3.0, 5.0, 15.0, 20.0, 30.0), (5.0, 20.0)),
+        "noise": TaskPool("noise_strength", correlated, (0.5, 0.75, 1.5, 2.0), (0.5, 1.5)),
     }
 
 
 @dataclass(frozen=True)
-class Size:
-    """How much is trained."""
+class TrainingSize:
+    """Amount of training: stops, seeds of ReLU and linear units, and whether every value of a pool is trained."""
 
     stops: tuple[float, ...]
-    seeds: int
-    whole: bool  # every value of a pool, or the two that a panel shows
-    linear_seeds: int
-
-    def seeds_of(self, activation: str) -> int:
-        """Training runs of every curriculum of such units."""
-        return self.seeds if activation == "relu" else self.linear_seeds
+    seeds: dict[str, int]
+    every_value: bool
 
 
 SIZES = {
-    "smoke": Size((0.5, 0.9), 1, False, 1),
-    "full": Size((0.3, 0.5, 0.7, 0.85, 0.95), 4, True, 3),
+    "smoke": TrainingSize((0.5, 0.9), {"relu": 1, "linear": 1}, False),
+    "full": TrainingSize((0.3, 0.5, 0.7, 0.85, 0.95), {"relu": 4, "linear": 3}, True),
 }
 
 
-def network(activation: str) -> LinearRNN | Activated:
-    """128 units, recurrence 0.96, one mode at 0.01."""
+def network(activation: str) -> Network:
+    """Return a network of 128 units, recurrence 0.96, one mode at 0.01."""
     linear = LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=128)
     return linear if activation == "linear" else Activated(linear, activation)
 
 
-def portrait_of(pool: Pool, activation: str, values: Any, accuracies: FloatArray) -> xr.Dataset:
-    """Steps of the flow over the value of the first task and its stop."""
-    over: dict[str, Any] = {"vary": pool.vary, "values": np.array(values), "accuracies": accuracies}
+def portrait_of(pool: TaskPool, activation: str, values: Sequence[float] | FloatArray, stops: FloatArray) -> xr.Dataset:
+    """Return the flow steps over the value of the first task and its stop."""
+    over: dict[str, Any] = {"vary": pool.vary, "values": np.array(values), "accuracies": stops}
     return phase_portrait(pool.target, network(activation), **over, learning_rate=LEARNING_RATE, accuracy=ACCURACY)
 
 
-def settings_of(seed: int, record: tuple[str, ...] = (), **options: Any) -> Any:
-    """Of every training here."""
+def training_settings(seed: int, record: tuple[str, ...] = (), **options: Any) -> Training:
+    """Return the settings of every training of this paper."""
     from learncast.training import Training
 
     settings = Training(LEARNING_RATE, batch=BATCH, learn=("input", "output"), record=record)
@@ -133,15 +132,15 @@ class PoolPlan:
 
     Attributes
     ----------
-    pool : Pool
+    pool : TaskPool
     activation : str
     values, stops : tuple of float
         First tasks, and accuracies at which they are stopped.
     forecasts, linear : list of Curriculum
-        Of direct training, then of every value and stop: for these units, and what is said of linear ones.
+        Forecasts of direct training, then of every value and stop: for this activation and for linear units.
     """
 
-    pool: Pool
+    pool: TaskPool
     activation: str
     values: tuple[float, ...]
     stops: tuple[float, ...]
@@ -149,98 +148,93 @@ class PoolPlan:
     linear: list[Curriculum]
 
     @classmethod
-    def of(cls, pool: Pool, activation: str, *, values: Sequence[float], stops: Sequence[float]) -> PoolPlan:
+    def of(cls, pool: TaskPool, activation: str, *, values: Sequence[float], stops: Sequence[float]) -> PoolPlan:
         """Forecast all curricula."""
-        last, firsts = Stage(pool.target, accuracy=ACCURACY), [pool.first(value) for value in values]
-        plans = [[last]] + [[Stage(task, accuracy=s), last] for task in firsts for s in stops]
+        last, firsts = Stage(pool.target, goal=ACCURACY), [pool.first(value) for value in values]
+        plans = [[last]] + [[Stage(task, goal=s), last] for task in firsts for s in stops]
         forecasts, linear = (
             _forecasts(plans, firsts, pool.target, net) for net in (network(activation), network("linear"))
         )
         return cls(pool, activation, tuple(values), tuple(stops), forecasts, linear)
 
-    def place(self, value: float | None, stop: float | None) -> int:
-        """Where a curriculum is among the forecasts; direct training has no value."""
-        if value is None or stop is None:
-            return 0
-        return 1 + self.values.index(value) * len(self.stops) + self.stops.index(stop)
-
     def job(self, place: int, seed: int) -> Job:
-        """One training, given up at twenty times its forecast."""
-        told = self.forecasts[place]
-        settings = settings_of(seed, most_steps=20 * math.ceil(told.descent_steps))
-        stages = [outcome.stage for outcome in told.outcomes]
-        return stages, network(self.activation), settings, [modes.optimum for modes in told.modes]
+        """Return the training of one forecast, limited to twenty times its steps."""
+        forecast = self.forecasts[place]
+        settings = training_settings(seed, most_steps=20 * math.ceil(forecast.descent_steps))
+        stages = [outcome.stage for outcome in forecast.outcomes]
+        return stages, network(self.activation), settings, [modes.optimum for modes in forecast.modes]
 
 
-def _forecasts(plans: list[list[Stage]], firsts: list[tasks.Task], target: tasks.Task, net: Any) -> list[Curriculum]:
-    """Forecasts of many plans over the same tasks, each of which is measured once."""
-    ground = ground_for([*firsts, target], net, learning_rate=LEARNING_RATE, by="modes")
-    names = [task.name for task in ground.tasks]
-    return [followed(stages, [names.index(stage.task.name) for stage in stages], ground) for stages in plans]
+def _forecasts(
+    plans: list[list[Stage]], firsts: list[tasks.Task], target: tasks.Task, net: Network
+) -> list[Curriculum]:
+    """Return the forecasts of many plans over the same tasks; each task is analysed once."""
+    method = ground_for([*firsts, target], net, learning_rate=LEARNING_RATE, by="modes")
+    names = [task.name for task in method.tasks]
+    return [followed(stages, [names.index(stage.task.name) for stage in stages], method) for stages in plans]
 
 
-def _values(pool: Pool, activation: str, preset: str) -> tuple[float, ...]:
-    """The first tasks that are trained: of ReLU units all, if the preset is large."""
-    return pool.values if SIZES[preset].whole and activation == "relu" else pool.sketched
+def _values(pool: TaskPool, activation: str, preset: str) -> tuple[float, ...]:
+    """Return the first tasks that are trained: all for ReLU units if the preset is large."""
+    return pool.values if SIZES[preset].every_value and activation == "relu" else pool.sketched
 
 
 @cache
-def planned(name: str, activation: str, preset: str) -> PoolPlan:
-    """The curricula of one of the `pools`."""
+def plan_of(name: str, activation: str, preset: str) -> PoolPlan:
+    """Return the curricula of one of the `pools`."""
     pool = pools()[name]
     return PoolPlan.of(pool, activation, values=_values(pool, activation, preset), stops=SIZES[preset].stops)
 
 
 def pool_runs(name: str, activation: str, preset: str, optimum: str = "response") -> list[PaperRun]:
-    """Every training of one of the `pools`, curriculum by curriculum, direct training first.
+    """Return every training of one of the `pools`, direct training first.
 
-    Where the optimum is found by training, all of a seed are one run: each task is then trained to its optimum once.
+    If the optimum is found by training, all curricula of a seed are one run, so that each task's optimum is found once.
     """
-    size, seeds = SIZES[preset], range(SIZES[preset].seeds_of(activation))
+    size, seeds = SIZES[preset], range(SIZES[preset].seeds[activation])
     if optimum == "trained" and activation != "linear":
         shared = {"pool": name, "activation": activation, "preset": preset}
         return [PaperRun(train_to_trained_optima, {**shared, "seed": seed}) for seed in seeds]
-    ways = [(None, None), *product(_values(pools()[name], activation, preset), size.stops)]
+    curricula = [(None, None), *product(_values(pools()[name], activation, preset), size.stops)]
     return [
         PaperRun(train_once, {"pool": of, "activation": activation, "value": value, "stop": stop, "seed": seed})
-        for (value, stop), seed in product(ways, seeds)
+        for (value, stop), seed in product(curricula, seeds)
         for of in (name if value is not None else SAME_TARGET.get(name, name),)
     ]
 
 
-def curriculum_job(settings: Mapping[str, Any]) -> Job:
-    """The job of one of `pool_runs`."""
+def curriculum_job(settings: Settings) -> Job:
+    """Return the training of one of `pool_runs`."""
     value, stop = settings["value"], settings["stop"]
     plan = _one_plan(settings["pool"], settings["activation"], value, stop)
-    return plan.job(plan.place(value, stop), settings["seed"])
+    return plan.job(0 if value is None else 1, settings["seed"])
 
 
 @cache
 def _one_plan(name: str, activation: str, value: float | None, stop: float | None) -> PoolPlan:
-    """Direct training and one curriculum of a pool; without one, direct training alone."""
+    """Return direct training and one curriculum of a pool, or only direct training."""
     values, stops = ((), ()) if value is None or stop is None else ((value,), (stop,))
     return PoolPlan.of(pools()[name], activation, values=values, stops=stops)
 
 
-def train_to_trained_optima(settings: Mapping[str, Any], progress: Progress = silent) -> xr.Dataset:
-    """All curricula of a pool by one seed, to optima that training itself has found: the paper's way.
+def train_to_trained_optima(settings: Settings, progress: Progress = silent) -> xr.Dataset:
+    """Train all curricula of a pool with one seed, to optima that are found by training, as in the paper.
 
-    Each task is first trained until it stays where it is; the strength it then has is the optimum of every stage on it.
+    Each task is first trained to a plateau. The strength there is the optimum of every stage with this task.
     """
     from learncast.training import Plateau, train
 
-    plan = planned(settings["pool"], settings["activation"], settings["preset"])
+    plan = plan_of(settings["pool"], settings["activation"], settings["preset"])
     seed, found = settings["seed"], dict[str, FloatArray]()
     steps, learned = [], []
     for k in range(len(plan.forecasts)):
         stages, net, training, _ = plan.job(k, seed)
         for stage in stages:
             if stage.task.name not in found:
-                long = settings_of(seed, record=("strength",), until=Plateau(), most_steps=training.most_steps)
+                long = training_settings(seed, record=("strength",), until=Plateau(), most_steps=training.most_steps)
                 tail = train(stage.task, net, long)["strength"].values[-AVERAGED:]
                 found[stage.task.name] = tail.mean(axis=0)
-        optima = [found[stage.task.name] for stage in stages]
-        run = train(stages, net, training, optima=optima)
+        run = train(stages, net, training, optima=[found[stage.task.name] for stage in stages])
         steps.append(float(run.steps))
         learned.append(run.status.name == "ok")
         progress((k + 1) / len(plan.forecasts))
@@ -248,22 +242,22 @@ def train_to_trained_optima(settings: Mapping[str, Any], progress: Progress = si
         {
             "steps": ("curriculum", steps, described("measured steps", STEPS)),
             "learned": ("curriculum", learned, described("whether the last stage was learned", "1")),
-            "optimum": ("task", [float(v[0]) for v in found.values()], described("strength training ends at", "1")),
+            "optimum": ("task", [float(v[0]) for v in found.values()], described("strength after training", "1")),
         },
         coords={"task": list(found)},
     )
 
 
-#: Tasks of the tanh table: settings of `tasks.leaky_integration` with the weights' own timescale.
+#: Tasks of the tanh table: settings of `tasks.leaky_integration`.
 TANH_TASKS = ({"gain": 0.5}, {"gain": 1.0}, {"gain": 1.0, "correlation": 0.5}, {"gain": 1.0, "timescale": 20.0})
 TANH_ACCURACY = 0.3
-#: Tasks of the table and training runs of each, by preset.
+#: Number of tasks of the table and of training runs of each.
 TANH_SIZES = {"smoke": (1, 1), "full": (len(TANH_TASKS), 3)}
 
 
 @dataclass(frozen=True, eq=False)
 class TanhGoal:
-    """The strength that one tanh unit is to reach, and the steps its table and the linear theory tell."""
+    """The strength that one tanh unit must reach, and the steps by its response table and by the linear theory."""
 
     task: tasks.Task
     strength: float
@@ -273,47 +267,38 @@ class TanhGoal:
 
 @cache
 def tanh_goal(index: int) -> TanhGoal:
-    """Of one of `TANH_TASKS`."""
+    """Return the goal of one of `TANH_TASKS`."""
     task = tasks.leaky_integration(steps=50, timescale=10.0, correlation=0.0).varied(**TANH_TASKS[index])
     solution = solve(task, network("tanh"), learning_rate=LEARNING_RATE)
     steps = math.ceil(solution.time_to(TANH_ACCURACY).flow_steps)
     goal = solution.descend(steps)["strength"].values.reshape(steps + 1)[-1]  # type: ignore[attr-defined]
-    linear = solve(task, network("linear"), learning_rate=LEARNING_RATE)
-    straight = linear.at(np.arange(steps + 1.0))["strength"].values[:, 0]
-    told = float(np.argmax(straight >= goal)) if (straight >= goal).any() else math.inf
-    return TanhGoal(task, float(goal), steps, told)
+    linear = solve(task, network("linear"), learning_rate=LEARNING_RATE).at(np.arange(steps + 1.0))
+    reached = linear["strength"].values[:, 0] >= goal
+    return TanhGoal(task, float(goal), steps, float(np.argmax(reached)) if reached.any() else math.inf)
 
 
 def tanh_runs(preset: str) -> list[PaperRun]:
-    """Every training of the tanh table, task by task."""
+    """Return every training of the tanh table, task by task."""
     number, seeds = TANH_SIZES[preset]
     return [PaperRun(train_once, {"task": k, "seed": seed}) for k, seed in np.ndindex(number, seeds)]
 
 
-def tanh_job(settings: Mapping[str, Any]) -> Job:
-    """The job of one of `tanh_runs`."""
+def tanh_job(settings: Settings) -> Job:
+    """Return the training of one of `tanh_runs`."""
     from learncast.training import Accuracy
 
     goal = tanh_goal(settings["task"])
-    rule = Accuracy(0.99, optimum=goal.strength / 0.99)  # entered from below, at the goal
-    training = settings_of(settings["seed"], until=rule, most_steps=3 * goal.steps)
+    rule = Accuracy(0.99, optimum=goal.strength / 0.99)  # the strength enters this band from below at the goal
+    training = training_settings(settings["seed"], until=rule, most_steps=3 * goal.steps)
     return goal.task, network("tanh"), training, None
 
 
-def _job(settings: Mapping[str, Any]) -> Job:
-    return curriculum_job(settings) if "pool" in settings else tanh_job(settings)
-
-
-def train_once(settings: Mapping[str, Any], progress: Progress = silent) -> xr.Dataset:
-    """Train one curriculum of a pool, or one tanh unit on one task, once."""
+def train_once(settings: Settings, progress: Progress = silent) -> xr.Dataset:
+    """Train one curriculum of a pool, or one tanh unit on one task."""
     from learncast.training import train
 
-    source, net, training, optima = _job(settings)
-    return _steps(train(source, net, training, optima=optima, progress=progress))
-
-
-def _steps(run: Any) -> xr.Dataset:
-    """Steps of a training, and whether it reached what it was to reach."""
+    job = curriculum_job(settings) if "pool" in settings else tanh_job(settings)
+    run = train(*job[:3], optima=job[3], progress=progress)
     return xr.Dataset(
         {
             "steps": ((), float(run.steps), described("measured steps", STEPS)),
@@ -322,8 +307,8 @@ def _steps(run: Any) -> xr.Dataset:
     )
 
 
-def beside_forecasts(plan: PoolPlan, measured: FloatArray) -> xr.Dataset:
-    """Forecasts of the target directly and through each first task and stop, and steps measured.
+def with_forecasts(plan: PoolPlan, measured: FloatArray) -> xr.Dataset:
+    """Return forecast and measured steps, directly and through each first task and stop.
 
     Parameters
     ----------
@@ -334,9 +319,9 @@ def beside_forecasts(plan: PoolPlan, measured: FloatArray) -> xr.Dataset:
     Returns
     -------
     Dataset
-        Over (value, stop): ``predicted`` steps of descent with ``predicted_low`` and ``predicted_high``,
-        ``linear_predicted``, what the theory of linear units says, and ``measured`` over (value, stop, seed); the
-        same of direct training with the prefix ``direct_``.
+        Over (value, stop): ``predicted`` descent steps with ``predicted_low`` and ``predicted_high``,
+        ``linear_predicted`` by the theory of linear units, and ``measured`` over (value, stop, seed). Variables of
+        direct training have the prefix ``direct_``.
     """
     seeds, grid = measured.shape[1], (len(plan.values), len(plan.stops))
     forecasts = plan.forecasts
@@ -354,7 +339,7 @@ def beside_forecasts(plan: PoolPlan, measured: FloatArray) -> xr.Dataset:
         variables[name] = (("value", "stop"), column[1:].reshape(grid), described(words, STEPS))
         variables[f"direct_{name}"] = ((), column[0], described(f"{words}, direct training", STEPS))
     curve = portrait_of(plan.pool, plan.activation, plan.values, FINE)
-    variables["curve"] = (("value", "fine_stop"), curve["total_steps"].values, described("steps of the flow", STEPS))
+    variables["curve"] = (("value", "fine_stop"), curve["total_steps"].values, described("flow steps", STEPS))
     return xr.Dataset(
         variables,
         coords={"value": list(plan.values), "stop": list(plan.stops), "seed": np.arange(seeds), "fine_stop": FINE},
@@ -362,15 +347,15 @@ def beside_forecasts(plan: PoolPlan, measured: FloatArray) -> xr.Dataset:
     )
 
 
-def tanh_table(found: list[xr.Dataset], preset: str) -> xr.Dataset:
-    """One tanh unit: steps to the same strength by its response table, by the theory of linear units, by training.
+def tanh_table(results: list[xr.Dataset], preset: str) -> xr.Dataset:
+    """Return the steps of one tanh unit to one strength: by its response table, by the linear theory, by training.
 
-    A tanh unit's best weights on a linear target lie at an input weight of 0, to which it creeps for ever; so the
-    steps are those to the strength at which the table's flow has covered part of the way: accuracy 0.3 by its loss.
+    On a linear target the optimum of a tanh unit is at an input weight of 0, which it approaches forever. So the steps
+    are counted to the strength at which the flow of the table has an accuracy of 0.3 by its loss.
     """
     number, seeds = TANH_SIZES[preset]
     goals = [tanh_goal(k) for k in range(number)]
-    measured = np.array([float(one["steps"]) for one in found]).reshape(number, seeds)
+    measured = np.array([float(one["steps"]) for one in results]).reshape(number, seeds)
     names = [", ".join(f"{key} {value:g}" for key, value in setting.items()) for setting in TANH_TASKS[:number]]
     columns = {"predicted": [goal.steps for goal in goals], "linear_predicted": [goal.linear_steps for goal in goals]}
     variables: dict[str, Any] = {
@@ -381,20 +366,19 @@ def tanh_table(found: list[xr.Dataset], preset: str) -> xr.Dataset:
     return xr.Dataset(variables, coords={"task": names, "seed": np.arange(seeds)}, attrs={"preset": preset})
 
 
-def tanh_numbers(dataset: xr.Dataset) -> dict[str, Any]:
-    """Steps and errors of every task."""
-    mean, found = dataset["measured"].mean("seed"), {}
+def tanh_numbers(dataset: xr.Dataset) -> Numbers:
+    """Yield steps and errors of every task."""
+    mean = dataset["measured"].mean("seed")
     for k, name in enumerate(dataset["task"].values):
         for key in ("predicted", "linear_predicted"):
-            found[f"{name}: {key.replace('_', ' ')} steps"] = float(dataset[key][k])
-        found[f"{name}: measured steps"] = round(float(mean[k]), 1)
-        found[f"{name}: error"] = round(float(dataset["predicted"][k] / mean[k] - 1), 4)
-    found["largest error"] = round(float(np.abs(dataset["predicted"] / mean - 1).max()), 4)
-    return found
+            yield f"{name}: {key.replace('_', ' ')} steps", float(dataset[key][k])
+        yield f"{name}: measured steps", round(float(mean[k]), 1)
+        yield f"{name}: error", round(float(dataset["predicted"][k] / mean[k] - 1), 4)
+    yield "largest error", round(float(np.abs(dataset["predicted"] / mean - 1).max()), 4)
 
 
 def draw_tanh(dataset: xr.Dataset) -> figures.Figure:
-    """Measured steps of every task beside the table's and the linear theory's."""
+    """Draw measured steps of every task with those of the table and of the linear theory."""
     plans = dataset.rename(task="plan", measured="measured_steps", predicted="predicted_descent_steps")
     plans["measured_mean"] = plans["measured_steps"].mean("seed")
     draw = partial(figures.predicted_and_measured, plans, title="4Y  one tanh unit, by its response table")
@@ -402,81 +386,74 @@ def draw_tanh(dataset: xr.Dataset) -> figures.Figure:
 
 
 def panel_runs(name: str, optimum: str, preset: str) -> list[PaperRun]:
-    """What `panel` needs."""
+    """Return the runs of `panel`."""
     return [run for activation in ("linear", "relu") for run in pool_runs(name, activation, preset, optimum)]
 
 
 def scoreboard_runs(optimum: str, preset: str) -> list[PaperRun]:
-    """What `scoreboard` needs."""
+    """Return the runs of `scoreboard`."""
     return [run for name in pools() for run in pool_runs(name, "relu", preset, optimum)]
 
 
 def _pools(
-    found: list[xr.Dataset], names: Iterable[tuple[str, str]], preset: str, optimum: str
+    results: list[xr.Dataset], names: Iterable[tuple[str, str]], preset: str, optimum: str
 ) -> Iterator[xr.Dataset]:
-    """Trainings beside their forecasts, for each name of a pool and its units in turn."""
-    left = iter(found)
+    """Yield forecasts and measured steps for each name and activation of a pool."""
+    left = iter(results)
     for name, activation in names:
         own = [*islice(left, len(pool_runs(name, activation, preset, optimum)))]
         steps = [np.where(one["learned"], one["steps"], math.inf) for one in own]
-        seeds = SIZES[preset].seeds_of(activation)
-        # A run is one training, curriculum by curriculum and seed by seed, or all of one seed.
+        # A run is one training of one seed, or all trainings of one seed.
+        seeds = SIZES[preset].seeds[activation]
         measured = np.stack(steps, axis=-1) if steps[0].ndim else np.reshape(steps, (-1, seeds))
-        yield beside_forecasts(planned(name, activation, preset), measured)
+        yield with_forecasts(plan_of(name, activation, preset), measured)
 
 
-def panel(name: str, optimum: str, found: list[xr.Dataset], preset: str) -> xr.Dataset:
-    """One panel: linear and ReLU units, a smaller and a larger value, steps against the first task's stop."""
-    parts = _pools(found, ((name, "linear"), (name, "relu")), preset, optimum)
+def panel(name: str, optimum: str, results: list[xr.Dataset], preset: str) -> xr.Dataset:
+    """Return one panel: steps against the first task's stop, for linear and ReLU units and two first tasks."""
+    parts = _pools(results, ((name, "linear"), (name, "relu")), preset, optimum)
     plain = [part.sel(value=list(pools()[name].sketched)).drop_attrs(deep=False) for part in parts]
-    # Where there are fewer seeds the others are nan.
+    # Missing seeds are nan.
     joined = xr.concat(plain, dim="activation", join="outer", combine_attrs="drop_conflicts")
     named = joined.assign_coords(activation=["linear", "relu"])
     return named.assign_attrs(vary=pools()[name].vary, panel=name, preset=preset, optimum=optimum)
 
 
 def draw_panel(dataset: xr.Dataset) -> figures.Figure:
-    """Left linear, right ReLU units: training as points, theory dotted through them, direct training as a line."""
-    vary, kinds = str(dataset.attrs["vary"]).replace("_", " "), {"linear": "linear units", "relu": "ReLU units"}
+    """Draw linear units (left) and ReLU units (right): training as dots, theory dotted, direct training as a line."""
+    vary, name = str(dataset.attrs["vary"]).replace("_", " "), dataset.attrs["panel"]
+    titles = {"linear": f"{name}  linear units", "relu": "ReLU units"}
     draws = (
-        partial(
-            figures.stop_curves,
-            dataset.sel(activation=k),
-            name=vary,
-            title=f"{dataset.attrs['panel']}  {kind}" if k == "linear" else kind,
-        )
-        for k, kind in kinds.items()
+        partial(figures.stop_curves, dataset.sel(activation=k), name=vary, title=title) for k, title in titles.items()
     )
     return figures.sheet(*draws, width=3.5, height=2.6)
 
 
-def panel_numbers(dataset: xr.Dataset) -> dict[str, Any]:
-    """Steps, and how far the forecast is off."""
-    found: dict[str, Any] = {}
+def panel_numbers(dataset: xr.Dataset) -> Numbers:
+    """Yield steps of direct training and the median error of the forecasts."""
     for activation in ("linear", "relu"):
         one = dataset.sel(activation=activation)
         error = np.abs(one["predicted"] / one["measured"].mean("seed") - 1)
-        found[f"{activation}: direct, predicted"] = int(one["direct_predicted"])
-        found[f"{activation}: direct, trained"] = round(float(one["direct_measured"].mean("seed")), 1)
-        found[f"{activation}: median error of total steps"] = round(float(np.median(error)), 4)
-    return found
+        yield f"{activation}: direct, predicted", int(one["direct_predicted"])
+        yield f"{activation}: direct, trained", round(float(one["direct_measured"].mean("seed")), 1)
+        yield f"{activation}: median error of total steps", round(float(np.median(error)), 4)
 
 
-def scoreboard(optimum: str, found: list[xr.Dataset], preset: str) -> xr.Dataset:
-    """All ReLU curricula of all pools, one row each: linear theory, response theory, training."""
-    told = {"linear": "linear_predicted", "response": "predicted", "measured": "measured"}
+def scoreboard(optimum: str, results: list[xr.Dataset], preset: str) -> xr.Dataset:
+    """Return the steps of all ReLU curricula of all pools: by linear theory, by response theory, by training."""
+    sources = {"linear": "linear_predicted", "response": "predicted", "measured": "measured"}
     parts = [
         part.drop_vars(("curve", "fine_stop")).stack(curriculum=("value", "stop"), create_index=False)
-        for part in _pools(found, ((name, "relu") for name in pools()), preset, optimum)
+        for part in _pools(results, ((name, "relu") for name in pools()), preset, optimum)
     ]
     variables: dict[str, Any] = {
         key: ("curriculum", np.concatenate([part[key].values for part in parts])) for key in ("value", "stop")
     }
-    for key, name in told.items():
+    for key, name in sources.items():
         columns = [part[name].mean("seed") if key == "measured" else part[name] for part in parts]
         variables[key] = ("curriculum", np.concatenate(columns), described(f"total steps, {key}", STEPS))
-        alone = np.array([float(part[f"direct_{name}"].mean()) for part in parts])
-        variables[f"direct_{key}"] = ("pool_name", alone, described(f"direct training, {key}", STEPS))
+        direct = np.array([float(part[f"direct_{name}"].mean()) for part in parts])
+        variables[f"direct_{key}"] = ("pool_name", direct, described(f"direct training, {key}", STEPS))
     spread = np.concatenate([_spread(part["measured"]) for part in parts])
     variables["spread"] = ("curriculum", spread, described("total steps, spread", STEPS))
     of = np.repeat(list(pools()), [part.sizes["curriculum"] for part in parts])
@@ -485,12 +462,12 @@ def scoreboard(optimum: str, found: list[xr.Dataset], preset: str) -> xr.Dataset
 
 
 def _spread(measured: xr.DataArray) -> FloatArray:
-    """Standard deviation over seeds; of one seed it is unknown."""
+    """Return the standard deviation over seeds, nan for a single seed."""
     return np.asarray(measured.std("seed", ddof=1) if measured.sizes["seed"] > 1 else measured.mean("seed") * np.nan)
 
 
 def scores(dataset: xr.Dataset, theory: str) -> dict[str, float]:
-    """How good a forecast is: rank correlation, sign of the speedup, errors, and the price of its choices of stop."""
+    """Return the quality of a forecast: rank correlation, sign of the speedup, errors, and regret of its stops."""
     predicted, measured = dataset[theory].values, dataset["measured"].values
     error = np.abs(predicted / measured - 1)
     pairs = ((theory, predicted), ("measured", measured))
@@ -510,53 +487,51 @@ def scores(dataset: xr.Dataset, theory: str) -> dict[str, float]:
     }
 
 
-def scoreboard_numbers(dataset: xr.Dataset) -> dict[str, Any]:
-    """Both theories' scores."""
-    return {
-        f"{label}: {key}": round(value, 4)
-        for label, theory in (("linear theory", "linear"), ("response theory", "response"))
-        for key, value in scores(dataset, theory).items()
-    }
+def scoreboard_numbers(dataset: xr.Dataset) -> Numbers:
+    """Yield the scores of both theories."""
+    for theory in ("linear", "response"):
+        for key, value in scores(dataset, theory).items():
+            yield f"{theory} theory: {key}", round(value, 4)
 
 
 def draw_scoreboard(dataset: xr.Dataset) -> figures.Figure:
-    """Predicted against measured steps, linear theory and response features."""
-    draws = (
-        partial(figures.predictions, dataset, theory=theory, title=words)
-        for theory, words in (("linear", "4X  ReLU units, linear theory"), ("response", "by response features"))
-    )
+    """Draw predicted against measured steps, for the linear theory and for response features."""
+    titles = {"linear": "4X  ReLU units, linear theory", "response": "by response features"}
+    draws = (partial(figures.predictions, dataset, theory=theory, title=title) for theory, title in titles.items())
     return figures.sheet(*draws, width=3.5, height=3.0)
 
 
 def sample_runs(samples: Sequence[tuple[str, int]], units: Sequence[str], preset: str) -> list[PaperRun]:
-    """Samples, by panel and number, of each kind of units: the curriculum, and direct training on its target."""
-    shared, runs = {"seeds": SEEDS[preset]}, []
+    """Return the runs of samples (panel and index) for each activation: the curriculum, and direct training."""
+    runs = []
     for (panel, index), unit in product(samples, units):
         name, choices = SAMPLES[panel]
         value, accuracy = choices[index]
-        way = {"activation": unit, **shared}
-        runs.append(PaperRun(train_path, {"pool": name, "value": value, "stop": accuracy, **way}))
-        runs.append(PaperRun(train_path, {"pool": SAME_TARGET.get(name, name), "value": None, "stop": None, **way}))
+        shared = {"activation": unit, "seeds": SEEDS[preset]}
+        runs.append(PaperRun(train_path, {"pool": name, "value": value, "stop": accuracy, **shared}))
+        runs.append(PaperRun(train_path, {"pool": SAME_TARGET.get(name, name), "value": None, "stop": None, **shared}))
     return runs
 
 
-def sampled(samples: Sequence[tuple[str, int]], units: Sequence[str], found: Sequence[xr.Dataset]) -> list[xr.Dataset]:
-    """Each sample's curriculum and direct training together, as `sample_runs` has them."""
-    pairs = zip(found[::2], found[1::2], strict=True)
+def sampled(
+    samples: Sequence[tuple[str, int]], units: Sequence[str], results: Sequence[xr.Dataset]
+) -> list[xr.Dataset]:
+    """Return each sample's curriculum and direct training together, in the order of `sample_runs`."""
+    pairs = zip(results[::2], results[1::2], strict=True)
     return [
         _sample(panel, index, unit, *pair)
         for ((panel, index), unit), pair in zip(product(samples, units), pairs, strict=True)
     ]
 
 
-def _sample(panel: str, index: int, activation: str, staged: xr.Dataset, alone: xr.Dataset) -> xr.Dataset:
-    """Theory, training, and for linear units descent on the same statistics, over the longer of both times."""
+def _sample(panel: str, index: int, activation: str, staged: xr.Dataset, direct: xr.Dataset) -> xr.Dataset:
+    """Join a curriculum and direct training over the longer of both times."""
     name, choices = SAMPLES[panel]
     (value, accuracy), target = choices[index], pools()[name].target
-    longest = max((staged["time"], alone["time"]), key=len)
+    longest = max((staged["time"], direct["time"]), key=len)
+    both = (("direct", direct), ("curriculum", staged))
     parts = [
-        one.reindex(time=longest).rename({key: f"{key}_{words}" for key in one.data_vars})
-        for one, words in ((staged, "curriculum"), (alone, "direct"))
+        one.reindex(time=longest).rename({key: f"{key}_{word}" for key in one.data_vars}) for word, one in both[::-1]
     ]
     return xr.merge(parts, combine_attrs="drop").assign_attrs(
         panel=panel,
@@ -568,26 +543,22 @@ def _sample(panel: str, index: int, activation: str, staged: xr.Dataset, alone: 
         target_optimum=staged.attrs["optimum"],
         first_optimum=staged.attrs["first_optimum"],
         switch_step=staged.attrs["switch_step"],
-        **{f"{words}_steps": one.attrs["flow_steps"] for words, one in (("direct", alone), ("curriculum", staged))},
-        **{f"{words}_descent_steps": one.attrs["steps"] for words, one in (("direct", alone), ("curriculum", staged))},
+        **{f"{word}_steps": one.attrs["flow_steps"] for word, one in both},
+        **{f"{word}_descent_steps": one.attrs["steps"] for word, one in both},
     )
 
 
-def train_path(settings: Mapping[str, Any], progress: Progress = silent) -> xr.Dataset:
-    """One curriculum, or direct training: its strength by theory, by training, and for linear units by descent."""
+def train_path(settings: Settings, progress: Progress = silent) -> xr.Dataset:
+    """Return the strength during one curriculum or direct training: theory, training and, for linear units, descent."""
     pool, net = pools()[settings["pool"]], network(settings["activation"])
-    value, accuracy, target = settings["value"], settings["stop"], Stage(pool.target, accuracy=ACCURACY)
-    stages = [target] if value is None else [Stage(pool.first(value), accuracy=accuracy), target]
+    value, accuracy, target = settings["value"], settings["stop"], Stage(pool.target, goal=ACCURACY)
+    stages = [target] if value is None else [Stage(pool.first(value), goal=accuracy), target]
     curriculum = follow(stages, network=net, learning_rate=LEARNING_RATE)
     horizon = int(1.15 * curriculum.flow_steps) + 20
-    times = np.arange(horizon + 1.0)
+    times, trained = np.arange(horizon + 1.0), _trained(curriculum, net, horizon, settings["seeds"])
     variables: dict[str, Any] = {
         "theory": ("time", curriculum.at(times)["strength"].values[:, 0], described("theory", "1")),
-        "trained": (
-            ("seed", "time"),
-            _trained(curriculum, net, horizon, settings["seeds"]),
-            described("training", "1"),
-        ),
+        "trained": (("seed", "time"), trained, described("training", "1")),
     }
     if isinstance(net, LinearRNN):
         variables["descent"] = ("time", _descended(curriculum, net, horizon), described("descent", "1"))
@@ -606,7 +577,7 @@ def train_path(settings: Mapping[str, Any], progress: Progress = silent) -> xr.D
 
 
 def _schedule(curriculum: Curriculum, horizon: int) -> list[Stage]:
-    """The stages by predicted whole steps; the last one fills the horizon."""
+    """Return the stages with their predicted steps; the last one fills the horizon."""
     stages, left = [], horizon
     for outcome in curriculum.outcomes[:-1]:
         steps = min(int(outcome.descent_steps), left)
@@ -615,21 +586,21 @@ def _schedule(curriculum: Curriculum, horizon: int) -> list[Stage]:
     return [*stages, Stage(curriculum.outcomes[-1].stage.task, steps=left)]
 
 
-def _trained(curriculum: Curriculum, net: Any, horizon: int, seeds: int) -> np.ndarray[Any, Any]:
-    """Strength at every step of real training, (seeds, steps)."""
+def _trained(curriculum: Curriculum, net: Network, horizon: int, seeds: int) -> FloatArray:
+    """Return the strength at every step of training, (seeds, steps)."""
     from learncast.training import train
 
     stages = _schedule(curriculum, horizon)
-    runs = [train(stages, net, settings_of(seed, record=("strength",))) for seed in range(seeds)]
+    runs = [train(stages, net, training_settings(seed, record=("strength",))) for seed in range(seeds)]
     return np.stack([run["strength"].values[:, 0] for run in runs])
 
 
-def _descended(curriculum: Curriculum, net: LinearRNN, horizon: int) -> np.ndarray[Any, Any]:
-    """Strength at every step of descent on the exact statistics."""
+def _descended(curriculum: Curriculum, net: LinearRNN, horizon: int) -> FloatArray:
+    """Return the strength at every step of descent on the exact statistics."""
     parts = []
     for stage in _schedule(curriculum, horizon):
         assert stage.steps is not None
-        run = descend(stage.task, net, learning_rate=LEARNING_RATE, steps=int(stage.steps), learn=("input", "output"))
+        run = descend(stage.task, net, learning_rate=LEARNING_RATE, steps=int(stage.steps))
         parts.append(run.strength[:, 0])
         net = cast(LinearRNN, run.network_at(stage.steps))
     return np.concatenate([*(part[:-1] for part in parts[:-1]), parts[-1]])

@@ -140,7 +140,7 @@ def _figure(
 
 def diagnoses(optimizer: str, results: list[xr.Dataset], preset: Preset) -> xr.Dataset:
     """All cells under one optimiser, with both laws fitted to the mean envelope of each."""
-    from learncast.windows.transport.decay import fit_decay
+    from learncast.windows.transport import fit_decay
 
     found = stacked(results, preset.cells, preset)
     lags, means = found["lag"].values, found["envelope"].mean("seed")

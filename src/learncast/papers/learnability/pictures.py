@@ -151,7 +151,7 @@ def _course(one: xr.Dataset, name: str) -> xr.DataArray:
     """Minus the slope of log envelope on log lag, or the median tail index, over training."""
     if name == "tail":
         return one["watched_tail_index"].median(("lag", "seed"))
-    from learncast.windows.transport.decay import power_of_lag
+    from learncast.windows.transport import power_of_lag
 
     mean = one["watched_envelope"].mean("seed").transpose("update", "lag")
     return xr.DataArray([power_of_lag(one["lag"].values, f) for f in mean.values], {"update": one["update"]})

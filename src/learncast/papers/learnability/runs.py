@@ -20,7 +20,7 @@ from learncast.papers.runs import PaperRun, share_of
 from learncast.results import STEPS, described
 
 if TYPE_CHECKING:
-    from learncast.windows.rehearsal import CellReadout
+    from learncast.windows.example_model import CellReadout
 
 Pair = tuple[FloatArray, FloatArray]
 #: Share of a run's progress that is training.
@@ -80,7 +80,7 @@ class Run:
 
     def model(self) -> CellReadout:
         """The network before training, on its device."""
-        from learncast.windows.rehearsal import build_model
+        from learncast.windows.example_model import build_model
 
         sizes: dict[str, Any] = {"inputs": self.training.inputs, "outputs": 1, "hidden_size": self.training.hidden_size}
         sizes |= {} if self.gate is None else {"gate": self.gate}
@@ -100,7 +100,7 @@ class Run:
 
     def trainer(self, data: Callable[[], Pair]) -> Trainer:
         """What trains the network."""
-        from learncast.windows.rehearsal import build_optimizer
+        from learncast.windows.example_model import build_optimizer
 
         model, rng = self.model(), np.random.default_rng([self.seed, 2])
         return Trainer(self, model, build_optimizer(model=model, **self.optimizer), data(), rng)
@@ -124,7 +124,7 @@ class Trainer:
 
     def train(self, updates: int, progress: Progress = silent) -> FloatArray:
         """Take so many further steps; their losses."""
-        from learncast.windows.rehearsal import rehearsed
+        from learncast.windows.example_model import train_on_batches
 
         place = self.model.weights.device
         # The data stay in main memory whatever the device, and visit it in batches.
@@ -132,7 +132,7 @@ class Trainer:
         back = self.model.register_forward_hook(lambda _, __, answers: answers.cpu())
         batches: dict[str, Any] = {"batch": self.run.training.batch, "clip": self.run.clip, "rng": self.rng}
         try:
-            return rehearsed(self.model, self.optimizer, *self.data, steps=updates, progress=progress, **batches)
+            return train_on_batches(self.model, self.optimizer, *self.data, steps=updates, progress=progress, **batches)
         finally:
             to_device.remove()
             back.remove()
@@ -228,9 +228,8 @@ def _compared(
     trainer: Trainer, inputs: FloatArray, lags: list[int], times: int | None = None
 ) -> tuple[FloatArray, FloatArray, Any, Any]:
     """First-order envelope without and with the auxiliary terms of a GRU, with what was replayed and its rates."""
-    from learncast.windows.replay.capture import capture
-    from learncast.windows.transport.base_rate import base_rates, parameter_rates
-    from learncast.windows.transport.gathering import mean_transport
+    from learncast.windows.layers import capture
+    from learncast.windows.transport import base_rates, mean_transport, parameter_rates
 
     seen = capture(trainer.model, trainer.model.weights.new_tensor(inputs))
     replay = seen.replay()
@@ -346,7 +345,7 @@ def harmonic_trials(
 
 def compare_envelopes(settings: Mapping[str, Any], progress: Progress = silent) -> xr.Dataset:
     """First-order and exact envelope of a trained network on some of the sequences it was trained on."""
-    from learncast.windows.transport.exact import exact_transport
+    from learncast.windows.transport import exact_transport
 
     run = ValidatedRun.from_described(settings)
     training, lags = run.training, list(run.training.lags)

@@ -1,4 +1,4 @@
-"""Descents of recurrent networks with learned recurrence, beside what the theory of one mode says of them."""
+"""Descent of networks with learned recurrence, and the theory of one mode."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import xarray as xr
 
 from learncast._core.validation import FloatArray
 from learncast.networks.linear_rnn import LinearRNN
+from learncast.procedure.training import Training
 from learncast.results import described
 from learncast.tasks import sensory
 from learncast.tasks.task import Task
@@ -25,66 +26,66 @@ from learncast.theory.recurrence.order import descent_half_loss_time, half_loss_
 HIDDEN = 64
 STEPS = 10
 TIME = "steps x learning rate"
-#: What learns when the recurrence does not.
-FROZEN = ("input", "output")
+#: What learns with and without the recurrence.
+ALL, FROZEN = ("input", "recurrent", "output"), ("input", "output")
 
 
 def random_network(rng: np.random.Generator, *, gain: float, recurrent_gain: float) -> LinearRNN:
-    """Draw a network: entries of variance gain² / units; the recurrent ones have that spectral radius."""
+    """Return random weights of variance gain² / units; the gain of the recurrent ones is their spectral radius."""
     W_x, W_h, W_y = (rng.standard_normal(s) / math.sqrt(HIDDEN) for s in ((HIDDEN, 1), (HIDDEN, HIDDEN), (1, HIDDEN)))
     return LinearRNN(gain * W_x, recurrent_gain * W_h, gain * W_y)
 
 
 def scalar_network(rng: np.random.Generator, *, recurrence: float, initial: float) -> LinearRNN:
-    """Draw unaligned input and output weights, at a scale that learns like a mode from a = c = `initial`."""
+    """Return random, unaligned input and output weights that learn like a mode from a = c = `initial`."""
     W_x, W_y = rng.standard_normal((2, HIDDEN))
     scale = 2 * initial / np.linalg.norm(W_x + W_y)
     return LinearRNN(scale * W_x[:, None], recurrence * np.eye(HIDDEN), scale * W_y[None])
 
 
 def mode_network(recurrence: float, strength: float = 1.0) -> LinearRNN:
-    """Make one balanced mode in a network of which all other units are idle."""
+    """Return a network with one balanced mode; its other units are idle."""
     size = math.sqrt(strength)
     return LinearRNN.aligned(recurrence=[recurrence], initial=size, hidden_size=HIDDEN)
 
 
 def filter_strengths(task: Task) -> FloatArray:
-    """Cov(y, x) of a task with one input and one output by lag, the last input first."""
+    """Return Cov(y, x) by lag of a task with one input and one output, lag 0 first."""
     return lag_statistics(task).cross[:, 0, 0]
 
 
 def trained(run: Descent) -> LinearRNN:
-    """The recurrent network at the end of a descent."""
+    """Return the network at the end of a descent."""
     return cast(LinearRNN, run.network_at(run.steps))
 
 
 @cache
 def fitted(name: str, seed: int, accuracy: float, *, recurrent_gain: float = 0.3, **given: float) -> LinearRNN:
-    """Train a 64-unit network, input and output gain 0.3, on a sensory task.
+    """Train a 64-unit network with input and output gain 0.3 on a sensory task.
 
-    At half of the largest stable learning rate of the task's best single mode, or of the start.
+    The learning rate is half of the largest stable one, at the start and at the task's best single mode.
     """
     start = random_network(np.random.default_rng(seed), gain=0.3, recurrent_gain=recurrent_gain)
     task = getattr(sensory, name)(STEPS, **given)
     best = stability.best_mode(task)
     ends = start, mode_network(best.recurrence, best.strength)
     rate = 0.5 * min(stability.largest_stable_rate(n, task).learning_rate for n in ends)
-    return trained(descend(task, start, learning_rate=rate, until=accuracy, most_steps=60_000))
+    return trained(descend(task, start, Training(rate, learn=ALL, most_steps=60_000), goal=accuracy))
 
 
 def ending(task: Task, recurrence: float, *, learning_rate: float, steps: int) -> float:
     """Recurrence with which the network of one weak mode ends."""
-    run = descend(task, mode_network(recurrence, 0.01), learning_rate=learning_rate, steps=steps)
+    run = descend(task, mode_network(recurrence, 0.01), Training(learning_rate, learn=ALL), steps=steps)
     return float(trained(run).recurrent_weights[0, 0])
 
 
 def best(sequences: Iterable[FloatArray]) -> FloatArray:
-    """The best recurrence of each of the strengths by lag."""
+    """Return the best recurrence for each sequence of strengths by lag."""
     return np.array([stability.best_recurrence(one).best.recurrence for one in sequences])
 
 
 def stable(recurrence: float) -> float:
-    """The largest stable learning rate of one mode."""
+    """Return the largest stable learning rate of one mode."""
     return stability.largest_stable_rate(mode_network(recurrence), steps=STEPS).learning_rate
 
 
@@ -99,11 +100,11 @@ def order(seeds: int, points: int, starts: Sequence[float], *, initial: float = 
     def theory(recurrence: FloatArray) -> FloatArray:
         return half_loss_time(strengths[:, None], recurrence=recurrence, input_weight=initial).steps
 
-    told, found, several = theory(at), np.empty((len(tasks), len(at), seeds)), list(tasks.values())
-    for i, j, seed in np.ndindex(found.shape):
+    predicted, measured, several = theory(at), np.empty((len(tasks), len(at), seeds)), list(tasks.values())
+    for i, j, seed in np.ndindex(measured.shape):
         network = scalar_network(np.random.default_rng(seed), recurrence=starts[j], initial=initial)
-        rate = min(float(told[i, j]) / 600, 5e-3)
-        found[i, j, seed] = descent_half_loss_time(several[i], network, learning_rate=rate)
+        rate = min(float(predicted[i, j]) / 600, 5e-3)
+        measured[i, j, seed] = descent_half_loss_time(several[i], network, learning_rate=rate)
     gains, random = np.array([0.3, 0.6, 0.9]), np.empty((2, 3, seeds))
     for i, j, seed in np.ndindex(random.shape):
         network = random_network(np.random.default_rng(seed), gain=0.3, recurrent_gain=float(gains[j]))
@@ -112,8 +113,8 @@ def order(seeds: int, points: int, starts: Sequence[float], *, initial: float = 
     return xr.Dataset(
         {
             "theory": (("series", "recurrence"), theory(lines), described("half-loss time", TIME)),
-            "networks": (("series", "network_recurrence", "seed"), found, described("half-loss time", TIME)),
-            "told": (("series", "network_recurrence"), told, described("half-loss time", TIME)),
+            "networks": (("series", "network_recurrence", "seed"), measured, described("half-loss time", TIME)),
+            "told": (("series", "network_recurrence"), predicted, described("half-loss time", TIME)),
             "random": (("order", "gain", "seed"), random, described("half-loss time", TIME)),
         },
         coords={
@@ -141,15 +142,14 @@ def recurrences(sequences: int) -> xr.Dataset:
     }
     rng = np.random.default_rng(0)
     k = np.arange(STEPS)
-    drawn = rng.random((sequences, STEPS)) * np.exp(rng.uniform(-0.3, 0.3, (sequences, 1)) * k)
+    random = rng.random((sequences, STEPS)) * np.exp(rng.uniform(-0.3, 0.3, (sequences, 1)) * k)
     known = np.stack([filter_strengths(task) for task in named.values()])
-
     text, lag = described("best recurrence b*", "1"), described("mean lag of the target", "steps")
     return xr.Dataset(
         {
-            "random": ("sequence", best(drawn), text),
+            "random": ("sequence", best(random), text),
             "named": ("task", best(known), text),
-            "random_mean_lag": ("sequence", drawn @ k / drawn.sum(axis=1), lag),
+            "random_mean_lag": ("sequence", random @ k / random.sum(axis=1), lag),
             "named_mean_lag": ("task", known @ k / known.sum(axis=1), lag),
         },
         coords={"task": list(named)},
@@ -165,8 +165,8 @@ def horizons(seeds: int, accuracy: float, *, last: int = 50) -> xr.Dataset:
         return np.ones(len(k))
 
     def loss(model: Any, strengths: Any, where: Any, anchor: str, share: bool = False) -> FloatArray:
-        found = stability.extrapolation(model, strengths, where, anchor=anchor)
-        return found.unexplained if share else found.loss
+        longer = stability.extrapolation(model, strengths, where, anchor=anchor)
+        return longer.unexplained if share else longer.loss
 
     def by_step(rho: float) -> Any:
         return lambda t: rho ** (STEPS - t)
@@ -183,11 +183,10 @@ def horizons(seeds: int, accuracy: float, *, last: int = 50) -> xr.Dataset:
     }
     radii = (0.3, 0.9)
     waiting = [[fitted("evidence_delay", seed, accuracy, recurrent_gain=g) for seed in range(seeds)] for g in radii]
-
     waited = [[loss(n, delayed, at, "end", True) for n in nets] for nets in waiting]
 
     def table(dim: str, rows: Any, share: bool = False) -> tuple[Any, ...]:
-        """Losses over (dim, horizon), or over (dim, horizon, seed) where every row is one of networks."""
+        """Return losses over (dim, horizon), or over (dim, horizon, seed) if the rows are lists of networks."""
         text = described("unexplained share", "1") if share else described("loss", "target^2")
         values = np.array(rows)
         if values.ndim == 2:
@@ -217,7 +216,7 @@ def horizons(seeds: int, accuracy: float, *, last: int = 50) -> xr.Dataset:
 def stable_rates(points: int, networks: Sequence[float]) -> xr.Dataset:
     """S2c: the largest stable learning rate at a zero-loss mode, by sharpness and by bisection on descent."""
     decays = np.linspace(0.3, 1.3, points)
-    found = [
+    measured = [
         stability.largest_kept_rate(mode_network(r), sensory.leaky(STEPS, decay=r), np.random.default_rng(k))
         for k, r in enumerate(networks)
     ]
@@ -225,7 +224,7 @@ def stable_rates(points: int, networks: Sequence[float]) -> xr.Dataset:
     return xr.Dataset(
         {
             "theory": (("series", "decay"), [[stable(r) for r in decays]], text),
-            "networks": (("series", "network_decay"), [found], text),
+            "networks": (("series", "network_decay"), [measured], text),
             "told": ("network_decay", [stable(r) for r in networks], text),
         },
         coords={
@@ -237,28 +236,29 @@ def stable_rates(points: int, networks: Sequence[float]) -> xr.Dataset:
 
 
 def terms(points: int) -> xr.Dataset:
-    """S3a: data term and regulariser over training, and the fading past of a task that asks for the last input."""
+    """S3a: data term and regulariser over training, and the response to earlier inputs if only the last one counts."""
     clock = np.linspace(0.0, 12.0, 4 * points)
     task, last = sensory.leaky(STEPS, decay=0.8), sensory.impulse(STEPS, 0)
     mode = mode_trajectory(clock, 0.1, 0.5, 0.1, filter_strengths(task))
-    told = tradeoff.loss_terms(mode.input, mode.recurrence, mode.output, filter_strengths(task))
+    theory = tradeoff.loss_terms_over_time(mode, filter_strengths(task))
     fading = mode_trajectory(clock, 0.03, 0.9, 0.03, filter_strengths(last))
     lags = np.arange(1, 4)
     past = fading.input * fading.output * fading.recurrence ** lags[:, None]
     rate, at = 4e-3, np.linspace(0, 3000, 31, dtype=int)
+    learning = Training(rate, learn=ALL)
     runs = [
-        descend(t, scalar_network(np.random.default_rng(0), recurrence=b, initial=a), learning_rate=rate, steps=3000)
+        descend(t, scalar_network(np.random.default_rng(0), recurrence=b, initial=a), learning, steps=3000)
         for t, b, a in ((task, 0.5, 0.1), (last, 0.9, 0.03))
     ]
     paths = [cast(list[LinearRNN], run.networks_at(at)) for run in runs]
     filters = [np.array([(n.output_weights @ stability.reach(n, STEPS))[:, 0, 0] for n in path]) for path in paths]
     data, power = -filters[0] @ filter_strengths(task), 0.5 * (filters[0] ** 2).sum(axis=1)
-    whole, parts = 0.5 * task.target_power, [told.data, told.regulariser, told.loss]
+    constant, parts = 0.5 * task.target_power, [theory.data, theory.regulariser, theory.loss]
     before, after = (paths[1][n].recurrent_weights for n in (0, -1))
     return xr.Dataset(
         {
             "terms": (("term", "time"), parts, described("part of the loss", "target^2")),
-            "network_terms": (("term", "network_time"), [data, power, whole + data + power]),
+            "network_terms": (("term", "network_time"), [data, power, constant + data + power]),
             "past": (("lag", "time"), past, described("response to earlier inputs", "1")),
             "network_past": (("lag", "network_time"), filters[1][:, 1:4].T),
         },
@@ -318,8 +318,10 @@ def two_pulses(points: int, rows: int, starts: Sequence[float]) -> xr.Dataset:
     lines = [best(pulses(m, r) for r in grid) for m in lags]
     strengths, boundary = np.linspace(0.8, 2.6, rows), np.full(rows, np.nan)
     for n, r in enumerate(strengths):
-        found = tradeoff.basins(pulses(3, r), input_weight=0.1, low=0.01, high=0.99, points=5, tolerance=1e-4)
-        boundary[n] = found.boundaries[0] if len(found.boundaries) else np.nan
+        edges = tradeoff.basins(
+            pulses(3, r), input_weight=0.1, low=0.01, high=0.99, points=5, tolerance=1e-4
+        ).boundaries
+        boundary[n] = edges[0] if len(edges) else np.nan
     at = np.linspace(0.9, 2.4, len(starts)).tolist()
     tasks = [sensory.two_pulse(STEPS, 3, r) for r in at]
     changes = [tradeoff.two_pulse_transition(STEPS, m) for m in lags]
@@ -343,7 +345,7 @@ def two_pulses(points: int, rows: int, starts: Sequence[float]) -> xr.Dataset:
     )
 
 
-#: Sensory tasks of one input by the names they have in the figure.
+#: Names of the sensory tasks in the figure, and their functions.
 SENSORY = {
     "sum": "integrate",
     "mean": "mean_target",
@@ -387,22 +389,22 @@ def turned_kernels(gains: Sequence[float], seeds: int, *, recurrent_gain: float 
     """1 - alignment of tangent kernels before and after training, of three networks with the same start."""
     task = sensory.leaky(STEPS, decay=0.8)
     kinds, kernels = ("recurrent", "feedforward control", "recurrence frozen"), ("all weights", "W_y block")
-    found, losses = np.empty((3, 2, len(gains), seeds)), np.empty((3, len(gains), seeds))
+    turned, losses = np.empty((3, 2, len(gains), seeds)), np.empty((3, len(gains), seeds))
     for i, seed in np.ndindex(len(gains), seeds):
         network = random_network(np.random.default_rng(seed), gain=gains[i], recurrent_gain=recurrent_gain)
         rate = 0.25 * min(stability.largest_stable_rate(network, steps=STEPS).learning_rate, stable(0.8))
         both = feature_learning(task, network, learning_rate=rate)
-        # With frozen recurrence the loss need not be reachable; four times the steps of the others are enough to tell.
+        # With frozen recurrence the loss may be unreachable; four times the steps of the others show this.
         most = 4 * max(both.steps)
-        run = descend(task, network, learning_rate=rate, until=0.99, learn=FROZEN, most_steps=most)
+        run = descend(task, network, Training(rate, learn=FROZEN, most_steps=most), goal=0.99)
         frozen = kernel_change(network, trained(run), steps=STEPS, learn=FROZEN)
         for k, change in enumerate((both.recurrent, both.feedforward, frozen)):
             assert change is not None
-            found[k, :, i, seed] = change.total.misalignment, change.blocks["output"].misalignment
+            turned[k, :, i, seed] = change.total.misalignment, change.blocks["output"].misalignment
         losses[:, i, seed] = *both.losses, run.loss[-1] / (0.5 * task.target_power)
     return xr.Dataset(
         {
-            "misalignment": (("network", "kernel", "gain", "seed"), found),
+            "misalignment": (("network", "kernel", "gain", "seed"), turned),
             "relative_loss": (("network", "gain", "seed"), losses),
         },
         coords={

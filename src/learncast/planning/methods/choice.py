@@ -1,173 +1,153 @@
-"""The choice of the ground: the first whose conditions hold, or the one that is named."""
+"""The choice of a method: the first whose conditions hold, or the one that is named."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
 
 import numpy as np
 
 from learncast._core.errors import InvalidSpec, UnsupportedModel
-from learncast._core.validation import one_of, positive
+from learncast._core.validation import one_of
+from learncast.networks import Network
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
-from learncast.planning.methods.ground import GOALS, Ground
-from learncast.planning.methods.linear import FlowGround, PooledGround, TwoLayerGround
-from learncast.planning.methods.modal import ModeGround
-from learncast.planning.methods.responding import ResponseGround, ResponseModeGround
+from learncast.planning.methods.linear import FlowMethod, PooledMethod, TwoLayerMethod
+from learncast.planning.methods.method import Method
+from learncast.planning.methods.modes import ModeMethod
+from learncast.planning.methods.responses import ResponseMethod, ResponseModeMethod
+from learncast.procedure.training import Training
 from learncast.tasks.geometry import pooled_statistics
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import require
 from learncast.theory.dynamics.learning_problem import checked_learn
-from learncast.theory.dynamics.modes import Modes
+from learncast.theory.dynamics.pooled import PooledProblem
 from learncast.theory.responses.modes import has_one_response
 from learncast.theory.responses.response import check_network
 
-#: How a pool of tasks may be learned, in the order in which they are tried.
-WAYS = ("auto", "modes", "two-layer", "pooled", "flow", "responses")
+#: Names of the methods, in the order in which they are tried.
+METHODS = ("auto", "modes", "two-layer", "pooled", "flow", "responses")
 
-#: Share of a product by which it may depend on the order of its factors where they could have one frame.
+#: Relative size of a commutator below which matrices may share a frame.
 COMMUTING = 1e-3
 
-#: The weights that learn unless told, by kind of network.
-USUAL = {LinearRNN: ("input", "output"), TwoLayer: ("first", "second"), Activated: ("input", "output")}
-
-#: The ground of modes, by kind of network.
-MODAL: dict[type, type[ModeGround]] = {LinearRNN: ModeGround, Activated: ResponseModeGround}
+#: The weights that learn by default.
+DEFAULT_LEARN = {LinearRNN: ("input", "output"), TwoLayer: ("first", "second"), Activated: ("input", "output")}
 
 
-def mode_ground(modes: Sequence[Modes], network: LinearRNN | Activated, learning_rate: float) -> ModeGround:
-    """The ground of tasks that have been taken apart already."""
-    return MODAL[type(network)](modes, network, learning_rate)
-
-
-def ground_for(
+def method_for(
     tasks: Sequence[Task],
-    network: Any,
+    network: Network,
+    training: Training | float,
     *,
-    learning_rate: float,
-    learn: Sequence[str] | None = None,
-    by: str = "auto",
-    goal: str | None = None,
+    method: str = "auto",
     strict: bool = False,
     seed: int = 0,
     trials: int | None = None,
-) -> Ground:
-    """Choose, once and from measured conditions, how these tasks (the target last) are learned by this network.
+) -> Method:
+    """Choose how these tasks (the target last) are learned by this network, from measured conditions.
 
-    Modes where every task and the start fall apart into one frame; else the exact two-layer flow, where the pooled
-    input is white and the start balanced; else descent of the pooled problem, where the recurrence is a number; else
-    the integrated flow, which assumes nothing. Nonlinear units go by modes where they share one response.
+    1. ``modes``: every task and the start decompose into common modes (closed form);
+    2. ``two-layer``: the pooled input is white and the start balanced (exact flow);
+    3. ``pooled``: the recurrence is scalar and fixed (descent counted on pooled statistics);
+    4. ``flow``: any linear network and any weights that learn (integrated flow);
+    5. ``responses``: nonlinear units with fixed recurrence, through their measured responses.
 
     Parameters
     ----------
     tasks : sequence of Task
     network : LinearRNN, TwoLayer or Activated
-    learning_rate : float
-    learn : sequence of str, optional
-        Weights that learn; input and output weights (both layers) by default.
-    by : {"auto", "modes", "two-layer", "pooled", "flow", "responses"}
-        The first of these whose conditions hold, or the one named, whether or not they hold.
-    goal : {"modes", "loss"}, optional
-        What must be accurate in the end; every mode where there are modes, the loss elsewhere.
+    training : Training or float
+        Settings, or the learning rate.
+    method : {"auto", "modes", "two-layer", "pooled", "flow", "responses"}
+        The first whose conditions hold, or the one named, whether or not they hold.
     strict : bool
-        Raise when a condition fails on the ground that was chosen.
+        Raise if a condition of the chosen method fails.
     seed : int
-        Of measured responses and of resampled statistics.
+        Seed of measured responses and of resampled statistics.
     trials : int, optional
-        On which responses are measured; a number that is known to be enough by default.
-
-    Returns
-    -------
-    Ground
-        How these tasks are learned by this network when these weights learn.
+        Number of trials on which responses are measured.
 
     Raises
     ------
     AssumptionViolated
-        If a condition of the theory fails and `strict` is set.
+        If a condition fails and `strict` is set.
 
     Examples
     --------
     >>> import learncast as lc
     >>> task = lc.tasks.integration(steps=50)
     >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
-    >>> ground = lc.planning.ground_for([task], network, learning_rate=1e-3)
-    >>> ground.by, ground.trust_of([0]).forecast_class
+    >>> method = lc.planning.method_for([task], network, 1e-3)
+    >>> method.name, method.trust([0]).forecast_class
     ('modes', 'exact')
     """
-    rate = positive("learning_rate", learning_rate)
-    one_of("by", by, WAYS)
-    if goal is not None:
-        one_of("goal", goal, GOALS)
-    if type(network) not in USUAL:
+    one_of("method", method, METHODS)
+    if type(network) not in DEFAULT_LEARN:
         raise UnsupportedModel(
-            "the network must be a LinearRNN, a TwoLayer or an Activated LinearRNN, got "
-            f"{type(network).__name__}. Describe it as learncast.LinearRNN(...) or learncast.TwoLayer(first, "
-            "second); for a torch module ask learncast.advise."
+            f"network must be a LinearRNN, TwoLayer or Activated, got {type(network).__name__}. For a torch module use "
+            "learncast.advise.",
+            field="network",
         )
-    chosen = USUAL[type(network)] if learn is None else tuple(learn)
-    fixed = set(chosen) == set(USUAL[type(network)])
-    if type(network) is Activated:
-        found = _responding(tuple(tasks), network, rate, chosen, fixed, by, goal, seed, trials)
+    settings, default = Training.of(training), DEFAULT_LEARN[type(network)]
+    if settings.learn is None:
+        settings = settings.with_(learn=default)
+    fixed = set(settings.learn or ()) == set(default)
+    if isinstance(network, Activated):
+        chosen = _response_method(tuple(tasks), network, settings, fixed, method, seed, trials)
     else:
-        found = _linear(tuple(tasks), network, rate, chosen, fixed, by, goal, seed)
-    if goal == "modes" and found.goal != "modes":
-        raise InvalidSpec(
-            'goal must be "loss" where tasks have no common modes, got "modes". Leave goal out.', field="goal"
-        )
+        chosen = _linear_method(tuple(tasks), network, settings, fixed, method, seed)
     if strict:
-        require(found.assumptions)
-    return found
+        require(chosen.assumptions)
+    return chosen
 
 
-def _linear(
-    tasks: tuple[Task, ...],
-    network: LinearRNN | TwoLayer,
-    rate: float,
-    learn: tuple[str, ...],
-    fixed: bool,
-    by: str,
-    goal: str | None,
-    seed: int,
-) -> Ground:
-    modal = fixed and type(network) is LinearRNN
-    if by in ("modes", "responses") and not (modal and by == "modes"):
+def _linear_method(
+    tasks: tuple[Task, ...], network: LinearRNN | TwoLayer, training: Training, fixed: bool, method: str, seed: int
+) -> Method:
+    if method == "responses":
+        raise InvalidSpec("method 'responses' needs an Activated network. Use method='auto'.", field="method")
+    if method == "modes" and not (fixed and isinstance(network, LinearRNN)):
         raise InvalidSpec(
-            required=f'by="{by}" needs '
-            + ("a LinearRNN of fixed recurrence" if by == "modes" else "an Activated network"),
-            got=type(network).__name__ if fixed else f"learn={learn!r}",
-            why="other problems do not fall apart into modes"
-            if by == "modes"
-            else "linear units have no other response",
-            remedy='use by="auto", or by="flow"',
+            "method 'modes' needs a LinearRNN with fixed recurrence. Use method='auto' or 'flow'.", field="method"
         )
-    if by in ("two-layer", "pooled") and not fixed:
+    if method in ("two-layer", "pooled") and not fixed:
         raise InvalidSpec(
-            f'by="{by}" needs input and output weights that learn, and no others, got learn={learn!r}. Use '
-            'by="auto", or by="flow".'
+            f"method {method!r} needs learn to be the input and output weights, got {training.learn!r}. Use 'flow'.",
+            field="method",
         )
-    names = checked_learn(network, learn)
-    if by == "modes" or (by == "auto" and modal and _may_have_modes(tasks, cast(LinearRNN, network))):
-        modes = ModeGround.of(tasks, cast(LinearRNN, network), rate, goal or "modes", seed)
-        if by == "modes" or modes.fits:
+    training = training.with_(learn=checked_learn(network, training.learn))
+    may_have_modes = method == "modes" or (method == "auto" and fixed and _may_share_modes(tasks, network))
+    if may_have_modes and isinstance(network, LinearRNN):
+        modes = ModeMethod.of(tasks, network, training, seed)
+        if method == "modes" or modes.applies:
             return modes
-    if by in ("auto", "two-layer", "pooled") and fixed:
-        for kind in (TwoLayerGround, PooledGround):
-            if by in ("auto", kind.by):
-                ground = kind(tasks, network, rate, names, seed)
-                if by != "auto" or ground.fits:
-                    return ground
-    return FlowGround(tasks, network, rate, names, seed)
+    if fixed and method in ("auto", "two-layer", "pooled"):
+        # Building the two-layer method factorises every task: look at its cheap conditions first.
+        if method == "two-layer" or (method == "auto" and _may_be_white(tasks, network)):
+            exact = TwoLayerMethod(tasks, network, training, seed)
+            if method == "two-layer" or exact.applies:
+                return exact
+        if method != "two-layer":
+            pooled = PooledMethod(tasks, network, training, seed)
+            if method == "pooled" or pooled.applies:
+                return pooled
+    return FlowMethod(tasks, network, training, seed)
 
 
-def _may_have_modes(tasks: tuple[Task, ...], network: LinearRNN) -> bool:
-    """Whether pooled inputs, targets and the start could share one frame; told without looking at every step.
+def _may_be_white(tasks: tuple[Task, ...], network: LinearRNN | TwoLayer) -> bool:
+    """Whether the recurrence is scalar and every pooled input white."""
+    problems = [PooledProblem.of(task, network) for task in tasks]
+    return all(p.scalar_recurrence.holds and p.whitened_input.holds for p in problems)
 
-    What is diagonal in one frame commutes. Recorded data and random starts fail that by far, and long trials of them
-    need not be written out.
+
+def _may_share_modes(tasks: tuple[Task, ...], network: LinearRNN | TwoLayer) -> bool:
+    """Whether pooled inputs, targets and the start could be diagonal in one frame: then they commute.
+
+    Recorded data and random starts fail this clearly, and their trials need not be decomposed step by step.
     """
+    if isinstance(network, TwoLayer):
+        return False
     b = network.scalar_recurrence
     if b is None or not all(task.inputs == network.inputs for task in tasks):
         return True
@@ -181,32 +161,25 @@ def _may_have_modes(tasks: tuple[Task, ...], network: LinearRNN) -> bool:
     return True
 
 
-def _responding(
-    tasks: tuple[Task, ...],
-    network: Activated,
-    rate: float,
-    learn: tuple[str, ...],
-    fixed: bool,
-    by: str,
-    goal: str | None,
-    seed: int,
+def _response_method(
+    tasks: tuple[Task, ...], network: Activated, training: Training, fixed: bool, method: str, seed: int,
     trials: int | None,
-) -> Ground:
-    if not fixed or by in ("two-layer", "pooled"):
+) -> Method:  # fmt: skip
+    if not fixed:
         raise InvalidSpec(
-            required="nonlinear units are told of with a fixed recurrence, through their responses",
-            got=f"learn={learn!r}" if not fixed else f'by="{by}"',
-            why="no theory tells how a nonlinear network learns its recurrence",
-            remedy="leave it out, or rank plans with learncast.advise",
+            f"Activated networks need a fixed recurrence, got learn={training.learn!r}. Use learncast.advise.",
+            field="learn",
         )
+    if method in ("two-layer", "pooled"):
+        raise InvalidSpec(f"method {method!r} needs a linear network. Use method='auto'.", field="method")
     check_network(network)
-    if by in ("auto", "modes") and has_one_response(network):
-        modes = ResponseModeGround.of_responses(tasks, network, rate, goal or "modes", seed, trials)
-        if by == "modes" or modes.fits:
+    if method in ("auto", "modes") and has_one_response(network):
+        modes = ResponseModeMethod.of_responses(tasks, network, training, seed, trials)
+        if method == "modes" or modes.applies:
             return modes
-    if by == "modes":
+    if method == "modes":
         raise UnsupportedModel(
-            f'by="modes" needs ReLU units of one recurrence and one sign, got {network.activation} units '
-            'that share no response. Use by="auto".'
+            f"method 'modes' needs ReLU units of one recurrence and one sign, got {network.activation} units.",
+            field="method",
         )
-    return ResponseGround(tasks, network, rate, seed, trials)
+    return ResponseMethod(tasks, network, training, seed, trials)

@@ -1,4 +1,4 @@
-"""The grounds of linear networks without common modes: pooled, two-layer, and the integrated flow of anything."""
+"""Methods for linear networks without common modes: pooled descent, exact two-layer flow and integrated flow."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from learncast._core.validation import FloatArray
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
-from learncast.planning.methods.ground import Ground, Learned, ReplicaSteps, State
-from learncast.practice.measured_accuracy import LossRange
+from learncast.planning.methods.method import Learned, Method, ResampledSteps, Rule
+from learncast.procedure.goals import Goal, Loss
+from learncast.procedure.training import Training
 from learncast.results import Status
 from learncast.tasks.covariance import Dense
 from learncast.tasks.recorded.resampling import pooled_recording, resampled
@@ -29,170 +30,188 @@ from learncast.theory.dynamics.pooled import PooledProblem
 from learncast.theory.dynamics.solution import Solution
 from learncast.theory.dynamics.steps.pooled_descent import PooledDescent, hidden_basis
 
-#: Error per step of flows that are searched, and of the plans that are reported.
-SEARCHED, REPORTED = 1e-6, 1e-8
-#: Resampled pools on which a plan is followed again: counted together, and one by one.
-REPLICAS = {True: 100, False: 40}
-#: Of these, how many are enough for means, where stops are compared with each other on the same ones.
-AVERAGED = 24
-#: Times the steps of the estimate after which a resampling is given up.
+if TYPE_CHECKING:
+    from learncast.training.measured_accuracy import LossRange
+
+#: Integration tolerance of flows in a search and in a report.
+SEARCH_TOLERANCE, REPORT_TOLERANCE = 1e-6, 1e-8
+#: Resamples of a recorded pool: counted together (pooled), and integrated one by one (flow).
+POOLED_RESAMPLES, FLOW_RESAMPLES = 100, 40
+#: Resamples that are enough for means, which are compared on the same resamples.
+MEAN_RESAMPLES = 24
+#: Multiple of the estimated steps after which a resample counts as never learning.
 LATE = 10
-#: Steps in which descent from a sharp start shows whether it runs away, and the growth that tells.
-TRIED, RUNAWAY = 500, 1e8
-#: Share of weights beyond the hidden directions of the start that is round-off.
-OUTSIDE = 1e-11
+#: Steps after which descent from a start that is too sharp has diverged, and the growth of weights that shows it.
+TRIAL_STEPS, DIVERGED = 500, 1e8
 
 
-class LinearGround(Ground):
-    """What flows of linear networks share: losses from statistics, and descent on them. States are networks."""
+class LinearMethod(Method):
+    """Losses and gradients of a linear network from statistics. A state is all weights, flattened."""
 
     promise = "integrated"
     countable = float(MOST_COUNTED)
+    resamples = FLOW_RESAMPLES
+    network: LinearRNN | TwoLayer
+    learn: tuple[str, ...]
 
-    def __init__(
-        self,
-        tasks: Sequence[Task],
-        network: LinearRNN | TwoLayer,
-        learning_rate: float,
-        learn: tuple[str, ...],
-        seed: int = 0,
-    ) -> None:
-        super().__init__(tasks, network, learning_rate)
-        self.problems = [LearningProblem.of(_with_target_power(task), network, learn) for task in tasks]
-        self.learn: tuple[str, ...] = self.problems[0].learn
-        self._resampling = seed
+    def __init__(self, tasks: Sequence[Task], network: LinearRNN | TwoLayer, training: Training, seed: int = 0) -> None:
+        super().__init__(tasks, network, training)
+        self.problems = [LearningProblem.of(_with_target_power(task), network, training.learn) for task in tasks]
+        self.learn = self.problems[0].learn
+        self.recorded = any(map(can_be_resampled, tasks))
+        self._resampling_seed = seed
 
-    @property
-    def start(self) -> State:
-        return self.network
+    @cached_property
+    def start(self) -> FloatArray:
+        return self._state_of(self.network)
+
+    def _state_of(self, network: LinearRNN | TwoLayer) -> FloatArray:
+        weights = LearningProblem(self.problems[-1].task, network, self.learn).start
+        return np.concatenate([w.ravel() for w in weights.values()])
+
+    def _weights(self, state: FloatArray) -> dict[str, FloatArray]:
+        """Weights of a state, by name."""
+        shapes = {name: w.shape for name, w in self.problems[-1].start.items()}
+        ends = np.cumsum([math.prod(shape) for shape in shapes.values()])
+        parts = np.split(state, ends[:-1])
+        return {name: part.reshape(shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)}
+
+    def network_of(self, state: FloatArray) -> LinearRNN | TwoLayer:
+        return self.problems[-1].built(self._weights(state))
 
     @property
     def _settings(self) -> tuple[Any, ...]:
-        return (self.learn, *((self._resampling,) if self.recorded else ()))
+        return (self.learn, *((self._resampling_seed,) if self.recorded else ()))
 
-    def excess(self, task: int, state: State) -> float:
+    def excess_loss(self, task: int, states: FloatArray) -> FloatArray:
         problem = self.problems[task]
-        return problem.loss_and_slopes(LearningProblem(problem.task, state, self.learn).start)[0] - problem.least_loss
+        losses = [problem.loss_and_slopes(self._weights(state))[0] for state in states]
+        return np.array(losses) - problem.least_loss
 
-    def least(self, task: int) -> float:
+    def least_loss(self, task: int) -> float:
         return math.nan if self.tasks[task].target_covariance is None else self.problems[task].least_loss
 
-    def whole(self, task: int) -> float:
+    def baseline_loss(self, task: int) -> float:
         return self.problems[task].statistics.constant - self.problems[task].least_loss
 
-    def strength(self, state: State) -> FloatArray:
-        """Diagonal of the map in the frame of the target's modes."""
+    def strengths(self, states: FloatArray) -> FloatArray:
+        """Diagonal of the map in the frame of the target's modes, (rows, modes)."""
         problem = self.problems[self.target]
-        return problem.strengths(LearningProblem(problem.task, state, self.learn).start)
+        return np.stack([problem.strengths(self._weights(state)) for state in states])
 
-    def goal_of(self, task: int, accuracy: float) -> float:
-        """Excess loss at which a task is learned."""
-        return max((1.0 - accuracy) ** 2 * self.whole(task), 1e-300)
+    def _loss_goal(self, task: int, goal: Goal) -> float:
+        """Loss at which the goal is reached, above the best linear map's."""
+        return max(self.goal_excess(task, goal), 1e-300)
 
-    def learned(self, task: int, accuracy: float) -> Learned:
-        """By the loss of a map of the pooled input, which the statistics have where the recurrence is a number."""
-        s, goal = self.problems[task].statistics, (1.0 - accuracy) ** 2 * self.whole(task)
-        d = PooledDescent(s.input[0, :, 0, :], s.cross[0])
-        return lambda maps: d.excess_of(maps) <= goal
+    def learned(self, task: int, goal: Goal) -> Learned:
+        s, limit = self.problems[task].statistics, self.goal_excess(task, goal)
+        descent = PooledDescent(s.input[0, :, 0, :], s.cross[0])
+        return lambda maps: descent.excess_of(maps) <= limit
 
-    def has_learned(self, task: int, accuracy: float, network: Any) -> bool:
-        return self.excess(task, network) <= (1.0 - accuracy) ** 2 * self.whole(task)
+    def has_learned(self, task: int, goal: Goal, network: LinearRNN | TwoLayer) -> bool:  # type: ignore[override]
+        return bool(self.excess_loss(task, self._state_of(network)[None])[0] <= self.goal_excess(task, goal))
 
-    def state_at(self, course: Solution, steps: float) -> State:
-        return course.network_at(steps)
+    def flow(self, task: int, state: FloatArray) -> Solution:
+        return self._integrate(self.problems[task].task, state, REPORT_TOLERANCE)
 
-    def course(self, task: int, state: State) -> Solution:
-        return gradient_flow(
-            self.problems[task].task, state, learning_rate=self.learning_rate, learn=self.learn, tolerance=REPORTED
-        )
+    def _integrate(self, task: Task, state: FloatArray, tolerance: float) -> FlowSolution:
+        network = self.network if state is self.start else self.network_of(state)
+        return gradient_flow(task, network, learning_rate=self.learning_rate, learn=self.learn, tolerance=tolerance)
 
-    def solution(self, *, tolerance: float, separatrix_tolerance: float | None) -> Solution:
-        return gradient_flow(
-            self.tasks[-1], self.network, learning_rate=self.learning_rate, learn=self.learn, tolerance=tolerance
-        )
+    def flow_states(self, flow: Solution, times: FloatArray) -> FloatArray:
+        return np.stack([self._state_of(cast(LinearRNN, flow.network_at(float(t)))) for t in times])
 
-    def steps_to(self, task: int, state: State, accuracy: float, course: Solution | None = None) -> float:
-        flow = self.course(task, state) if course is None else course
-        return flow.time_to_loss(self.goal_of(task, accuracy))
+    def solution(self, *, tolerance: float = 1e-11, separatrix_tolerance: float | None = None) -> Solution:
+        return self._integrate(self.tasks[-1], self.start, tolerance)
 
-    def counted(self, task: int, states: Sequence[State], accuracy: float) -> tuple[FloatArray, list[State]]:
-        found = [self._one_counted(task, state, self.goal_of(task, accuracy)) for state in states]
-        return np.array([steps for steps, _ in found]), [state for _, state in found]
+    def flow_steps_to(self, task: int, state: FloatArray, goal: Goal, flow: Solution | None = None) -> float:
+        solution = self.flow(task, state) if flow is None else flow
+        return solution.time_to_loss(self._loss_goal(task, goal))
 
-    def _one_counted(self, task: int, state: State, goal: float) -> tuple[float, State]:
-        run = descend(
-            self.problems[task].task, state, learning_rate=self.learning_rate, learn=self.learn,
-            excess_loss=goal, most_steps=2 * MOST_COUNTED,
-        )  # fmt: skip
+    def steps_to(self, task: int, states: FloatArray, goal: Goal) -> tuple[FloatArray, FloatArray]:
+        limit = self._loss_goal(task, goal)
+        rows = [self._count(task, state, limit) for state in states]
+        return np.array([steps for steps, _ in rows]), np.stack([state for _, state in rows])
+
+    def _count(self, task: int, state: FloatArray, limit: float) -> tuple[float, FloatArray]:
+        problem, training = self.problems[task], self.training.with_(learn=self.learn, most_steps=2 * MOST_COUNTED)
+        run = descend(problem.task, self.network_of(state), training, goal=Loss(problem.least_loss + limit))
         if run.status is Status.diverged:
             return math.inf, state
-        return (float(run.steps), run.network_at(run.steps)) if run.status is Status.ok else (math.nan, state)
+        return (
+            (float(run.steps), self._state_of(run.network_at(run.steps)))
+            if run.status is Status.ok
+            else (math.nan, state)
+        )
 
-    def descended(self, task: int, states: Sequence[State], stops: Sequence[int]) -> list[list[State]]:
-        each = []
+    def advance(self, task: int, states: FloatArray, stops: Sequence[int]) -> FloatArray:
+        rows = []
         for state in states:
-            run = descend(
-                self.problems[task].task, state, learning_rate=self.learning_rate, steps=max(stops, default=0),
-                learn=self.learn,
-            )  # fmt: skip
-            each.append([run.network_at(min(stop, run.steps)) for stop in stops])
-        return [[row[k] for row in each] for k in range(len(stops))]
+            training = self.training.with_(learn=self.learn)
+            run = descend(self.problems[task].task, self.network_of(state), training, steps=max(stops, default=0))
+            rows.append([self._state_of(run.network_at(min(stop, run.steps))) for stop in stops])
+        return np.stack(rows, axis=1)
 
-    @property
-    def recorded(self) -> bool:
-        return any(map(can_be_resampled, self.tasks))
+    def measure_conditions(self, task: int) -> tuple[Assumption, ...]:
+        return self.flow(task, self.start).assumptions
 
     @cached_property
-    def replicas(self) -> list[LinearGround]:
-        """The same ground under resampled pools."""
-        streams = [np.random.default_rng(self._resampling) for _ in self.tasks]  # the same trials are drawn alike
+    def _resampled_methods(self) -> list[LinearMethod]:
+        """Copies of this method on resampled pools."""
+        # One generator per task: tasks of the same trials are resampled identically.
+        streams = [np.random.default_rng(self._resampling_seed) for _ in self.tasks]
+        training = self.training.with_(learn=self.learn)
         return [
             type(self)(
                 [resampled(t, rng) if can_be_resampled(t) else t for t, rng in zip(self.tasks, streams, strict=True)],
                 self.network,
-                self.learning_rate,
-                self.learn,
+                training,
             )
-            for _ in range(REPLICAS[self.batched])
+            for _ in range(self.resamples)
         ]
 
-    def replicated(
-        self, places: Sequence[int], rules: Sequence[tuple[float | None, float | None]]
-    ) -> ReplicaSteps | None:
+    def resample(self, places: Sequence[int], rules: Sequence[Rule]) -> ResampledSteps | None:
+        """Flow steps under resampled statistics: descent is not counted for every resample."""
         if not self.recorded:
             return None
-        rows = [ground._replica(places, rules) for ground in self.replicas]
-        flows, counts, direct = (np.array([row[k] for row in rows]) for k in range(3))
-        return ReplicaSteps(flows.T, counts.T, direct, np.full(len(direct), math.nan))
-
-    def _replica(
-        self, places: Sequence[int], rules: Sequence[tuple[float | None, float | None]]
-    ) -> tuple[list[float], list[float], float]:
-        """Flow steps of each stage and of direct training; descent is not counted replica by replica."""
-        state, found = self.start, []
-        for place, (accuracy, given) in zip(places, rules, strict=True):
-            course = self.course(place, state)
-            steps = given if given is not None else self.steps_to(place, state, float(accuracy or 0.0), course)
-            state = self.after(place, state, steps, course)
-            found.append(math.inf if math.isnan(steps) else float(steps))
         last = rules[-1][0]
-        direct = math.nan if last is None else self.steps_to(self.target, self.start, last)
-        return found, [math.nan] * len(found), direct
+        stages, direct = [], []
+        for method in self._resampled_methods:
+            stages.append(method._flow_through(places, rules))
+            direct.append(math.nan if last is None else method.flow_steps_to(self.target, method.start, last))
+        return ResampledSteps(np.array(stages).T, np.array(direct), flow=True)
+
+    def _flow_through(self, places: Sequence[int], rules: Sequence[Rule]) -> list[float]:
+        """Flow steps of each stage."""
+        state, every = self.start, []
+        for place, (goal, given) in zip(places, rules, strict=True):
+            flow = self.flow(place, state)
+            steps = given if goal is None else self.flow_steps_to(place, state, goal, flow)
+            assert steps is not None
+            state = self.after_flow(place, state, steps, flow)
+            every.append(math.inf if math.isnan(steps) else float(steps))
+        return every
 
 
-class PooledGround(LinearGround):
-    """A recurrence that is a number, and stays: a two-layer network on the pooled input, of any covariance and start.
+class PooledMethod(LinearMethod):
+    """Fixed scalar recurrence: a two-layer network on the pooled input, of any covariance and start.
 
-    Descent is counted on a few dozen numbers, many networks and resamplings side by side.
+    A state is both maps in the hidden directions that the start uses, (inputs + outputs, rank). Descent never leaves
+    these directions. Many states and resamples descend together.
     """
 
-    by = "pooled"
-    batched = True
+    name = "pooled"
+    counts_many = True
     countable = math.inf
+
+    def __init__(self, tasks: Sequence[Task], network: LinearRNN | TwoLayer, training: Training, seed: int = 0) -> None:
+        super().__init__(tasks, network, training, seed)
+        self._counts: dict[tuple[Any, ...], tuple[FloatArray, FloatArray]] = {}
+        self._direct_resamples: dict[Goal, FloatArray] = {}
 
     @cached_property
     def pooled(self) -> list[PooledProblem]:
-        """Each task as the start sees it; the recurrence stays, so only the two maps move on."""
+        """Each task on the pooled input."""
         return [PooledProblem.of(task, self.network) for task in self.tasks]
 
     @cached_property
@@ -202,204 +221,196 @@ class PooledGround(LinearGround):
 
     @cached_property
     def _basis(self) -> FloatArray:
-        """Hidden directions that the start uses."""
-        return hidden_basis(self.pooled[-1].first, self.pooled[-1].second)
+        """Hidden directions that the start uses, (hidden, rank)."""
+        return hidden_basis(*self.network.maps)
 
-    def _packed(self, states: Sequence[State]) -> tuple[FloatArray, FloatArray]:
-        """Weights of networks as rows, and the hidden directions they are told in."""
-        whole = np.stack([np.concatenate([first.T, second]) for first, second in (s.maps for s in states)])
-        basis = self._basis
-        inside = whole @ basis
-        if float(np.abs(whole - inside @ basis.T).max(initial=0.0)) <= OUTSIDE * float(np.abs(whole).max(initial=0.0)):
-            return inside, basis
-        return whole, np.eye(whole.shape[2])
+    def _state_of(self, network: LinearRNN | TwoLayer) -> FloatArray:
+        first, second = network.maps
+        return np.asarray(np.concatenate([first.T, second]) @ self._basis)
 
-    def _unpacked(self, rows: FloatArray, basis: FloatArray) -> list[State]:
-        inputs = self.descents[-1].inputs
-        return [self.network.with_maps(w[:inputs].T, w[inputs:]) for w in rows @ basis.T]
+    def _maps(self, state: FloatArray) -> tuple[FloatArray, FloatArray]:
+        weights, inputs = state @ self._basis.T, self.tasks[-1].inputs
+        return weights[:inputs].T, weights[inputs:]
 
-    def counted(self, task: int, states: Sequence[State], accuracy: float) -> tuple[FloatArray, list[State]]:
-        rows, basis = self._packed(states)
-        asked = task, accuracy, rows.shape, rows.tobytes()
-        if asked not in self._counts:
-            steps, ends = self.descents[task].counted(rows, self.goal_of(task, accuracy), self.learning_rate)
-            self._counts[asked] = steps, np.where(np.isfinite(ends), ends, 0.0)
-        steps, ends = self._counts[asked]
-        return steps.copy(), self._unpacked(ends, basis)
+    def _weights(self, state: FloatArray) -> dict[str, FloatArray]:
+        first, second = self.problems[-1].map_names
+        maps = self._maps(state)
+        return {**self.problems[-1].start, first: maps[0], second: maps[1]}
 
-    @cached_property
-    def _counts(self) -> dict[Any, tuple[FloatArray, FloatArray]]:
-        """What has been counted: the same descent is asked for by a forecast, its plan and the plan's resamplings."""
-        return {}
+    def network_of(self, state: FloatArray) -> LinearRNN | TwoLayer:
+        return self.network if state is self.start else self.network.with_maps(*self._maps(state))
 
-    def descended(self, task: int, states: Sequence[State], stops: Sequence[int]) -> list[list[State]]:
-        rows, basis = self._packed(states)
-        found = self.descents[task].descended(rows, stops, self.learning_rate)
-        return [self._unpacked(np.where(np.isfinite(at), at, 0.0), basis) for at in found]
+    def steps_to(self, task: int, states: FloatArray, goal: Goal) -> tuple[FloatArray, FloatArray]:
+        # A forecast, its plan and the resamples of both ask for the same counts.
+        key = task, goal, states.shape, states.tobytes()
+        if key not in self._counts:
+            steps, ends = self.descents[task].steps_to(states, self._loss_goal(task, goal), self.learning_rate)
+            self._counts[key] = steps, np.where(np.isfinite(ends), ends, 0.0)
+        steps, ends = self._counts[key]
+        return steps.copy(), ends
 
-    def conditions(self, task: int) -> tuple[Assumption, ...]:
-        """Nothing but a recurrence that is a number, and a learning rate under which descent can settle at all.
+    def advance(self, task: int, states: FloatArray, stops: Sequence[int]) -> FloatArray:
+        after = np.stack(self.descents[task].advance(states, stops, self.learning_rate))
+        return np.where(np.isfinite(after), after, 0.0)
 
-        Beyond what the flattest optimum allows it settles nowhere. A start that is too sharp may be left for a flatter
-        place or run away, which is tried.
+    def measure_conditions(self, task: int) -> tuple[Assumption, ...]:
+        """Scalar recurrence, and a learning rate at which descent can settle.
+
+        Above the rate that the flattest optimum allows, descent settles nowhere. A start that is too sharp may be left
+        for a flatter place or diverge, which is tried.
         """
-        sharp = [self.descents[task].flattest, *([self._start_sharpness(task)] if self._runs_away(task) else [])]
+        sharp = [self.descents[task].flattest]
+        if self._diverges(task):
+            sharp.append(self.descents[task].sharpness(self.start[None]))
         return (self.pooled[task].scalar_recurrence, stable_learning_rate(self.learning_rate, np.array(sharp)))
 
-    def _start_sharpness(self, task: int) -> float:
-        return self.descents[task].sharpness(self._packed([self.network])[0])
-
-    def _runs_away(self, task: int) -> bool:
-        """Whether descent from the start explodes; tried only where the start is too sharp for the learning rate."""
-        if self.learning_rate * self._start_sharpness(task) <= 2.0:
+    def _diverges(self, task: int) -> bool:
+        """Whether descent from the start diverges; tried only if the start is too sharp for the learning rate."""
+        descent, start = self.descents[task], self.start[None]
+        if self.learning_rate * descent.sharpness(start) <= 2.0:
             return False
-        d, begin = self.descents[task], self._packed([self.network])[0]
-        end = d.descended(begin, [TRIED], self.learning_rate)[0]
-        return not np.abs(end).max() < RUNAWAY * max(float(np.abs(begin).max()), 1.0)
+        end = descent.advance(start, [TRIAL_STEPS], self.learning_rate)[0]
+        return not np.abs(end).max() < DIVERGED * max(float(np.abs(start).max()), 1.0)
 
-    def course(self, task: int, state: State) -> Solution:
-        return replace(cast(FlowSolution, super().course(task, state)), conditions=self.measured(task))
+    def flow(self, task: int, state: FloatArray) -> Solution:
+        return replace(cast(FlowSolution, super().flow(task, state)), conditions=self.conditions(task))
 
-    def solution(self, *, tolerance: float, separatrix_tolerance: float | None) -> Solution:
-        found = super().solution(tolerance=tolerance, separatrix_tolerance=separatrix_tolerance)
-        return replace(cast(FlowSolution, found), conditions=self.measured(self.target))
+    def solution(self, *, tolerance: float = 1e-11, separatrix_tolerance: float | None = None) -> Solution:
+        flow = super().solution(tolerance=tolerance)
+        return replace(cast(FlowSolution, flow), conditions=self.conditions(self.target))
 
     def largest_rate(self, task: int) -> float:
-        """By the curvature at the balanced optimum: between it and the flattest one descent may settle or not."""
+        """Two over the curvature at the balanced optimum."""
         return 2.0 / self.descents[task].curvature if self.descents[task].curvature > 0 else math.nan
 
-    def loss_range(self, task: int, end: State) -> LossRange:
+    def loss_range(self, task: int, end: FloatArray) -> LossRange:
+        from learncast.training.measured_accuracy import LossRange
+
         pooled, own = self.pooled[task], self.tasks[task]
         if pooled.scalar_recurrence.holds and self.network.hidden_size >= min(own.inputs, own.outputs):
             return LossRange.pooled(own, pooled.recurrence)
         return super().loss_range(task, end)
 
     @cached_property
-    def _drawn(self) -> list[PooledDescent]:
-        """Each task's descent in every resampling, one a row; a task that is known exactly is the same in all."""
-        number = REPLICAS[True]
-        found = []
+    def _resampled_descents(self) -> list[PooledDescent]:
+        """Each task's descent in every resample, one per row; a known task is the same in all."""
+        number, every = POOLED_RESAMPLES, []
         for k, task in enumerate(self.tasks):
             if can_be_resampled(task):
-                rng = np.random.default_rng(self._resampling)  # tasks of the same trials are drawn alike
-                seen = pooled_recording(task, self.pooled[k].recurrence)
-                each = [PooledProblem.of(resampled(seen, rng), self.network) for _ in range(number)]
-                found.append(PooledDescent(np.stack([p.power for p in each]), np.stack([p.cross for p in each])))
+                rng = np.random.default_rng(self._resampling_seed)  # tasks of the same trials are resampled identically
+                pooled = pooled_recording(task, self.pooled[k].recurrence)
+                each = [PooledProblem.of(resampled(pooled, rng), self.network) for _ in range(number)]
+                every.append(PooledDescent(np.stack([p.power for p in each]), np.stack([p.cross for p in each])))
             else:
                 d = self.descents[k]
-                found.append(PooledDescent(*(np.broadcast_to(v, (number, *v.shape)) for v in (d.power, d.cross))))
-        return found
+                every.append(PooledDescent(*(np.broadcast_to(v, (number, *v.shape)) for v in (d.power, d.cross))))
+        return every
 
-    def _patience(self, task: int, accuracy: float) -> int:
-        """Steps after which a resampling that has not arrived counts as one that never does."""
-        steps = float(self.counted(task, [self.network], accuracy)[0][0])
-        return int(LATE * steps) + 1000 if math.isfinite(steps) else MOST_COUNTED
+    def _count_resamples(
+        self, descent: PooledDescent, task: int, states: FloatArray, goal: Goal
+    ) -> tuple[FloatArray, FloatArray]:
+        """Steps of every row to the goal and the states then; late rows never arrive, diverged ones stay at zero."""
+        expected = float(self.steps_to(task, self.start[None], goal)[0][0])
+        most = int(LATE * expected) + 1000 if math.isfinite(expected) else MOST_COUNTED
+        limits = goal.excess(descent.baseline_loss, self.least_loss(task))
+        steps, ends = descent.steps_to(states, limits, self.learning_rate, most, precise=False)
+        return np.where(np.isnan(steps), np.inf, steps), np.where(np.isfinite(ends), ends, 0.0)
 
-    def _drawn_directly(self, accuracy: float) -> FloatArray:
-        """Steps of direct training in every resampling, counted once."""
-        if accuracy not in self._directly:
-            begin, drawn = np.repeat(self._packed([self.network])[0], REPLICAS[True], axis=0), self._drawn[self.target]
-            patience = self._patience(self.target, accuracy)
-            goals = (1 - accuracy) ** 2 * drawn.whole
-            steps = drawn.counted(begin, goals, self.learning_rate, patience, precise=False)[0]
-            self._directly[accuracy] = np.where(np.isnan(steps), np.inf, steps)
-        return self._directly[accuracy]
+    def _resampled_direct(self, goal: Goal) -> FloatArray:
+        """Steps of direct training in every resample, counted once."""
+        if goal not in self._direct_resamples:
+            start, descent = (
+                np.repeat(self.start[None], POOLED_RESAMPLES, axis=0),
+                self._resampled_descents[self.target],
+            )
+            self._direct_resamples[goal] = self._count_resamples(descent, self.target, start, goal)[0]
+        return self._direct_resamples[goal]
 
-    @cached_property
-    def _directly(self) -> dict[float, FloatArray]:
-        return {}
-
-    def replica_steps(self, order: Sequence[int], lengths: Sequence[Sequence[int]], accuracy: float) -> FloatArray:
-        """Fewer resamplings, for means alone; one stage before the target is descended once for all its lengths."""
+    def resample_stops(self, order: Sequence[int], lengths: Sequence[Sequence[int]], goal: Goal) -> FloatArray:
+        """Fewer resamples than `resample` uses; one stage before the target descends once for all its lengths."""
         if len(order) != 1:
-            return super().replica_steps(order, lengths, accuracy)
-        some, stops = np.arange(AVERAGED), sorted({n for (n,) in lengths})
-        begin = np.repeat(self._packed([self.network])[0], AVERAGED, axis=0)
-        ends = self._drawn[order[0]].rows(some).descended(begin, stops, self.learning_rate, precise=False)
+            return super().resample_stops(order, lengths, goal)
+        some, stops = np.arange(MEAN_RESAMPLES), sorted({n for (n,) in lengths})
+        start = np.repeat(self.start[None], MEAN_RESAMPLES, axis=0)
+        first = self._resampled_descents[order[0]].rows(some)
+        ends = first.advance(start, stops, self.learning_rate, precise=False)
         states = np.concatenate([ends[stops.index(n)] for (n,) in lengths])
         states = np.where(np.isfinite(states), states, 0.0)
-        drawn = self._drawn[self.target].rows(np.tile(some, len(lengths)))
-        goals, patience = (1 - accuracy) ** 2 * drawn.whole, self._patience(self.target, accuracy)
-        rest = drawn.counted(states, goals, self.learning_rate, patience, precise=False)[0].reshape(len(lengths), -1)
-        spent = np.repeat(np.array(lengths, dtype=float), AVERAGED, axis=1)
-        return np.stack([spent, np.where(np.isnan(rest), np.inf, rest)], axis=1)
+        descent = self._resampled_descents[self.target].rows(np.tile(some, len(lengths)))
+        rest = self._count_resamples(descent, self.target, states, goal)[0].reshape(len(lengths), -1)
+        spent = np.repeat(np.array(lengths, dtype=float), MEAN_RESAMPLES, axis=1)
+        return np.stack([spent, rest], axis=1)
 
-    def replicated(
-        self, places: Sequence[int], rules: Sequence[tuple[float | None, float | None]]
-    ) -> ReplicaSteps | None:
-        """Counted by descent, all resamplings together."""
+    def resample(self, places: Sequence[int], rules: Sequence[Rule]) -> ResampledSteps | None:
         if not self.recorded:
             return None
-        begin = np.repeat(self._packed([self.network])[0], REPLICAS[True], axis=0)
-        states, counts = begin, []
-        for place, (accuracy, given) in zip(places, rules, strict=True):
-            drawn = self._drawn[place]
-            if accuracy is not None:
-                goals, patience = (1 - accuracy) ** 2 * drawn.whole, self._patience(place, accuracy)
-                steps, states = drawn.counted(states, goals, self.learning_rate, patience, precise=False)
+        states, counts = np.repeat(self.start[None], POOLED_RESAMPLES, axis=0), []
+        for place, (goal, given) in zip(places, rules, strict=True):
+            descent = self._resampled_descents[place]
+            if goal is not None:
+                steps, states = self._count_resamples(descent, place, states, goal)
             else:
-                whole = math.ceil(given or 0.0)
-                steps = np.full(len(states), float(whole))
-                states = drawn.descended(states, [whole], self.learning_rate, precise=False)[0]
-            counts.append(np.where(np.isnan(steps), np.inf, steps))
-            states = np.where(np.isfinite(states), states, 0.0)  # what ran away learns nothing afterwards
+                stop = math.ceil(given or 0.0)
+                steps = np.full(len(states), float(stop))
+                states = descent.advance(states, [stop], self.learning_rate, precise=False)[0]
+                states = np.where(np.isfinite(states), states, 0.0)
+            counts.append(steps)
         last = rules[-1][0]
-        direct = np.full(len(begin), np.nan) if last is None else self._drawn_directly(last)
-        unknown = np.full((len(counts), len(begin)), np.nan)
-        return ReplicaSteps(unknown, np.stack(counts), np.full(len(begin), np.nan), direct)
+        direct = np.full(len(states), np.nan) if last is None else self._resampled_direct(last)
+        return ResampledSteps(np.stack(counts), direct)
 
 
-class TwoLayerGround(PooledGround):
-    """A pooled input that is white and a balanced start: the exact flow for tasks of any geometry."""
+class TwoLayerMethod(PooledMethod):
+    """White pooled input and a balanced start: the exact flow for tasks of any geometry."""
 
-    by = "two-layer"
+    name = "two-layer"
     promise = "exact"
     kind = "theory"
-    batched = False
+    counts_many = False
 
     @property
     def citations(self) -> tuple[str, ...]:  # type: ignore[override]
-        """A two-layer network rests on its own theory alone."""
-        return self.course(self.target, self.start).provenance.citations
-
-    def course(self, task: int, state: State) -> TwoLayerSolution:
-        if state is self.start and task in self._from_start:
-            return self._from_start[task]
-        first, second = state.maps
-        problem = replace(self.pooled[task], first=first, second=second)
-        found = TwoLayerSolution(problem, state, self.learning_rate, None)
-        if state is self.start:
-            self._from_start[task] = found
-        return found
+        """Papers of the two-layer theory."""
+        return self.flow(self.target, self.start).provenance.citations
 
     @cached_property
     def _from_start(self) -> dict[int, TwoLayerSolution]:
-        """Solutions from the start, whose factorisation every question shares."""
+        """Solutions from the start, which share their factorisation."""
         return {}
 
-    def solution(self, *, tolerance: float, separatrix_tolerance: float | None) -> Solution:
-        found = self.course(self.target, self.start)
+    def flow(self, task: int, state: FloatArray) -> TwoLayerSolution:
+        if state is self.start and task in self._from_start:
+            return self._from_start[task]
+        network = self.network_of(state)
+        problem = replace(self.pooled[task], first=network.maps[0], second=network.maps[1])
+        solution = TwoLayerSolution(problem, network, self.learning_rate, None)
+        if state is self.start:
+            self._from_start[task] = solution
+        return solution
+
+    def solution(self, *, tolerance: float = 1e-11, separatrix_tolerance: float | None = None) -> Solution:
+        solution = self.flow(self.target, self.start)
         if separatrix_tolerance is None:
-            return found
-        return replace(found, separatrix_tolerance=separatrix_tolerance)
+            return solution
+        return replace(solution, separatrix_tolerance=separatrix_tolerance)
 
-    def conditions(self, task: int) -> tuple[Assumption, ...]:
-        return self.course(task, self.start).assumptions
+    def measure_conditions(self, task: int) -> tuple[Assumption, ...]:
+        return self.flow(task, self.start).assumptions
 
-    def excess(self, task: int, state: State) -> float:
-        first, second = state.maps
-        d = self.descents[task]
-        return float(d.excess_of(second @ first))
+    def excess_loss(self, task: int, states: FloatArray) -> FloatArray:
+        inputs = self.tasks[-1].inputs
+        first, second = states[:, :inputs], states[:, inputs:]
+        return self.descents[task].excess_of(second @ np.swapaxes(first, 1, 2))
 
-    def whole(self, task: int) -> float:
-        return float(self.descents[task].whole)
+    def baseline_loss(self, task: int) -> float:
+        return float(self.descents[task].baseline_loss)
 
-    def least(self, task: int) -> float:
+    def least_loss(self, task: int) -> float:
         return self.pooled[task].least_loss
 
-    def mode_rows(self, task: int, accuracy: float) -> list[dict[str, Any]]:
-        solution = self.course(task, self.start)
-        status = self.learning_time(task, accuracy).status
+    def mode_rows(self, task: int, goal: Goal) -> list[dict[str, Any]]:
+        solution = self.flow(task, self.start)
+        status = self.learning_time(task, goal).status
         begin, end = solution.at([0.0, np.inf])["strength"].values
         p, lost = solution.problem, set(solution.flow.lost_modes.tolist())
         return [
@@ -418,60 +429,55 @@ class TwoLayerGround(PooledGround):
         ]
 
 
-class FlowGround(LinearGround):
+class FlowMethod(LinearMethod):
     """Any linear network and any weights that learn: gradient flow, integrated.
 
-    A learned recurrence may never come down to the best linear filter. Losses are therefore measured from where
-    training on each task from the start comes to rest, for every plan alike.
+    A network that learns its recurrence may not reach the best linear filter. The least loss of a task is therefore
+    where training on it from the start rests.
     """
 
-    by = "flow"
-    tolerance = SEARCHED
+    name = "flow"
+    tolerance = SEARCH_TOLERANCE
 
     @cached_property
-    def precise(self) -> FlowGround:
-        """The same flows, integrated to the precision of a report; learned is what it was."""
-        found = FlowGround(self.tasks, self.network, self.learning_rate, self.learn, self._resampling)
-        found.problems, found.tolerance, found.floors = self.problems, REPORTED, self.floors
-        return found
+    def precise(self) -> FlowMethod:
+        """These flows, integrated to the precision of a report."""
+        method = FlowMethod(self.tasks, self.network, self.training.with_(learn=self.learn), self._resampling_seed)
+        method.problems, method.tolerance, method.floors = self.problems, REPORT_TOLERANCE, self.floors
+        return method
 
     @cached_property
     def floors(self) -> list[float]:
-        """Excess loss at which training on each task from the start comes to rest."""
+        """Excess loss over the best linear filter at which training on each task from the start rests."""
         return [self._floor(k) for k in range(len(self.tasks))]
 
     def _floor(self, task: int) -> float:
         if self.problems[task].pooled_recurrence is not None:
             return 0.0  # the readout can be any map of the pooled input
-        left = float(self.course(task, self.start).limit().dataset["excess_loss"][0])
+        left = float(self.flow(task, self.start).limit().dataset["excess_loss"][0])
         return max(left, 0.0) if math.isfinite(left) else 0.0
 
-    def whole(self, task: int) -> float:
-        """Excess loss of no answer above where training rests."""
-        return super().whole(task) - self.floors[task]
+    def baseline_loss(self, task: int) -> float:
+        return super().baseline_loss(task) - self.floors[task]
 
-    def excess(self, task: int, state: State) -> float:
-        """Loss above where training rests; a plan may end below it."""
-        return super().excess(task, state) - self.floors[task]
+    def excess_loss(self, task: int, states: FloatArray) -> FloatArray:
+        """Loss above where direct training rests; a plan may end below it."""
+        return super().excess_loss(task, states) - self.floors[task]
 
-    def least(self, task: int) -> float:
-        return super().least(task) + self.floors[task]
+    def least_loss(self, task: int) -> float:
+        return super().least_loss(task) + self.floors[task]
 
-    def goal_of(self, task: int, accuracy: float) -> float:
-        """Loss above the best linear filter's at which a task is learned."""
-        return self.floors[task] + super().goal_of(task, accuracy)
+    def _loss_goal(self, task: int, goal: Goal) -> float:
+        return self.floors[task] + super()._loss_goal(task, goal)
 
-    def course(self, task: int, state: State) -> FlowSolution:
-        return gradient_flow(
-            self.problems[task].task, state, learning_rate=self.learning_rate, learn=self.learn,
-            tolerance=self.tolerance,
-        )  # fmt: skip
+    def flow(self, task: int, state: FloatArray) -> FlowSolution:
+        return self._integrate(self.problems[task].task, state, self.tolerance)
 
 
 def _with_target_power(task: Task) -> Task:
-    """The task with the least target covariance its other statistics allow, where it does not know its own.
+    """Return the task with the least target covariance that its other statistics allow, if it has none.
 
-    What a target holds beyond its inputs adds the same to every loss, so no excess loss depends on it.
+    The variance of targets that inputs do not explain adds the same to every loss, so no excess loss depends on it.
     """
     if task.target_covariance is not None:
         return task
@@ -479,6 +485,6 @@ def _with_target_power(task: Task) -> Task:
     steps, channels, readouts, outputs = cross.shape
     flat = cross.dense().reshape(steps * channels, readouts * outputs)
     power = inputs.dense().reshape(steps * channels, steps * channels)
-    told = flat.T @ np.linalg.lstsq(power, flat, rcond=None)[0]
-    target = Dense(((told + told.T) / 2).reshape(readouts, outputs, readouts, outputs))
+    explained = flat.T @ np.linalg.lstsq(power, flat, rcond=None)[0]
+    target = Dense(((explained + explained.T) / 2).reshape(readouts, outputs, readouts, outputs))
     return Task.trusted(inputs, cross, target, name=task.name, trials=task.trials)

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from learncast._core.validation import FloatArray
 from learncast.theory.dynamics import mode_equation
-from learncast.theory.dynamics.mode_equation import Problem
+from learncast.theory.dynamics.steps.mode_descent import Problem
 
 #: Relative gain of a curriculum that is rounding.
 TIE = 1e-12

@@ -1,9 +1,9 @@
-"""The best switching points of one mode among tasks, by dynamic programming over the finitely many that can be best.
+"""The best switching points of one mode among tasks, by dynamic programming over the finitely many candidates.
 
 Training task k moves the strength u at S(u) v_k(u) per unit of cost, with the straight line v_k = (beta_k - u B_k) /
 cost_k. Moving one switch from task i to task j by du changes the total cost by (1/v_i - 1/v_j) du / S(u), which is zero
-where the lines cross and nowhere else. So every switch of a best path is at a crossing, at an edge of what its stage
-may stop at, or at an edge of where the path must end; between these points costs are closed forms.
+only where the lines cross. So every switch of a best path is at a crossing, at an edge of the allowed stops, or at an
+edge of the allowed end; between these points costs are closed forms.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Indices = NDArray[np.intp]
 
 
 @dataclass(frozen=True)
-class Pool:
-    """Tasks one mode may be trained on, and the rules of the path; times are flow times, costs are per flow time.
+class SwitchProblem:
+    """Tasks one mode may be trained on, and the limits of the path; times are flow times, costs are per flow time.
 
     Attributes
     ----------
@@ -49,7 +49,7 @@ class Pool:
     switch_cost: float
 
     def best(self, task: int) -> float:
-        """Strength the task leads to; where it starts when it never moves the mode."""
+        """Strength the task leads to; the start if it never moves the mode."""
         return float(self.cross[task] / self.power[task]) if self.power[task] > 0 else self.start
 
     def may_stop(self, task: int, at: FloatArray) -> NDArray[np.bool_]:
@@ -83,30 +83,30 @@ class Nodes:
 
 
 @dataclass(frozen=True)
-class Route:
-    """Tasks and the strengths at which each stops; total is infinite when no path exists."""
+class Trace:
+    """Tasks and the strengths at which each stops; the total is infinite if no path exists."""
 
     tasks: tuple[int, ...]
     stops: tuple[float, ...]
     total: float
 
 
-def nodes_of(pool: Pool) -> Nodes:
+def nodes_of(problem: SwitchProblem) -> Nodes:
     """List every point at which a best path can switch or end."""
-    tasks = len(pool.cross)
-    low, high = pool.end
-    hull = np.concatenate([[pool.start, low, high], *(pool.edges(k) for k in range(tasks))])
-    height, slope = pool.cross / pool.cost, pool.power / pool.cost
-    onward = -1 if pool.last is None else pool.last
+    tasks = len(problem.cross)
+    low, high = problem.end
+    hull = np.concatenate([[problem.start, low, high], *(problem.edges(k) for k in range(tasks))])
+    height, slope = problem.cross / problem.cost, problem.power / problem.cost
+    onward = -1 if problem.last is None else problem.last
     parts = []
     for k in range(tasks):
         with np.errstate(divide="ignore", invalid="ignore"):
             cuts = (height[k] - height) / (slope[k] - slope)
         useful = np.isfinite(cuts) & (cuts >= hull.min()) & (cuts <= hull.max())
-        useful[useful] = pool.may_stop(k, cuts[useful])
-        edges = pool.edges(k)
+        useful[useful] = problem.may_stop(k, cuts[useful])
+        edges = problem.edges(k)
         ends = np.unique(np.concatenate([edges, [low, high]]))
-        ends = ends[pool.may_end(k, ends)]
+        ends = ends[problem.may_end(k, ends)]
         kinds = ((cuts[useful], np.flatnonzero(useful), False), (edges, -1, False), (ends, onward, True))
         for at, then, last in kinds:
             parts.append((np.full(len(at), k), at, np.broadcast_to(then, len(at)), np.full(len(at), last)))
@@ -115,14 +115,14 @@ def nodes_of(pool: Pool) -> Nodes:
 
 @dataclass(frozen=True)
 class _Reach:
-    """For one task: nodes it may start from, nodes it may stop at, and both on its own clock, branch by branch."""
+    """Nodes one task may start from and stop at, with their times on the task, branch by branch."""
 
     sources: Indices
     sinks: Indices
     branches: tuple[tuple[Indices, FloatArray, Indices, FloatArray], ...]
 
     def relax(self, before: FloatArray, cost: float) -> tuple[FloatArray, Indices]:
-        """Cheapest way to each sink, given the cost of each source; and the source it comes from."""
+        """Cheapest path to each sink, given the cost of each source, and its source."""
         best = np.full(len(self.sinks), np.inf)
         origin = np.full(len(self.sinks), -1)
         for sources, begins, sinks, ends in self.branches:
@@ -136,13 +136,15 @@ class _Reach:
         return best, origin
 
 
-def _reach(pool: Pool, task: int, sources: Indices, at: FloatArray, sinks: Indices, to: FloatArray) -> _Reach:
-    """Put all points on the task's own clock: one clock for each side of its optimum (and of 0, when balanced)."""
-    best = pool.best(task)
+def _reach(
+    problem: SwitchProblem, task: int, sources: Indices, at: FloatArray, sinks: Indices, to: FloatArray
+) -> _Reach:
+    """Time all points on the task, for each side of its optimum (and of 0, if balanced)."""
+    best = problem.best(task)
 
     def branch(u: FloatArray) -> FloatArray:
         side = np.sign(u - best)
-        return side if pool.imbalance else 3 * np.sign(u) + side
+        return side if problem.imbalance else 3 * np.sign(u) + side
 
     found = []
     here, there = branch(at), branch(to)
@@ -150,7 +152,9 @@ def _reach(pool: Pool, task: int, sources: Indices, at: FloatArray, sinks: Indic
         begins, ends = np.flatnonzero(here == code), np.flatnonzero(there == code)
         points = np.concatenate([at[begins], to[ends]])
         farthest = points[np.argmax(np.abs(points - best))]
-        clock = mode_equation.time_between(farthest, points, pool.imbalance, pool.cross[task], pool.power[task])
+        clock = mode_equation.time_between(
+            farthest, points, problem.imbalance, problem.cross[task], problem.power[task]
+        )
         early, late = clock[: len(begins)], clock[len(begins) :]
         begins, early = begins[np.isfinite(early)], early[np.isfinite(early)]
         order = np.argsort(early, kind="stable")
@@ -160,28 +164,28 @@ def _reach(pool: Pool, task: int, sources: Indices, at: FloatArray, sinks: Indic
     return _Reach(sources, sinks, tuple(found))
 
 
-def best_route(pool: Pool, max_stages: int | None) -> Route:
+def best_trace(problem: SwitchProblem, max_stages: int | None) -> Trace:
     """Cheapest path of at most `max_stages` stages, exact."""
-    nodes = nodes_of(pool)
-    tasks = len(pool.cross)
-    start = np.array([pool.start])
-    if pool.last is None and pool.end[0] <= pool.start <= pool.end[1]:
-        return Route((), (), 0.0)
-    if pool.last is not None and pool.may_end(pool.last, start)[0]:
-        return Route((pool.last,), (pool.start,), 0.0)
+    nodes = nodes_of(problem)
+    tasks = len(problem.cross)
+    start = np.array([problem.start])
+    if problem.last is None and problem.end[0] <= problem.start <= problem.end[1]:
+        return Trace((), (), 0.0)
+    if problem.last is not None and problem.may_end(problem.last, start)[0]:
+        return Trace((problem.last,), (problem.start,), 0.0)
     # Nodes that end the path, and those from which the last task needs no training at all.
     ending, resting = nodes.ends, np.zeros(len(nodes.task), dtype=bool)
-    if pool.last is not None:
-        ending = ending & (nodes.task == pool.last)
-        resting = (nodes.task != pool.last) & pool.may_end(pool.last, nodes.strength)
+    if problem.last is not None:
+        ending = ending & (nodes.task == problem.last)
+        resting = (nodes.task != problem.last) & problem.may_end(problem.last, nodes.strength)
     size = len(nodes.task)
     firsts = np.searchsorted(nodes.task, np.arange(tasks + 1))  # nodes are listed task by task
     sinks = [np.arange(firsts[k], firsts[k + 1]) for k in range(tasks)]
     after, best_known = np.full(size, np.inf), np.full(size, np.inf)
     for k in range(tasks):
         to = nodes.strength[sinks[k]]
-        after[sinks[k]] = pool.cost[k] * mode_equation.time_between(
-            start, to, pool.imbalance, pool.cross[k], pool.power[k]
+        after[sinks[k]] = problem.cost[k] * mode_equation.time_between(
+            start, to, problem.imbalance, problem.cross[k], problem.power[k]
         )
     origins: list[Indices] = [np.full(size, -1)]
     best, final = np.inf, (-1, 0, -1)
@@ -191,37 +195,37 @@ def best_route(pool: Pool, max_stages: int | None) -> Route:
         if cost < best:
             best, final = cost, (node, len(origins), -1)
         more = max_stages is None or len(origins) < max_stages
-        if more and pool.last is not None:
+        if more and problem.last is not None:
             rested, node = _cheapest(after, resting)
-            if rested + pool.switch_cost < best:
-                best, final = rested + pool.switch_cost, (node, len(origins), pool.last)
+            if rested + problem.switch_cost < best:
+                best, final = rested + problem.switch_cost, (node, len(origins), problem.last)
         after = np.where((after < best_known) & (after < best), after, np.inf)
         best_known = np.minimum(best_known, after)
         if not more or not np.isfinite(after).any():
             break
-        reaches = reaches or _reaches(pool, nodes, sinks)
-        before, after, origin = after + pool.switch_cost, np.full(size, np.inf), np.full(size, -1)
+        reaches = reaches or _reaches(problem, nodes, sinks)
+        before, after, origin = after + problem.switch_cost, np.full(size, np.inf), np.full(size, -1)
         for k, reach in enumerate(reaches):  # one more stage on every task
-            after[reach.sinks], source = reach.relax(before[reach.sources], float(pool.cost[k]))
+            after[reach.sinks], source = reach.relax(before[reach.sources], float(problem.cost[k]))
             origin[reach.sinks] = np.where(source >= 0, reach.sources[source] if len(reach.sources) else -1, -1)
         origins.append(origin)
-    return _traced(nodes, origins, best, final)
+    return _trace(nodes, origins, best, final)
 
 
-def _reaches(pool: Pool, nodes: Nodes, sinks: list[Indices]) -> list[_Reach]:
-    """What every task can be started from and stopped at."""
+def _reaches(problem: SwitchProblem, nodes: Nodes, sinks: list[Indices]) -> list[_Reach]:
+    """Reach of every task."""
     order = np.argsort(nodes.onward, kind="stable")
     firsts = np.searchsorted(nodes.onward[order], np.arange(-1, len(sinks) + 1))
     found = []
     for task, to in enumerate(sinks):
         sources = np.concatenate([order[: firsts[1]], order[firsts[task + 1] : firsts[task + 2]]])
         sources = sources[nodes.task[sources] != task]
-        found.append(_reach(pool, task, sources, nodes.strength[sources], to, nodes.strength[to]))
+        found.append(_reach(problem, task, sources, nodes.strength[sources], to, nodes.strength[to]))
     return found
 
 
 def _cheapest(after: FloatArray, among: NDArray[np.bool_]) -> tuple[float, int]:
-    """Cheapest of some nodes; infinite where there is none."""
+    """Cheapest of some nodes; infinite if there is none."""
     nodes = np.flatnonzero(among)
     if not len(nodes):
         return np.inf, -1
@@ -229,14 +233,14 @@ def _cheapest(after: FloatArray, among: NDArray[np.bool_]) -> tuple[float, int]:
     return float(after[node]), node
 
 
-def _traced(nodes: Nodes, origins: list[Indices], total: float, final: tuple[int, int, int]) -> Route:
+def _trace(nodes: Nodes, origins: list[Indices], total: float, final: tuple[int, int, int]) -> Trace:
     node, stages, extra = final
     if not np.isfinite(total):
-        return Route((), (), np.inf)
+        return Trace((), (), np.inf)
     tasks = [extra] if extra >= 0 else []
     stops = [float(nodes.strength[node])] if extra >= 0 else []
     for stage in range(stages - 1, -1, -1):
         tasks.insert(0, int(nodes.task[node]))
         stops.insert(0, float(nodes.strength[node]))
         node = int(origins[stage][node])
-    return Route(tuple(tasks), tuple(stops), total)
+    return Trace(tuple(tasks), tuple(stops), total)

@@ -1,4 +1,4 @@
-"""Files of named arrays, measured before they are read."""
+"""Files of named arrays, whose sizes are checked before they are read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -17,26 +17,27 @@ from learncast._core.limits import allowed, allowing, check_bytes, file_size, li
 from learncast._core.netcdf import own_items
 from learncast._core.packages import package
 
-#: Bytes of one number of MATLAB's classes of more than one.
-MATLAB = {"double": 8, "single": 4, "int64": 8, "uint64": 8, "int32": 4, "uint32": 4, "int16": 2, "uint16": 2}
-
-
-#: MATLAB's number for a part that is packed, and what a cell takes at most beside the bytes it is read from.
-PACKED, CELLS = 15, 4
+#: Bytes of one number of each MATLAB class that is read: numbers, strings and cells of trials.
+MATLAB = {"double": 8, "single": 4, "int64": 8, "uint64": 8, "int32": 4, "uint32": 4, "int16": 2, "uint16": 2,
+          "cell": 1, "char": 1, "logical": 1, "int8": 1, "uint8": 1}  # fmt: skip
+#: MATLAB's type number of a compressed element.
+COMPRESSED = 15
+#: Most memory of a cell array per byte of its file.
+CELL_OVERHEAD = 4
 
 
 class ArrayFile(Mapping[str, Any]):
-    """The named arrays of a file, each read when it is asked for and refused when it is too large.
+    """The named arrays of a file; each is read on access, unless it is too large.
 
     Parameters
     ----------
     path : Path
     sizes : mapping
-        Bytes that each array takes once it is read, as the file's directory says.
+        Bytes of each array in memory, as declared by the file.
     read : callable
         Reads one array by its name.
     most_bytes : int
-        That one array may take.
+        Most bytes of one array.
     """
 
     def __init__(self, path: Path, sizes: Mapping[str, int], read: Callable[[str], Any], most_bytes: int) -> None:
@@ -57,41 +58,41 @@ class ArrayFile(Mapping[str, Any]):
             return self._read(name)
 
     def named(self, name: str, key: str) -> Any:
-        """The array that a key of the study, or a keyword, names."""
+        """The array that a keyword names."""
         if name not in self:
-            raise InvalidSpec(
-                f"{self.path} must hold the array {name!r} that {key} names, got arrays {listed(sorted(self))}."
-            )
+            raise InvalidSpec(f"{self.path} must have the array {name!r}, got {listed(sorted(self))}.", field=key)
         return self[name]
 
 
 def arrays_from(path: Path, key: str, *, others: tuple[str, ...] = (), most_bytes: int | None = None) -> ArrayFile:
-    """The named arrays of a file; `key` is the word of the study that names it.
+    """Open a file of named arrays.
 
-    `others` are further kinds that it might have been.
+    Parameters
+    ----------
+    path : Path
+    key : str
+        Study key or argument that names the file.
+    others : tuple of str
+        Other kinds of file that the key accepts, for the message.
+    most_bytes : int, optional
+        Most bytes of one array.
     """
-    remedy = "give its path relative to the study file"
-    file_size(path, f"the file that {key} names", why="its arrays are needed", remedy=remedy)
+    file_size(path, f"the file that {key} names", why="its arrays are needed")
     kind = path.suffix.lower()
     if kind not in READERS:
         raise InvalidSpec(
-            f"{key} must be a file of kind {' or '.join((*READERS, *others))}, got {path.name}. Export trials "
-            "as arrays (trials, steps, channels), e.g. with np.savez.",
+            f"{key} must be a {', '.join((*READERS, *others))} file, got {path.name}. Export trials as arrays, e.g. "
+            "with np.savez.",
             field=key,
         )
     with readable(path), allowing(most_bytes):
         return ArrayFile(path, *READERS[kind](path), allowed())
 
 
-def arrays_named(path: Path, key: str, names: tuple[str, ...], *, why: str, remedy: str = "") -> list[Any]:
-    """Arrays of a file by their names, all of which it must hold; `why` and `remedy` say what it means if not."""
+def arrays_named(path: Path, key: str, names: tuple[str, ...]) -> list[Any]:
+    """Read arrays of a file by their names, all of which it must have."""
     arrays = arrays_from(path, key)
-    missing = [name for name in names if name not in arrays]
-    if missing:
-        raise InvalidSpec(
-            f"{path} must hold {(' and ' if key == 'data' else ', ').join(names)}, got arrays {listed(sorted(arrays))}."
-        )
-    return [arrays[name] for name in names]
+    return [arrays.named(name, key) for name in names]
 
 
 Directory = tuple[dict[str, int], Callable[[str], Any]]
@@ -102,44 +103,31 @@ def _npz(path: Path) -> Directory:
         sizes = {entry.filename.removesuffix(".npy"): entry.file_size for entry in archive.infolist()}
 
     def read(name: str) -> Any:
-        with zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as file:
-            return _npy_array(file, sizes[name])
+        with np.load(path, allow_pickle=False) as arrays:
+            return arrays[name]
 
     return sizes, read
 
 
-def _npy_array(file: Any, size: int) -> Any:
-    """One array in numpy's format, which must not claim to be larger than what holds it."""
-    version = np.lib.format.read_magic(file)
-    header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, _, kind = header(file)
-    number = math.prod(shape)
-    if kind.hasobject:
-        raise ValueError("objects, which only running a part of the file could restore")
-    if number * kind.itemsize > size:
-        raise ValueError(f"it claims {number} numbers and holds {size} bytes")
-    file.seek(0)
-    found = np.lib.format.read_array(file, allow_pickle=False)
-    # The archive compares its checksum when its end is reached.
-    if file.read(1):
-        raise ValueError("it holds more than its header claims")
-    return found
-
-
 def _npy(path: Path) -> Directory:
-    # Mapped, not read: trials are then read a chunk at a time.
+    # A memory map, so that trials are read in chunks.
     return {path.name: path.stat().st_size}, lambda name: np.lib.format.open_memmap(path, mode="r")
 
 
 def _safetensors(path: Path) -> Directory:
-    told = {"why": "their layout is its own", "otherwise": "save it as .npz"}
-    safe_open = package("safetensors", "to read .safetensors files", extra="torch", **told).safe_open
+    safetensors = package(
+        "safetensors",
+        "to read .safetensors files",
+        why="it is their format",
+        extra="torch",
+        otherwise="save it as .npz",
+    )
 
     def read(name: str) -> Any:
-        with safe_open(path, framework="numpy") as file:
+        with safetensors.safe_open(path, framework="numpy") as file:
             return file.get_tensor(name)
 
-    with safe_open(path, framework="numpy") as file:
+    with safetensors.safe_open(path, framework="numpy") as file:
         return dict.fromkeys(file.keys(), path.stat().st_size), read
 
 
@@ -149,71 +137,63 @@ def _mat(path: Path) -> Directory:
 
     if h5py.is_hdf5(path):
         return _mat73(path)
-    # What is no array of numbers, of words or of trials is left out.
-    bytes_of = {**dict.fromkeys(("cell", "char", "logical", "int8", "uint8"), 1), **MATLAB}
-    listed, unpacked = whosmat(path), _unpacked(path)
-    if unpacked is not None and len(unpacked) != len(listed):
-        raise ValueError(f"{len(listed)} arrays in {len(unpacked)} parts")
+    contents, inflated = whosmat(path), _inflated_sizes(path)
+    if inflated is not None and len(inflated) != len(contents):
+        raise ValueError(f"{len(contents)} arrays in {len(inflated)} elements")
     sizes = {
-        name: max(math.prod(shape) * bytes_of[kind], (CELLS if kind == "cell" else 1) * held)
-        for (name, shape, kind), held in zip(listed, unpacked or [0] * len(listed), strict=True)
-        if kind in bytes_of
+        name: max(math.prod(shape) * MATLAB[kind], (CELL_OVERHEAD if kind == "cell" else 1) * size)
+        for (name, shape, kind), size in zip(contents, inflated or [0] * len(contents), strict=True)
+        if kind in MATLAB
     }
-    return sizes, lambda name: _uncelled(loadmat(path, variable_names=[name])[name])
+    return sizes, lambda name: _as_trials(loadmat(path, variable_names=[name])[name])
 
 
-def _unpacked(path: Path) -> list[int] | None:
-    """Bytes of every array of a file of MATLAB's version 5 once it is unpacked, counted up to the limit.
-
-    None for version 4, which packs nothing.
-    """
+def _inflated_sizes(path: Path) -> list[int] | None:
+    """Uncompressed size of every array of a MATLAB 5 file, counted up to the limit; None for version 4."""
     from scipy.io.matlab import matfile_version
 
     if matfile_version(path)[0] != 1:
         return None
-    found = []
+    sizes = []
     with path.open("rb") as file:
         order = "<" if file.read(128)[126:] == b"IM" else ">"
         while len(tag := file.read(8)) == 8:
             kind, length = struct.unpack(f"{order}II", tag)
             end = file.tell() + length
-            found.append(length if kind != PACKED else _inflated(file, length))
+            sizes.append(length if kind != COMPRESSED else _inflated_size(file, length))
             file.seek(end)
-    return found
+    return sizes
 
 
-def _inflated(file: Any, length: int) -> int:
-    """Bytes to which so many packed ones swell, a piece at a time: no further than the limit."""
-    unpacker, found, most = zlib.decompressobj(), 0, allowed()
-    while length and found <= most:
-        piece = file.read(min(length, 2**16))
-        if not piece:
-            break
+def _inflated_size(file: IO[bytes], length: int) -> int:
+    """Uncompressed size of `length` bytes, inflated in pieces and only up to the limit."""
+    inflater, size, most = zlib.decompressobj(), 0, allowed()
+    while length and size <= most and (piece := file.read(min(length, 2**16))):
         length -= len(piece)
-        while piece and found <= most:
-            found += len(unpacker.decompress(piece, 2**20))
-            piece = unpacker.unconsumed_tail
-    return found
+        while piece and size <= most:
+            size += len(inflater.decompress(piece, 2**20))
+            piece = inflater.unconsumed_tail
+    return size
 
 
 def _mat73(path: Path) -> Directory:
-    """MATLAB's files of version 7.3: HDF5, with every array's axes in reverse order."""
+    """MATLAB 7.3 files, which are HDF5 with the axes of every array in reverse order."""
     import h5py
 
     most = allowed()
 
     def read(name: str) -> Any:
         with h5py.File(path) as file:
-            found = file[name][()].T
-            if found.dtype == h5py.ref_dtype:
-                cells, taken = [file[part] for part in found.ravel(order="F")], 0
-                for cell in cells:
-                    taken += int(cell.nbytes)
-                    check_bytes(f"{path}: the cells of {name!r}", taken, most)
-                    if _elsewhere(cell):
-                        raise OSError(f"a cell of {name!r} whose numbers lie in another file")
-                found = np.array([None, *(cell[()].T for cell in cells)], dtype=object)[1:]
-            return _uncelled(found)
+            array = file[name][()].T
+            if array.dtype != h5py.ref_dtype:
+                return _as_trials(array)
+            cells, size = [file[reference] for reference in array.ravel(order="F")], 0
+            for cell in cells:
+                size += int(cell.nbytes)
+                check_bytes(f"{path}: the cells of {name!r}", size, most)
+                if _is_external(cell):
+                    raise OSError(f"a cell of {name!r} is stored in another file")
+            return [cell[()].T for cell in cells]
 
     with h5py.File(path) as file:
         sizes = {name: int(item.nbytes) for name, item in own_items(file).items()}
@@ -221,9 +201,9 @@ def _mat73(path: Path) -> Directory:
 
 
 def _hdf5(path: Path) -> Directory:
-    """Arrays of numbers in HDF5, NWB among it, by their place: "processing/behavior/rates/data".
+    """Numeric arrays of an HDF5 or NWB file by their path: "processing/behavior/rates/data".
 
-    What is a link, words, or lies in another file is left out.
+    Links, strings and arrays in other files are left out.
     """
     import h5py
 
@@ -234,7 +214,7 @@ def _hdf5(path: Path) -> Directory:
     sizes: dict[str, int] = {}
     with h5py.File(path) as file:
         groups, seen = [file], set()
-        for group in groups:  # grows as it is walked; a group that is held by several is entered once
+        for group in groups:  # the list grows during the loop; a group with several parents is visited once
             for name in group:
                 item = group[name] if isinstance(group.get(name, getlink=True), h5py.HardLink) else None
                 if isinstance(item, h5py.Group):
@@ -242,28 +222,23 @@ def _hdf5(path: Path) -> Directory:
                     if address not in seen:
                         seen.add(address)
                         groups.append(item)
-                elif isinstance(item, h5py.Dataset) and item.dtype.kind in "fiub" and not _elsewhere(item):
+                elif isinstance(item, h5py.Dataset) and item.dtype.kind in "fiub" and not _is_external(item):
                     sizes[item.name.lstrip("/")] = int(item.nbytes)
     return sizes, read
 
 
-def _elsewhere(item: Any) -> bool:
-    """Whether an array's numbers lie in another file."""
+def _is_external(item: Any) -> bool:
+    """Whether the numbers of an HDF5 array are stored in another file."""
     return bool(item.external or item.is_virtual)
 
 
-def _uncelled(found: Any) -> Any:
-    """Trials of a cell array as a list; numbers as they are."""
-    return list(found.ravel(order="F")) if found.dtype == object else found
+def _as_trials(array: Any) -> Any:
+    """Return the trials of a cell array as a list, and other arrays unchanged."""
+    return list(array.ravel(order="F")) if array.dtype == object else array
 
 
-#: How each kind of file is opened.
+#: Reader of each kind of file.
 READERS: dict[str, Callable[[Path], Directory]] = {
-    ".npz": _npz,
-    ".safetensors": _safetensors,
-    ".npy": _npy,
-    ".mat": _mat,
-    ".h5": _hdf5,
-    ".hdf5": _hdf5,
-    ".nwb": _hdf5,
-}
+    ".npz": _npz, ".safetensors": _safetensors, ".npy": _npy, ".mat": _mat,
+    ".h5": _hdf5, ".hdf5": _hdf5, ".nwb": _hdf5,
+}  # fmt: skip

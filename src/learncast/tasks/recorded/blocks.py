@@ -1,4 +1,4 @@
-"""Second moments of blocks of recorded trials, summed up as trials arrive."""
+"""Second moments of blocks of recorded trials, accumulated as trials arrive."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ import numpy as np
 from learncast._core.validation import FloatArray
 from learncast.tasks.covariance import Dense
 
-#: Most blocks that are kept; fewer are merged to halves of it as trials go on arriving.
+#: Most blocks that are stored; when they are full, neighbours are merged.
 MOST_BLOCKS = 64
-#: Fewest blocks from which a sampling error can be told: its own relative error is then 1 / sqrt(14) = 27%.
+#: Fewest blocks for a sampling error, whose own relative error is then 1 / sqrt(14) = 27%.
 LEAST_BLOCKS = 8
-#: Bytes that all blocks together may take.
+#: Most bytes of all blocks together.
 BLOCK_MEMORY = 2**26
-#: Numbers in one chunk of trials at most: 16 MB of float64, of which a few copies live at a time.
+#: Most numbers in one chunk of trials: 16 MB of float64, of which there are a few copies.
 CHUNK_SIZE = 2**21
-#: Numbers that stay near a core while they are read again.
-NEAR = 2**17
+#: Numbers that fit in the cache of a core.
+CACHED = 2**17
 
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """Second moments of consecutive blocks of trials, each trial written as one row (inputs, targets).
+    """Second moments of consecutive blocks of trials; a trial is one row of (inputs, targets).
 
     Attributes
     ----------
     counts : (blocks,)
-        Trials in each block.
+        Number of trials in each block.
     means : (blocks, values)
         Mean row of each block.
     scatters : (blocks, values, values)
-        Sum over a block's trials of row row^T, about the block's own mean when centred.
+        Sum of row row^T over the trials of a block, about the block's own mean if centred.
     input_shape, target_shape : (steps, channels)
-        How a row is cut back.
+        Shapes of the two parts of a row.
     centred : bool
         Whether moments are about the mean over trials or about zero.
     scaled : bool
@@ -56,7 +56,7 @@ class Blocks:
 
     @property
     def trials(self) -> int:
-        """Trials in all blocks."""
+        """Number of trials in all blocks."""
         return int(self.counts.sum())
 
     @property
@@ -66,13 +66,13 @@ class Blocks:
 
     @property
     def scales(self) -> FloatArray:
-        """What each input channel is divided by, (inputs,)."""
+        """Divisor of each input channel, (inputs,)."""
         if not self.scaled:
             return np.ones(self.input_shape[1])
         return self._scales(np.diagonal(self._moment(np.ones(len(self)))))
 
     def moment(self, repeats: FloatArray | None = None) -> FloatArray:
-        """Mean of row row^T over all trials, each block taken `repeats` times, (values, values)."""
+        """Mean of row row^T over all trials, each block repeated `repeats` times, (values, values)."""
         total = self._moment(np.ones(len(self)) if repeats is None else repeats)
         if self.scaled:
             units = self._units(self._scales(np.diagonal(total)))
@@ -84,7 +84,7 @@ class Blocks:
         weights = repeats * self.counts
         total = np.tensordot(repeats, self.scatters, axes=1)
         if self.centred:
-            # Scatter within blocks plus scatter of their means: no difference of large numbers.
+            # Scatter within blocks plus scatter of their means avoids differences of large numbers.
             gaps = self.means - weights @ self.means / weights.sum()
             add_products(total, np.sqrt(weights)[:, None] * gaps)
         total /= weights.sum()
@@ -96,28 +96,28 @@ class Blocks:
         return channel_scales(power.mean(axis=0), (mean**2).mean(axis=0))
 
     def _units(self, scales: FloatArray) -> FloatArray:
-        """What each value of a row is divided by."""
+        """Divisor of each value of a row."""
         return np.concatenate([np.tile(scales, self.input_shape[0]), np.ones(int(np.prod(self.target_shape)))])
 
     def sums(self) -> Iterator[FloatArray]:
-        """Sum of row row^T over the trials of each block, as `moment` has them: about the mean of all, and scaled."""
+        """Sum of row row^T over the trials of each block, about the mean of all trials if centred, and scaled."""
         units = self._units(self.scales)
         for n, middle, scatter in zip(self.counts, self.means, self.scatters, strict=True):
             gap = middle - self.mean if self.centred else np.zeros_like(middle)
             yield (scatter + n * np.outer(gap, gap)) / np.outer(units, units)
 
     def deviations(self) -> FloatArray:
-        """Standard error of each entry of `moment`, from how much the blocks differ, (values, values).
+        """Standard error of each entry of `moment` from the differences between blocks, (values, values).
 
-        Scales are taken as they are: their own error is that of another unit.
+        The scales are taken as exact.
         """
-        whole, spread = self.moment(), np.zeros(self.scatters.shape[1:])
+        mean, spread = self.moment(), np.zeros(self.scatters.shape[1:])
         for n, total in zip(self.counts, self.sums(), strict=True):
-            spread += (total - n * whole) ** 2
+            spread += (total - n * mean) ** 2
         return np.sqrt(spread * len(self) / (len(self) - 1)) / self.trials
 
     def cut(self, matrix: FloatArray) -> tuple[Dense, Dense, Dense]:
-        """Input, cross and target part of a matrix over rows."""
+        """Split a matrix over rows into its input, cross and target parts."""
         n = self.input_shape[0] * self.input_shape[1]
         x, y = self.input_shape, self.target_shape
         return (
@@ -127,15 +127,15 @@ class Blocks:
         )
 
     def pooled(self, weights: FloatArray) -> Blocks:
-        """The same blocks of trials whose inputs are summed over steps with these weights."""
+        """Blocks of trials whose inputs are summed over steps with these weights."""
         inputs, outputs = self.input_shape[1], int(np.prod(self.target_shape))
         pool = np.kron(weights, np.eye(inputs))
-        whole = np.block([[pool, np.zeros((inputs, outputs))], [np.zeros((outputs, pool.shape[1])), np.eye(outputs)]])
-        means, scatters = self.means @ whole.T, whole @ self.scatters @ whole.T
+        map_ = np.block([[pool, np.zeros((inputs, outputs))], [np.zeros((outputs, pool.shape[1])), np.eye(outputs)]])
+        means, scatters = self.means @ map_.T, map_ @ self.scatters @ map_.T
         return replace(self, means=means, scatters=scatters, input_shape=(1, inputs))
 
     def with_targets_times(self, factor: float) -> Blocks:
-        """The same trials with every target multiplied."""
+        """Blocks of trials whose targets are multiplied by a factor."""
         n = self.input_shape[0] * self.input_shape[1]
         scale = np.where(np.arange(self.means.shape[1]) < n, 1.0, factor)
         scatters = self.scatters * (scale[:, None] * scale)
@@ -143,17 +143,17 @@ class Blocks:
 
 
 class BlockSums:
-    """Sums up trials as they arrive, in blocks that merge in pairs when there are too many.
+    """Accumulate trials as they arrive, in blocks that are merged in pairs when there are too many.
 
-    Moments about the mean are merged by the formula of Chan, Golub and LeVeque: what is summed is scatter about a
-    running mean, so a large mean costs no digits.
+    Moments about the mean are merged by the formula of Chan, Golub and LeVeque, which sums the scatter about a running
+    mean, so that a large mean costs no digits.
 
     Parameters
     ----------
     input_shape, target_shape : (steps, channels)
     centred, scaled : bool
     size : int
-        Trials per block to begin with.
+        Initial number of trials per block.
     """
 
     def __init__(
@@ -176,12 +176,12 @@ class BlockSums:
 
     @property
     def trials(self) -> int:
-        """Trials so far."""
+        """Number of trials so far."""
         return int(self._counts.sum())
 
     def add(self, *parts: FloatArray) -> None:
-        """Take in trials, (trials, values), whole or as parts that lie beside each other."""
-        if self.size * self.values < NEAR:  # small blocks: a copy takes less time than a product for each pair of parts
+        """Add trials, (trials, values), given as one array or as adjacent groups of columns."""
+        if self.size * self.values < CACHED:  # for small blocks a copy is faster than a product for each pair
             parts = (np.concatenate(parts, axis=1),)
         if self.most == 1:
             self._merge(0, parts)
@@ -191,36 +191,36 @@ class BlockSums:
                 self._filled += 1
                 if self._filled == self.most:
                     self._halve()
-            room = self.size - int(self._counts[self._filled])
-            self._merge(self._filled, [part[:room] for part in parts])
-            parts = tuple(part[room:] for part in parts)
+            free = self.size - int(self._counts[self._filled])
+            self._merge(self._filled, [part[:free] for part in parts])
+            parts = tuple(part[free:] for part in parts)
 
     def blocks(self) -> Blocks:
-        """What has been summed; a single block where more would not fit."""
+        """The blocks so far; a single one if more do not fit in memory."""
         live = int((self._counts > 0).sum())  # blocks fill one after another
         kept = self._counts[:live], self._means[:live], self._scatters[:live]
         return Blocks(*kept, self.input_shape, self.target_shape, self.centred, self.scaled)
 
     def _merge(self, block: int, parts: Sequence[FloatArray]) -> None:
         before, new = self._counts[block], len(parts[0])
-        # A product instead of a mean over the long axis: a third of the time, and no more rounding.
+        # A product takes a third of the time of a mean over the long axis, with no more rounding.
         means = [np.ones(new) @ part / new for part in parts]
-        gap, whole = np.concatenate(means) - self._means[block], before + new
-        self._means[block] += gap * (new / whole)
+        gap, total = np.concatenate(means) - self._means[block], before + new
+        self._means[block] += gap * (new / total)
         if self.centred:
             parts = [part - mean for part, mean in zip(parts, means, strict=True)]
-            add_products(self._scatters[block], gap[None] * np.sqrt(before * new / whole))
+            add_products(self._scatters[block], gap[None] * np.sqrt(before * new / total))
         add_products(self._scatters[block], *parts)
-        self._counts[block] = whole
+        self._counts[block] = total
 
     def _halve(self) -> None:
-        """Merge neighbouring blocks, all of which are full."""
+        """Merge neighbouring blocks when all are full."""
         half = self.most // 2
         if self.centred:
             gaps = self._means[1::2] - self._means[::2]
             for k, gap in enumerate(gaps):
                 self._scatters[2 * k] += np.outer(gap, gap) * (self.size / 2)
-        for k in range(half):  # in place: a copy of all blocks would double the memory
+        for k in range(half):  # in place, because a copy would double the memory
             self._scatters[k] = self._scatters[2 * k] + self._scatters[2 * k + 1]
             self._means[k] = (self._means[2 * k] + self._means[2 * k + 1]) / 2
         self._counts[:half] = self._counts[::2] + self._counts[1::2]
@@ -230,20 +230,20 @@ class BlockSums:
 
 
 def blocks_that_fit(values: int) -> int:
-    """Blocks of moments over so many values a trial that may be kept: an even number, or 1 where too few would fit."""
+    """Number of blocks that fit in memory, given the values of a trial: an even number, or 1 if too few fit."""
     most = min(MOST_BLOCKS, BLOCK_MEMORY // (8 * values**2)) // 2 * 2
     return most if most >= LEAST_BLOCKS else 1
 
 
 def rows_at_a_time(values: int) -> int:
-    """Trials of so many values to be read at a time: near a core, but enough to be worth a pass over their products."""
-    return max(1, NEAR // values, min(values, CHUNK_SIZE // values))
+    """Number of trials to read at a time, given the values of a trial: few enough for the cache, not too few."""
+    return max(1, CACHED // values, min(values, CHUNK_SIZE // values))
 
 
 def add_products(total: FloatArray, *parts: FloatArray) -> None:
-    """Add rows^T rows to a matrix in place, of rows that are these parts beside each other.
+    """Add rows^T rows to a matrix in place, where `parts` are adjacent columns of the rows.
 
-    A slab of columns at a time: a whole product would double the memory.
+    The product is formed in slabs of columns, because a full product would double the memory.
     """
     width = max(1, CHUNK_SIZE // len(total))
     edges = list(accumulate((part.shape[1] for part in parts), initial=0))
@@ -258,9 +258,9 @@ def add_products(total: FloatArray, *parts: FloatArray) -> None:
 
 
 def channel_scales(power: FloatArray, mean_square: FloatArray) -> FloatArray:
-    """Root mean square of each channel, 1 for one that does not vary.
+    """Root mean square of each channel, or 1 if it does not vary.
 
-    `power` is its mean square as it is used, `mean_square` that of its mean: what is left of a constant channel after
-    centring is round-off.
+    `power` is the mean square of a channel after centring and `mean_square` that of its mean, which separates round-off
+    of a constant channel from variation.
     """
     return np.where(power > 1e-20 * (power + mean_square), np.sqrt(power), 1.0)

@@ -1,4 +1,4 @@
-"""Tasks from trial-based environments, as neurogym makes them."""
+"""Tasks from trial-based environments such as those of neurogym."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from learncast._core.errors import InvalidSpec, UnsupportedModel
+from learncast._core.errors import InvalidSpec, UnsupportedModel, suggestion
 from learncast._core.packages import install
 from learncast._core.validation import FloatArray, count, one_of, real_array
 from learncast.tasks.task import Task
@@ -29,18 +29,18 @@ def from_environment(
 ) -> Task:
     """Estimate a task from trials of an environment: observations are inputs, the ground truth is the target.
 
-    The environment must follow the interface of neurogym's `TrialEnv`: `new_trial()` draws a trial, `ob` (steps,
-    channels) and `gt` (steps) or (steps, channels) then hold it whole. It is reset and seeded here, so the same seed
-    gives the same trials; an environment that was passed in is left after its last trial, since a copy of it could
-    share its random stream. What an environment draws when it is made no seed reaches. Ground truth that numbers
-    classes (a discrete action space) becomes one-hot targets.
+    The environment must have the interface of neurogym's `TrialEnv`: `new_trial()` draws a trial, after which `ob`
+    (steps, channels) and `gt` (steps) or (steps, channels) contain it. It is reset and seeded, so that the same seed
+    gives the same trials, except for random numbers that the environment draws when it is made. An environment that is
+    passed in is left in the state after the last trial. Ground truth that numbers classes (a discrete action space)
+    becomes one-hot targets.
 
-    The statistics are of trials that were drawn once; a network that is trained on the task (`training.train`) is
-    trained on further trials of the environment itself, and not on Gaussian ones with the same statistics.
+    The statistics are those of trials that are drawn once. A network trained on the task (`training.train`) is trained
+    on further trials of the environment, not on Gaussian trials with the same statistics.
 
-    Trials of unequal length are aligned at their end, where answers are asked for: shorter ones begin with steps
-    without input or target, longer ones lose their beginning. A linear network that starts at rest stays at rest over
-    such steps, so they change neither its output nor its loss.
+    Trials of unequal length are aligned at their end: shorter ones begin with steps of zero input and target, longer
+    ones lose their first steps. A linear network at rest stays at rest over steps of zero input, so these steps change
+    neither its output nor its loss.
 
     Parameters
     ----------
@@ -49,20 +49,20 @@ def from_environment(
     trials : int
     seed : int
     name : str, optional
-        What to call it; the environment's name by default.
+        Name of the task; the environment's name by default.
     steps : int, optional
-        Length of every trial; the longest drawn by default.
+        Length of every trial; that of the longest trial by default.
     at : {"every_step", "end"}
-        When the target is asked for.
+        When there is a target.
     centre : bool
-        As in `Task.from_samples`.
+        See `Task.from_samples`.
     options : mapping, optional
-        Keywords of the environment, where it is given by its id.
+        Keywords of an environment that is given by its id.
 
     Returns
     -------
     Task
-        Its statistics; `name` is what tables call it.
+        Statistics of the trials.
 
     Examples
     --------
@@ -81,50 +81,40 @@ def from_environment(
     >>> lc.tasks.from_environment(Guess(), trials=20, seed=0, name="guess")
     <Task 'guess': 5 steps, 1 input, 1 output at every step; estimated from 20 trials>
     """
-    trials = count("trials", trials, least=2)
-    seed = count("seed", seed, least=0)
+    number, seed = count("trials", trials, least=2), count("seed", seed, least=0)
     one_of("at", at, ("every_step", "end"))
     steps = None if steps is None else count("steps", steps)
-    origin = EnvironmentTrials(made_environment(environment, options), steps, at, name)
-    drawn = origin.trials(trials, seed)
-    length = max(len(x) for x, _ in drawn) if steps is None else steps
-    inputs = np.stack([_aligned(x, length) for x, _ in drawn])
-    targets = np.stack([_aligned(_one_hot(y, origin.classes), length) for _, y in drawn])
+    origin = EnvironmentTrials(make_environment(environment, options), steps, at, name)
+    pairs, classes = origin.trials(number, seed), origin.classes
+    length = max(len(x) for x, _ in pairs) if steps is None else steps
+    one_hot = [y if classes is None else np.equal(y, classes).astype(float) for _, y in pairs]
+    inputs = np.stack([_padded(x, length, "end") for x, _ in pairs])
+    targets = np.stack([_padded(y, length, "end") for y in one_hot])
     default = environment if isinstance(environment, str) else origin.name
-    wanted = targets[:, -1] if at == "end" else targets
-    task = Task.from_samples(inputs, wanted, name=name or default, centre=centre)
+    task = Task.from_samples(inputs, targets[:, -1] if at == "end" else targets, name=name or default, centre=centre)
     if centre or task.recording is None:
-        return task  # trials themselves are not centred: such statistics are of others
-    recording = replace(task.recording, origin=replace(origin, steps=length))
-    return Task.trusted(
-        task.input_covariance,
-        task.cross_covariance,
-        task.target_covariance,
-        name=task.name,
-        trials=task.trials,
-        recording=recording,
-    )
+        return task  # centred statistics differ from those of the environment's trials
+    return task.replaced(recording=replace(task.recording, origin=replace(origin, steps=length)))
 
 
-def is_environment(source: Any) -> bool:
-    """Whether this draws trials as neurogym's `TrialEnv` does."""
-    core = _core(source)
-    return all(callable(getattr(core, key, None)) for key in ("new_trial", "reset", "seed"))
+def is_environment(source: object) -> bool:
+    """Whether an object draws trials as neurogym's `TrialEnv` does."""
+    return all(callable(getattr(_core(source), key, None)) for key in ("new_trial", "reset", "seed"))
 
 
 @dataclass(frozen=True, eq=False)
 class EnvironmentTrials:
-    """The trials of an environment, drawn when they are wanted.
+    """Trials of an environment, drawn on request.
 
     Attributes
     ----------
     environment : environment or str
     steps : int, optional
-        Steps that are kept of a trial, its last; all by default.
+        Number of last steps that are used of a trial; all by default.
     at : {"every_step", "end"}
-        When the target is asked for.
+        When there is a target.
     called : str, optional
-        Another name than the environment's.
+        Name, if it differs from the environment's.
     """
 
     environment: Any
@@ -133,68 +123,93 @@ class EnvironmentTrials:
     called: str | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "environment", made_environment(self.environment, None))
+        object.__setattr__(self, "environment", make_environment(self.environment, None))
 
     @property
     def name(self) -> str:
-        """What to call it."""
+        """Name of the trials."""
         return self.called or type(_core(self.environment)).__name__
 
     @property
     def classes(self) -> range | None:
-        """The classes, where the ground truth numbers them."""
-        return _classes(_core(self.environment))
+        """The classes, if the ground truth numbers them."""
+        space = getattr(_core(self.environment), "action_space", None)
+        first, number = int(getattr(space, "start", 0)), getattr(space, "n", None)
+        return None if number is None else range(first, first + int(number))
 
     def trials(self, number: int, seed: int) -> list[tuple[FloatArray, FloatArray]]:
         """Observations (steps, inputs) and ground truth (steps, 1 or outputs) of every trial, each of its length."""
-        return _trials(self.environment, number, seed)
+        core, drawing = _core(self.environment), self.environment
+        if not is_environment(core):
+            raise UnsupportedModel(
+                f"environment must have new_trial, reset and seed, got {type(core).__name__}.", field="environment"
+            )
+        core.seed(seed)  # neurogym's reset draws from a stream that it does not seed
+        self.environment.reset(seed=seed)
+        core.seed(seed)
+        while not hasattr(type(drawing), "new_trial"):  # the outermost wrapper that changes how trials are drawn
+            drawing = drawing.env
+        return [self._next_trial(drawing, core, k) for k in range(number)]
+
+    def _next_trial(self, drawing: Any, core: Any, k: int) -> tuple[FloatArray, FloatArray]:
+        drawing.new_trial()
+        if getattr(core, "ob", None) is None or getattr(core, "gt", None) is None:
+            raise UnsupportedModel(
+                f"environment must set ob and gt in new_trial, got none in trial {k} of {type(core).__name__}.",
+                field="environment",
+            )
+        x, y, classes = real_array(f"ob of trial {k}", core.ob), real_array(f"gt of trial {k}", core.gt), self.classes
+        if x.ndim == 0 or y.ndim == 0 or len(x) != len(y) or len(x) == 0:
+            raise InvalidSpec(
+                f"ob and gt of trial {k} must have the same steps, got shapes {x.shape} and {y.shape}.",
+                field="environment",
+            )
+        x, y = x.reshape(len(x), -1), y.reshape(len(y), -1)
+        if classes is not None and (y.shape[1] != 1 or not np.isin(y, classes).all()):
+            raise InvalidSpec(
+                f"gt of trial {k} must be one class from {classes[0]} to {classes[-1]} at each step, got {y.shape[1]} "
+                f"values from {y.min():g} to {y.max():g}.",
+                field="environment",
+            )
+        return x, y
 
     def draw(self, trials: int, rng: np.random.Generator) -> tuple[Any, ...]:
-        """Trials of one length: inputs, targets, and a mask (trials, steps) where trials differ in length.
+        """Trials of equal length: inputs, targets, and a mask (trials, steps) if the target is at every step.
 
-        Targets that number classes are labels from 0. Shorter trials are filled up after their end, where the mask is
-        0; with the target at the end they begin with steps without input instead.
+        Targets that number classes are labels from 0. Shorter trials are padded at their end, where the mask is 0; with
+        the target at the end they begin with steps of zero input instead.
         """
-        found = self.trials(trials, int(rng.integers(2**31)))
-        kept = [(x[-self.steps :], y[-self.steps :]) for x, y in found] if self.steps else found
-        length = self.steps or max(len(x) for x, _ in kept)
-        at_end = self.at == "end"
-        place = _aligned if at_end else _filled_up
-        inputs, targets = (np.stack([place(pair[part], length) for pair in kept]) for part in (0, 1))
-        classes = self.classes
+        pairs = self.trials(trials, int(rng.integers(2**31)))
+        length, classes = self.steps or max(len(x) for x, _ in pairs), self.classes
+        inputs, targets = (np.stack([_padded(pair[part], length, self.at) for pair in pairs]) for part in (0, 1))
         if classes is not None:
             targets = (targets[:, :, 0] - classes[0]).astype(np.int64)
-        if at_end:
+        if self.at == "end":
             return inputs, targets[:, -1]
-        lengths = np.array([len(x) for x, _ in kept])
+        lengths = np.array([len(x) for x, _ in pairs])
         mask = (np.arange(length) < lengths[:, None]).astype(float)
-        # The class of what does not count need not be one.
-        targets = np.where(mask > 0, targets, 0) if classes is not None else targets
-        return inputs, targets, mask
+        # Padding need not be a class.
+        return inputs, np.where(mask > 0, targets, 0) if classes is not None else targets, mask
 
 
-def made_environment(environment: Any, options: Mapping[str, Any] | None) -> Any:
-    """The environment of an id, or the one given."""
+def make_environment(environment: Any, options: Mapping[str, Any] | None) -> Any:
+    """Return an environment, made by neurogym if it is given by its id."""
     if not isinstance(environment, str):
         if options:
-            raise InvalidSpec(
-                "options belong to an environment that is given by its id, got options with "
-                f"{type(environment).__name__}. Leave them out, or give the id."
-            )
+            raise InvalidSpec("options need an environment that is given by its id.", field="options")
         return environment
     if find_spec("neurogym") is None:
         raise InvalidSpec(
-            "neurogym must be installed to make an environment from its id, got no such package. "
-            f"{install('neurogym')}, or pass an environment of your own.",
-            field="neurogym",
+            f"neurogym must be installed to make an environment from its id: {install('neurogym')}.", field="neurogym"
         )
     try:
         neurogym = import_module("neurogym")
-    except ImportError as error:  # it loads torch without asking for it to be installed
+    except ImportError as error:  # neurogym imports torch without requiring it
         raise InvalidSpec(f"neurogym must load, got {type(error).__name__}: {error}.", field="neurogym") from error
-    known = tuple(import_module("gymnasium").registry)  # neurogym enters its environments there when it loads
+    known = tuple(import_module("gymnasium").registry)  # neurogym registers its environments when it is imported
     if environment not in known:
-        raise InvalidSpec(f"an environment's id must be registered, got {environment!r}.")
+        hint = suggestion(environment, known)
+        raise InvalidSpec(f"environment must be a registered id, got {environment!r}. {hint}", field="environment")
     return neurogym.make(environment, **(options or {}))
 
 
@@ -202,77 +217,8 @@ def _core(environment: Any) -> Any:
     return getattr(environment, "unwrapped", environment)
 
 
-def _trials(environment: Any, trials: int, seed: int) -> list[tuple[FloatArray, FloatArray]]:
-    """Inputs and targets of every trial, each of its own length."""
-    core = _core(environment)
-    if not is_environment(core):
-        raise UnsupportedModel(
-            "an environment must have new_trial, reset and seed, as neurogym's TrialEnv has, got "
-            f"{type(core).__name__}. Use a trial-based environment, or collect trials yourself and use "
-            "tasks.from_batches."
-        )
-    core.seed(seed)  # neurogym's own stream, which its reset draws from and does not seed
-    environment.reset(seed=seed)
-    core.seed(seed)
-    draw, classes = _outermost(environment).new_trial, _classes(core)
-    found = []
-    for k in range(trials):
-        draw()
-        found.append(_read(core, classes, k))
-    return found
-
-
-def _outermost(environment: Any) -> Any:
-    """The outermost wrapper that draws trials in its own way."""
-    while not hasattr(type(environment), "new_trial"):
-        environment = environment.env
-    return environment
-
-
-def _classes(core: Any) -> range | None:
-    """The classes, where the ground truth numbers them."""
-    space = getattr(core, "action_space", None)
-    first, number = getattr(space, "start", 0), getattr(space, "n", None)
-    return None if number is None else range(int(first), int(first) + int(number))
-
-
-def _read(core: Any, classes: range | None, k: int) -> tuple[FloatArray, FloatArray]:
-    observed, truth = getattr(core, "ob", None), getattr(core, "gt", None)
-    if observed is None or truth is None:
-        raise UnsupportedModel(
-            f"every trial must have observations ob and ground truth gt, got none in trial {k} of "
-            f"{type(core).__name__}. Use an environment that builds both in new_trial, such as those tagged "
-            "'supervised' in neurogym."
-        )
-    x = real_array(f"observations of trial {k}", observed)
-    y = real_array(f"ground truth of trial {k}", truth)
-    if x.ndim == 0 or y.ndim == 0 or len(x) != len(y) or len(x) == 0:
-        raise InvalidSpec(
-            f"observations and ground truth of trial {k} must have the same steps, got shapes {x.shape} and "
-            f"{y.shape}. Check the environment's new_trial."
-        )
-    x, y = x.reshape(len(x), -1), y.reshape(len(y), -1)
-    if classes is None:
-        return x, y
-    if y.shape[1] != 1 or not np.isin(y, classes).all():
-        raise InvalidSpec(
-            f"ground truth of trial {k} must be one class from {classes[0]} to {classes[-1]} at each step, "
-            f"got values from {y.min():g} to {y.max():g}, {y.shape[1]} a step. Check the environment's action "
-            "space."
-        )
-    return x, y
-
-
-def _one_hot(truth: FloatArray, classes: range | None) -> FloatArray:
-    return truth if classes is None else np.equal(truth, classes).astype(float)
-
-
-def _filled_up(values: FloatArray, length: int) -> FloatArray:
-    """The steps of a trial, before steps of zeros where it is shorter."""
-    return np.concatenate([values, np.zeros((length - len(values), values.shape[1]))])
-
-
-def _aligned(values: FloatArray, length: int) -> FloatArray:
-    """The last steps of a trial, after steps of zeros where it is shorter."""
+def _padded(values: FloatArray, length: int, at: str) -> FloatArray:
+    """Keep the last steps of a trial, or pad it with zeros: at its start if trials end together, else at its end."""
     kept = values[-length:]
-    return np.concatenate([np.zeros((length - len(kept), values.shape[1])), kept])
+    missing = length - len(kept)
+    return np.pad(kept, ((missing, 0) if at == "end" else (0, missing), (0, 0)))

@@ -1,25 +1,24 @@
-"""Second-order statistics estimated from recorded trials, a chunk at a time."""
+"""Second-order statistics estimated from recorded trials in chunks."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 from learncast._core.validation import FloatArray, count, one_of
-from learncast.tasks.covariance import MEMORY_LIMIT, Covariance, Sampled, check_room
+from learncast.tasks.covariance import MEMORY_LIMIT, Covariance, Sampled, check_memory
 from learncast.tasks.recorded.blocks import BlockSums, blocks_that_fit, channel_scales, rows_at_a_time
 from learncast.tasks.recorded.masked import MaskedTrials
 from learncast.tasks.recorded.recording import Recording
-from learncast.tasks.recorded.trials import Trials
+from learncast.tasks.recorded.trials import RecordedTrials
 
-#: Bytes of masked trials that are kept to be drawn again.
+#: Most bytes of masked trials that are stored for resampling.
 MASKED_MEMORY = 2**28
 
 
-@dataclass(frozen=True)
-class Estimate:
+class Estimate(NamedTuple):
     """Second moments of recorded inputs and targets."""
 
     input: Covariance
@@ -29,38 +28,38 @@ class Estimate:
     recording: Recording
 
 
-def is_scaled(scale: Any) -> bool:
-    """Whether input channels are to be scaled."""
+def is_scaled(scale: str) -> bool:
+    """Whether a `scale` argument asks for scaled input channels."""
     return one_of("scale", scale, ("none", "channel")) == "channel"
 
 
-def estimate(trials: Trials, *, centre: bool, scale: str, chunk: int | None) -> Estimate:
+def estimate(trials: RecordedTrials, *, centre: bool, scale: str, chunk: int | None) -> Estimate:
     """Estimate E[x x^T], E[x y^T] and E[y y^T] from trials.
 
-    The sums run over chunks, so a memory map of a million trials needs a chunk of memory. With fewer trials
-    than steps x channels the trials themselves are the smaller form and are kept instead.
+    The sums run over chunks, so that a memory map of a million trials needs the memory of a chunk. If there are fewer
+    trials than steps x channels, the trials are stored instead, because they are smaller.
     """
     scaled = is_scaled(scale)
     x, y = trials.inputs.shape[1:], trials.targets.shape[1:]
     n, m = x[0] * x[1], y[0] * y[1]
     rows = rows_at_a_time(n + m) if chunk is None else count("chunk", chunk)
-    # Steps without input at the beginning are steps of zeros, unless a mean is taken over those that are there.
+    # Missing first steps are zeros, but they must not count in means.
     if trials.counted is not None or (trials.present is not None and (centre or scaled)):
-        _check_room(len(trials), n, y[1])
-        found = _masked(trials, centre, scaled)
+        check_memory((n + y[1]) ** 2, f"the statistics of trials of {n} input values")
+        result = _masked(trials, centre, scaled)
     elif kept_as_trials(len(trials), n + m):
-        found = sampled(*_flat(trials, slice(0, len(trials))), x, y, centre=centre, scaled=scaled)
+        result = sampled(*trials.chunk(slice(0, len(trials))), centre=centre, scaled=scaled)
     else:
-        _check_room(len(trials), n, m)
+        check_memory((n + m) ** 2, f"the statistics of trials of {n + m} values")
         size = -(-len(trials) // blocks_that_fit(n + m))
         sums = BlockSums(x, y, centred=centre, scaled=scaled, size=size)
         for start in range(0, len(trials), rows):
-            sums.add(*_flat(trials, slice(start, start + rows)))
-        found = summed(sums)
-    return replace(found, recording=_described(found.recording, trials))
+            sums.add(*(part.reshape(len(part), -1) for part in trials.chunk(slice(start, start + rows))))
+        result = summed(sums)
+    return result._replace(recording=_described(result.recording, trials))
 
 
-def _described(recording: Recording, trials: Trials) -> Recording:
+def _described(recording: Recording, trials: RecordedTrials) -> Recording:
     lengths = None
     if trials.present is not None:
         steps = trials.present[trials.numbers].sum(axis=1)
@@ -69,62 +68,38 @@ def _described(recording: Recording, trials: Trials) -> Recording:
     return replace(recording, classes=trials.classes, given=len(trials.inputs), lengths=lengths, counted=counted)
 
 
-def _masked(trials: Trials, centre: bool, scaled: bool) -> Estimate:
+def _masked(trials: RecordedTrials, centre: bool, scaled: bool) -> Estimate:
     x, y = trials.chunk(slice(0, len(trials)))
-    here = trials.numbers
-    present = np.ones(x.shape[:2], dtype=bool) if trials.present is None else trials.present[here]
-    counted = np.ones(y.shape[:2], dtype=bool) if trials.counted is None else trials.counted[here]
+    present = np.ones(x.shape[:2], dtype=bool) if trials.present is None else trials.present[trials.numbers]
+    counted = np.ones(y.shape[:2], dtype=bool) if trials.counted is None else trials.counted[trials.numbers]
     raw = MaskedTrials(x, y, present, counted, centre, scaled)
-    done, about = raw.prepared()
+    prepared, preprocessing = raw.prepared()
     kept = replace(raw, inputs=np.array(x), targets=np.array(y)) if raw.nbytes <= MASKED_MEMORY else None
-    return Estimate(*done.moments(), len(x), Recording(centre, scaled, *about, masked=kept))
+    return Estimate(*prepared.moments(), len(x), Recording(centre, scaled, *preprocessing, masked=kept))
 
 
 def kept_as_trials(trials: int, values: int) -> bool:
-    """Whether so many trials of so many values are smaller than their second moments, and fit in memory."""
+    """Whether trials of this many values are smaller than their second moments and fit in memory."""
     return trials < values and 8 * trials * values <= MEMORY_LIMIT
 
 
-def sampled(
-    left: FloatArray,
-    right: FloatArray,
-    inputs: tuple[int, int],
-    targets: tuple[int, int],
-    *,
-    centre: bool,
-    scaled: bool,
-) -> Estimate:
-    """The moments of flat trials, kept as the trials themselves."""
-    means = left.mean(axis=0), right.mean(axis=0)
+def sampled(x: FloatArray, y: FloatArray, *, centre: bool, scaled: bool) -> Estimate:
+    """Moments of trials (trials, steps, channels), stored as the trials themselves."""
+    means, scales = (x.mean(axis=0), y.mean(axis=0)), np.ones(x.shape[2])
     if centre:
-        left, right = left - means[0], right - means[1]
-    left, right = left.reshape(-1, *inputs), right.reshape(-1, *targets)
-    means = means[0].reshape(inputs), means[1].reshape(targets)
-    scales = np.ones(inputs[1])
+        x, y = x - means[0], y - means[1]
     if scaled:
-        power = np.einsum("ptc,ptc->c", left, left) / (len(left) * inputs[0])
+        power = np.einsum("ptc,ptc->c", x, x) / (len(x) * x.shape[1])
         scales = channel_scales(power, (means[0] ** 2).mean(axis=0))
-        left = left / scales
-    both = Sampled(left, left), Sampled(left, right), Sampled(right, right)
-    return Estimate(*both, len(left), Recording(centre, scaled, *means, scales))
+        x = x / scales
+    return Estimate(Sampled(x, x), Sampled(x, y), Sampled(y, y), len(x), Recording(centre, scaled, *means, scales))
 
 
 def summed(sums: BlockSums) -> Estimate:
-    """The moments of trials that were summed up, with the sums of their blocks where several fit."""
+    """Moments of accumulated trials, with their blocks if there are several."""
     blocks = sums.blocks()
-    kept = blocks if len(blocks) > 1 else None
     n = blocks.input_shape[0] * blocks.input_shape[1]
     means = blocks.mean[:n].reshape(blocks.input_shape), blocks.mean[n:].reshape(blocks.target_shape)
+    kept = blocks if len(blocks) > 1 else None
     recording = Recording(blocks.centred, blocks.scaled, *means, blocks.scales, blocks=kept)
     return Estimate(*blocks.cut(blocks.moment()), blocks.trials, recording)
-
-
-def _flat(trials: Trials, rows: slice) -> tuple[FloatArray, FloatArray]:
-    x, y = trials.chunk(rows)
-    return x.reshape(len(x), -1), y.reshape(len(y), -1)
-
-
-def _check_room(trials: int, n: int, m: int) -> None:
-    shapes = f"{n} input and {m} target values a trial"
-    remedy = "shorten or down-sample the trials, or reduce the channels"
-    check_room((n + m) ** 2, f"the statistics of {trials} trials", shapes, remedy)

@@ -1,9 +1,9 @@
-"""Tasks from files: trials as named arrays or as a table, or statistics."""
+"""Tasks from files of trials, as named arrays or as a table, or of statistics."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from learncast.tasks.recorded.arrays import ArrayFile, arrays_from
 from learncast.tasks.recorded.tables import SUFFIXES, from_table
 from learncast.tasks.task import Task
 
-#: Names of arrays that are read where no other is given.
+#: Default names of the arrays in a file.
 NAMES = ("inputs", "targets", "labels", "mask", "lengths")
 
 
@@ -28,37 +28,37 @@ def from_file(
     labels: str | None = None,
     mask: str | None = None,
     lengths: str | None = None,
-    classes: int | Sequence[Any] | None = None,
+    classes: int | Sequence[object] | None = None,
     centre: bool = False,
     scale: str = "none",
     most_bytes: int | None = None,
     **layout: Any,
 ) -> Task:
-    """Build a task from recorded trials, or from statistics, in a file.
+    """Make a task from a file of recorded trials or of statistics.
 
     Parameters
     ----------
     path : str or path
-        Arrays: .npz, .safetensors, .mat, .h5, .hdf5, .nwb (arrays by their place, "group/name"), or .npy for the
-        inputs alone. Tables: .csv, .parquet, see `from_table`.
+        Arrays: .npz, .safetensors, .mat, .h5, .hdf5, .nwb (arrays by path, "group/name"), or .npy with the inputs only.
+        Tables: .csv, .parquet, see `from_table`.
     name : str, optional
-        What to call it; the file's name by default.
+        Name of the task; the file's name by default.
     inputs, targets, labels, mask, lengths : str, optional
-        Names of the arrays that are these arguments of `Task.from_samples` (beside an .npy file: names of other .npy
-        files in its folder); by default the arrays so called, where the file has them. Inputs (trials, inputs) are
-        pairs of one step. Without inputs, `input_covariance`, `cross_covariance` and `target_covariance` are the
-        task's statistics. In a table they are columns.
+        Names of the arrays that become these arguments of `Task.from_samples`; by default the arrays with these names.
+        For an .npy file they are names of other .npy files in its folder, for a table names of columns. Inputs
+        (trials, inputs) have one step. Without inputs, the arrays `input_covariance`, `cross_covariance` and
+        `target_covariance` are the statistics of the task.
     classes, centre, scale
-        As in `Task.from_samples`.
+        See `Task.from_samples`.
     most_bytes : int, optional
-        Most memory that one array of the file, or its table, may take; 2 GiB by default.
+        Most memory for one array of the file, or for its table; 2 GiB by default.
     **layout
         `trial`, `step` and `at` of `from_table`.
 
     Returns
     -------
     Task
-        Its statistics; `name` is what tables call it.
+        Statistics of the trials.
 
     Examples
     --------
@@ -76,46 +76,45 @@ def from_file(
     path = Path(path)
     given = {"inputs": inputs, "targets": targets, "labels": labels, "mask": mask, "lengths": lengths}
     named: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
-    options: dict[str, Any] = {"name": name or path.stem, "centre": centre, "scale": scale}
+    options: dict[str, Any] = {"name": name or path.stem, "centre": centre, "scale": scale, "classes": classes}
     if path.suffix.lower() in SUFFIXES and path.is_file():
         if lengths is not None:
-            raise _misplaced("lengths", "a file of arrays", path, "a table's rows say how long each trial is")
-        return from_table(path, **named, **layout, classes=classes, **options, most_bytes=most_bytes)
+            raise InvalidSpec(f"lengths must be left out for a table, got {path.name!r}.", field="lengths")
+        return from_table(path, **named, **layout, **options, most_bytes=most_bytes)
     arrays = arrays_from(path, "data", others=SUFFIXES, most_bytes=most_bytes)
     if layout:
-        kinds = f"a table ({' or '.join(SUFFIXES)})"
-        raise _misplaced(", ".join(layout), kinds, path, "a file of arrays names its inputs and targets itself")
-    found = _beside(arrays, named) if path.suffix.lower() == ".npy" else trial_arrays(arrays, named)
-    if "inputs" in found and ("targets" in found or "labels" in found):
-        return _from_arrays(found, classes, options)
-    statistics = ("input_covariance", "cross_covariance")
-    if not named and all(key in arrays for key in statistics):
-        power, cross = (arrays[key] for key in statistics)
-        return Task(power, cross, arrays.get("target_covariance"), name=options["name"])
+        key = next(iter(layout))
+        raise InvalidSpec(f"{key} needs a table ({' or '.join(SUFFIXES)}), got {path.name!r}.", field=key)
+    trials = _neighbours(arrays, named) if path.suffix.lower() == ".npy" else trial_arrays(arrays, named)
+    if "inputs" in trials and ("targets" in trials or "labels" in trials):
+        return _from_arrays(trials, options)
+    if not named and "input_covariance" in arrays and "cross_covariance" in arrays:
+        statistics = arrays["input_covariance"], arrays["cross_covariance"], arrays.get("target_covariance")
+        return Task(*statistics, name=options["name"])
     raise InvalidSpec(
-        f"{path} must hold inputs and targets, or input_covariance and cross_covariance, got arrays "
-        f"{listed(sorted(arrays))}. Save it with np.savez(file, inputs=..., targets=...), or name its "
-        "arrays with inputs and targets."
+        f"{path} must have arrays inputs and targets, or input_covariance and cross_covariance, got "
+        f"{listed(sorted(arrays))}. Name its arrays with inputs and targets.",
+        field="inputs",
     )
 
 
-def trial_arrays(arrays: ArrayFile, named: dict[str, Any]) -> dict[str, Any]:
-    """The arrays of one file that are named, or are called so."""
-    found = {key: arrays.named(_one(key, value), key) for key, value in named.items()}
+def trial_arrays(arrays: ArrayFile, named: Mapping[str, Sequence[str] | str]) -> dict[str, Any]:
+    """Arrays of a file by keyword: those that are named, and those with the default names."""
+    trials = {key: arrays.named(_one(key, value), key) for key, value in named.items()}
     for key in NAMES:
-        instead = {"targets": "labels", "labels": "targets"}.get(key)
-        if key in arrays and key not in found and instead not in found:
-            found[key] = arrays[key]
-    return found
+        alternative = {"targets": "labels", "labels": "targets"}.get(key)
+        if key in arrays and key not in trials and alternative not in trials:
+            trials[key] = arrays[key]
+    return trials
 
 
-def _beside(arrays: ArrayFile, named: dict[str, Any]) -> dict[str, Any]:
-    """An .npy file's own array as inputs, and those of its neighbours that are named."""
-    found = {"inputs": arrays[arrays.path.name]}
+def _neighbours(arrays: ArrayFile, named: Mapping[str, Sequence[str] | str]) -> dict[str, Any]:
+    """The array of an .npy file as inputs, and arrays of other files in its folder."""
+    trials = {"inputs": arrays[arrays.path.name]}
     for key, value in named.items():
         other = arrays.path.parent / _one(key, value)
-        found[key] = arrays_from(other, key, most_bytes=arrays.most_bytes).named(other.name, key)
-    return found
+        trials[key] = arrays_from(other, key, most_bytes=arrays.most_bytes).named(other.name, key)
+    return trials
 
 
 def _one(key: str, value: Sequence[str] | str) -> str:
@@ -125,24 +124,17 @@ def _one(key: str, value: Sequence[str] | str) -> str:
     return names[0]
 
 
-def _from_arrays(found: dict[str, Any], classes: int | Sequence[Any] | None, options: dict[str, Any]) -> Task:
-    x, labels = found["inputs"], "labels" in found
-    y = found["labels"] if labels else found["targets"]
+def _from_arrays(trials: dict[str, Any], options: dict[str, Any]) -> Task:
+    x, labels = trials["inputs"], "labels" in trials
     if not isinstance(x, list) and x.ndim == 2:
         x = x[:, None, :]
-    flat = {key: _flat(found[key], len(x)) for key in ("mask", "lengths") if key in found}
-    y = _flat(y, len(x)) if labels else y
-    return Task.from_samples(x, y, labels=labels, classes=classes, **flat, **options)
+    flat = {key: _flat(trials[key], len(x)) for key in ("labels", "mask", "lengths") if key in trials}
+    y = flat.pop("labels") if labels else trials["targets"]
+    return Task.from_samples(x, y, labels=labels, **flat, **options)
 
 
 def _flat(values: Any, trials: int) -> Any:
-    """One number a trial without the second axis that MATLAB gives it."""
+    """Remove the second axis that MATLAB gives to one number per trial."""
     if isinstance(values, np.ndarray) and values.ndim == 2 and values.shape in ((trials, 1), (1, trials)):
         return values.ravel()
     return values
-
-
-def _misplaced(keys: str, owner: str, path: Path, why: str) -> InvalidSpec:
-    return InvalidSpec(
-        f"{keys} belong to {owner}, got data = {path.name!r}. Leave {'them' if ',' in keys else 'it'} out."
-    )

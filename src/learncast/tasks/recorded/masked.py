@@ -1,4 +1,4 @@
-"""Trials of which not every step counts, and the exact statistics of those that do."""
+"""Trials with steps that do not count, and the exact statistics of those that do."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class MaskedTrials:
-    """Trials with the steps at which they have inputs and the readouts at which their targets count.
+    """Trials, the steps at which they have inputs, and the readouts at which their targets count.
 
-    A linear network from rest answers y_r by its inputs up to r alone. A readout is therefore a trial of its own that
-    ends at r, after steps without input, and the sum over readouts of the squared error has the statistics
-    sum_r E[m_r x_{r-j} x_{r-k}^T] and sum_r E[m_r y_r x_{r-k}^T] at lags j and k: those of a task with its target at
-    the end, whichever readouts count in which trial.
+    The output of a linear network from rest at readout r depends on the inputs up to r only. Each readout is therefore
+    a trial that ends at r, after steps of zero input, and the squared error summed over readouts has the statistics
+    sum_r E[m_r x_{r-j} x_{r-k}^T] and sum_r E[m_r y_r x_{r-k}^T] at lags j and k. These are the statistics of a task
+    with its target at the end, for any mask m.
 
     Attributes
     ----------
     inputs : (trials, steps, inputs)
-        0 where there are none.
+        0 at steps that do not exist.
     targets : (trials, readouts, outputs)
-        0 where they do not count; one readout is at the last step, as many as steps are at each.
+        0 at readouts that do not count. A single readout is at the last step.
     present : (trials, steps)
     counted : (trials, readouts)
     centred, scaled : bool
@@ -42,21 +42,23 @@ class MaskedTrials:
     centred: bool
     scaled: bool
 
+    def __len__(self) -> int:
+        return len(self.inputs)
+
     @property
     def nbytes(self) -> int:
-        """Memory that the trials take."""
+        """Memory of the trials in bytes."""
         return self.inputs.nbytes + self.targets.nbytes
 
     def prepared(
         self, chosen: NDArray[np.int64] | None = None
     ) -> tuple[MaskedTrials, tuple[FloatArray, FloatArray, FloatArray]]:
-        """Chosen trials, centred and scaled by their own means and sizes, and what these are.
+        """Chosen trials, centred and scaled by their own means and scales; mean input, mean target and scales.
 
-        The last are the mean inputs and targets, whether or not they were subtracted, and the input channels' scales.
+        The means are returned whether or not they were subtracted.
         """
-        x, y, present, counted = self.inputs, self.targets, self.present, self.counted
-        if chosen is not None:
-            x, y, present, counted = x[chosen], y[chosen], present[chosen], counted[chosen]
+        rows = slice(None) if chosen is None else chosen
+        x, y, present, counted = self.inputs[rows], self.targets[rows], self.present[rows], self.counted[rows]
         x_mean, y_mean = _means(x, present), _means(y, counted)
         if self.centred:
             x = np.where(present[:, :, None], x - x_mean, 0.0)
@@ -69,7 +71,7 @@ class MaskedTrials:
         return MaskedTrials(x, y, present, counted, self.centred, self.scaled), (x_mean, y_mean, scales)
 
     def moments(self) -> tuple[Dense, Dense, Dense]:
-        """Input, cross and target statistics: sums over the readouts that count, with the readout at the last step."""
+        """Input, cross and target statistics, summed over the readouts that count, each shifted to the last step."""
         trials, steps, inputs = self.inputs.shape
         readouts, outputs = self.targets.shape[1:]
         A, B = np.zeros((steps, inputs, steps, inputs)), np.zeros((steps, inputs, outputs))
@@ -91,18 +93,18 @@ class MaskedTrials:
         return Dense(A), Dense(B[:, :, None, :] / trials), Dense(C[None, :, None, :])
 
     def _groups(self) -> Iterator[tuple[NDArray[np.int64], list[int]]]:
-        """Trials whose products can be summed together, and the readouts that count in all of them."""
+        """Groups of trials and the readouts that count in all trials of the group."""
         patterns, index = np.unique(self.counted, axis=0, return_inverse=True)
         if 8 * len(patterns) <= len(self.counted) or self.targets.shape[1] == 1:
             for k, pattern in enumerate(patterns):
                 if pattern.any():
                     yield np.flatnonzero(index.ravel() == k), np.flatnonzero(pattern).tolist()
             return
-        for r in np.flatnonzero(self.counted.any(axis=0)).tolist():  # nearly every trial has its own mask
+        for r in np.flatnonzero(self.counted.any(axis=0)).tolist():  # most trials have a mask of their own
             yield np.flatnonzero(self.counted[:, r]), [r]
 
 
 def _means(values: FloatArray, live: Mask) -> FloatArray:
-    """Mean at each step over the trials that have it; 0 where none has."""
+    """Mean at each step over the trials that have it; 0 if none has."""
     number = live.sum(axis=0)[:, None]
     return np.asarray(values.sum(axis=0) / np.maximum(number, 1))

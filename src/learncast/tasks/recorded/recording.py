@@ -1,4 +1,4 @@
-"""How a task was recorded: what was done to its trials, and what is kept of them."""
+"""How the trials of a recorded task were preprocessed, and the data needed to resample them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,10 @@ from learncast._core.validation import FloatArray
 from learncast.tasks.recorded.blocks import Blocks
 from learncast.tasks.recorded.masked import MaskedTrials
 
-#: Most classes that are named one by one.
-NAMED_CLASSES = 12
-
 
 @dataclass(frozen=True, eq=False)
 class Recording:
-    """How a task was recorded.
+    """Preprocessing of recorded trials, and the data needed to resample them.
 
     Attributes
     ----------
@@ -23,30 +20,28 @@ class Recording:
         Whether the mean over trials was subtracted, and whether each input channel was then divided by its root mean
         square.
     input_mean, target_mean : (steps, channels)
-        Means over trials of what was recorded, in its own units: subtracted where centred, left in elsewhere.
+        Means over trials in recorded units, whether or not they were subtracted.
     scales : (inputs,)
-        What each input channel was divided by; 1 where it was not.
+        Divisor of each input channel; 1 if not scaled.
     classes : tuple or None
-        What the one-hot targets stand for, in order, where labels were recorded.
+        Classes of the one-hot targets in order, if the targets were labels.
     given : int
-        Trials that were given; fewer count where a mask drops some.
+        Number of trials given, including those that a mask leaves out.
     lengths : (int, int) or None
-        Steps of the shortest and the longest trial, where they differ.
+        Steps of the shortest and the longest trial, if they differ.
     counted : (steps,) or None
-        Share of trials whose target counts at each step, where a mask or a trial's end leaves some out. The task's
-        statistics are then sums over the readouts that count, each with its own past: exact for a linear network from
-        rest, whose lag-ordered statistics they are.
+        Share of trials whose target counts at each step, if some do not. The task's statistics are then sums over the
+        readouts that count, ordered by lag: exact for a linear network that starts from rest.
     blocks : Blocks or None
-        None where the trials themselves are kept, or where blocks would take more than `BLOCK_MEMORY`.
+        Second moments of blocks of trials; None if the trials are stored, or if blocks exceed `BLOCK_MEMORY`.
     masked : MaskedTrials or None
-        The trials, where some of their steps do not count.
+        The trials, if some of their steps do not count.
     origin : EnvironmentTrials, loader, data set or function, or None
-        What gives further trials, as `learncast.training` reads them; None where there is no such thing, or where the
-        statistics are of trials that were changed.
+        Source of further trials for `learncast.training`; None if there is none or if the trials were preprocessed.
 
     Examples
     --------
-    Prepare new trials as the recorded ones were, so that what was forecast holds for them:
+    Preprocess new trials as the recorded ones, so that the forecast holds for them:
 
     >>> import learncast as lc
     >>> import numpy as np
@@ -64,7 +59,7 @@ class Recording:
     input_mean: FloatArray
     target_mean: FloatArray
     scales: FloatArray
-    classes: tuple[Any, ...] | None = None
+    classes: tuple[object, ...] | None = None
     given: int | None = None
     lengths: tuple[int, int] | None = None
     counted: FloatArray | None = None
@@ -73,12 +68,12 @@ class Recording:
     origin: Any = None
 
     @property
-    def replicate(self) -> Recording:
-        """What a replicate drawn from it keeps: the rules alone."""
+    def without_trials(self) -> Recording:
+        """The preprocessing only, for a resample, which cannot be resampled again."""
         return replace(self, blocks=None, masked=None, origin=None)
 
     def with_targets_times(self, factor: float) -> Recording:
-        """The same recording with every target multiplied."""
+        """Return the recording with every target multiplied by a factor."""
         return replace(
             self,
             target_mean=factor * self.target_mean,
@@ -88,30 +83,25 @@ class Recording:
         )
 
     def sentences(self, trials: int) -> tuple[str, ...]:
-        """What was done to the trials, of which so many count, in plain words."""
-        found = []
+        """Sentences that describe the preprocessing; `trials` is the number of trials that count."""
+        lines = []
         if self.given is not None and self.given != trials:
-            found.append(f"{trials} of {self.given} trials count; the others are left out.")
+            lines.append(f"{trials} of {self.given} trials count; the others are left out.")
         if self.classes is not None:
-            named = ", ".join(map(str, self.classes)) if len(self.classes) <= NAMED_CLASSES else "those recorded"
-            found.append(f"Labels were turned into one-hot targets of {len(self.classes)} classes ({named}).")
+            names = ", ".join(map(str, self.classes[:12])) + ", ..." * (len(self.classes) > 12)
+            lines.append(f"Labels became one-hot targets of {len(self.classes)} classes ({names}).")
         if self.lengths is not None:
-            aligned = (
-                "aligned at their end, after steps without input"
-                if self.counted is None
-                else "and targets count while a trial lasts"
-            )
-            found.append(f"Trials have {self.lengths[0]} to {self.lengths[1]} steps, {aligned}.")
+            rule = "aligned at their end" if self.counted is None else "and targets count up to a trial's end"
+            lines.append(f"Trials have {self.lengths[0]} to {self.lengths[1]} steps, {rule}.")
         if self.counted is not None:
-            found.append(
-                f"Targets count at {self.counted.sum():.4g} of {len(self.counted)} steps of a trial on average; the "
-                "statistics are sums over the readouts that count."
-            )
+            mean, steps = self.counted.sum(), len(self.counted)
+            lines.append(f"Targets count at {mean:.4g} of {steps} steps of a trial on average.")
         if self.centred:
-            found.append("The mean over trials at each step was subtracted from inputs and targets.")
+            lines.append("The mean over trials at each step was subtracted from inputs and targets.")
         if self.scaled:
-            found.append(
-                "Each input channel was divided by its root mean square over trials and steps "
-                f"({self.scales.min():.3g} to {self.scales.max():.3g}); learning rates are for inputs so scaled."
+            span = f"{self.scales.min():.3g} to {self.scales.max():.3g}"
+            lines.append(
+                f"Each input channel was divided by its root mean square over trials and steps ({span}); "
+                "learning rates are for the scaled inputs."
             )
-        return tuple(found)
+        return tuple(lines)

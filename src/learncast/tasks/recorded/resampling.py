@@ -1,4 +1,4 @@
-"""The sampling error of recorded tasks, told by drawing their trials again."""
+"""Sampling error of recorded tasks, estimated by resampling their trials."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from learncast.tasks.covariance import Covariance, Sampled
 from learncast.tasks.geometry import recurrence_kernel
 from learncast.tasks.recorded.blocks import Blocks
 from learncast.tasks.recorded.estimation import sampled
+from learncast.tasks.recorded.masked import MaskedTrials
 from learncast.tasks.task import Task
 
 
 class StandardErrors(NamedTuple):
-    """Standard error of every entry of a task's statistics, in the shapes of its covariances written out.
+    """Standard error of every entry of a task's statistics, in the shapes of the dense covariances.
 
     Attributes
     ----------
@@ -27,7 +28,8 @@ class StandardErrors(NamedTuple):
 
     Examples
     --------
-    The target is the sum over steps: every input co-varies with it by 1. Are 300 trials off by more than chance?
+    The target is the sum over steps, so every input has a covariance of 1 with it. Largest deviation of 300 trials from
+    1, in standard errors:
 
     >>> import learncast as lc
     >>> import numpy as np
@@ -44,13 +46,13 @@ class StandardErrors(NamedTuple):
 
 
 def resampled(task: Task, rng: np.random.Generator) -> Task:
-    """Draw a bootstrap replicate of a recorded task.
+    """Draw a bootstrap resample of a recorded task.
 
-    Where a task keeps its trials (fewer of them than values in a trial) trials are drawn with replacement. Otherwise it
-    keeps the second moments of up to 64 blocks of consecutive trials, and these are drawn: trials that depend on their
-    neighbours then stay together, and a replicate costs one weighted sum. A recording that was centred or scaled is
-    so again by each replicate's own means and sizes. The spread of whatever is computed from replicates is its sampling
-    error; with B blocks that error is itself known to about 1 / sqrt(2 B).
+    If the task stores its trials (fewer trials than values in a trial), trials are drawn with replacement. Otherwise it
+    stores the second moments of up to 64 blocks of consecutive trials, and blocks are drawn, which keeps dependent
+    neighbours together and costs one weighted sum. Centring and scaling are repeated with the resample's own means and
+    scales. The spread of any quantity over resamples estimates its sampling error; with B blocks the relative error of
+    that estimate is about 1 / sqrt(2 B).
 
     Parameters
     ----------
@@ -61,7 +63,7 @@ def resampled(task: Task, rng: np.random.Generator) -> Task:
     Returns
     -------
     Task
-        Under the same name, of as many trials (with blocks of unequal length, nearly as many).
+        With the same name and number of trials (nearly, if blocks have unequal lengths).
 
     Examples
     --------
@@ -73,74 +75,49 @@ def resampled(task: Task, rng: np.random.Generator) -> Task:
     >>> lc.tasks.resampled(task, rng)
     <Task 'recorded': 8 steps, 2 inputs, 2 outputs at the end; estimated from 300 trials>
     """
-    number, whole = _units(task)
-    if whole:
-        return _chosen(task, rng.integers(number, size=number))
-    repeats = rng.multinomial(number, np.full(number, 1 / number))
-    return _chosen(task, np.repeat(np.arange(number), repeats))
+    stored = _stored(task)
+    if not isinstance(stored, Blocks):
+        number = _number(stored)
+        return _chosen(task, stored, rng.integers(number, size=number))
+    repeats = rng.multinomial(len(stored), np.full(len(stored), 1 / len(stored)))
+    return _chosen(task, stored, np.repeat(np.arange(len(stored)), repeats))
+
+
+def halves(task: Task, rng: np.random.Generator) -> tuple[Task, Task]:
+    """Split the trials of a recorded task at random into two halves."""
+    stored = _stored(task)
+    order = rng.permutation(_number(stored))
+    parts = np.sort(order[: len(order) // 2]), np.sort(order[len(order) // 2 :])
+    return _chosen(task, stored, parts[0]), _chosen(task, stored, parts[1])
 
 
 def pooled_recording(task: Task, recurrence: float) -> Task:
-    """The trials of a recorded task with their inputs pooled by a recurrence that is a number: a task of one step.
+    """Pool the inputs of recorded trials by a scalar recurrence, which gives a task of one step.
 
-    A network of that recurrence sees no more of them, and they are drawn again a hundred times as fast. Where trials
-    are scaled anew by each replicate, or have several readouts, the task itself.
+    A network with that recurrence depends on the pooled inputs only, and resampling them is a hundred times faster. The
+    task is returned unchanged if it has several readouts or if resamples are scaled.
     """
-    rule = task.recording
+    rule, cross = task.recording, task.cross_covariance
     if task.targets != "end" or (rule is not None and (rule.scaled or rule.masked is not None)):
         return task
     weights = recurrence_kernel(recurrence, task.steps, 1)[:, 0]
-    if isinstance(task.cross_covariance, Sampled):
-        cross = _parts(task)[1]
-        seen, asked = np.einsum("t,ptc->pc", weights, cross.left)[:, None], cross.right
-        parts: tuple[Covariance, ...] = (Sampled(seen, seen), Sampled(seen, asked), Sampled(asked, asked))
+    parts: tuple[Covariance, ...]
+    if isinstance(cross, Sampled):
+        _require_trials(task)
+        x, y = np.einsum("t,ptc->pc", weights, cross.left)[:, None], cross.right
+        parts = Sampled(x, x), Sampled(x, y), Sampled(y, y)
     elif rule is not None and rule.blocks is not None:
         blocks = rule.blocks.pooled(weights)
         parts, rule = blocks.cut(blocks.moment()), replace(rule, blocks=blocks)
     else:
         return task
-    return Task.trusted(parts[0], parts[1], parts[2], name=task.name, trials=task.trials, recording=rule)
-
-
-def halves(task: Task, rng: np.random.Generator) -> tuple[Task, Task]:
-    """Part the trials of a recorded task at random: what is found on one half can be tried on the other."""
-    number, _ = _units(task)
-    order = rng.permutation(number)
-    return _chosen(task, np.sort(order[: number // 2])), _chosen(task, np.sort(order[number // 2 :]))
-
-
-def _units(task: Task) -> tuple[int, bool]:
-    """What can be drawn one by one: how many, and whether these are trials or blocks of them."""
-    if isinstance(task.cross_covariance, Sampled):
-        return _parts(task)[1].trials, True
-    if task.recording is not None and task.recording.masked is not None:
-        return len(task.recording.masked.inputs), True
-    return len(_blocks(task)), False
-
-
-def _chosen(task: Task, chosen: NDArray[np.int64]) -> Task:
-    """The task of some of its trials, or of some of the blocks it keeps."""
-    if isinstance(task.cross_covariance, Sampled):
-        cross, rule = _parts(task)[1], task.recording
-        left, right = (part[chosen].reshape(len(chosen), -1) for part in (cross.left, cross.right))
-        centre, scaled = (rule.centred, rule.scaled) if rule is not None else (False, False)
-        drawn = sampled(left, right, cross.shape[:2], cross.shape[2:], centre=centre, scaled=scaled)
-        parts, trials = (drawn.input, drawn.cross, drawn.target), len(chosen)
-    elif task.recording is not None and task.recording.masked is not None:
-        parts, trials = task.recording.masked.prepared(chosen)[0].moments(), len(chosen)
-    else:
-        blocks = _blocks(task)
-        repeats = np.bincount(chosen, minlength=len(blocks)).astype(float)
-        parts, trials = blocks.cut(blocks.moment(repeats)), int(repeats @ blocks.counts)
-    target = None if task.target_covariance is None else parts[2]
-    recording = task.recording and task.recording.replicate
-    return Task.trusted(parts[0], parts[1], target, name=task.name, trials=trials, recording=recording)
+    return Task.trusted(*parts, name=task.name, trials=task.trials, recording=rule)
 
 
 def standard_errors(task: Task) -> StandardErrors:
-    """Standard error of every statistic of a recorded task, without drawing anything.
+    """Estimate the standard error of every statistic of a recorded task without resampling.
 
-    From kept trials the error of a mean of products; from blocks the error of a mean over blocks.
+    From stored trials it is the error of a mean of products, from blocks the error of a mean over blocks.
 
     Parameters
     ----------
@@ -163,47 +140,70 @@ def standard_errors(task: Task) -> StandardErrors:
     >>> errors.cross.shape == task.cross_covariance.shape, float(errors.cross.mean().round(2))
     (True, 0.18)
     """
-    if isinstance(task.cross_covariance, Sampled):
-        return StandardErrors(*map(_product_error, _parts(task)))
-    blocks = _blocks(task)
-    return StandardErrors(*(part.values for part in blocks.cut(blocks.deviations())))
-
-
-def _parts(task: Task) -> list[Sampled]:
-    cross = task.cross_covariance
-    assert isinstance(cross, Sampled)
-    target = task.target_covariance if task.target_covariance is not None else Sampled(cross.right, cross.right)
-    parts = [part for part in (task.input_covariance, cross, target) if isinstance(part, Sampled)]
-    if len(parts) < 3 or len({part.trials for part in parts}) > 1:
-        raise _not_recorded(task)
-    return parts
+    stored = _stored(task)
+    if isinstance(stored, MaskedTrials):
+        raise InvalidSpec(
+            f"standard errors need targets that all count, got a mask in task {task.name!r}. Use resampled.",
+            field="task",
+        )
+    if isinstance(stored, Blocks):
+        return StandardErrors(*(part.values for part in stored.cut(stored.deviations())))
+    pairs = (stored.left, stored.left), (stored.left, stored.right), (stored.right, stored.right)
+    return StandardErrors(*(_product_error(Sampled(*pair)) for pair in pairs))
 
 
 def _product_error(part: Sampled) -> FloatArray:
     squares = Sampled(part.left**2, part.right**2).dense()
-    # Round-off may leave the variance of an exactly constant product below 0.
+    # Round-off may make the variance of a constant product negative.
     return np.sqrt(np.maximum(squares - part.dense() ** 2, 0.0) / (part.trials - 1))
 
 
-def _blocks(task: Task) -> Blocks:
+def _stored(task: Task) -> Sampled | MaskedTrials | Blocks:
+    """The trials of a recorded task, or blocks of them."""
+    if isinstance(task.cross_covariance, Sampled):
+        return _require_trials(task)
     if task.recording is None:
         raise _not_recorded(task)
-    if task.recording.masked is not None:
+    stored = task.recording.masked or task.recording.blocks
+    if stored is None:
         raise InvalidSpec(
-            "every step of a task's trials must count for its standard errors to be told, got task "
-            f"{task.name!r}, whose statistics are sums over some."
+            f"task {task.name!r} stores neither trials nor blocks: it is a resample itself or too large.", field="task"
         )
-    if task.recording.blocks is None:
-        raise InvalidSpec(
-            f"a task must keep its trials or blocks of them to be drawn again, got task {task.name!r} of "
-            f"{task.steps} steps, {task.inputs} inputs and {task.outputs} outputs, which keeps its mean "
-            "statistics alone."
-        )
-    return task.recording.blocks
+    return stored
+
+
+def _require_trials(task: Task) -> Sampled:
+    """Inputs and targets of all trials, if all statistics are stored as the same trials."""
+    parts = [
+        part for part in (task.input_covariance, task.cross_covariance, task.target_covariance) if part is not None
+    ]
+    trials = [part.trials for part in parts if isinstance(part, Sampled)]
+    if len(trials) < len(parts) or len(set(trials)) > 1 or not isinstance(task.cross_covariance, Sampled):
+        raise _not_recorded(task)
+    return task.cross_covariance
+
+
+def _number(stored: Sampled | MaskedTrials | Blocks) -> int:
+    return stored.trials if isinstance(stored, Sampled) else len(stored)
+
+
+def _chosen(task: Task, stored: Sampled | MaskedTrials | Blocks, chosen: NDArray[np.int64]) -> Task:
+    """The task of some of its trials, or of some of its blocks."""
+    rule, trials = task.recording, len(chosen)
+    parts: tuple[Covariance, ...]
+    if isinstance(stored, Sampled):
+        centre, scaled = (rule.centred, rule.scaled) if rule is not None else (False, False)
+        parts = sampled(stored.left[chosen], stored.right[chosen], centre=centre, scaled=scaled)[:3]
+    elif isinstance(stored, MaskedTrials):
+        parts = stored.prepared(chosen)[0].moments()
+    else:
+        repeats = np.bincount(chosen, minlength=len(stored)).astype(float)
+        parts, trials = stored.cut(stored.moment(repeats)), int(repeats @ stored.counts)
+    target = None if task.target_covariance is None else parts[2]
+    return Task.trusted(
+        parts[0], parts[1], target, name=task.name, trials=trials, recording=rule and rule.without_trials
+    )
 
 
 def _not_recorded(task: Task) -> InvalidSpec:
-    return InvalidSpec(
-        f"a task must come from recorded trials to be drawn again, got task {task.name!r}, made of given "
-        "statistics or a family."
-    )
+    return InvalidSpec(f"only a task from recorded trials can be resampled, got task {task.name!r}.", field="task")

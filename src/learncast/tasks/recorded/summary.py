@@ -1,4 +1,4 @@
-"""What recorded data can teach a linear network: how much of the target, by which modes, how well conditioned."""
+"""How much of the target a linear network can learn from recorded data, by which modes, how well conditioned."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from learncast._core.errors import InvalidSpec
+from learncast._core.limits import listed
 from learncast._core.validation import FloatArray, count
 from learncast.tasks.best_map import SILENT, Correlations, best_map
 from learncast.tasks.covariance import Sampled
@@ -15,13 +16,13 @@ from learncast.tasks.geometry import pooled_statistics, pooling_kernel, recurren
 from learncast.tasks.recorded.recording import Recording
 from learncast.tasks.task import Task
 
-#: Times that one channel may be as large as another before its unit decides what is learned when.
+#: Ratio of channel scales above which the units determine what is learned first.
 UNEVEN = 30.0
-#: Correlation that makes two channels one.
+#: Correlation above which two channels are the same up to a factor.
 DUPLICATE = 1 - 1e-10
-#: Quantile of the permutation null above which a mode is no noise.
+#: Quantile of the permutation null above which a mode is not noise.
 LEVEL = 0.95
-#: Numbers in the groups of trials that are left out one after another; more are put together.
+#: Most numbers in the sums of all groups of trials in cross-validation.
 GROUP_NUMBERS = 2**24
 
 
@@ -45,55 +46,55 @@ class Groups(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class DataSummary:
-    """What a task's trials say about learning it with a recurrence b, in numbers and in sentences.
+    """What a linear network with scalar recurrence b can learn from a task's trials.
 
-    Shares are of the target's power (its variance where the recording is centred), summed over outputs and readouts:
-    what answering by the best linear map of the pooled input z = sum_t b^(T-t) x_t takes away.
+    Shares are shares of the target's power (its variance if the recording is centred), summed over outputs and
+    readouts, that the best linear map of the pooled input z = sum_t b^(T-t) x_t explains.
 
     Attributes
     ----------
     trials, channels, rank : int
-        Trials, input channels, and directions in which the pooled input varies.
+        Numbers of trials, of input channels, and of directions along which the pooled input varies.
     explained : float
         Share explained in sample.
     adjusted : float
-        1 - (1 - explained) P / (P - rank): an estimate for the best map of endless data. nan with targets at several
-        steps, which are not independent, and with no more trials than directions.
+        1 - (1 - explained) P / (P - rank), an estimate of the share for unlimited data. nan with targets at several
+        steps, which are not independent, or if there are not more trials than directions.
     left_out : float
-        Share explained of trials (or blocks of them) that were left out of the fit; nan where none are kept. Below 0
-        when the fit is worse than answering nothing.
+        Cross-validated share: explained on trials (or blocks of trials) that are left out of the fit; nan if none are
+        stored. Below 0 if the fit is worse than the zero map.
     groups : int
-        How many groups of trials were left out, one after another.
+        Number of groups of trials in the cross-validation.
     modes : (modes,)
-        Singular values of R S^(-1/2), whose squares add up to what is explained.
+        Singular values of R S^(-1/2). Their squares sum to the explained power.
     null : float
-        95% of the largest singular value when targets are dealt to trials at random: smaller modes are noise. nan
-        where it cannot be told.
+        95% quantile of the largest singular value with targets permuted over trials: smaller modes are noise. nan if
+        unknown.
     condition : float
-        Largest over smallest live eigenvalue of S, the pooled input's second moment: steps to learn grow with it.
+        Condition number of S, the pooled input's second moment: the number of steps to learn grows with it.
     raw_condition, mean_share : float
-        The condition number with the mean left in, and the share of the then largest eigenvalue that is the mean's.
+        Condition number without centring, and the share of the mean in the largest eigenvalue.
     centred : bool
     unevenness : float
-        Root mean square of the largest channel over that of the smallest one that is not silent.
+        Root mean square of the largest channel over that of the smallest that varies.
     constant : tuple of int
-        Channels that never vary.
+        Channels that do not vary.
     duplicates : tuple of (int, int)
         Channels that are multiples of each other.
     outputs, target_rank : int
-        Outputs, and directions in which targets vary.
+        Numbers of outputs and of directions along which targets vary.
 
     Examples
     --------
-    The second output is noise, and steps that wait for its mode wait for noise:
+    The second output is noise, and so is its mode:
 
     >>> import learncast as lc
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> inputs = rng.standard_normal((300, 8, 2))
     >>> targets = inputs.sum(axis=1) * [1, 0] + rng.standard_normal((300, 2)) * [0, 2]
-    >>> found = lc.tasks.summary(lc.Task.from_samples(inputs, targets), recurrence=1.0)
-    >>> found.noise, found.modes.round(2), round(found.null, 2)
+    >>> summary = lc.tasks.summary(lc.Task.from_samples(inputs, targets), recurrence=1.0)
+    >>> summary.noise, summary.modes.round(2), round(summary.null, 2)
     ((False, True), array([3.07, 0.15]), 0.47)
     """
 
@@ -118,97 +119,90 @@ class DataSummary:
 
     @property
     def noise(self) -> tuple[bool, ...]:
-        """Whether each mode is no stronger than chance makes it."""
+        """Whether each mode is no stronger than expected by chance."""
         return tuple(bool(value <= self.null) for value in self.modes)
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """The summary in plain words, the most consequential first."""
-        return (*self._explained(), *self._noise(), *self._conditioning(), *self._odd())
+        """The summary in sentences, most important first."""
+        return (*self._explained(), *self._noise(), self._conditioning(), *self._oddities())
 
     def _explained(self) -> list[str]:
         power = "variance" if self.centred else "mean square"
-        said = [f"A linear network can explain {self.explained:.0%} of the target's {power} on these trials"]
+        shares = [f"A linear network can explain {self.explained:.0%} of the target's {power} on these trials"]
         if np.isfinite(self.left_out):
             what = "trials" if self.groups == self.trials else "blocks of trials"
-            said.append(f"{max(self.left_out, 0):.0%} on {what} left out of the fit")
+            shares.append(f"{max(self.left_out, 0):.0%} on {what} left out of the fit")
         if np.isfinite(self.adjusted):
-            said.append(f"about {max(self.adjusted, 0):.0%} with endless trials")
-        found = [", ".join(said) + "."]
+            shares.append(f"about {max(self.adjusted, 0):.0%} with unlimited trials")
+        lines = [", ".join(shares) + "."]
         if self.rank >= self.trials - self.centred:
-            found.append(
-                f"There are no more trials ({self.trials}) than directions of input ({self.rank}): every target can be "
-                "fitted, and nothing is told about new trials; record more, or use fewer channels."
+            lines.append(
+                f"There are no more trials ({self.trials}) than input directions ({self.rank}), so every target can be "
+                "fitted: record more trials or use fewer channels."
             )
         elif np.isfinite(self.left_out) and self.left_out <= 0 < self.explained:
-            found.append("What is learned would not carry over to new trials.")
-        return found
+            lines.append("The fit does not generalise to new trials.")
+        return lines
 
     def _noise(self) -> list[str]:
         noisy = [k + 1 for k, is_noise in enumerate(self.noise) if is_noise]
         if not noisy:
             return []
-        which = ("mode " if len(noisy) == 1 else "modes ") + ", ".join(map(str, noisy))
+        which, one, strength = ", ".join(map(str, noisy)), len(noisy) == 1, self.modes[noisy[0] - 1]
         return [
-            f"{which[0].upper()}{which[1:]} of {len(self.modes)} {'is' if len(noisy) == 1 else 'are'} no stronger than "
-            f"chance makes {'it' if len(noisy) == 1 else 'them'} ({self.modes[noisy[0] - 1]:.3g} against "
-            f"{self.null:.3g}); a count of steps that waits for {'it' if len(noisy) == 1 else 'them'} waits for noise."
+            f"{'Mode' if one else 'Modes'} {which} of {len(self.modes)} {'is' if one else 'are'} no stronger than "
+            f"chance ({strength:.3g}, null {self.null:.3g}): steps to learn them are steps to fit noise."
         ]
 
-    def _conditioning(self) -> list[str]:
-        found = f"The pooled input's condition number is {self.condition:.3g}"
+    def _conditioning(self) -> str:
+        line = f"The pooled input's condition number is {self.condition:.3g}"
         if self.mean_share <= 0.5:
-            return [f"{found}."]
+            return f"{line}."
         if self.centred:
-            return [f"{found}, against {self.raw_condition:.3g} with the mean left in."]
-        return [
-            f"{found}; {self.mean_share:.1%} of its largest eigenvalue is the mean's, which limits the learning "
-            "rate: centre the data to learn in fewer steps."
-        ]
+            return f"{line}, and {self.raw_condition:.3g} without centring."
+        return (
+            f"{line}; the mean is {self.mean_share:.1%} of its largest eigenvalue, which limits the learning rate: "
+            "centre the data to learn in fewer steps."
+        )
 
-    def _odd(self) -> list[str]:
-        found = []
+    def _oddities(self) -> list[str]:
+        lines = []
         if self.unevenness > UNEVEN:
-            found.append(
+            lines.append(
                 f"The largest channel is {self.unevenness:.3g} times as large as the smallest, which is learned last: "
-                'scale them (scale = "channel") unless their sizes mean something.'
+                'scale them (scale = "channel") unless their scales have a meaning.'
             )
         if self.constant:
-            one, rest = len(self.constant) == 1, len(self.constant) - 8
-            shown = ", ".join(map(str, self.constant[:8])) + (f" and {rest} more" if rest > 0 else "")
-            found.append(f"Channel{'' if one else 's'} {shown} never var{'ies' if one else 'y'}.")
+            lines.append(f"Constant channels: {listed(self.constant)}.")
         if self.duplicates:
-            pairs = ", ".join(f"{i} and {j}" for i, j in self.duplicates[:5])
-            more = f" and {len(self.duplicates) - 5} other pairs" if len(self.duplicates) > 5 else ""
-            found.append(f"Channels {pairs}{more} are multiples of each other: they are learned as one.")
+            pairs = listed(f"{i} and {j}" for i, j in self.duplicates)
+            lines.append(f"Channels that are multiples of each other, which are learned as one: {pairs}.")
         if self.target_rank < self.outputs:
-            found.append(
-                f"Targets vary in {self.target_rank} of {self.outputs} directions; the others ask for nothing to be "
-                "learned."
-            )
-        return found
+            lines.append(f"Targets vary along {self.target_rank} of {self.outputs} directions only.")
+        return lines
 
     def __repr__(self) -> str:
         return "<DataSummary: " + " ".join(self.sentences) + ">"
 
 
 def summary(task: Task, *, recurrence: float, permutations: int = 200, seed: int = 0) -> DataSummary:
-    """Tell what a recorded task can teach a linear network of scalar recurrence.
+    """Summarise what a linear network with scalar recurrence can learn from a recorded task.
 
     Parameters
     ----------
     task : Task
         From recorded trials.
     recurrence : float
-        b; 0 for a network without memory.
+        Scalar recurrence b; 0 for a network without memory.
     permutations : int
-        Random deals of targets to trials.
+        Number of permutations of the targets over trials.
     seed : int
 
     Returns
     -------
     DataSummary
-        What can be explained, told on trials that were left out, and in words.
+        Explained shares, modes and conditioning, as numbers and in sentences.
 
     Examples
     --------
@@ -219,31 +213,28 @@ def summary(task: Task, *, recurrence: float, permutations: int = 200, seed: int
     >>> task = lc.Task.from_samples(inputs, inputs.sum(axis=1))
     >>> lc.tasks.summary(task, recurrence=1.0).sentences[0]
     "A linear network can explain 100% of the target's mean square on these trials, 100% on blocks of trials left out
-    of the fit, about 100% with endless trials."
+    of the fit, about 100% with unlimited trials."
     """
     recording = task.recording
     if recording is None or task.trials is None or task.target_covariance is None:
-        raise InvalidSpec(
-            f"a task must come from recorded trials to be summarised, got task {task.name!r}, made of given "
-            "statistics or a family."
-        )
+        raise InvalidSpec(f"only a task from recorded trials has a summary, got task {task.name!r}.", field="task")
     b = float(recurrence)
     count("permutations", permutations)
     cross, S = pooled_statistics(task, b)
     R, P = cross.T, task.trials
-    told = Correlations.of(S)
-    root = told.root[:, told.live]
+    correlations = Correlations.of(S)
+    root, rank = correlations.root[:, correlations.live], correlations.rank
     modes = np.linalg.svd(R @ root, compute_uv=False)
     modes = modes[modes > SILENT * modes.max(initial=0.0)]
     explained = float((modes**2).sum() / task.target_power) if task.target_power > 0 else 0.0
-    rank, readouts = told.rank, task.cross_covariance.shape[2]
-    single = readouts == 1 and recording.counted is None
+    single = task.targets == "end" and recording.counted is None
     free = P - recording.centred
     pooled = _pooled_trials(task, b)
     groups = _groups(task, b, pooled)
     mean, power = _mean_power(task, recording, b), task.input_covariance.contracted(np.eye(task.steps))
-    wanted = task.target_covariance.contracted(np.eye(task.target_covariance.shape[0]))
-    raw = np.linalg.eigh(S + mean if recording.centred else S)
+    target = task.target_covariance.contracted(np.eye(task.target_covariance.shape[0]))
+    raw = S + mean if recording.centred else S
+    values, vectors = np.linalg.eigh(raw)
     return DataSummary(
         trials=P,
         channels=task.inputs,
@@ -253,16 +244,16 @@ def summary(task: Task, *, recurrence: float, permutations: int = 200, seed: int
         left_out=_left_out(groups, task.target_power * P) if groups is not None else float("nan"),
         groups=0 if groups is None else len(groups.power),
         modes=modes,
-        null=_null(task, wanted, root, pooled, permutations, np.random.default_rng(seed)),
+        null=_null(task, target, root, pooled, permutations, np.random.default_rng(seed)),
         condition=_condition(S),
-        raw_condition=_condition(S + mean if recording.centred else S),
-        mean_share=float(raw[1][:, -1] @ mean @ raw[1][:, -1] / raw[0][-1]) if raw[0][-1] > 0 else 0.0,
+        raw_condition=_condition(raw),
+        mean_share=float(vectors[:, -1] @ mean @ vectors[:, -1] / values[-1]) if values[-1] > 0 else 0.0,
         centred=recording.centred,
         unevenness=_unevenness(power),
         constant=_constant(power, recording),
         duplicates=_duplicates(power),
         outputs=task.outputs,
-        target_rank=Correlations.of(wanted).rank,
+        target_rank=Correlations.of(target).rank,
     )
 
 
@@ -274,7 +265,7 @@ def _condition(S: FloatArray) -> float:
 
 
 def _pooled_trials(task: Task, b: float) -> tuple[FloatArray, FloatArray] | None:
-    """Pooled inputs and targets of every trial, (trials, readouts, channels), where trials are kept."""
+    """Pooled inputs and targets of every trial, (trials, readouts, channels), if trials are stored."""
     cross, masked, counted = task.cross_covariance, task.recording and task.recording.masked, None
     if isinstance(cross, Sampled):
         x, y = cross.left, cross.right
@@ -288,11 +279,11 @@ def _pooled_trials(task: Task, b: float) -> tuple[FloatArray, FloatArray] | None
 
 
 def _groups(task: Task, b: float, pooled: tuple[FloatArray, FloatArray] | None) -> Groups | None:
-    """Sums over single trials where they are kept, over blocks otherwise."""
+    """Sums over single trials if they are stored, else over blocks."""
     if pooled is not None:
         z, y = pooled
         if task.recording is not None and task.recording.centred and z.shape[1] == 1:
-            # A mean that was subtracted is a coefficient that was fitted: leave it out with the trial.
+            # A subtracted mean is a fitted coefficient, so it must not use the left-out trial either.
             z = np.concatenate([z, np.ones((len(z), 1, 1))], axis=2)
         size = -(-len(z) * z.shape[2] * (z.shape[2] + y.shape[2]) // GROUP_NUMBERS)
         starts = np.arange(0, len(z), size)
@@ -315,7 +306,7 @@ def _groups(task: Task, b: float, pooled: tuple[FloatArray, FloatArray] | None) 
 
 
 def _left_out(groups: Groups, power: float) -> float:
-    """Share of the targets' power explained by fits to all groups but one, on that one."""
+    """Share of the targets' power explained on each group by a fit to the others."""
     S, R = groups.power.sum(axis=0), groups.cross.sum(axis=0)
     missed = 0.0
     for own, cross, target in zip(groups.power, groups.cross, groups.target, strict=True):
@@ -326,24 +317,24 @@ def _left_out(groups: Groups, power: float) -> float:
 
 def _null(
     task: Task,
-    wanted: FloatArray,
+    target: FloatArray,
     root: FloatArray,
     pooled: tuple[FloatArray, FloatArray] | None,
     permutations: int,
     rng: np.random.Generator,
 ) -> float:
-    """Quantile of the largest singular value of R S^(-1/2) when targets are dealt to trials at random.
+    """Quantile of the largest singular value of R S^(-1/2) with targets permuted over trials.
 
-    Targets are centred for it: their mean is the same in every deal and would hide the modes behind it. Where trials
-    are not kept there are many, and the deals are Gaussian: R S^(-1/2) has rows of covariance Cov(y) / P, with
-    `wanted`, E[y y^T], less the means.
+    Targets are centred first, because their mean is the same in every permutation and would hide the modes. If trials
+    are not stored there are many, and R S^(-1/2) is Gaussian with columns of covariance Cov(y) / P, from `target`,
+    E[y y^T].
     """
     if not root.shape[1]:
         return float("nan")
     if pooled is not None:
         z, y = pooled
         white, gap = z @ root, y - y.mean(axis=0)
-        deals = (
+        draws = (
             np.einsum("pro,prk->ok", gap[rng.permutation(len(z))], white, optimize=True) / len(z)
             for _ in range(permutations)
         )
@@ -351,14 +342,14 @@ def _null(
         if task.targets != "end" or task.recording is None or task.trials is None:
             return float("nan")
         mean = task.recording.target_mean[0]
-        values, vectors = np.linalg.eigh(wanted if task.recording.centred else wanted - np.outer(mean, mean))
+        values, vectors = np.linalg.eigh(target if task.recording.centred else target - np.outer(mean, mean))
         factor = vectors * np.sqrt(np.maximum(values, 0.0) / task.trials)
-        deals = (factor @ rng.standard_normal((len(factor), root.shape[1])) for _ in range(permutations))
-    return float(np.quantile([np.linalg.norm(deal, 2) for deal in deals], LEVEL))
+        draws = (factor @ rng.standard_normal((len(factor), root.shape[1])) for _ in range(permutations))
+    return float(np.quantile([np.linalg.norm(draw, 2) for draw in draws], LEVEL))
 
 
 def _mean_power(task: Task, recording: Recording, b: float) -> FloatArray:
-    """What the mean course of the inputs adds (or added) to the pooled input's second moment, (inputs, inputs)."""
+    """Contribution of the mean input to the pooled input's second moment, (inputs, inputs)."""
     course = recording.input_mean / recording.scales
     weights = np.ones(task.cross_covariance.shape[2]) if recording.counted is None else recording.counted
     pooled = recurrence_kernel(b, len(course), len(weights)).T @ course  # (readouts, inputs)
@@ -368,15 +359,15 @@ def _mean_power(task: Task, recording: Recording, b: float) -> FloatArray:
 def _constant(powers: FloatArray, recording: Recording) -> tuple[int, ...]:
     power = np.diagonal(powers) * recording.scales**2
     mean = (recording.input_mean**2).sum(axis=0)
-    # Sums over readouts count a step as often as it is read: their mean is no course that could be subtracted.
+    # With masked readouts the power is a sum over readouts, which the mean cannot be subtracted from.
     left = power if recording.centred or recording.counted is not None else power - mean
     return tuple(np.flatnonzero(left <= SILENT * (power + mean)).tolist())
 
 
 def _unevenness(power: FloatArray) -> float:
     inverse = Correlations.of(power).inverse
-    heard = inverse[inverse > 0]
-    return float(heard.max() / heard.min()) if len(heard) else 1.0
+    audible = inverse[inverse > 0]
+    return float(audible.max() / audible.min()) if len(audible) else 1.0
 
 
 def _duplicates(power: FloatArray) -> tuple[tuple[int, int], ...]:

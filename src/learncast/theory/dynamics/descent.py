@@ -1,4 +1,4 @@
-"""Gradient descent of a linear network on a task's statistics: what training on endless data would do."""
+"""Gradient descent of a linear network on the exact statistics of a task."""
 
 from __future__ import annotations
 
@@ -6,21 +6,23 @@ import copy
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from learncast._core.errors import InvalidSpec
 from learncast._core.progress import Progress, check_time, noticed, silent
-from learncast._core.validation import FloatArray, between, count, positive
-from learncast.card import Picture, so_many
+from learncast._core.validation import FloatArray, between, count
+from learncast.display import Plot, plural
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
+from learncast.procedure.goals import Goal, goal_of
+from learncast.procedure.training import Training
 from learncast.results import Provenance, Status, Trajectory, spec_hash
-from learncast.tasks.covariance import check_room
+from learncast.tasks.covariance import check_memory
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import Assumption
-from learncast.theory.dynamics.learning_problem import LearningProblem, Weights
+from learncast.theory.dynamics.learning_problem import LearningProblem, Weights, learned_weights
 from learncast.theory.dynamics.pooled import PooledProblem
 from learncast.theory.dynamics.solution import POINTS, LearningTime, Solution, checked_time, checked_times
 from learncast.theory.dynamics.statistics import LagStatistics
@@ -28,17 +30,15 @@ from learncast.theory.dynamics.steps.optimizer import Optimizer
 
 __all__ = ["Descent", "descend"]
 
-#: Steps after which a descent that should end by itself is given up.
-MOST_STEPS = 1_000_000
 #: Flow steps up to which the steps of descent are counted one by one.
 MOST_COUNTED = 50_000
-#: Snapshots of weights kept along a descent; any step is found again from the one before it.
+#: Number of snapshots of the weights along a descent; steps between them are recomputed.
 SNAPSHOTS = 64
 
 
 @dataclass(eq=False)
-class _Walk:
-    """A descent at one step, and all it needs to go on."""
+class _Snapshot:
+    """State of a descent at one step, from which it can continue."""
 
     problem: LearningProblem
     batches: BatchStatistics | None
@@ -48,7 +48,7 @@ class _Walk:
     step: int = 0
 
     def advance(self, slopes: Weights | None = None) -> None:
-        """Take a step; slopes on the task itself may be given when they are known."""
+        """Take one step; the gradient on the task itself may be given."""
         if self.batches is not None:
             assert self.rng is not None
             _, slopes = self.problem.loss_and_slopes(self.weights, self.batches.draw(self.rng))
@@ -58,30 +58,30 @@ class _Walk:
             self.weights = {**self.weights, **self.optimizer.update(self.weights, slopes)}
         self.step += 1
 
-    def copy(self) -> _Walk:
-        """The same, to go on from by itself."""
+    def copy(self) -> _Snapshot:
+        """Return an independent copy."""
         return replace(self, optimizer=self.optimizer.copy(), rng=copy.deepcopy(self.rng))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Descent(Solution):
-    """A finished descent: every step's strengths and loss, and the weights at any step.
+    """Finished gradient descent: strengths and loss at each step, and the weights at any step.
 
     Attributes
     ----------
     problem : LearningProblem
     strength : (steps + 1, modes)
     loss : (steps + 1,)
-        On the task itself, also when batches drive the descent.
+        Loss on the exact statistics, also for descent in batches.
     status : Status
-        ``diverged`` when weights stopped being finite, ``not_learned`` when the accuracy asked for was not reached.
+        ``diverged`` if the weights became infinite, ``not_learned`` if the goal was not reached.
 
     Examples
     --------
     >>> import learncast as lc
     >>> task = lc.tasks.integration(steps=50)
     >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
-    >>> run = lc.descend(task, network, learning_rate=1e-3, steps=400, learn=("input", "output"))
+    >>> run = lc.descend(task, network, learning_rate=1e-3, steps=400)
     >>> run.steps, run.status.name
     (400, 'ok')
     >>> run.loss[[0, 200, 400]].round(2)
@@ -94,25 +94,23 @@ class Descent(Solution):
     loss: FloatArray
     status: Status
     optimizer: str
-    _snapshots: tuple[_Walk, ...] = field(default=(), repr=False)
+    _snapshots: tuple[_Snapshot, ...] = field(default=(), repr=False)
 
     @property
     def steps(self) -> int:
-        """Steps taken."""
+        """Number of steps."""
         return len(self.loss) - 1
 
-    def at(self, times: Any) -> Trajectory:
-        """Strengths and loss after whole numbers of steps; nan beyond the last step taken.
+    def at(self, times: ArrayLike) -> Trajectory:
+        """Return strengths and loss after whole numbers of steps; nan beyond the last step.
 
-        Infinity is the last step of a descent that reached its accuracy or its number of steps.
+        Infinity means the last step.
         """
         steps = checked_times(times)
         finite = np.where(np.isinf(steps), self.steps, steps)
         if (finite != np.floor(finite)).any():
-            raise InvalidSpec(
-                f"a descent is defined at whole steps, got {float(finite[finite != np.floor(finite)][0]):g}. Ask "
-                "for whole numbers, or use gradient_flow."
-            )
+            fraction = float(finite[finite != np.floor(finite)][0])
+            raise InvalidSpec(f"times of a descent must be whole numbers of steps, got {fraction:g}.", field="times")
         index = np.minimum(finite.astype(int), self.steps)
         known = finite <= self.steps
         loss = np.where(known, self.loss[index], np.nan)
@@ -127,68 +125,63 @@ class Descent(Solution):
         )
 
     def network_at(self, time: float) -> LinearRNN | TwoLayer:
-        """The network after a whole number of steps (infinity: the last)."""
+        """Return the network after a whole number of steps; infinity means the last step."""
         return self.networks_at([time])[0]
 
     def networks_at(self, times: Iterable[float]) -> list[LinearRNN | TwoLayer]:
-        """The networks after whole numbers of steps; where these rise, each is found from the one before."""
-        found, last = [], self._snapshots[0]
-        for step in (self._checked_step(time) for time in times):
+        """Return the networks after whole numbers of steps; increasing numbers are fastest."""
+        networks, last = [], self._snapshots[0]
+        for step in map(self._checked_step, times):
             near = max((s for s in self._snapshots if s.step <= step), key=lambda s: s.step)
             last = (last if near.step <= last.step <= step else near).copy()
             while last.step < step:
                 last.advance()
-            found.append(self.problem.built(last.weights))
-        return found
+            networks.append(self.problem.built(last.weights))
+        return networks
 
     def _checked_step(self, time: float) -> int:
         step = checked_time(time)
-        step = self.steps if np.isinf(step) else step
+        step = self.steps if math.isinf(step) else step
         if step != int(step) or step > self.steps:
-            raise InvalidSpec(f"the step must be a whole number of at most {self.steps}, got {step:g}.")
+            raise InvalidSpec(f"time must be a whole number of at most {self.steps} steps, got {step:g}.", field="time")
         return int(step)
 
     def time_to(self, accuracy: float) -> LearningTime:
-        """First step at which the excess loss is down to (1 - accuracy)^2 of that of a network without an answer.
-
-        The learned map is then within 1 - accuracy of the best one, in the task's own measure.
-        """
+        """Return the first step at which the excess loss is at most (1 - accuracy)^2 of the baseline loss."""
         accuracy = between("accuracy", accuracy, 0.0, 1.0)
         with np.errstate(invalid="ignore"):
             inside = self.loss - self.problem.least_loss <= self.problem.target_excess(accuracy)
-        step = float(np.argmax(inside)) if inside.any() else math.inf
-        status = (
-            Status.ok if inside.any() else Status.diverged if self.status is Status.diverged else Status.not_learned
-        )
-        return LearningTime(accuracy, np.array([math.nan]), np.array([step]), (status,))
+        if inside.any():
+            return LearningTime(accuracy, np.array([math.nan]), np.array([float(np.argmax(inside))]), (Status.ok,))
+        status = Status.diverged if self.status is Status.diverged else Status.not_learned
+        return LearningTime(accuracy, np.array([math.nan]), np.array([math.inf]), (status,))
 
     @property
     def assumptions(self) -> tuple[Assumption, ...]:
-        """A descent assumes nothing."""
+        """Empty: gradient descent has no conditions."""
         return ()
 
     @property
     def provenance(self) -> Provenance:
-        """Where the numbers come from."""
-        p, drawn = self.problem, self._snapshots[0].batches
-        batch = None if drawn is None else drawn.batch
+        """Origin of the numbers."""
+        p, batches = self.problem, self._snapshots[0].batches
+        batch = None if batches is None else batches.batch
         digest = spec_hash("descent", p.task.hash, p.network.hash, p.learn, self.learning_rate, self.optimizer, batch)
         return Provenance("descent", (), digest)
 
     @property
     def forecast_class(self) -> str:
-        """A descent is computed step by step."""
+        """Always "integrated"."""
         return "integrated"
 
-    def _picture(self) -> Picture:
-        """Every step that was taken, or some of many."""
+    def _plot(self) -> Plot:
         steps = np.unique(np.linspace(0, self.steps, POINTS).round())
-        return Picture.of("mode_strengths", self.at(steps).dataset, title="Strength of every mode")
+        return Plot.of("mode_strengths", self.at(steps).dataset, title="Strength of every mode")
 
     def __repr__(self) -> str:
         return (
             f"<Descent of {self.problem.task.name!r} by {self.optimizer}, learning {', '.join(self.problem.learn)}: "
-            f"{so_many(self.steps, 'step')}, loss {self.loss[0]:.6g} to {self.loss[-1]:.6g}, {self.status.name}>"
+            f"{plural(self.steps, 'step')}, loss {self.loss[0]:.6g} to {self.loss[-1]:.6g}, {self.status.name}>"
         )
 
 
@@ -196,107 +189,91 @@ class Descent(Solution):
 def descend(
     task: Task,
     network: LinearRNN | TwoLayer,
+    training: Training | None = None,
     *,
-    learning_rate: float,
+    learning_rate: float | None = None,
+    goal: Goal | float | None = None,
     steps: int | None = None,
-    until: float | None = None,
-    excess_loss: float | None = None,
-    learn: tuple[str, ...] | None = None,
-    optimizer: str = "gd",
-    momentum: float = 0.9,
-    betas: tuple[float, float] = (0.9, 0.999),
-    eps: float = 1e-8,
-    weight_decay: float | None = None,
-    batch: int | None = None,
     rng: np.random.Generator | None = None,
-    most_steps: int = MOST_STEPS,
     progress: Progress = silent,
 ) -> Descent:
-    """Train a linear network by descent on the task's exact statistics.
+    """Train a linear network by gradient descent on the exact statistics of a task.
 
-    On a task made by `Task.from_samples` this is full-batch training on those data, step for step.
+    On a task made by `Task.from_samples` this is full-batch training on those samples, step by step.
 
     Parameters
     ----------
     task : Task
     network : LinearRNN or TwoLayer
-    learning_rate : float
+    training : Training
+        Optimiser, batch and weights that learn. With a batch, each step draws the statistics of that many Gaussian
+        trials instead of using the task's own; this needs `rng`.
+    learning_rate : float, optional
+        Short for ``training=Training(learning_rate)``.
+    goal : Goal or float, optional
+        Stop at the first step at which the task is learned. A number means `Accuracy` for task families and
+        `Explained` for recordings.
     steps : int, optional
-        Number of steps.
-    until : float, optional
-        Or an accuracy: stop at the first step whose map is within 1 - until of the best linear one.
-    excess_loss : float, optional
-        Or a loss above the best linear map's: stop at the first step that has come so near.
-    learn : tuple of str, optional
-        Weights that learn; all by default.
-    optimizer : {"gd", "momentum", "adam", "adamw"}
-        Update rule, as in `torch.optim`.
-    momentum, betas, eps, weight_decay
-        Its settings.
-    batch : int, optional
-        Draw the statistics of this many fresh Gaussian trials at each step instead of the task's own; needs `rng`.
+        Or stop after this number of steps.
     rng : numpy Generator, optional
         Source of the batches.
-    most_steps : int
-        Where a descent that should stop `until` an accuracy is given up.
     progress : callable
-        Called with the share of steps done.
+        Called with the fraction of steps done.
 
     Returns
     -------
     Descent
-        Every step's strengths and loss, the weights at any step, and how it ended: a `Solution`.
+        Strengths and loss at every step, the weights at any step, and the status: a `Solution`.
 
     Examples
     --------
     >>> import learncast as lc
     >>> task = lc.tasks.integration(steps=50)
     >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
-    >>> lc.descend(task, network, learning_rate=1e-3, until=0.99, learn=("input", "output"))
+    >>> lc.descend(task, network, learning_rate=1e-3, goal=0.99)
     <Descent of 'integration' by gd, learning input, output: 331 steps, loss 24.9978 to 6.13453, ok>
     """
-    problem = LearningProblem.of(task, network, learn)
-    rule = Optimizer(optimizer, learning_rate, momentum, betas, eps, weight_decay)
-    limit = _limit(steps, until, excess_loss, most_steps)
-    goal = None if steps is not None else _goal(problem, until, excess_loss)
-    walk = _Walk(problem, _batches(problem, batch, rng), problem.start, rule, rng)
-    strengths, losses, snapshots = [], [], [walk.copy()]
+    training = Training.of(training, learning_rate)
+    problem = LearningProblem.of(task, network, learned_weights(network, training.learn))
+    limit, target = _end(problem, goal, steps, training)
+    state = _Snapshot(problem, _batches(problem, training.batch, rng), problem.start, Optimizer(training), rng)
+    strengths, losses, snapshots = [], [], [state.copy()]
     every = 1
-    status = Status.ok if goal is None else Status.not_learned
+    status = Status.ok if target is None else Status.not_learned
     for n in range(limit + 1):
         with np.errstate(over="ignore", invalid="ignore"):
-            loss, slopes = problem.loss_and_slopes(walk.weights)
-            strengths.append(problem.strengths(walk.weights))
+            loss, slopes = problem.loss_and_slopes(state.weights)
+            strengths.append(problem.strengths(state.weights))
         losses.append(loss)
         if not all(np.isfinite(slope).all() for slope in slopes.values()):
             status = Status.diverged
             break
-        if goal is not None and loss <= goal:
+        if target is not None and loss <= target:
             status = Status.ok
             break
         if n == limit:
             break
-        walk.advance(slopes)
-        if walk.step % every == 0:
-            snapshots.append(walk.copy())
-            if len(snapshots) > SNAPSHOTS:  # thin out: every second one, from now on half as often
+        state.advance(slopes)
+        if state.step % every == 0:
+            snapshots.append(state.copy())
+            if len(snapshots) > SNAPSHOTS:  # thin out: keep every second one, and take half as many from now on
                 snapshots, every = snapshots[::2], 2 * every
         if n % 256 == 0:
             check_time()
             progress(n / limit)
     known = np.array(strengths), np.array(losses)
-    return Descent(problem, rule.learning_rate, *known, status, optimizer, tuple(snapshots))
+    return Descent(problem, training.learning_rate, *known, status, str(training.optimizer), tuple(snapshots))
 
 
-def counted_steps(problem: LearningProblem, learning_rate: float, excess_loss: float, expected: float) -> float:
-    """Steps of gradient descent until the loss is so little above the best linear map's, without keeping the way.
+def count_steps(problem: LearningProblem, learning_rate: float, excess_loss: float, expected: float) -> float:
+    """Count the gradient-descent steps to an excess loss over the best linear map.
 
-    Infinite where descent runs away; unknown (nan) where `expected`, the flow's steps, are too many to take one by one.
+    The count is infinite if descent diverges, and nan if `expected`, the flow time, is too long to count single steps.
     """
     if not math.isfinite(expected):
         return expected
     if problem.pooled_recurrence is not None and len(problem.learn) == 2:
-        return PooledProblem.of(problem.task, problem.network).counted(excess_loss, learning_rate)
+        return PooledProblem.of(problem.task, problem.network).steps_to(excess_loss, learning_rate)
     if expected > MOST_COUNTED:
         return math.nan
     goal, weights = problem.least_loss + excess_loss, problem.start
@@ -312,32 +289,22 @@ def counted_steps(problem: LearningProblem, learning_rate: float, excess_loss: f
     return math.nan
 
 
-def _limit(steps: int | None, until: float | None, excess_loss: float | None, most_steps: int) -> int:
-    if sum(rule is not None for rule in (steps, until, excess_loss)) != 1:
-        raise InvalidSpec(
-            f"either steps, until or excess_loss must be given, got steps={steps}, until={until}, "
-            f"excess_loss={excess_loss}. Give a number of steps, an accuracy to reach, or a loss to come down "
-            "to."
-        )
-    if steps is not None:
-        return count("steps", steps, least=0)
-    if until is not None:
-        between("until", until, 0.0, 1.0)
-    else:
-        positive("excess_loss", excess_loss)
-    return count("most_steps", most_steps)
-
-
-def _goal(problem: LearningProblem, until: float | None, excess_loss: float | None) -> float:
-    left = problem.target_excess(until) if until is not None else excess_loss
-    assert left is not None
-    goal = problem.least_loss + left
-    if math.isnan(goal):
-        raise InvalidSpec(
-            "the task must know its target covariance to descend until an accuracy or a loss, got task "
-            f"{problem.task.name!r} without one. Give target_covariance, or a number of steps."
-        )
-    return goal
+def _end(
+    problem: LearningProblem, goal: Goal | float | None, steps: int | None, training: Training
+) -> tuple[int, float | None]:
+    """Return the largest number of steps, and the loss at which to stop (None if there is none)."""
+    if training.loss != "half_mse" or training.clip is not None or training.schedule is not None:
+        raise InvalidSpec("descend needs loss='half_mse', without clip and schedule.", field="training")
+    if (steps is None) == (goal is None):
+        raise InvalidSpec(f"Give either goal or steps, got goal={goal} and steps={steps}.", field="goal")
+    if goal is None:
+        return count("steps", steps, least=0), None
+    least = problem.least_loss
+    meant = goal_of(goal, recorded=problem.task.recording is not None)
+    target = meant.target_loss(problem.statistics.constant - least, least)
+    if math.isnan(target):
+        _require_target_covariance(problem.task)
+    return training.most_steps, target
 
 
 def _batches(problem: LearningProblem, batch: int | None, rng: np.random.Generator | None) -> BatchStatistics | None:
@@ -348,19 +315,24 @@ def _batches(problem: LearningProblem, batch: int | None, rng: np.random.Generat
     return BatchStatistics.of(problem, batch)
 
 
+def _require_target_covariance(task: Task) -> None:
+    if task.target_covariance is None:
+        raise InvalidSpec(f"Task {task.name!r} must have a target_covariance, got none.", field="target_covariance")
+
+
 @dataclass(frozen=True, eq=False)
 class BatchStatistics:
-    """Draws the second moments of Gaussian batches.
+    """Random second moments of Gaussian batches.
 
-    The second moment of `batch` Gaussian trials with covariance L L^T is L W L^T / batch with W a standard Wishart
-    matrix, drawn by its triangular (Bartlett) factor: the cost depends on the variables and not on the batch.
+    The second moment of `batch` Gaussian trials with covariance L L^T is L W L^T / batch with a standard Wishart matrix
+    W. Its triangular (Bartlett) factor is drawn directly, at a cost that does not depend on the batch size.
 
     Attributes
     ----------
     root : (variables, rank)
-        L: inputs first, then targets.
+        L, inputs above targets.
     inputs, targets : tuple of int
-        How the variables are cut: (steps, inputs) and (readouts, outputs).
+        Shapes of the variables, (steps, inputs) and (readouts, outputs).
     """
 
     root: FloatArray
@@ -370,29 +342,25 @@ class BatchStatistics:
 
     @classmethod
     def of(cls, problem: LearningProblem, batch: int) -> BatchStatistics:
-        """Prepare batches of a task, of its pooled input where the recurrence is a fixed number."""
+        """Prepare batches of a task, or of its pooled input if the recurrence is a fixed scalar."""
         size = count("batch", batch)
         task = problem.task
-        if task.target_covariance is None:
-            raise InvalidSpec(
-                f"the task must know its target covariance to be drawn in batches, got task {task.name!r} without "
-                "one. Give target_covariance, or descend without batch."
-            )
+        _require_target_covariance(task)
+        assert task.target_covariance is not None
         if problem.pooled_recurrence is not None and task.targets == "end":
             p = PooledProblem.of(task, problem.network)
             target = task.target_covariance.dense()[0, :, 0, :]
             joint = np.block([[p.power, p.cross.T], [p.cross, target]])
             return cls(_root(joint), (1, task.inputs), (1, task.outputs), size)
         n, m = task.steps * task.inputs, task.cross_covariance.shape[2] * task.outputs
-        remedy = "use shorter trials, or descend without batch"
-        check_room((n + m) ** 2, "the joint covariance of a trial", f"{n + m} variables", remedy)
+        check_memory((n + m) ** 2, f"the joint covariance of the {n + m} variables of a trial")
         cross = task.cross_covariance.dense().reshape(n, m)
         inputs, targets = (c.dense() for c in (task.input_covariance, task.target_covariance))
         joint = np.block([[inputs.reshape(n, n), cross], [cross.T, targets.reshape(m, m)]])
         return cls(_root(joint), (task.steps, task.inputs), (task.cross_covariance.shape[2], task.outputs), size)
 
     def draw(self, rng: np.random.Generator) -> LagStatistics:
-        """Statistics of one fresh batch."""
+        """Return the statistics of a new batch."""
         half = self.root @ wishart_roots(self.root.shape[1], self.batch, 1, rng)[0]
         moment = half @ half.T / self.batch
         n = self.inputs[0] * self.inputs[1]
@@ -407,14 +375,14 @@ class BatchStatistics:
 
 
 def _root(joint: FloatArray) -> FloatArray:
-    """L with L L^T the covariance, one column per direction that varies."""
+    """Return L with L L^T the covariance, one column per direction with variance."""
     values, vectors = np.linalg.eigh(joint)
     live = values > 1e-13 * values.max(initial=0.0)
     return np.asarray(vectors[:, live] * np.sqrt(values[live]))
 
 
 def wishart_roots(size: int, freedom: int, number: int, rng: np.random.Generator) -> FloatArray:
-    """So many A with A A^T Wishart distributed: triangular with chi on the diagonal, or Gaussian for small batches."""
+    """Draw matrices A with A A^T Wishart distributed: Bartlett factors or, if freedom < size, Gaussian matrices."""
     if freedom < size:
         return rng.standard_normal((number, size, freedom))
     factors = np.tril(rng.standard_normal((number, size, size)), -1)

@@ -1,4 +1,4 @@
-"""A learning problem for any linear network: weights, their loss and its slope, from statistics alone."""
+"""Learning problem of any linear network: loss, gradient and curvature from second-order statistics."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ __all__ = ["LearningProblem", "curvature", "lag_statistics"]
 
 Weights = dict[str, FloatArray]
 
-#: Weights by kind of network, in the order of the network's own arguments.
+#: Names of the weights of each kind of network, in the order of its arguments.
 KINDS = {LinearRNN: ("input", "recurrent", "output"), TwoLayer: ("first", "second")}
 
-#: A two-layer network is a recurrent one of one step; its weights under the names the statistics use.
+#: A two-layer network is a recurrent network with one step; the names of its weights as such.
 AS_RECURRENT = {"input": "input", "recurrent": "recurrent", "output": "output", "first": "input", "second": "output"}
 
 
 @dataclass(frozen=True, eq=False)
 class LearningProblem:
-    """A task, a network and the weights that learn.
+    """Task, network and the weights that learn.
 
     Attributes
     ----------
@@ -39,14 +39,14 @@ class LearningProblem:
     network : LinearRNN or TwoLayer
         Before training.
     learn : tuple of str
-        Names of the weights that learn: of "input", "recurrent", "output" (or "first", "second").
+        Names of the weights that learn: some of "input", "recurrent", "output" (or "first", "second").
 
     Examples
     --------
-    What is lost by a leak that cannot be learned: with it the best loss is 6.1, and 0 where the recurrence learns too.
+    With a fixed leaky recurrence the least loss is 6.1. It is 0 if the recurrence learns too.
 
     >>> import learncast as lc
-    >>> from learncast.theory.dynamics.learning_problem import LearningProblem
+    >>> from learncast.theory import LearningProblem
     >>> task = lc.tasks.integration(steps=50)
     >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
     >>> fixed = LearningProblem.of(task, network, ("input", "output"))
@@ -61,32 +61,32 @@ class LearningProblem:
 
     @classmethod
     def of(cls, task: Task, network: LinearRNN | TwoLayer, learn: tuple[str, ...] | None) -> LearningProblem:
-        """Check that the three fit together."""
-        check_fit(task, network, why="the gradient is computed from the statistics of linear networks")
+        """Check that task, network and weights fit together."""
+        check_fit(task, network)
         return cls(task, network, checked_learn(network, learn))
 
     @property
     def map_names(self) -> tuple[str, str]:
-        """Names of the map into the hidden units and of the map out of them."""
+        """Names of the input and output weights."""
         names = KINDS[type(self.network)]
         return names[0], names[-1]
 
     @property
     def start(self) -> Weights:
         """All weights before training."""
-        if isinstance(self.network, TwoLayer):
-            return {"first": self.network.first, "second": self.network.second}
         n = self.network
+        if isinstance(n, TwoLayer):
+            return {"first": n.first, "second": n.second}
         return {"input": n.input_weights, "recurrent": n.recurrent_weights, "output": n.output_weights}
 
     def built(self, weights: Weights) -> LinearRNN | TwoLayer:
-        """The network with these weights."""
+        """Return the network with the given weights."""
         kind = type(self.network)
         return kind(*(weights[name] for name in KINDS[kind]))
 
     @cached_property
     def statistics(self) -> LagStatistics:
-        """The task by lag behind the readout, pooled to one lag where recurrence is a fixed number."""
+        """Statistics by lag behind the readout, pooled to one lag if the recurrence is a fixed scalar."""
         if self.pooled_recurrence is None:
             return lag_statistics(self.task)
         cross, power = pooled_statistics(self.task, self.pooled_recurrence)
@@ -94,20 +94,20 @@ class LearningProblem:
 
     @cached_property
     def pooled_recurrence(self) -> float | None:
-        """The fixed number that is the recurrence; None when it is learned or a matrix."""
+        """Recurrence b if it is a fixed scalar; None if it is a matrix or learned."""
         if isinstance(self.network, TwoLayer):
             return 0.0
         if "recurrent" in self.learn:
             return None
         b = self.network.scalar_recurrence
-        # Powers that overflow are an outcome of training, not of the statistics.
+        # If the powers of b overflow, use the unpooled statistics: overflow is an outcome of training.
         return b if b is not None and 2 * self.task.steps * np.log2(max(abs(b), 1.0)) < 900 else None
 
     def loss_and_slopes(self, weights: Weights, statistics: LagStatistics | None = None) -> tuple[float, Weights]:
-        """Loss and the slopes of the weights that learn, on the task or on sampled statistics of it."""
+        """Return the loss and its gradient in the weights that learn, on the task or on sampled statistics."""
         using = self.statistics if statistics is None else statistics
         W_x, W_y = (weights[name] for name in self.map_names)
-        # With one (pooled) lag the recurrence no longer acts; a zero stands in for it.
+        # With one (pooled) lag the recurrence does not act, so zeros replace it.
         W_h = weights["recurrent"] if using.lags > 1 else np.zeros((len(W_x), len(W_x)))
         names = tuple(AS_RECURRENT[name] for name in self.learn)
         value, slopes = loss_and_gradient(using, W_x, W_h, W_y, learn=names)
@@ -115,26 +115,25 @@ class LearningProblem:
 
     @cached_property
     def frame(self) -> Frame:
-        """Input and output directions of the task's modes, suited to the start."""
+        """Input and output directions of the modes of the task."""
         maps = (self.function(self.start),)
         return common_frame([self.task], maps=maps, recurrence=self.pooled_recurrence)
 
     def function(self, weights: Weights) -> FloatArray:
-        """The map of the newest input to the output, W_y W_x (W2 W1), (outputs, inputs)."""
+        """Return the map from the last input to the output, W_y W_x (or W2 W1), (outputs, inputs)."""
         first, second = self.map_names
         return weights[second] @ weights[first]
 
     def strengths(self, weights: Weights) -> FloatArray:
-        """Strength of each mode: the diagonal of that map in the modes' frame."""
+        """Return the strength of each mode: the diagonal of `function` in the frame."""
         f = self.frame
         return np.einsum("mk,mn,nk->k", f.mode_outputs, self.function(weights), f.mode_inputs)
 
     @cached_property
     def least_loss(self) -> float:
-        """Loss of the best linear map that the readout can be: of the pooled input, or of all lags.
+        """Loss of the best linear map of the pooled input or, if the recurrence is no fixed scalar, of all lags.
 
-        Where recurrence is a fixed number the network can reach it (with enough hidden units). Where recurrence is a
-        matrix or is learned it is the best any linear filter of the input does: a bound.
+        In the first case the network can reach it with enough hidden units. In the second it is a lower bound.
         """
         if self.pooled_recurrence is not None:
             return PooledProblem.of(self.task, self.network).least_loss
@@ -145,23 +144,29 @@ class LearningProblem:
         return s.constant - explained / 2
 
     def target_excess(self, accuracy: float) -> float:
-        """Excess loss at which the learned map is within 1 - accuracy of the best one, in the task's own measure."""
+        """Return the excess loss at an accuracy, (1 - accuracy)^2 of the baseline loss."""
         return (1 - accuracy) ** 2 * (self.statistics.constant - self.least_loss)
 
 
 def checked_learn(network: LinearRNN | TwoLayer, learn: Sequence[str] | None) -> tuple[str, ...]:
-    """Names of the weights that learn, in the network's own order; all of them unless told."""
+    """Return the names of the weights that learn, in the order of the network; all by default."""
     names = KINDS[type(network)]
     chosen = names if learn is None else tuple(learn)
     for name in chosen:
         one_of("learn", name, names)
     if not chosen:
-        raise InvalidSpec("at least one kind of weights must learn, got none.")
+        raise InvalidSpec("learn must name at least one kind of weights, got none.", field="learn")
     return tuple(name for name in names if name in chosen)
 
 
+def learned_weights(network: LinearRNN | TwoLayer, learn: Sequence[str] | None) -> tuple[str, ...]:
+    """Names of the weights that a training lets learn; by default all but the recurrent weights."""
+    names = KINDS[type(network)]
+    return checked_learn(network, (names[0], names[-1]) if learn is None else learn)
+
+
 def lag_statistics(task: Task) -> LagStatistics:
-    """A task's statistics by lag behind the readout.
+    """Return the statistics of a task by lag behind the readout.
 
     Parameters
     ----------
@@ -174,7 +179,7 @@ def lag_statistics(task: Task) -> LagStatistics:
     Examples
     --------
     >>> import learncast as lc
-    >>> from learncast.theory.dynamics.learning_problem import lag_statistics
+    >>> from learncast.theory import lag_statistics
     >>> statistics = lag_statistics(lc.tasks.integration(steps=3))
     >>> statistics.lags, statistics.cross.ravel().round(6)
     (3, array([1., 1., 1.]))
@@ -190,42 +195,40 @@ def lag_statistics(task: Task) -> LagStatistics:
     )
 
 
-#: Weights up to which the Hessian is written out.
+#: Largest number of weights for a dense Hessian.
 _DENSE = 48
-#: Lanczos vectors; twice as many as the default reach the top of a spread spectrum in one sweep.
+#: Lanczos vectors, twice the default.
 _VECTORS = 24
-#: Relative residual at which the iteration ends; the eigenvalue, whose error is of its square, is then known to 1e-9.
+#: Relative residual at which the Lanczos iteration ends. The eigenvalue, with a quadratic error, is then known to 1e-9.
 _PRECISION = 1e-5
-#: Step of the differences of slopes, relative to the weights: balances their third derivatives against round-off.
+#: Step of the differences of gradients, relative to the weights: balances truncation against round-off.
 _STEP = float(np.finfo(float).eps ** (1 / 3))
 
 
 def curvature(problem: LearningProblem, weights: Weights | None = None) -> float:
-    """Largest eigenvalue of the loss's Hessian in the weights that learn, at given weights or at the start.
+    """Return the largest eigenvalue of the Hessian of the loss in the weights that learn.
 
-    Exact where recurrence is a fixed number (or there is none); elsewhere by Lanczos iteration on differences of the
-    analytic slopes.
+    It is exact if the recurrence is a fixed scalar. Otherwise it is computed by Lanczos iteration on differences of the
+    analytic gradient.
 
     Parameters
     ----------
     problem : LearningProblem
-        A task, a network and the weights that learn.
     weights : dict from name to array, optional
-        All weights of the network, as `LearningProblem.start` has them.
+        All weights of the network; the start by default.
 
     Returns
     -------
     float
-        0 where no direction curves upwards; nan where the loss is not finite.
+        At least 0; nan if the loss is not finite.
 
     Examples
     --------
-    Descent diverges at more than 2 over the curvature, which doubles while this task is learned: the largest learning
-    rate falls to half.
+    Descent diverges at learning rates above 2 / curvature. The curvature doubles while this task is learned:
 
     >>> import learncast as lc
     >>> import numpy as np
-    >>> from learncast.theory.dynamics.learning_problem import LearningProblem, curvature
+    >>> from learncast.theory import LearningProblem, curvature
     >>> task = lc.tasks.integration(steps=50)
     >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
     >>> learned = lc.solve(task, network, learning_rate=1e-3).network_at(np.inf)
@@ -245,57 +248,54 @@ def curvature(problem: LearningProblem, weights: Weights | None = None) -> float
 def pooled_curvature(
     cross: FloatArray, power: FloatArray, first: FloatArray, second: FloatArray, learn: tuple[bool, ...] = (True, True)
 ) -> float:
-    """The same of two layers, A (hidden, inputs) and C (outputs, hidden), on E[y z^T] and E[z z^T].
+    """Return the largest eigenvalue of the Hessian for two layers, A (hidden, inputs) and C (outputs, hidden).
 
-    The hidden space is that of [A, C^T] and one direction beyond it: all others are alike. Where no error is left, or
-    one layer alone learns, the Hessian has a closed form.
+    `cross` is E[y z^T] and `power` is E[z z^T].
     """
-    straight, error = _straight_curvature(cross, power, first, second, learn)
-    if error <= _PRECISION**2 * straight:
-        return straight
-    return _iterated_curvature(cross, power, first, second)
+    gauss_newton, error = _gauss_newton_curvature(cross, power, first, second, learn)
+    if error <= _PRECISION**2 * gauss_newton:
+        return gauss_newton
+    return _full_curvature(cross, power, first, second)
 
 
-def _iterated_curvature(cross: FloatArray, power: FloatArray, first: FloatArray, second: FloatArray) -> float:
-    """The largest eigenvalue of the whole Hessian of both layers, error included."""
+def _full_curvature(cross: FloatArray, power: FloatArray, first: FloatArray, second: FloatArray) -> float:
+    """Return the largest eigenvalue of the full Hessian of both layers."""
     S, R, n = power, cross, first.shape[1]
     layers = np.concatenate([first, second.T], axis=1)
+    # Reduce the hidden space to the span of [A, C^T] and one direction beyond it, which represents all others.
     if len(layers) > layers.shape[1]:
         layers = np.concatenate([np.linalg.qr(layers, mode="r"), np.zeros((1, layers.shape[1]))])
     A, C = layers[:, :n], layers[:, n:].T
     G = C @ A @ S - R
 
-    def bent(flat: FloatArray) -> FloatArray:
+    def product(flat: FloatArray) -> FloatArray:
         dA, dC = flat[: A.size].reshape(A.shape), flat[A.size :].reshape(C.shape)
         D = (C @ dA + dC @ A) @ S
         return np.concatenate([(C.T @ D + dC.T @ G).ravel(), (D @ A.T + G @ dA.T).ravel()])
 
-    return _largest(bent, A.size + C.size)
+    return _largest_eigenvalue(product, A.size + C.size)
 
 
 def sharpest_curvature(cross: FloatArray, power: FloatArray, places: Sequence[tuple[FloatArray, FloatArray]]) -> float:
-    """The largest curvature of two layers at any of several places.
+    """Return the largest curvature of two layers at any of several pairs of weights.
 
-    It is no larger than its part without the error, which has a closed form, and the error's largest singular value:
-    places that cannot be the sharpest are not iterated on.
+    The closed-form Gauss-Newton part plus the largest singular value of the error is an upper bound, so pairs that
+    cannot have the largest curvature are skipped.
     """
-    bounds = [_straight_curvature(cross, power, *layers) for layers in places]
-    found = 0.0
+    bounds = [_gauss_newton_curvature(cross, power, *layers) for layers in places]
+    largest = 0.0
     for k in sorted(range(len(places)), key=lambda k: bounds[k][1] - bounds[k][0]):
-        straight, error = bounds[k]
-        if not straight + error <= found:
-            settled = error <= _PRECISION**2 * straight
-            here = straight if settled else _iterated_curvature(cross, power, *places[k])
-            found = float(np.maximum(found, here))  # nan stays nan
-    return found
+        if not sum(bounds[k]) <= largest:
+            largest = float(np.maximum(largest, pooled_curvature(cross, power, *places[k])))  # nan stays nan
+    return largest
 
 
-def _straight_curvature(
+def _gauss_newton_curvature(
     cross: FloatArray, power: FloatArray, first: FloatArray, second: FloatArray, learn: tuple[bool, ...] = (True, True)
 ) -> tuple[float, float]:
-    """The largest eigenvalue of the Hessian without the error that is left, and what that error can change in it.
+    """Return the largest eigenvalue of the Hessian without its error term, and a bound on that term.
 
-    Without it the Hessian is that of D = C dA + dC A in tr(D S D^T): eigenvalues of S^1/2 (|C|^2 + A^T A) S^1/2.
+    The Gauss-Newton part is that of D = C dA + dC A in tr(D S D^T): eigenvalues of S^1/2 (|C|^2 + A^T A) S^1/2.
     """
     if not all(np.isfinite(part).all() for part in (cross, power, first, second)):
         return np.nan, np.nan
@@ -304,19 +304,19 @@ def _straight_curvature(
         inner += first.T @ first
     values, vectors = np.linalg.eigh(inner)
     root = vectors * np.sqrt(np.clip(values, 0.0, None))
-    straight = max(0.0, float(np.linalg.eigvalsh(root.T @ power @ root)[-1]))
-    return straight, _norm(second @ first @ power - cross) if all(learn) else 0.0
+    largest = max(0.0, float(np.linalg.eigvalsh(root.T @ power @ root)[-1]))
+    return largest, _norm(second @ first @ power - cross) if all(learn) else 0.0
 
 
 def _norm(matrix: FloatArray) -> float:
-    """The largest singular value; of one row or column its length."""
+    """Return the largest singular value."""
     if 1 in matrix.shape:
         return float(np.sqrt(np.vdot(matrix, matrix)))
     return float(np.linalg.svd(matrix, compute_uv=False).max(initial=0.0))
 
 
 def _differenced(problem: LearningProblem, weights: Weights) -> float:
-    """By differences of slopes: recurrence that is learned, or a matrix."""
+    """Return the curvature from differences of gradients, for a recurrence that is a matrix or learned."""
     names = problem.learn
     ends = np.cumsum([weights[name].size for name in names])
     here = np.concatenate([weights[name].ravel() for name in names])
@@ -325,31 +325,31 @@ def _differenced(problem: LearningProblem, weights: Weights) -> float:
     def slopes(flat: FloatArray) -> FloatArray:
         parts = np.split(flat, ends[:-1])
         moved = {name: part.reshape(weights[name].shape) for name, part in zip(names, parts, strict=True)}
-        found = problem.loss_and_slopes({**weights, **moved})[1]
-        return np.concatenate([found[name].ravel() for name in names])
+        gradient = problem.loss_and_slopes({**weights, **moved})[1]
+        return np.concatenate([gradient[name].ravel() for name in names])
 
-    def bent(flat: FloatArray) -> FloatArray:
+    def product(flat: FloatArray) -> FloatArray:
         size = step / (float(np.abs(flat).max(initial=0.0)) or 1.0)
         return (slopes(here + size * flat) - slopes(here - size * flat)) / (2 * size)
 
-    return _largest(bent, len(here))
+    return _largest_eigenvalue(product, len(here))
 
 
-def _largest(bent: Callable[[FloatArray], FloatArray], size: int) -> float:
-    """Largest eigenvalue of a symmetric map, 0 if none is positive; nan where it is not finite."""
+def _largest_eigenvalue(product: Callable[[FloatArray], FloatArray], size: int) -> float:
+    """Return the largest eigenvalue of a symmetric map given by its products, at least 0; nan if not finite."""
     if size <= _DENSE:
-        columns = np.stack([bent(row) for row in np.eye(size)])
+        columns = np.stack([product(row) for row in np.eye(size)])
         if not np.isfinite(columns).all():
             return float("nan")
         return max(0.0, float(np.linalg.eigvalsh((columns + columns.T) / 2)[-1]))
-    begin = np.random.default_rng(0).normal(size=size)
-    pushed = bent(begin)
-    if not np.isfinite(pushed).all():
+    start = np.random.default_rng(0).normal(size=size)
+    image = product(start)
+    if not np.isfinite(image).all():
         return float("nan")
-    if not pushed.any():
+    if not image.any():
         return 0.0
-    operator = scipy.sparse.linalg.LinearOperator((size, size), matvec=lambda v: bent(v.ravel()), dtype=float)
-    found = scipy.sparse.linalg.eigsh(
-        operator, k=1, which="LA", v0=begin, ncv=_VECTORS, tol=_PRECISION, return_eigenvectors=False
+    operator = scipy.sparse.linalg.LinearOperator((size, size), matvec=lambda v: product(v.ravel()), dtype=float)
+    values = scipy.sparse.linalg.eigsh(
+        operator, k=1, which="LA", v0=start, ncv=_VECTORS, tol=_PRECISION, return_eigenvectors=False
     )
-    return max(0.0, float(found[0]))
+    return max(0.0, float(values[0]))

@@ -1,8 +1,9 @@
-"""The pooled problem: a linear network whose inputs all reach the output through one map."""
+"""Pooled problem: a linear network whose inputs over time reach the output through one map."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -17,10 +18,10 @@ from learncast.theory.dynamics.steps.pooled_descent import PooledDescent, hidden
 
 @dataclass(frozen=True, eq=False)
 class PooledProblem:
-    """A two-layer linear network learning to map z to y.
+    """Two-layer linear network that learns to map z to y.
 
-    A linear RNN with W_h = b is such a network on the pooled input z = sum_t b^(T-t) x_t. With a target at every step r
-    it sums the problems z_r = sum_{t<=r} b^(r-t) x_t over r. A two-layer network is the case of one step.
+    A linear RNN with W_h = b I is such a network on the pooled input z = sum_t b^(T-t) x_t. With a target at every step
+    r the statistics of z_r = sum_{t<=r} b^(r-t) x_t are summed over r. A two-layer network is the case of one step.
 
     Attributes
     ----------
@@ -29,20 +30,20 @@ class PooledProblem:
     power : (inputs, inputs)
         E[z z^T].
     target_power : float
-        E|y|^2; nan when unknown.
+        E|y|^2; nan if unknown.
     recurrence : float
         b.
     first, second
-        The network's two maps.
+        The two weight matrices.
     recurrence_residual : float
-        Share of the recurrent weights that is not a multiple of the identity.
+        Relative norm of W_h - b I.
 
     Examples
     --------
-    An integrating network sees 50 inputs as one number. The best weight for it, and the loss that no weight takes away:
+    An integrating network reduces 50 inputs to one scalar. Best weight and least loss:
 
     >>> import learncast as lc
-    >>> from learncast.theory.dynamics.pooled import PooledProblem
+    >>> from learncast.theory import PooledProblem
     >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
     >>> problem = PooledProblem.of(lc.tasks.integration(steps=50), network)
     >>> best = problem.cross / problem.power
@@ -61,8 +62,8 @@ class PooledProblem:
 
     @classmethod
     def of(cls, task: Task, network: LinearRNN | TwoLayer) -> PooledProblem:
-        """Pool a task's inputs as the network does."""
-        check_fit(task, network, why="only linear networks pool their inputs")
+        """Pool the inputs of a task as the network does."""
+        check_fit(task, network)
         if isinstance(network, TwoLayer):
             b, residual = 0.0, 0.0
         else:
@@ -74,33 +75,42 @@ class PooledProblem:
 
     @property
     def variance(self) -> float:
-        """Mean variance of the pooled input over its directions, sigma^2."""
+        """Mean variance sigma^2 of the pooled input over its directions."""
         return float(np.trace(self.power)) / len(self.power)
 
     @property
+    def best_if_white(self) -> FloatArray:
+        """Best map of an input with equal variance in all directions, cross / variance."""
+        return self.cross / (self.variance or 1.0)
+
+    @property
     def scalar_recurrence(self) -> Assumption:
-        """How nearly the recurrence is a number."""
+        """Measured deviation of the recurrence from a scalar."""
         return Assumption("scalar_recurrence", self.recurrence_residual)
 
     @property
     def whitened_input(self) -> Assumption:
-        """How nearly the pooled input has one variance in all directions."""
+        """Measured deviation of the pooled input from equal variance in all directions."""
         gap = self.power - self.variance * np.eye(len(self.power))
         return Assumption("whitened_input", share(float(np.linalg.norm(gap)), float(np.linalg.norm(self.power))))
 
     @property
     def least_loss(self) -> float:
-        """Loss of the best linear map, E|y|^2 / 2 - tr(S P^+ S^T) / 2; nan when E|y|^2 is unknown."""
-        return self.target_power / 2 - float(PooledDescent(self.power, self.cross).whole)
+        """Loss of the best linear map, E|y|^2 / 2 - tr(S P^+ S^T) / 2; nan if E|y|^2 is unknown."""
+        return self.target_power / 2 - float(self.descent.baseline_loss)
 
-    def counted(self, excess: float, learning_rate: float) -> float:
-        """Steps of gradient descent until the excess loss is down to so much."""
-        basis = hidden_basis(self.first, self.second)
-        state = np.concatenate([self.first.T, self.second]) @ basis
-        return float(PooledDescent(self.power, self.cross).counted(state[None], excess, learning_rate)[0][0])
+    @cached_property
+    def descent(self) -> PooledDescent:
+        """Gradient descent on these statistics."""
+        return PooledDescent(self.power, self.cross)
+
+    def steps_to(self, excess: float, learning_rate: float) -> float:
+        """Count the gradient-descent steps until the excess loss is at most `excess`."""
+        state = np.concatenate([self.first.T, self.second]) @ hidden_basis(self.first, self.second)
+        return float(self.descent.steps_to(state[None], excess, learning_rate)[0][0])
 
     def loss(self, function: FloatArray) -> FloatArray:
-        """Half mean squared error of input-output maps (..., outputs, inputs); nan when E|y|^2 is unknown.
+        """Half mean squared error of maps (..., outputs, inputs); nan if E|y|^2 is unknown.
 
         Implements: braun2022 Eq. (2), from second-order statistics
         """

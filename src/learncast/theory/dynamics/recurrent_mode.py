@@ -1,11 +1,10 @@
-"""One mode of a linear RNN whose recurrence is learned together with its input and output weights."""
+"""Mode of a linear RNN that learns its recurrence together with its input and output weights."""
 
 from __future__ import annotations
 
 import math
 import warnings
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import scipy
@@ -17,31 +16,31 @@ from learncast._core.validation import FloatArray, positive, real_array
 
 __all__ = ["ModeTrajectory", "mode_flow", "mode_loss", "mode_trajectory"]
 
-#: Error allowed per step of the integration, at which weights come out good to about 1e-10 of themselves.
+#: Error per solver step; the weights are then accurate to about 1e-10.
 ERROR = 1e-13
-#: A recurrence or a product of weights beyond this has run away.
+#: A recurrence or a product of weights beyond this size has diverged.
 LARGEST = 1e8
-#: Solver steps per mode. Ordinary modes take about a thousand; the limit ends a stiff runaway.
+#: Largest number of solver steps per mode. Ordinary modes take about a thousand.
 MOST_STEPS = 50_000
 
 
 @dataclass(frozen=True, eq=False)
 class ModeTrajectory:
-    """The weights of modes over time.
+    """Weights of modes over time.
 
     Attributes
     ----------
     times : array (times,)
         In gradient steps.
     input, recurrence, output, loss : array (..., times)
-        The weights a, b and c of each mode and its loss; `nan` from where the integration stopped.
+        Weights a, b and c of each mode, and its loss; nan after the end of the integration.
     status : array of str (...)
-        "ok"; "diverged" if the weights ran away beyond `LARGEST` or too fast for the solver; "unfinished" if
-        `MOST_STEPS` solver steps did not reach the last time.
+        "ok"; "diverged" if the weights exceed `LARGEST` or the solver fails; "unfinished" if `MOST_STEPS` solver steps
+        do not reach the last time.
 
     Examples
     --------
-    >>> from learncast.theory.dynamics.recurrent_mode import mode_trajectory
+    >>> from learncast.theory import mode_trajectory
     >>> path = mode_trajectory([0.0, 5.0, 100.0], 0.2, 0.3, 0.2, [1.0, 0.5, 0.25])
     >>> path.recurrence.round(3), str(path.status)
     (array([0.3  , 0.502, 0.5  ]), 'ok')
@@ -68,19 +67,18 @@ def mode_loss(
 
     P = sum_k b^k sig_k and Q = sum_jk b^(j+k) S_jk, by lag. All arrays broadcast over modes.
 
-    Implements: curriculum2025 Eq. (37), with the 1/2 and the matrix square roots the print lacks
+    Implements: curriculum2025 Eq. (37), with the 1/2 and the matrix square roots that the paper omits
 
     Parameters
     ----------
     input_weight, recurrence, output_weight : array (...)
         a, b and c of each mode.
     cross_strengths : array (..., lags)
-        sig_k = E[y x_{T-k}], lag 0 (the last input) first.
+        sig_k = E[y x_{T-k}], from lag 0, the last input.
     input_strengths : array (..., lags, lags), optional
-        S_jk = E[x_{T-j} x_{T-k}]; white inputs of variance 1 unless told.
+        S_jk = E[x_{T-j} x_{T-k}]; by default white inputs of variance 1.
     constant : array (...), optional
-        Half the mean square of the target. Unless told, that of a target the inputs determine,
-        sig' S^-1 sig / 2.
+        Half the mean square of the target; by default sig' S^-1 sig / 2, for a target that the inputs determine.
 
     Returns
     -------
@@ -88,7 +86,7 @@ def mode_loss(
 
     Examples
     --------
-    >>> from learncast.theory.dynamics.recurrent_mode import mode_loss
+    >>> from learncast.theory import mode_loss
     >>> mode_loss(1.0, [0.0, 0.5], 1.0, [1.0, 0.5, 0.25]).round(4)
     array([0.1562, 0.    ])
     """
@@ -123,7 +121,7 @@ def mode_flow(
 
     Examples
     --------
-    >>> from learncast.theory.dynamics.recurrent_mode import mode_flow
+    >>> from learncast.theory import mode_flow
     >>> [round(float(slope), 4) for slope in mode_flow(0.5, 0.0, 0.5, [1.0, 0.5, 0.25])]
     [0.375, 0.125, 0.375]
     """
@@ -146,17 +144,15 @@ def mode_trajectory(
     learning_rate: float = 1.0,
     constant: ArrayLike | None = None,
 ) -> ModeTrajectory:
-    """Integrate `mode_flow` from the given weights at time 0, each mode on its own.
+    """Integrate `mode_flow` from the given weights at time 0, separately for each mode.
 
-    A mode may have no finite minimum: if only the first input counts, b grows like (4 tau)^(1/4) for ever.
-    Such a runaway is followed as far as `LARGEST` and `MOST_STEPS` allow, and the status says whether that
-    was to the end.
+    A mode may have no finite minimum: if only the first input matters, b grows like (4 tau)^(1/4) without bound. It is
+    then integrated as far as `LARGEST` and `MOST_STEPS` allow, and the status tells whether that is the last time.
 
     Parameters
     ----------
     times : array (times,)
-        Rising times of at least 0 in gradient steps (for the default `learning_rate`: in steps times
-        learning rate).
+        Ascending times of at least 0 in gradient steps.
     input_weight, recurrence, output_weight, cross_strengths, input_strengths, constant
         As in `mode_loss`.
     learning_rate : float
@@ -168,14 +164,16 @@ def mode_trajectory(
 
     Examples
     --------
-    >>> from learncast.theory.dynamics.recurrent_mode import mode_trajectory
+    >>> from learncast.theory import mode_trajectory
     >>> path = mode_trajectory([0.0, 5.0, 100.0], 0.2, 0.3, 0.2, [1.0, 0.5, 0.25])
     >>> path.recurrence.round(3)
     array([0.3  , 0.502, 0.5  ])
     >>> abs(path.loss.round(3))
     array([0.61, 0.  , 0.  ])
     """
-    clock = _clock(times)
+    clock = np.atleast_1d(real_array("times", times, ndim=(0, 1)))
+    if (clock < 0).any() or (np.diff(clock) < 0).any():
+        raise InvalidSpec(f"times must ascend from at least 0, got {clock.min():g} to {clock.max():g}.", field="times")
     rate = positive("learning_rate", learning_rate)
     start = checked_weights(input_weight, recurrence, output_weight)
     sig, S = checked_strengths(cross_strengths, input_strengths)
@@ -186,32 +184,30 @@ def mode_trajectory(
     path = np.empty((*batch, 3, len(clock)))
     status = np.empty(batch, dtype="U10")
     for mode in np.ndindex(batch):
-        path[mode], status[mode] = _follow(
-            rate * clock, float(a[mode]), float(b[mode]), float(c[mode]), polynomials[mode]
-        )
+        weights = float(a[mode]), float(b[mode]), float(c[mode])
+        path[mode], status[mode] = _integrate(rate * clock, *weights, polynomials[mode])
     a, b, c = (path[..., i, :] for i in range(3))
     losses = _loss(a * c, b, polynomials[..., None, :, :], level[..., None])
     return ModeTrajectory(clock, a, b, c, losses, status)
 
 
 class _Hyperbola:
-    """The curve of constant lam = a² - c² on which a mode moves, by its angle s.
+    """Curve of constant lam = a² - c² on which a mode moves, with the hyperbolic angle s as coordinate.
 
-    u = lam/2 sinh(s), or u = ±exp(s) if lam = 0, and ds = ±2 (P - u Q) with the sign of lam, or of u. In a and c
-    themselves the error of lam would grow until it swamps a weight that becomes small, or carries a mode
-    with a = -c through zero.
+    u = lam/2 sinh(s), or u = ±exp(s) if lam = 0, and ds = ±2 (P - u Q) with the sign of lam, or of u. If a and c were
+    integrated, the error of lam would grow until it exceeds a small weight, or moves a mode with a = -c through zero.
     """
 
     def __init__(self, a: float, c: float) -> None:
         self.lam = (a - c) * (a + c)
         self.sign = math.copysign(1.0, self.lam if self.lam else a * c)
         self.start = math.asinh(2 * a * c / self.lam) if self.lam else math.log(abs(a)) + math.log(abs(c))
-        # The larger of a and c never changes sign.
+        # The larger of |a| and |c| never changes sign.
         self.larger_is_input = abs(a) >= abs(c)
         size = math.sqrt(abs(self.lam)) if self.lam else 1.0
         self.size = math.copysign(size, a if self.larger_is_input else c)
 
-    def product(self, s: Any) -> Any:
+    def product(self, s: float) -> float:
         """Return u = a c."""
         return 0.5 * self.lam * np.sinh(s) if self.lam else self.sign * np.exp(s)
 
@@ -222,8 +218,8 @@ class _Hyperbola:
         return (larger, smaller) if self.larger_is_input else (smaller, larger)
 
 
-def _follow(taus: FloatArray, a: float, b: float, c: float, polynomials: FloatArray) -> tuple[FloatArray, str]:
-    """Integrate one mode; its weights (3, times) and how that ended."""
+def _integrate(taus: FloatArray, a: float, b: float, c: float, polynomials: FloatArray) -> tuple[FloatArray, str]:
+    """Integrate one mode; return its weights (3, times) and the status."""
     start = np.array([a, b, c])[:, None]
     if a * c == 0 == (a - c) * (a + c) or not taus.any():
         return start + np.zeros(len(taus)), "ok"
@@ -246,7 +242,7 @@ def _follow(taus: FloatArray, a: float, b: float, c: float, polynomials: FloatAr
         ]
 
     with np.errstate(all="ignore"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # LSODA warns when it fails, which the status reports
+        warnings.simplefilter("ignore")  # failures are read from the status
         solver = scipy.integrate.LSODA(flow, 0.0, [curve.start, b], taus[-1], rtol=ERROR, atol=ERROR, jac=jacobian)
         states, end = _run(solver, taus, curve)
     input_weight, output_weight = curve.weights(states[0])
@@ -254,7 +250,7 @@ def _follow(taus: FloatArray, a: float, b: float, c: float, polynomials: FloatAr
 
 
 def _run(solver: scipy.integrate.LSODA, taus: FloatArray, curve: _Hyperbola) -> tuple[FloatArray, str]:
-    """Step to the last time, or as far as it goes; angle and recurrence (2, times), and how that ended."""
+    """Step to the last time or as far as possible; return angle and recurrence (2, times) and the status."""
     states = np.full((2, len(taus)), np.nan)
     for _ in range(MOST_STEPS):
         check_time()
@@ -300,10 +296,10 @@ def polynomial_values(polynomials: FloatArray, b: FloatArray) -> FloatArray:
 
 
 def loss_constant(sig: FloatArray, S: FloatArray | None, constant: ArrayLike | None) -> FloatArray:
-    """Loss of answering nothing: as given, or half of what the best filter of the inputs explains."""
+    """Return the loss of the zero output: as given, or half the power that the best filter explains."""
     if constant is not None:
         return real_array("constant", constant)
-    # The pseudo-inverse, since inputs that repeat each other explain the target only once.
+    # The pseudo-inverse allows linearly dependent inputs.
     filters = sig if S is None else (np.linalg.pinv(S, hermitian=True) @ sig[..., None])[..., 0]
     return 0.5 * np.asarray(np.vecdot(sig, filters))
 
@@ -311,7 +307,7 @@ def loss_constant(sig: FloatArray, S: FloatArray | None, constant: ArrayLike | N
 def checked_weights(
     input_weight: ArrayLike, recurrence: ArrayLike, output_weight: ArrayLike | None
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Validate a, b and c of modes; c = a where it is None."""
+    """Validate a, b and c of modes; c = a if it is None."""
     a, b = real_array("input_weight", input_weight), real_array("recurrence", recurrence)
     return a, b, a if output_weight is None else real_array("output_weight", output_weight)
 
@@ -319,34 +315,14 @@ def checked_weights(
 def checked_strengths(
     cross_strengths: ArrayLike, input_strengths: ArrayLike | None, *, ndim: int | None = None
 ) -> tuple[FloatArray, FloatArray | None]:
-    """Validate strengths by lag: (..., lags) cross ones, and (..., lags, lags) of the inputs or None where white.
-
-    With `ndim` 1 they must be those of one mode.
-    """
+    """Validate cross strengths (..., lags) and input strengths (..., lags, lags) or None; ndim=1 requires one mode."""
     sig = real_array("cross_strengths", cross_strengths, ndim=ndim)
     S = None if input_strengths is None else real_array("input_strengths", input_strengths)
     lags = sig.shape[-1] if sig.ndim else 0
-    if lags == 0 or (S is not None and S.shape[-2:] != (lags, lags)):
-        raise InvalidSpec(
-            "cross_strengths must be (..., lags) and input_strengths (..., lags, lags), got shapes "
-            f"{sig.shape} and {None if S is None else S.shape}.",
-            field="cross_strengths",
-        )
-    if S is not None and np.abs(S - S.swapaxes(-1, -2)).max() > 1e-8 * np.abs(S).max():
-        raise InvalidSpec(
-            "input_strengths must be symmetric in their two lags, got a largest difference of "
-            f"{np.abs(S - S.swapaxes(-1, -2)).max():.3g}.",
-            field="input_strengths",
-        )
+    if lags == 0:
+        raise InvalidSpec(f"cross_strengths must have shape (..., lags), got {sig.shape}.", field="cross_strengths")
+    if S is not None and S.shape[-2:] != (lags, lags):
+        raise InvalidSpec(f"input_strengths must be (..., {lags}, {lags}), got {S.shape}.", field="input_strengths")
+    if S is not None and (gap := np.abs(S - S.swapaxes(-1, -2)).max()) > 1e-8 * np.abs(S).max():
+        raise InvalidSpec(f"input_strengths must be symmetric, got a difference of {gap:.3g}.", field="input_strengths")
     return sig, S
-
-
-def _clock(times: ArrayLike) -> FloatArray:
-    clock = np.atleast_1d(real_array("times", times, ndim=(0, 1)))
-    if (clock < 0).any() or (np.diff(clock) < 0).any():
-        raise InvalidSpec(
-            f"times must be at least 0 and must not fall, got times from {clock.min():g} to {clock.max():g}, "
-            f"first {clock[0]:g}, last {clock[-1]:g}.",
-            field="times",
-        )
-    return clock

@@ -1,4 +1,4 @@
-"""What every solution of a learning problem offers, whatever found it."""
+"""Solutions of learning problems: learning as a function of time, and the time to learn."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import scipy
+from numpy.typing import ArrayLike
 
 from learncast._core.citations import bibliography
-from learncast._core.errors import InvalidSpec
+from learncast._core.errors import InvalidSpec, brief
 from learncast._core.validation import FloatArray
-from learncast.card import Card, Picture, Shown, Table, shown, whole
+from learncast.display import Displayable, HtmlRepr, Plot, Table, format_count, format_number
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
 from learncast.results import FORECAST_CLASSES, Provenance, Status, Trajectory
@@ -22,27 +22,27 @@ from learncast.theory.assumptions import Assumption, Trust, exact
 
 __all__ = ["LearningTime", "Solution", "status_of", "worst_status"]
 
-#: Accuracy at which people mostly call a task learned, for what is shown before they say one.
+#: Accuracy of the step counts in an HTML repr.
 USUAL_ACCURACY = 0.99
-#: Moments of a course in a picture.
+#: Number of times in a plot.
 POINTS = 200
 
 
 @dataclass(frozen=True)
 class LearningTime:
-    """When each mode is first within the tolerance band of its optimum.
+    """Time at which each mode first enters the tolerance band around its optimum.
 
     Attributes
     ----------
     accuracy : float
         1 - eps; the band is |u - u*| <= eps |u*|.
     mode_flow_steps : (modes,)
-        Time of the gradient flow, in steps of the learning rate; a real number.
+        Gradient-flow time, in units of the learning rate.
     mode_descent_steps : (modes,)
-        Predicted whole number of gradient-descent steps.
-    mode_status : one per mode
+        Number of gradient-descent steps.
+    mode_status : tuple of Status, one per mode
     flow_interval, descent_interval : (2, modes), optional
-        Ends of the 95% confidence intervals of both, where the statistics were measured on trials; None elsewhere.
+        Ends of the 95% confidence intervals of both, if the statistics were estimated from trials.
 
     Examples
     --------
@@ -63,30 +63,29 @@ class LearningTime:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """Interval of the flow steps until every mode is learned; None where nothing was measured."""
-        return (
-            None if self.flow_interval is None else (_slowest(self.flow_interval[0]), _slowest(self.flow_interval[1]))
-        )
+        """95% interval of the flow time until all modes are learned; None if nothing was estimated."""
+        ends = self.flow_interval
+        return None if ends is None else (_slowest(ends[0]), _slowest(ends[1]))
 
     @property
     def flow_steps(self) -> float:
-        """Flow steps until every mode is learned."""
+        """Flow time until all modes are learned."""
         return _slowest(self.mode_flow_steps)
 
     @property
     def descent_steps(self) -> float:
-        """Descent steps until every mode is learned."""
+        """Descent steps until all modes are learned."""
         return _slowest(self.mode_descent_steps)
 
     @property
     def horizon(self) -> float:
-        """Steps that a picture shows: until the slowest mode that is ever learned has been, and a little on."""
+        """Time range of a plot: 1.25 times the largest finite flow time, or 1000."""
         finite = self.mode_flow_steps[np.isfinite(self.mode_flow_steps)]
         return 1.25 * float(finite.max(initial=0.0)) or 1000.0
 
     @property
     def status(self) -> Status:
-        """Status of the whole: that of the mode that fares worst."""
+        """Worst status of any mode."""
         return worst_status(self.mode_status)
 
     def __repr__(self) -> str:
@@ -98,14 +97,14 @@ class LearningTime:
 
 
 def _slowest(steps: FloatArray) -> float:
-    return float(np.max(steps)) if len(steps) else 0.0  # np.max passes nan on: unknown stays unknown
+    return float(np.max(steps)) if len(steps) else 0.0  # nan (unknown) stays nan
 
 
 _SEVERITY = [Status.ok, Status.too_few_samples, Status.outside_theory, Status.diverged, Status.not_learned]
 
 
 def worst_status(statuses: Iterable[Status]) -> Status:
-    """Pick the status that most limits what may be said.
+    """Return the most severe status; ``ok`` if there are none.
 
     Parameters
     ----------
@@ -114,12 +113,11 @@ def worst_status(statuses: Iterable[Status]) -> Status:
     Returns
     -------
     Status
-        ``ok`` where there are none.
 
     Examples
     --------
     >>> import learncast as lc
-    >>> from learncast.theory.dynamics.solution import worst_status
+    >>> from learncast.theory import worst_status
     >>> worst_status([lc.Status.ok, lc.Status.diverged]).name
     'diverged'
     """
@@ -127,24 +125,23 @@ def worst_status(statuses: Iterable[Status]) -> Status:
 
 
 def status_of(flow: float, descent: float, assumptions: Iterable[Assumption]) -> Status:
-    """Say what numbers of flow steps and of descent steps mean together, under these conditions.
+    """Return the status of a flow time and a number of descent steps.
 
     Parameters
     ----------
     flow, descent : float
-        Infinite where never, nan where unknown.
+        Infinite if the goal is never reached, nan if unknown.
     assumptions : iterable of Assumption
-        Conditions of the theory, as measured.
+        Measured conditions of the theory.
 
     Returns
     -------
     Status
-        Descent diverges too where it passes the goal at a learning rate at which it cannot settle.
+        ``diverged`` also if descent passes the goal but cannot converge at its learning rate.
 
     Examples
     --------
-    >>> from learncast.theory.assumptions import Assumption
-    >>> from learncast.theory.dynamics.solution import status_of
+    >>> from learncast.theory import Assumption, status_of
     >>> fast = [Assumption("stable_learning_rate", 2.5)]
     >>> status_of(70.0, 72.0, [Assumption("stable_learning_rate", 0.5)]).name, status_of(70.0, 72.0, fast).name
     ('ok', 'diverged')
@@ -160,8 +157,8 @@ def status_of(flow: float, descent: float, assumptions: Iterable[Assumption]) ->
     return Status.ok if exact(known) else Status.outside_theory
 
 
-class Solution(Shown, ABC):
-    """A trajectory of learning as a function of time.
+class Solution(Displayable, ABC):
+    """Learning as a function of time.
 
     Examples
     --------
@@ -180,22 +177,19 @@ class Solution(Shown, ABC):
     learning_rate: float
 
     @abstractmethod
-    def at(self, times: Any) -> Trajectory:
-        """Evaluate at times in gradient steps (infinity allowed)."""
+    def at(self, times: ArrayLike) -> Trajectory:
+        """Return the trajectory at times in gradient steps; infinity is allowed."""
 
     @abstractmethod
     def network_at(self, time: float) -> LinearRNN | TwoLayer:
-        """Return the network as it is after `time` gradient steps of the flow."""
+        """Return the network at a time in gradient steps."""
 
     @abstractmethod
     def time_to(self, accuracy: float) -> LearningTime:
-        """First entry of every mode into the band of the given accuracy."""
+        """Return the time at which each mode first reaches the accuracy."""
 
     def time_to_loss(self, tolerance: float) -> float:
-        """First time, in gradient steps, at which the excess loss is at most `tolerance`; infinite if never.
-
-        The loss never rises under a flow, so that the first bracket holds the only crossing.
-        """
+        """Return the first time in gradient steps with an excess loss of at most `tolerance`; infinite if never."""
 
         def gap(time: float) -> float:
             return self._excess_loss(time) - tolerance
@@ -204,7 +198,7 @@ class Solution(Shown, ABC):
             return 0.0
         if not gap(math.inf) < 0:
             return math.inf
-        late = 1.0
+        late = 1.0  # the loss of a flow never rises, so there is one crossing
         while gap(late) > 0:
             late *= 2.0
         if late == math.inf:
@@ -218,86 +212,77 @@ class Solution(Shown, ABC):
     @property
     @abstractmethod
     def assumptions(self) -> tuple[Assumption, ...]:
-        """Conditions of the theory, as measured."""
+        """Measured conditions of the theory."""
 
     @property
     @abstractmethod
     def provenance(self) -> Provenance:
-        """Where the numbers come from."""
+        """Origin of the numbers."""
 
-    #: Stage that is trained last; a single task is a single stage.
+    #: Index of the last stage; a single task is a single stage.
     last_stage: int = 0
 
     @property
     def optimum(self) -> FloatArray:
-        """Strength each mode comes to."""
+        """Strength of each mode at infinite time."""
         return np.asarray(self.limit()["strength"].values[0])
 
     def limit(self) -> Trajectory:
-        """Where learning ends: the state at infinite time."""
+        """Return the state at infinite time."""
         return self.at([math.inf])
 
     def citation(self) -> str:
-        """BibTeX of the papers this solution rests on."""
+        """Return BibTeX of the papers behind this solution."""
         return bibliography(*self.provenance.citations)
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What a reader should know of this solution beyond its numbers."""
+        """Notes for the reader, such as modes that are never learned."""
         return ()
 
     def bounds(self, accuracy: float) -> tuple[str, ...]:
-        """What is known, before it is integrated, of when a solution without a closed form reaches an accuracy."""
+        """Return notes on bounds of the time to an accuracy that are known without integration."""
         return ()
 
     @property
     def holds(self) -> bool:
-        """Whether every condition that the solution needs is met."""
+        """Whether all binding conditions hold."""
         return exact(self.assumptions)
 
     @property
     def forecast_class(self) -> str:
-        """What may be promised: a key of `learncast.results.FORECAST_CLASSES`."""
+        """Forecast class, a key of `learncast.results.FORECAST_CLASSES`."""
         return "exact" if self.holds else "outside"
 
-    def _picture(self) -> Picture:
+    def _plot(self) -> Plot:
         course = self.at(np.linspace(0.0, self.time_to(USUAL_ACCURACY).horizon, POINTS)).dataset
-        return Picture.of("mode_strengths", course, optimum=self.optimum, title="Strength of every mode")
+        return Plot.of("mode_strengths", course, optimum=self.optimum, title="Strength of every mode")
 
-    def _card(self) -> Card:
+    def _html_repr(self) -> HtmlRepr:
         learned = self.time_to(USUAL_ACCURACY)
         times = zip(learned.mode_descent_steps, learned.mode_flow_steps, learned.mode_status, strict=True)
-        rows = [(str(k), whole(n), shown(t), status.name) for k, (n, t, status) in enumerate(times)]
+        rows = [(str(k), format_count(n), format_number(t), status.name) for k, (n, t, status) in enumerate(times)]
         table = Table(f"Steps to {USUAL_ACCURACY:.0%}", ("mode", "descent", "flow", "status"), rows)
         standing = self.forecast_class, FORECAST_CLASSES[self.forecast_class]
-        conditions = Trust(self.assumptions, self.forecast_class).table
-        return Card.of(self, table, standing=standing, conditions=conditions)
+        return HtmlRepr.of(self, table, standing=standing, conditions=Trust(self.assumptions, standing[0]).table)
 
 
-def checked_times(times: Any) -> FloatArray:
-    """Validate times in gradient steps: one-dimensional, not negative; infinity is a time."""
+def checked_times(times: ArrayLike) -> FloatArray:
+    """Return times in gradient steps as an array of numbers of at least 0; infinity is allowed."""
     try:
         array = np.atleast_1d(np.asarray(times, dtype=float))
     except (TypeError, ValueError) as error:
-        raise InvalidSpec(
-            required="times must be numbers of gradient steps",
-            got=repr(times)[:60],
-            why="a trajectory is a function of time",
-            remedy="pass a number or a list of numbers",
-        ) from error
-    if array.ndim != 1 or np.isnan(array).any() or (array < 0).any():
-        shown = f"shape {array.shape}" if array.ndim != 1 else f"{array[~(array >= 0)][0]}"
-        raise InvalidSpec(
-            f"times must be a list of gradient steps from 0 on, got {shown}. Pass times of at least 0; "
-            "infinity gives the limit.",
-            field="times",
-        )
+        raise InvalidSpec(f"times must be numbers, got {brief(times)}.", field="times") from error
+    if array.ndim != 1:
+        raise InvalidSpec(f"times must be a number or a list, got shape {array.shape}.", field="times")
+    if not (array >= 0).all():
+        raise InvalidSpec(f"times must be at least 0, got {array[~(array >= 0)][0]}.", field="times")
     return array
 
 
-def checked_time(time: Any) -> float:
-    """Validate one time in gradient steps."""
+def checked_time(time: float) -> float:
+    """Return one time in gradient steps."""
     times = checked_times(time)
     if len(times) != 1:
-        raise InvalidSpec(f"one time must be given, got {len(times)} times.")
+        raise InvalidSpec(f"time must be one number, got {len(times)}.", field="time")
     return float(times[0])

@@ -12,10 +12,12 @@ from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray, between, count, one_of
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
+from learncast.procedure.goals import Accuracy
+from learncast.procedure.training import MOST_STEPS, Training
 from learncast.results import Status
 from learncast.tasks.covariance import Dense
 from learncast.tasks.task import Task
-from learncast.theory.dynamics.descent import MOST_STEPS, Descent, descend
+from learncast.theory.dynamics.descent import Descent, descend
 from learncast.theory.dynamics.learning_problem import lag_statistics
 from learncast.theory.dynamics.solution import worst_status
 from learncast.theory.dynamics.statistics import WEIGHTS
@@ -275,12 +277,13 @@ def feature_learning(
     {'recurrent': 0.23, 'feedforward': 0.21}
     """
     share = between("relative_loss", relative_loss, 0.0, 1.0)
-    until = 1 - math.sqrt(share)  # accuracy is a distance between maps, the loss its square
+    goal = Accuracy(1 - math.sqrt(share))  # accuracy is a distance between maps, the loss its square
     lags = lag_statistics(task).lags
     control = feedforward_control(network, steps=lags)
+    training = Training(learning_rate, most_steps=most_steps)
     runs = (
-        descend(task, network, learning_rate=learning_rate, learn=learn, until=until, most_steps=most_steps),
-        descend(unrolled(task), control, learning_rate=learning_rate, until=until, most_steps=most_steps),
+        descend(task, network, training.with_(learn=learn), goal=goal),
+        descend(unrolled(task), control, training, goal=goal),
     )
     recurrent, feedforward = (None if run.status is Status.diverged else run.network_at(math.inf) for run in runs)
     return FeatureLearning(

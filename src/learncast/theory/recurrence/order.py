@@ -15,6 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 from learncast._core.errors import InvalidSpec, UnsupportedModel
 from learncast._core.validation import FloatArray, between, evenly, positive, real_array
 from learncast.networks.linear_rnn import Alignment, LinearRNN, check_fit
+from learncast.procedure.goals import Accuracy
+from learncast.procedure.training import Training
 from learncast.results import Status
 from learncast.tasks.geometry import ABSENT, Frame, common_frame
 from learncast.tasks.task import Task
@@ -34,7 +36,7 @@ from learncast.theory.dynamics.recurrent_mode import (
     polynomials_of,
 )
 from learncast.theory.dynamics.solution import worst_status
-from learncast.theory.dynamics.statistics import LagStatistics
+from learncast.theory.dynamics.statistics import WEIGHTS, LagStatistics
 from learncast.theory.recurrence.long_run import ModeStart, long_run, weights_at
 from learncast.theory.recurrence.stability import best_recurrence
 
@@ -306,9 +308,10 @@ def descent_half_loss_time(task: Task, network: LinearRNN, *, learning_rate: flo
     >>> round(half_loss_time(*profile, recurrence=0.5, input_weight=0.1).steps.item(), 2)
     0.88
     """
-    first = descend(task, network, learning_rate=learning_rate, steps=0).loss[0]
+    training = Training(learning_rate, learn=WEIGHTS)
+    first = descend(task, network, training, steps=0).loss[0]
     accuracy = 1 - math.sqrt(0.5 * first / (0.5 * task.target_power))
-    loss = descend(task, network, learning_rate=learning_rate, until=accuracy).loss
+    loss = descend(task, network, training, goal=Accuracy(accuracy)).loss
     beyond = (loss[-2] - 0.5 * first) / (loss[-2] - loss[-1])
     return float(learning_rate * (len(loss) - 2 + beyond))
 

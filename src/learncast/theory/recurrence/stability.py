@@ -17,12 +17,13 @@ from numpy.typing import ArrayLike
 from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray, count, one_of, positive, real_array
 from learncast.networks.linear_rnn import LinearRNN, check_fit
+from learncast.procedure.training import Training
 from learncast.results import Status
 from learncast.tasks.task import Task
 from learncast.theory.dynamics.descent import descend
 from learncast.theory.dynamics.learning_problem import lag_statistics
 from learncast.theory.dynamics.recurrent_mode import checked_strengths, loss_constant, polynomials_of
-from learncast.theory.dynamics.statistics import WEIGHTS, LagStatistics, loss, powers
+from learncast.theory.dynamics.statistics import WEIGHTS, LagStatistics, loss_and_gradient, powers
 from learncast.theory.representation.lag_kernel import network_kernel
 
 ANCHORS = ("end", "start")
@@ -370,7 +371,7 @@ def family_extrapolation(
     lengths = _checked_horizons(horizons)
     tasks = [family.varied(steps=n) if isinstance(family, Task) else family(n) for n in lengths]
     weights = network.input_weights, network.recurrent_weights, network.output_weights
-    losses = np.array([loss(lag_statistics(task), *weights) for task in tasks])
+    losses = np.array([loss_and_gradient(lag_statistics(task), *weights, learn=())[0] for task in tasks])
     known = np.array([np.isfinite(task.target_power) for task in tasks])
     losses[np.isnan(losses) & known] = np.inf
     return Extrapolation.of(lengths, losses, np.array([task.target_power / 2 for task in tasks]))
@@ -519,7 +520,7 @@ def largest_kept_rate(network: LinearRNN, task: Task, rng: np.random.Generator, 
     low, high = 0.5 * middle, 2.2 * middle  # not centred on the prediction, so that agreement is not by chance
     for _ in range(halvings):
         rate = math.sqrt(low * high)
-        losses = descend(task, perturbed, learning_rate=rate, steps=300).loss
+        losses = descend(task, perturbed, Training(rate, learn=WEIGHTS), steps=300).loss
         unstable = not np.isfinite(losses).all() or losses.max() > 10 * losses[0]
         low, high = (low, rate) if unstable else (rate, high)
     return math.sqrt(low * high)

@@ -17,7 +17,6 @@ from learncast.theory.dynamics.balanced.two_layer import TwoLayerSolution
 from learncast.theory.dynamics.gradient_flow import FlowSolution, gradient_flow
 from learncast.theory.dynamics.pooled import PooledProblem
 from learncast.theory.dynamics.solution import Solution
-from learncast.theory.dynamics.steps.pooled_descent import PooledDescent
 
 #: Times among which the first aligned one is bracketed.
 GRID = 257
@@ -154,7 +153,7 @@ def _pooled(solution: Solution) -> PooledProblem:
 def _sines(solution: Solution, problem: PooledProblem, times: ArrayLike) -> FloatArray:
     values, vectors = np.linalg.eigh(problem.power)
     root = vectors * np.sqrt(np.where(values > SILENT * values[-1], values, 0.0))
-    M = PooledDescent(problem.power, problem.cross).best @ root
+    M = problem.descent.best @ root
     N = solution.at(times)["network_function"].values @ root
     sizes = np.linalg.norm(N, axis=(1, 2))
     unit = N / np.where(sizes > 0, sizes, 1.0)[:, None, None]
@@ -171,7 +170,7 @@ def _times(solution: Solution, problem: PooledProblem, accuracy: float) -> tuple
     def gap(time: float) -> float:
         return float(_sines(solution, problem, [time])[0]) - allowed
 
-    learned = solution.time_to_loss(max(allowed**2 * float(PooledDescent(problem.power, problem.cross).whole), 1e-300))
+    learned = solution.time_to_loss(max(allowed**2 * float(problem.descent.baseline_loss), 1e-300))
     late = learned
     if not math.isfinite(learned):
         if gap(math.inf) > 0:

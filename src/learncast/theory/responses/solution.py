@@ -365,4 +365,4 @@ class ResponseFlow(FlowCourse):
         sides = [side for side, pull in ((1.0, up), (-1.0, down)) if pull > rounding and side != self.signs[unit]]
         self.signs = np.array(self.signs)
         self.signs[unit] = sides[0] if sides else 0.0
-        self.solver = self.begun()
+        self.solver = self.new_solver()

@@ -1,9 +1,9 @@
-// The address of the page holds the state: a link reopens exactly this view.
+// The address of the page holds the state, so that a link reopens exactly this view.
 
-/** The room and the changed values that an address names. */
+/** The panel and the changed settings in an address. */
 export function read(hash) {
   const [name, query] = hash.replace(/^#/, "").split("?");
-  return { room: decoded(name || ""), values: new URLSearchParams(query || "") };
+  return { panel: decoded(name || ""), values: new URLSearchParams(query || "") };
 }
 
 function decoded(name) {
@@ -14,41 +14,41 @@ function decoded(name) {
   }
 }
 
-/** The address of a state: its room, and what differs from how the room opens. */
-export function written(room, state) {
+/** The address of a state: its panel, and the settings that differ from the panel's initial state. */
+export function addressOf(panel, state) {
   const values = new URLSearchParams();
-  for (const control of room.controls) {
+  for (const control of panel.controls) {
     const value = state[control.key];
-    if (JSON.stringify(value) !== JSON.stringify(control.default)) values.set(control.key, text(value));
+    if (JSON.stringify(value) !== JSON.stringify(control.default)) values.set(control.key, format(value));
   }
   const query = values.toString();
-  return `#${encodeURIComponent(room.name)}${query ? `?${query}` : ""}`;
+  return `#${encodeURIComponent(panel.name)}${query ? `?${query}` : ""}`;
 }
 
-/** A state from the values of an address; what an address does not name is as the room opens. */
-export function stateOf(room, values) {
+/** The state for the settings in an address; the others have their initial values. */
+export function stateOf(panel, values) {
   const state = {};
-  for (const control of room.controls) {
-    state[control.key] = values.has(control.key) ? parsed(control, values.get(control.key)) : control.default;
+  for (const control of panel.controls) {
+    state[control.key] = values.has(control.key) ? parse(control, values.get(control.key)) : control.default;
   }
   return state;
 }
 
-function text(value) {
+function format(value) {
   if (value === null) return "none";
   return Array.isArray(value) ? value.join(",") : String(value);
 }
 
-// What cannot be a value is handed to the server as it is, which says what it should have been.
-function parsed(control, word) {
-  if (control.kind === "choice") return word;
-  if (control.kind === "toggle") return word === "true" ? true : word === "false" ? false : word;
-  if (word === "none") return null;
-  if (control.kind === "numbers") return word.split(",").map((item) => number(item));
-  return number(word);
+// Text that cannot be a value is sent to the server, whose error message says what is valid.
+function parse(control, text) {
+  if (control.kind === "choice") return text;
+  if (control.kind === "toggle") return text === "true" ? true : text === "false" ? false : text;
+  if (text === "none") return null;
+  if (control.kind === "numbers") return text.split(",").map((item) => number(item));
+  return number(text);
 }
 
-function number(word) {
-  const value = Number(word);
-  return word.trim() === "" || !Number.isFinite(value) ? word : value;
+function number(text) {
+  const value = Number(text);
+  return text.trim() === "" || !Number.isFinite(value) ? text : value;
 }

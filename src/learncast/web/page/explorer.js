@@ -1,137 +1,137 @@
-// The explorer: controls on one side, what the theory says on the other, and the state in the address.
+// The explorer: controls on one side, charts on the other, and the state in the address.
 
-import { read, stateOf, written } from "./address.js";
+import { addressOf, read, stateOf } from "./address.js";
 import { compare, keep, keptOf } from "./compare.js";
-import { allowed, blame, build, offerPresets, show } from "./controls.js";
-import { sketch } from "./drawing.js";
-import { offerDrops } from "./files.js";
-import { unpacked } from "./panels.js";
+import { allowedValues, build, markInvalid, show, showPresets } from "./controls.js";
+import { drawDiagram } from "./diagram.js";
+import { acceptFiles } from "./files.js";
+import { decode } from "./charts.js";
 import { Player } from "./player.js";
-import { Latest, kept, listed, post } from "./requests.js";
-import { drag, grip, pick } from "./touch.js";
-import { guide, same } from "./tour.js";
-import { Part, node } from "./view.js";
-import { learn, tell } from "./words.js";
+import { LatestRequest, isStatic, listPanels, post } from "./requests.js";
+import { enableDragging, enablePicking, enableScrubbing } from "./pointer.js";
+import { isExample, showExamples } from "./examples.js";
+import { Part, node } from "./part.js";
+import { setTerms, setText } from "./glossary.js";
 
-/** Milliseconds within which changes of one control by keyboard are one change, which Back undoes at once. */
+/** Milliseconds within which keyboard changes of one control are one entry of the browser's history. */
 const GESTURE = 700;
 
 const find = (id) => document.getElementById(id);
 const form = find("form");
 
-let rooms = [];
-let room = null;
+let panels = [];
+let panel = null;
 let state = {};
 let parts = [];
 let gesture = "";
 let lastChange = -Infinity;
-let held = false;
-let showDrops = () => {};
+let pointerDown = false;
+let showFileInput = () => {};
 const player = new Player(find("player"), moved);
 
 async function begin() {
   chooseTheme(remembered("theme") || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light"));
-  rooms = await listed();
-  find("rooms").append(...rooms.map((one) => {
+  panels = await listPanels();
+  find("panels").append(...panels.map((one) => {
     const link = node("a", { href: `#${encodeURIComponent(one.name)}`, textContent: one.title });
-    link.dataset.room = one.name;
+    link.dataset.panel = one.name;
     return link;
   }));
   addEventListener("hashchange", open);
-  addEventListener("pointerdown", () => hand(true), true);
-  for (const end of ["pointerup", "pointercancel"]) addEventListener(end, () => setTimeout(() => hand(false)), true);
+  addEventListener("pointerdown", () => setPointer(true), true);
+  for (const end of ["pointerup", "pointercancel"]) addEventListener(end, () => setTimeout(() => setPointer(false)), true);
   find("theme").addEventListener("click", () => chooseTheme(document.documentElement.dataset.theme === "dark" ? "light" : "dark", true));
   find("reset").addEventListener("click", () => {
-    location.hash = `#${encodeURIComponent(room.name)}`;
+    location.hash = `#${encodeURIComponent(panel.name)}`;
   });
-  showDrops = offerDrops(find("own"), () => room, opened, say);
-  find("keep").addEventListener("click", keepThis);
+  showFileInput = acceptFiles(find("own-data"), () => panel, fileOpened, showStatus);
+  find("keep").addEventListener("click", keepSettings);
   find("link").addEventListener("click", copyLink);
-  find("study").addEventListener("click", () => download("study", `${room.name}.toml`));
-  find("table").addEventListener("click", () => download("table", `${room.name}.csv`));
+  find("study").addEventListener("click", () => download("study", `${panel.name}.toml`));
+  find("table").addEventListener("click", () => download("table", `${panel.name}.csv`));
   open();
 }
 
-/** Show what the address names. */
+/** Show the panel and the state in the address. */
 function open() {
   const address = read(location.hash);
-  const next = rooms.find((one) => one.name === address.room) || rooms[0];
-  if (next !== room) enter(next);
+  const next = panels.find((one) => one.name === address.panel) || panels[0];
+  if (next !== panel) enter(next);
   else for (const { part } of parts) part.remember();
-  if (address.room && address.room !== room.name) say("The address names no room; this is the first.");
+  if (address.panel && address.panel !== panel.name) showStatus("There is no panel with this address; this is the first one.");
   gesture = "";
-  state = stateOf(room, address.values);
-  linkOf(room).href = written(room, state);
+  state = stateOf(panel, address.values);
+  linkOf(panel).href = addressOf(panel, state);
   player.set(typeof state.time === "number" ? state.time : 0);
-  show(form, room, state);
+  show(form, panel, state);
   ask();
 }
 
-/** A room as a dropped file opens it takes the place of the one before. */
-function opened(description) {
-  rooms = rooms.map((one) => (one.name === description.name ? description : one));
-  delete find("guide").dataset.room;
+/** Replace a panel by the one for a dropped file. */
+function fileOpened(description) {
+  panels = panels.map((one) => (one.name === description.name ? description : one));
+  delete find("examples").dataset.panel;
   history.pushState(null, "", `#${encodeURIComponent(description.name)}`);
   open();
 }
 
 function linkOf(one) {
-  return find("rooms").querySelector(`[data-room="${one.name}"]`);
+  return find("panels").querySelector(`[data-panel="${one.name}"]`);
 }
 
 function enter(next) {
-  for (const { part, questions } of parts) {
-    questions.close();
+  for (const { part, requests } of parts) {
+    requests.close();
     part.close();
   }
-  room = next;
-  document.title = `${room.title} · learncast explorer`;
-  for (const link of find("rooms").children) link.removeAttribute("aria-current");
-  linkOf(room).setAttribute("aria-current", "page");
-  learn(room.words);
-  tell(find("introduction"), room.introduction);
-  find("said").textContent = "";
+  panel = next;
+  document.title = `${panel.title} · learncast explorer`;
+  for (const link of find("panels").children) link.removeAttribute("aria-current");
+  linkOf(panel).setAttribute("aria-current", "page");
+  setTerms(panel.terms);
+  setText(find("introduction"), panel.introduction);
+  find("status").textContent = "";
   find("answer").textContent = "";
   delete find("answer").dataset.text;
-  find("drawing").replaceChildren();
-  player.wind(null);
-  build(form, room, (key, value) => change({ [key]: value }), () => setTimeout(() => show(form, room, state)));
-  if (kept) for (const input of form.querySelectorAll("input, select")) input.disabled = true;
+  find("diagram").replaceChildren();
+  player.setClock(null);
+  build(form, panel, (key, value) => change({ [key]: value }), () => setTimeout(() => show(form, panel, state)));
+  if (isStatic) for (const input of form.querySelectorAll("input, select")) input.disabled = true;
   buildTopics();
-  showDrops();
-  parts = room.parts.map((name) => {
-    const questions = new Latest(`api/${room.name}/${name}`, {
-      shown: (view, _, last) => shown(part, view, last),
-      refused: (error) => refused(part, error),
-      lost: (sentence) => {
-        part.refuse(sentence, { busy: true });
-        sayOnce();
+  showFileInput();
+  parts = panel.parts.map((name) => {
+    const requests = new LatestRequest(`api/${panel.name}/${name}`, {
+      answered: (view, _, last) => showAnswer(part, view, last),
+      rejected: (error) => showRejection(part, error),
+      lost: (message) => {
+        part.reject(message, { busy: true });
+        hideRepeated();
       },
       cancelled: () => {
-        part.refuse("Cancelled: this setting was not computed.", { again: true });
-        sayOnce();
+        part.reject("Cancelled: these settings were not computed.", { again: true });
+        hideRepeated();
       },
     });
-    const part = new Part(name, find("picture"), {
-      touched,
-      cancel: () => parts.forEach((one) => one.questions.cancel()),
+    const part = new Part(name, find("main-chart"), {
+      connect,
+      cancel: () => parts.forEach((one) => one.requests.cancel()),
       again: () => ask(),
-      doing: () => kept ? "" : post(`api/${room.name}/doing`, state).then((answer) => answer.json()).then((told) => told.doing, () => ""),
-      drawn: (one) => one.moment(momentNow(), player.time),
+      doing: () => isStatic ? "" : post(`api/${panel.name}/doing`, state).then((answer) => answer.json()).then((answer) => answer.doing, () => ""),
+      drawn: (one) => one.showFrame(currentFrame(), player.time),
     });
     find("parts").append(part.element);
-    return { part, questions };
+    return { part, requests };
   });
-  const first = parts.find(({ part }) => room.topics.some(([name]) => name === part.name));
+  const first = parts.find(({ part }) => panel.topics.some(([name]) => name === part.name));
   if (first) first.part.element.before(find("topics"));
 }
 
-/** Tabs for parts that are shown one at a time. */
+/** Build tabs for the parts that are shown one at a time. */
 function buildTopics() {
   const box = find("topics");
-  box.hidden = !room.topics.length;
-  box.replaceChildren(...room.topics.map(([name, words]) => {
-    const tab = node("button", { type: "button", textContent: words });
+  box.hidden = !panel.topics.length;
+  box.replaceChildren(...panel.topics.map(([name, title]) => {
+    const tab = node("button", { type: "button", textContent: title });
     tab.setAttribute("role", "tab");
     tab.dataset.topic = name;
     tab.addEventListener("click", () => change({ topic: name }));
@@ -139,184 +139,185 @@ function buildTopics() {
   }));
 }
 
-/** Whether a part is looked at; of those with a tab, one is. */
-function wanted(part) {
-  return !room.topics.some(([name]) => name === part.name) || state.topic === part.name;
+/** Whether a part is visible: those with a tab are shown one at a time. */
+function isVisible(part) {
+  return !panel.topics.some(([name]) => name === part.name) || state.topic === part.name;
 }
 
-function momentNow() {
-  return player.clock ? Math.round(player.share * (player.moments - 1)) : 0;
+function currentFrame() {
+  return player.clock ? Math.round(player.share * (player.frames - 1)) : 0;
 }
 
-function shown(part, view, last) {
-  blame(form, room, null);
-  if (view.clock) view.clock.times = unpacked(view.clock.times);
+function showAnswer(part, view, last) {
+  markInvalid(form, panel, null);
+  if (view.clock) view.clock.times = decode(view.clock.times);
   part.show(view, last);
-  for (const [key, overlay] of Object.entries(view.overlays)) adorned(key, overlay);
-  for (const panel of view.panels) adorned(panel.key, overlayOf(panel.key));
-  gather();
-  const grips = view.panels.find((panel) => panel.grips);
-  if (grips && view.extras.presets) offerPresets(form, grips.grips, view.extras.presets, (key, value) => change({ [key]: value }));
+  for (const [key, overlay] of Object.entries(view.overlays)) updateOverlay(key, overlay);
+  for (const chart of view.charts) updateOverlay(chart.key);
+  updateSummary();
+  const dragged = view.charts.find((chart) => chart.drags);
+  if (dragged) showPresets(form, dragged.drags, view.presets, (key, value) => change({ [key]: value }));
 }
 
-/** What the other parts draw over a panel. */
+/** The overlay that a part adds to a chart. */
 function overlayOf(key) {
   return parts.map(({ part }) => part.view?.overlays[key]).find(Boolean);
 }
 
-function adorned(key, overlay = overlayOf(key)) {
-  const owner = parts.find(({ part }) => part.panels.has(key));
+function updateOverlay(key, overlay = overlayOf(key)) {
+  const owner = parts.find(({ part }) => part.figures.has(key));
   if (!owner) return;
-  const [keyX, keyY] = owner.part.panels.get(key).panel.picks || [];
-  const marks = keyX ? keptOf(room).filter((one) => Number.isFinite(one.state[keyX])).map((one) => ({ x: one.state[keyX], y: one.state[keyY], name: one.name })) : [];
-  owner.part.adorn(key, overlay, marks);
+  const [keyX, keyY] = owner.part.figures.get(key).chart.picks || [];
+  const marks = keyX ? keptOf(panel).filter((one) => Number.isFinite(one.state[keyX])).map((one) => ({ x: one.state[keyX], y: one.state[keyY], name: one.name })) : [];
+  owner.part.addOverlay(key, overlay, marks);
 }
 
-/** What the whole room says, from what its parts do. */
-function gather() {
-  const views = parts.filter(({ part }) => wanted(part)).map(({ part }) => part.view).filter(Boolean);
+/** Update what the panel shows of all its parts together: answer, time, diagram, examples. */
+function updateSummary() {
+  const views = parts.filter(({ part }) => isVisible(part)).map(({ part }) => part.view).filter(Boolean);
   const last = (key) => views.map((view) => view[key]).filter((value) => value && (value.length === undefined || value.length)).pop() || null;
   const doubtful = views.some((view) => view.validity?.kind === "outside");
   find("stage").classList.toggle("outside", doubtful);
-  tell(find("answer"), last("answer") || "");
-  player.wind(last("clock"));
-  sketch(find("drawing"), last("drawing"), player.clock ? momentNow() : null);
-  for (const { part } of parts) part.moment(momentNow(), player.time);
-  guide(find("guide"), rooms, room, state);
-  compared();
-  sayOnce();
+  setText(find("answer"), last("answer") || "");
+  player.setClock(last("clock"));
+  drawDiagram(find("diagram"), last("diagram"), player.clock ? currentFrame() : null);
+  for (const { part } of parts) part.showFrame(currentFrame(), player.time);
+  showExamples(find("examples"), panels, panel, state);
+  updateComparison();
+  hideRepeated();
 }
 
 function moved(share, playing) {
   state = { ...state, time: share };
-  for (const { part } of parts) part.moment(momentNow(), player.time);
-  sketch(find("drawing"), drawingNow(), momentNow());
-  if (!playing) history.replaceState(null, "", written(room, state));
+  for (const { part } of parts) part.showFrame(currentFrame(), player.time);
+  drawDiagram(find("diagram"), currentDiagram(), currentFrame());
+  if (!playing) history.replaceState(null, "", addressOf(panel, state));
 }
 
-function drawingNow() {
-  return parts.filter(({ part }) => wanted(part)).map(({ part }) => part.view?.drawing).filter(Boolean).pop() || null;
+function currentDiagram() {
+  return parts.filter(({ part }) => isVisible(part)).map(({ part }) => part.view?.diagram).filter(Boolean).pop() || null;
 }
 
-function refused(part, error) {
-  const control = room.controls.find((one) => one.key === error.field);
-  const marked = blame(form, room, error.field);
+function showRejection(part, error) {
+  const control = panel.controls.find((one) => one.key === error.field);
+  const marked = markInvalid(form, panel, error.field);
   find("answer").textContent = "";
   delete find("answer").dataset.text;
-  part.refuse(marked ? `${control.label} must be ${allowed(control)}.` : error.message);
-  sayOnce();
+  part.reject(marked ? `${control.label} must be ${allowedValues(control)}.` : error.message);
+  hideRepeated();
 }
 
-/** What several parts of a room say alike stands with the first of them. */
-function sayOnce() {
-  const said = new Set();
+/** Hide texts and numbers that another visible part shows already. */
+function hideRepeated() {
+  const seen = new Set();
   for (const element of document.querySelectorAll("#parts .validity, #parts .note, #parts .readings > div")) {
     if (element.closest(".part").hidden) continue;
-    // Conditions that hold are measured for each part; that they hold is said once.
+    // Each part measures its conditions; if they hold, the class of the forecast is shown once.
     const text = element.matches(".validity") && !element.querySelector(".fails") ? element.firstChild?.textContent : element.textContent;
-    element.hidden = said.has(text);
-    said.add(text);
+    element.hidden = seen.has(text);
+    seen.add(text);
   }
 }
 
-function touched(element, current) {
-  const panel = current();
-  if (panel.picks) pick(element, current, change);
-  else if (panel.grips) {
-    const control = room.controls.find((one) => one.key === panel.grips);
-    grip(element, current, () => state[panel.grips], () => [control.least, control.most], change);
-  } else if (panel.x.clock) drag(element, current, player);
+/** Connect the pointer and the keyboard to a chart. */
+function connect(element, current) {
+  const chart = current();
+  if (chart.picks) enablePicking(element, current, change);
+  else if (chart.drags) {
+    const control = panel.controls.find((one) => one.key === chart.drags);
+    enableDragging(element, current, () => state[chart.drags], () => [control.least, control.most], change);
+  } else if (chart.x.clock) enableScrubbing(element, current, player);
 }
 
 /**
- * Take new values; the address, the form and the pictures follow. The first change of a gesture is an entry of the
- * history, which Back undoes; the others of it are none.
+ * Set new values and update the address, the form and the charts. The first change of a gesture makes an entry of the
+ * browser's history, which Back undoes; further changes replace it.
  */
 function change(values) {
-  if (kept && !("topic" in values)) {
-    say("This copy shows the guided examples; `learncast explore` moves everything.");
+  if (isStatic && !("topic" in values)) {
+    showStatus("This copy has only the guided examples. Run `learncast explore` to change the settings.");
     return;
   }
-  const cleared = room.controls.filter((one) => one.key in values).flatMap((one) => one.clears);
+  const cleared = panel.controls.filter((one) => one.key in values).flatMap((one) => one.clears);
   const keys = Object.keys(values).join();
   const now = performance.now();
   state = { ...state, ...Object.fromEntries(cleared.map((key) => [key, null])), ...values };
-  const begins = (gesture !== keys || (!held && now - lastChange > GESTURE)) && written(room, state) !== location.hash;
+  const begins = (gesture !== keys || (!pointerDown && now - lastChange > GESTURE)) && addressOf(panel, state) !== location.hash;
   if (begins) for (const { part } of parts) part.remember();
   [gesture, lastChange] = [keys, now];
-  history[begins ? "pushState" : "replaceState"](null, "", written(room, state));
-  // Another room and back again: this one as it was left.
-  linkOf(room).href = written(room, state);
-  show(form, room, state);
+  history[begins ? "pushState" : "replaceState"](null, "", addressOf(panel, state));
+  // The link to this panel reopens it in its current state.
+  linkOf(panel).href = addressOf(panel, state);
+  show(form, panel, state);
   ask();
 }
 
-/** A hand has come down or left: the next change is one of its own. */
-function hand(down) {
-  held = down;
+/** The pointer went down or up: the next change starts a new gesture. */
+function setPointer(down) {
+  pointerDown = down;
   gesture = "";
 }
 
 function ask() {
-  guide(find("guide"), rooms, room, state);
+  showExamples(find("examples"), panels, panel, state);
   for (const tab of find("topics").children) tab.setAttribute("aria-selected", String(tab.dataset.topic === state.topic));
-  for (const { part, questions } of parts) {
-    part.element.hidden = !wanted(part);
-    if (!wanted(part)) {
+  for (const { part, requests } of parts) {
+    part.element.hidden = !isVisible(part);
+    if (!isVisible(part)) {
       part.rest();
       continue;
     }
     part.wait();
-    questions.ask(question());
+    requests.ask(requestBody());
   }
 }
 
-/** What is asked: the state; of a kept copy, which of its examples that is. */
-function question() {
-  return kept ? { example: room.examples.findIndex((one) => same(room, state, one)) } : state;
+/** The body of a request: the state, or in a static copy the number of the example. */
+function requestBody() {
+  return isStatic ? { example: panel.examples.findIndex((one) => isExample(panel, state, one)) } : state;
 }
 
 function readings() {
-  return parts.filter(({ part }) => wanted(part)).flatMap(({ part }) => part.view?.readings || []);
+  return parts.filter(({ part }) => isVisible(part)).flatMap(({ part }) => part.view?.readings || []);
 }
 
-function keepThis() {
-  say(keep(room, state, readings()) ? "Kept: move on, and compare." : "Four settings are kept already: forget one first.");
-  compared();
-  if (room.parts.includes("portrait")) adorned("portrait");
+function keepSettings() {
+  showStatus(keep(panel, state, readings()) ? "Kept for comparison." : "Four settings are kept already. Remove one first.");
+  updateComparison();
+  if (panel.parts.includes("portrait")) updateOverlay("portrait");
 }
 
-function compared() {
-  compare(find("kept"), room, state, readings(), () => {
-    compared();
-    if (room.parts.includes("portrait")) adorned("portrait");
+function updateComparison() {
+  compare(find("kept"), panel, state, readings(), () => {
+    updateComparison();
+    if (panel.parts.includes("portrait")) updateOverlay("portrait");
   });
 }
 
 async function copyLink() {
-  history.replaceState(null, "", written(room, state));
+  history.replaceState(null, "", addressOf(panel, state));
   try {
     await navigator.clipboard.writeText(location.href);
-    say("Copied.");
+    showStatus("Copied.");
   } catch {
-    say(`Copy it from here: ${location.href}`);
+    showStatus(`Copy this address: ${location.href}`);
   }
 }
 
 async function download(what, name) {
   try {
-    const answer = await post(`api/${room.name}/${what}`, question());
+    const answer = await post(`api/${panel.name}/${what}`, requestBody());
     const link = node("a", { href: URL.createObjectURL(await answer.blob()), download: name });
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 1000);
-    say(`Saved ${name}.`);
+    showStatus(`Saved ${name}.`);
   } catch (error) {
-    say(error.message);
+    showStatus(error.message);
   }
 }
 
-function say(sentence) {
-  find("said").textContent = sentence;
+function showStatus(message) {
+  find("status").textContent = message;
 }
 
 function chooseTheme(name, keepIt = false) {
@@ -325,12 +326,12 @@ function chooseTheme(name, keepIt = false) {
   find("theme").textContent = dark ? "☀" : "☾";
   find("theme").setAttribute("aria-pressed", String(dark));
   for (const { part } of parts) part.redraw();
-  if (room) sketch(find("drawing"), drawingNow(), player.clock ? momentNow() : null);
+  if (panel) drawDiagram(find("diagram"), currentDiagram(), player.clock ? currentFrame() : null);
   if (!keepIt) return;
   try {
     localStorage.setItem("theme", name);
   } catch {
-    // Without storage the choice lasts as long as the page.
+    // Without storage the choice lasts until the page is closed.
   }
 }
 

@@ -1,21 +1,21 @@
-// Files of one's own: dropped on the page, or chosen.
+// The user's own files, dropped on the page or chosen in a dialog.
 
-import { node } from "./view.js";
+import { node } from "./part.js";
 
-/** The most that the server takes. */
+/** Most bytes of a file that the server accepts. */
 const MOST = 20 * 2 ** 20;
 
 /**
- * Offer a room's drop: a button in `box`, and the whole page.
- * @param {() => object} room the room that is open
- * @param {(description: object) => void} opened called with the room as the file opens it
- * @param {(sentence: string) => void} say
+ * Accept files, with a button in `box` or dropped anywhere on the page.
+ * @param {() => object} panel returns the open panel
+ * @param {(description: object) => void} opened called with the description of the panel for the file
+ * @param {(message: string) => void} showStatus
  */
-export function offerDrops(box, room, opened, say) {
+export function acceptFiles(box, panel, opened, showStatus) {
   const input = node("input", { type: "file", id: "file" });
   const label = node("label", { htmlFor: "file", className: "drop" });
-  const words = node("span");
-  label.append(node("b", { textContent: "Your own data" }), words);
+  const text = node("span");
+  label.append(node("b", { textContent: "Your own data" }), text);
   input.addEventListener("change", () => {
     if (input.files.length) send(input.files[0]);
     input.value = "";
@@ -24,37 +24,37 @@ export function offerDrops(box, room, opened, say) {
 
   const send = async (file) => {
     if (file.size > MOST) {
-      say(`${file.name} has ${Math.round(file.size / 2 ** 20)} MB; at most 20 are taken.`);
+      showStatus(`${file.name} has ${Math.round(file.size / 2 ** 20)} MB; the limit is 20 MB.`);
       return;
     }
-    say(`Reading ${file.name} …`);
-    const answer = await fetch(`api/${room().name}/file`, {
+    showStatus(`Reading ${file.name} …`);
+    const answer = await fetch(`api/${panel().name}/file`, {
       method: "POST",
       headers: { "Content-Type": "application/octet-stream", "X-Name": encodeURIComponent(file.name) },
       body: file,
     }).catch(() => null);
-    const told = answer ? await answer.json().catch(() => ({})) : { error: "The explorer's server does not answer." };
-    if (!answer || !answer.ok) say(told.error || `The server refused (${answer.status}).`);
+    const result = answer ? await answer.json().catch(() => ({})) : { error: "The server does not answer." };
+    if (!answer || !answer.ok) showStatus(result.error || `The server rejected the file (${answer.status}).`);
     else {
-      opened(told);
-      say(`Opened ${file.name}; it stays in memory.`);
+      opened(result);
+      showStatus(`Opened ${file.name}; it is kept in memory only.`);
     }
   };
 
-  const holds = (event) => room()?.drops && [...(event.dataTransfer?.types || [])].includes("Files");
+  const accepts = (event) => panel()?.drops && [...(event.dataTransfer?.types || [])].includes("Files");
   addEventListener("dragover", (event) => {
-    if (!holds(event)) return;
+    if (!accepts(event)) return;
     event.preventDefault();
     label.classList.add("over");
   });
   for (const end of ["dragleave", "drop"]) addEventListener(end, () => label.classList.remove("over"));
   addEventListener("drop", (event) => {
-    if (!holds(event)) return;
+    if (!accepts(event)) return;
     event.preventDefault();
     send(event.dataTransfer.files[0]);
   });
   return () => {
-    box.hidden = !room().drops;
-    words.textContent = room().drops ? `: drop or choose ${room().drops}; at most 20 MB, kept in memory only.` : "";
+    box.hidden = !panel().drops;
+    text.textContent = panel().drops ? `: drop or choose ${panel().drops}. At most 20 MB, kept in memory only.` : "";
   };
 }

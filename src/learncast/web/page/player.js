@@ -1,14 +1,14 @@
-// Time that moves: one clock for every film of a room, with play, pause and a bar to scrub.
+// The time player: play, pause and a slider for the animations of a panel.
 
-import { rounded } from "./panels.js";
-import { node } from "./view.js";
+import { formatNumber } from "./charts.js";
+import { node } from "./part.js";
 
-/** Milliseconds in which a whole course is played, and between two pictures of it. */
-const COURSE = 7000;
-const BETWEEN = 45;
+/** Milliseconds that an animation takes, and between two of its frames. */
+const DURATION = 7000;
+const INTERVAL = 45;
 
 export class Player {
-  /** @param {Element} box @param {(share: number, playing: boolean) => void} moved called with every moment shown */
+  /** @param {Element} box @param {(share: number, playing: boolean) => void} moved called with every frame shown */
   constructor(box, moved) {
     this.box = box;
     this.moved = moved;
@@ -18,27 +18,27 @@ export class Player {
     this.button = node("button", { type: "button", className: "play" });
     this.button.addEventListener("click", () => (this.playing ? this.pause() : this.play()));
     this.bar = node("input", { type: "range", min: 0, max: 1, step: 0.005 });
-    this.bar.setAttribute("aria-label", "Moment of the training");
+    this.bar.setAttribute("aria-label", "Training time");
     this.bar.addEventListener("input", () => this.seek(Number(this.bar.value)));
-    this.words = node("output", { className: "clock" });
-    box.replaceChildren(this.button, this.bar, this.words);
+    this.output = node("output", { className: "clock" });
+    box.replaceChildren(this.button, this.bar, this.output);
     this.label();
   }
 
-  /** Take a view's clock, or none. */
-  wind(clock) {
+  /** Set a view's clock, or none. */
+  setClock(clock) {
     this.clock = clock;
     this.box.hidden = !clock;
     if (!clock) this.pause();
     else this.show();
   }
 
-  get moments() {
+  get frames() {
     return this.clock.times.length;
   }
 
   get time() {
-    return this.clock ? this.clock.times[Math.round(this.share * (this.moments - 1))] : null;
+    return this.clock ? this.clock.times[Math.round(this.share * (this.frames - 1))] : null;
   }
 
   play() {
@@ -50,9 +50,9 @@ export class Player {
     let shown = last;
     const frame = (now) => {
       if (!this.playing) return;
-      this.share = Math.min(1, this.share + (now - last) / COURSE);
+      this.share = Math.min(1, this.share + (now - last) / DURATION);
       last = now;
-      if (now - shown >= BETWEEN || this.share >= 1) {
+      if (now - shown >= INTERVAL || this.share >= 1) {
         shown = now;
         this.show();
         this.moved(this.share, true);
@@ -70,7 +70,7 @@ export class Player {
     if (was) this.moved(this.share, false);
   }
 
-  /** Go to a moment, by hand; `held` while the hand is still on it. */
+  /** Stop playing and go to a fraction of the time. */
   seek(share) {
     this.playing = false;
     this.label();
@@ -85,9 +85,9 @@ export class Player {
 
   show() {
     this.bar.value = this.share;
-    const words = `${rounded(this.time, 4)} ${this.clock.unit.replace("gradient ", "")}`;
-    this.words.textContent = words;
-    this.bar.setAttribute("aria-valuetext", words);
+    const text = `${formatNumber(this.time, 4)} ${this.clock.unit.replace("gradient ", "")}`;
+    this.output.textContent = text;
+    this.bar.setAttribute("aria-valuetext", text);
   }
 
   label() {

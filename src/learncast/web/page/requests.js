@@ -1,23 +1,23 @@
-// Questions to the server: while one is on its way only the newest waits, so the last position always wins.
+// Requests to the server: while one is running only the newest waits, so the last setting always wins.
 
-/** How long the page waits before it asks a server that has gone. */
-const AGAIN = 1000;
+/** Milliseconds before a request is repeated if the server does not answer. */
+const RETRY = 1000;
 
-export class Refusal extends Error {
-  /** @param {string} sentence @param {string | null} field the control that is to blame */
-  constructor(sentence, field = null) {
-    super(sentence);
+export class Rejection extends Error {
+  /** @param {string} message @param {string | null} field the invalid control */
+  constructor(message, field = null) {
+    super(message);
     this.field = field;
   }
 }
 
-export class Gone extends Error {}
+export class ServerLost extends Error {}
 
-export class Latest {
+export class LatestRequest {
   /**
-   * @param {string} path where the question goes
-   * @param {object} listener `shown(answer, state, last)` for every answer, and whether no newer question waits;
-   *   `refused(refusal)`; `lost(sentence)` while there is no server; `cancelled()`
+   * @param {string} path of the request
+   * @param {object} listener `answered(answer, state, last)` for every answer, with whether no newer request waits;
+   *   `rejected(rejection)`; `lost(message)` while the server does not answer; `cancelled()`
    */
   constructor(path, listener) {
     this.path = path;
@@ -33,7 +33,7 @@ export class Latest {
     if (!this.running) this.next();
   }
 
-  /** Give up what is on its way; the server hears of it and stops computing. */
+  /** Cancel the running request; the server then stops computing. */
   cancel() {
     this.waiting = null;
     this.running?.abort();
@@ -53,9 +53,9 @@ export class Latest {
       try {
         const answer = await post(this.path, state, this.running.signal);
         const view = await answer.json();
-        if (!this.closed) this.listener.shown(view, state, this.waiting === null);
+        if (!this.closed) this.listener.answered(view, state, this.waiting === null);
       } catch (error) {
-        // A newer question makes an older one's failure uninteresting.
+        // The failure of a request does not matter if a newer one waits.
         if (!this.closed && this.waiting === null) this.failed(error, state);
       }
       this.running = null;
@@ -64,33 +64,33 @@ export class Latest {
 
   failed(error, state) {
     if (error.name === "AbortError") this.listener.cancelled();
-    else if (error instanceof Gone) {
+    else if (error instanceof ServerLost) {
       this.listener.lost(error.message);
-      this.timer = setTimeout(() => this.ask(state), AGAIN);
-    } else this.listener.refused(error);
+      this.timer = setTimeout(() => this.ask(state), RETRY);
+    } else this.listener.rejected(error);
   }
 }
 
-/** Whether this page is a copy without a server, which knows the answers to its examples. */
-export const kept = document.documentElement.dataset.answers === "kept";
+/** Whether this page is a static copy, which has only the answers to its examples. */
+export const isStatic = document.documentElement.dataset.static === "true";
 
-/** The rooms, as they are listed. */
-export async function listed() {
-  return (await fetch(kept ? "api/rooms.json" : "api/rooms")).json();
+/** The descriptions of all panels. */
+export async function listPanels() {
+  return (await fetch(isStatic ? "api/panels.json" : "api/panels")).json();
 }
 
 const ENDINGS = { study: "toml", table: "csv" };
 
-async function found(path, { example }, signal) {
-  if (example < 0) throw new Refusal("This copy shows the guided examples; `learncast explore` moves everything.");
+async function storedAnswer(path, { example }, signal) {
+  if (example < 0) throw new Rejection("This copy has only the guided examples. Run `learncast explore` to change the settings.");
   const answer = await fetch(`${path}-${example}.${ENDINGS[path.split("/").pop()] || "json"}`, { signal });
-  if (!answer.ok) throw new Refusal("This answer is missing from the copy.");
+  if (!answer.ok) throw new Rejection("This answer is missing from the copy.");
   return answer;
 }
 
-/** Post a state; an answer that is not fine becomes an error with the server's sentence. */
+/** Post a state; an error status becomes an exception with the server's message. */
 export async function post(path, state, signal = undefined) {
-  if (kept) return found(path, state, signal);
+  if (isStatic) return storedAnswer(path, state, signal);
   let answer;
   try {
     answer = await fetch(path, {
@@ -101,14 +101,14 @@ export async function post(path, state, signal = undefined) {
     });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Gone("The explorer's server does not answer. Start `learncast explore` again: the page goes on by itself.");
+    throw new ServerLost("The server does not answer. Start `learncast explore` again; the page then continues.");
   }
   if (answer.ok) return answer;
   if (answer.status === 503 || answer.status === 429) {
-    // Busy with others: a moment later there is room.
+    // The server is busy: try again in a moment.
     await new Promise((resume) => setTimeout(resume, 150));
     return post(path, state, signal);
   }
-  const told = await answer.json().catch(() => ({}));
-  throw new Refusal(told.error || `The server refused (${answer.status}).`, told.field || null);
+  const result = await answer.json().catch(() => ({}));
+  throw new Rejection(result.error || `The server rejected the request (${answer.status}).`, result.field || null);
 }

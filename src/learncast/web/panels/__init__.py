@@ -1,1 +1,1 @@
-"""The rooms of the explorer."""
+"""The panels of the explorer."""

@@ -1,4 +1,4 @@
-"""The curriculum room: where pretraining pays, and why."""
+"""The curriculum panel: where pretraining pays, and why."""
 
 from __future__ import annotations
 
@@ -10,54 +10,35 @@ from typing import Any, Literal
 import numpy as np
 
 from learncast._core.validation import FloatArray
-from learncast.card import shown, whole, within
+from learncast.display import format_count
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
-from learncast.planning.curriculum import Curriculum, difference, hardly_pays
-from learncast.planning.curriculum import followed as follow_stages
-from learncast.planning.methods.choice import mode_ground
-from learncast.planning.methods.modal import ModeGround
+from learncast.planning.forecast import Forecast
+from learncast.planning.methods.modes import ModeMethod
+from learncast.planning.methods.responses import ResponseModeMethod
 from learncast.planning.phase import PortraitTimes, portrait_times
-from learncast.planning.plans.planner import plan_on
-from learncast.planning.plans.recommendation import Plan
+from learncast.planning.plan import Plan
+from learncast.planning.planner import plan_with
 from learncast.planning.terms import Terms
-from learncast.practice.stage import Stage
+from learncast.procedure.goals import Accuracy
+from learncast.procedure.stage import Stage
+from learncast.procedure.training import Training
 from learncast.study.study_file import to_toml
 from learncast.tasks.families import FAMILIES
 from learncast.tasks.task import Task
 from learncast.theory.dynamics.modes import Modes, modes_of
 from learncast.theory.responses.modes import mode_of_response
 from learncast.theory.responses.response import TRIALS, Response, response
-from learncast.web.guide import CURRICULUM, CURRICULUM_WORDS
-from learncast.web.panel import (
-    FIRST,
-    MOMENTS,
-    TARGET,
-    Arrow,
-    Axis,
-    Clock,
-    Drawing,
-    Edge,
-    Note,
-    Overlay,
-    Panel,
-    Reading,
-    Trace,
-    Validity,
-    View,
-    validity_of,
-    warnings_of,
-)
-from learncast.web.panels import own_data
-from learncast.web.room import Example, Room, State, control
+from learncast.web.chart import Arrow, Chart, ChartAxis, Overlay, Series, Trace
+from learncast.web.panel import Example, Panel, State, control, help_texts
+from learncast.web.panels import own_data, pinned
+from learncast.web.view import Clock, Diagram, Note, Reading, View, condition_warnings, validity_report
 
-#: Keywords whose ReLU responses do not follow from the target's own: each value is measured.
+#: Keywords for which the responses of ReLU units do not follow from the target's: each value is measured.
 _MEASURED = ("timescale", "correlation")
-#: Points of a curve.
-_POINTS = 400
-#: Steps of a descent that are carried out; a longer course is left to the theory.
-MOST_STEPS = 100_000
-#: Keywords of each family that the room has controls for, with their units; the first task changes one of them.
+#: Most first tasks whose responses are measured.
+MEASURED_COLUMNS = 7
+#: Keywords of each family that have controls, with their units; the first task changes one of them.
 KEYWORDS: dict[str, dict[str, str]] = {
     "integration": {"target_strength": "target x input", "input_strength": "input^2"},
     "leaky_integration": {
@@ -67,21 +48,15 @@ KEYWORDS: dict[str, dict[str, str]] = {
         "gain": "target/input",
     },
 }
-
-#: Where a keyword of any sign is varied; others run over multiples of the target's own value.
+#: Values of the correlation in the chart; other keywords run over multiples of the target's value.
 CORRELATIONS = (-0.95, 0.95)
-
-#: Where the first task may stop.
+#: Accuracies at which the first task may stop.
 STOPS = (0.01, 0.99)
-
-#: First tasks whose responses are measured one by one, where none follows from another.
-MEASURED_COLUMNS = 7
-
-#: Points a side of the coarser grid on which descent is compared with the flow, and from where a difference is shown.
+#: Points per side of the grid on which descent is compared with the flow, and relative difference that is marked.
 COMPARED, DIFFERENT = 24, 0.05
 
 _UNITS = {"linear": "linear", "relu": "rectified"}
-#: What a first task with less or more of a keyword is.
+#: Descriptions of a first task with a smaller and with a larger value.
 _FIRSTS = {
     "target_strength": ("weaker targets", "stronger targets"),
     "input_strength": ("weaker inputs", "stronger inputs"),
@@ -91,10 +66,8 @@ _FIRSTS = {
     "gain": ("a smaller gain", "a larger gain"),
 }
 
-#: The pin, which is a value of what the first task changes.
 _PIN = ("pin_value", "pin_accuracy")
-
-#: What is shown only while no trials were dropped on the page.
+#: Condition of the controls that are hidden while dropped trials are shown.
 _MADE = {"data": ("null",)}
 _target = partial(control, group="Target")
 _integration = partial(_target, span=(0.05, 5.0), step=0.05, when={**_MADE, "family": ("integration",)})
@@ -106,75 +79,51 @@ _training = partial(control, group="Training")
 
 
 def _vary(family: str) -> Any:
-    """The choice of what the first task changes; at first the family's first keyword."""
+    """Make the control that chooses what the first task changes."""
     choices = {key: key.replace("_", " ") for key in KEYWORDS[family]}
-    note = "What the first task does differently; all else is as in the target."
     when = {**_MADE, "family": (family,)}
-    return _first(next(iter(choices)), "changes", choices=choices, help=note, when=when, clears=_PIN)
+    return _first(next(iter(choices)), "changes", choices=choices, when=when, clears=_PIN)
 
 
 class CurriculumState(State):
-    """What the controls of the curriculum room say."""
+    """Settings of the curriculum panel."""
 
     family: Literal["integration", "leaky_integration"] = _target(
-        "integration",
-        "family",
-        choices={"integration": "integration", "leaky_integration": "leaky integration"},
-        help="What the target asks for: the sum of the inputs, or a sum that forgets.",
-        clears=_PIN,
-        when=_MADE,
+        "integration", "family", choices={key: key.replace("_", " ") for key in KEYWORDS}, clears=_PIN, when=_MADE
     )
     steps: int = _target(50, "trial length", (1, 100), 1, unit="steps", when=_MADE)
-    target_strength: float = _integration(
-        1.0, "target strength", unit="target x input", help="Covariance with each input."
-    )
-    input_strength: float = _integration(1.0, "input strength", unit="input^2", help="Variance of the input.")
-    timescale: float = _leaky(10.0, "timescale", (1.0, 100.0), 0.5, unit="steps", help="How long an input counts.")
-    correlation: float = _leaky(
-        0.0, "input correlation", (-0.95, 0.95), 0.01, help="Of each input with the one before."
-    )
-    noise_strength: float = _leaky(
-        1.0, "noise strength", (0.05, 5.0), 0.05, unit="input^2", help="Variance of what is new in each input."
-    )
-    gain: float = _leaky(1.0, "gain", (0.05, 5.0), 0.05, unit="target/input", help="Weight of the newest input.")
+    target_strength: float = _integration(1.0, "target strength", unit="target x input")
+    input_strength: float = _integration(1.0, "input strength", unit="input^2")
+    timescale: float = _leaky(10.0, "timescale", (1.0, 100.0), 0.5, unit="steps")
+    correlation: float = _leaky(0.0, "input correlation", CORRELATIONS, 0.01)
+    noise_strength: float = _leaky(1.0, "noise strength", (0.05, 5.0), 0.05, unit="input^2")
+    gain: float = _leaky(1.0, "gain", (0.05, 5.0), 0.05, unit="target/input")
     vary: Literal["target_strength", "input_strength"] = _vary("integration")
     vary_leaky: Literal["timescale", "correlation", "noise_strength", "gain"] = _vary("leaky_integration")
-    least_ratio: float = _varied(
-        0.2, "from", (0.05, 0.9), 0.05, unit="x target's", help="The least value, as a multiple of the target's."
-    )
-    most_ratio: float = _varied(
-        3.0, "to", (1.1, 10.0), 0.1, unit="x target's", help="The greatest value, as a multiple of the target's."
-    )
+    least_ratio: float = _varied(0.2, "from", (0.05, 0.9), 0.05, unit="x target's")
+    most_ratio: float = _varied(3.0, "to", (1.1, 10.0), 0.1, unit="x target's")
     activation: Literal["linear", "relu"] = _network(
-        "linear",
-        "units",
-        choices={"linear": "linear", "relu": "ReLU"},
-        help="Linear units are solved exactly; ReLU units through responses measured on trials.",
-        when=_MADE,
+        "linear", "units", choices={"linear": "linear", "relu": "ReLU"}, when=_MADE
     )
-    recurrence: float = _network(0.96, "recurrence", (0.0, 1.05), 0.01, help="Share of its activity that a unit keeps.")
+    recurrence: float = _network(0.96, "recurrence", (0.0, 1.05), 0.01)
     initial: float = _network(0.01, "initial weights", (1e-4, 1.0), 0.05, scale="log")
-    hidden_size: int = _network(
-        128, "hidden units", (1, 256), 1, unit="units", help="One learns; the others stay silent."
-    )
+    hidden_size: int = _network(128, "hidden units", (1, 256), 1, unit="units")
     learning_rate: float = _training(1e-3, "learning rate", (1e-5, 0.1), 0.05, scale="log")
-    accuracy: float = _training(0.99, "accuracy to reach", (0.5, 0.999), 0.001, help="Of the target, at the end.")
-    grid: int = control(120, "grid", (10, 200), 10, unit="points a side", group="Picture", folded=True, when=_MADE)
+    accuracy: float = _training(0.99, "accuracy to reach", (0.5, 0.999), 0.001)
+    grid: int = control(120, "grid", (10, 200), 10, unit="points per side", group="Chart", folded=True, when=_MADE)
     pin_value: float | None = control(None, "pinned value", (-1000.0, 1000.0), kind="hidden")
     pin_accuracy: float | None = control(None, "pinned stop", (0.0, 0.999), kind="hidden")
-    time: float = control(0.0, "moment of the course", (0.0, 1.0), kind="hidden")
+    time: float = control(0.0, "time shown", (0.0, 1.0), kind="hidden")
     data: str | None = control(None, "dropped trials", kind="hidden", lengths=(0, 64))
 
     @property
-    def asked(self) -> own_data.Asked:
-        """What is asked about dropped trials."""
-        assert self.data is not None
-        keys = ("data", "recurrence", "initial", "hidden_size", "learning_rate", "accuracy")
-        return own_data.Asked(**{key: getattr(self, key) for key in keys})
+    def own_data(self) -> own_data.OwnDataSettings:
+        """Settings that matter for dropped trials."""
+        return own_data.OwnDataSettings(*(getattr(self, key) for key in own_data.OwnDataSettings._fields))
 
     @property
     def varied(self) -> str:
-        """Keyword of the family that the first task changes."""
+        """Keyword that the first task changes."""
         return self.vary if self.family == "integration" else self.vary_leaky
 
     @property
@@ -184,20 +133,30 @@ class CurriculumState(State):
 
     @property
     def own(self) -> float:
-        """The target's own value of that keyword."""
+        """The target's value of that keyword."""
         return float(getattr(self, self.varied))
 
     @property
     def span(self) -> tuple[float, float]:
-        """First and last value of that keyword that are weighed."""
+        """Smallest and largest value of that keyword in the chart."""
         if self.varied == "correlation":
             return CORRELATIONS
         return self.own * self.least_ratio, self.own * self.most_ratio
 
     @property
     def values(self) -> FloatArray:
-        """Values of that keyword that are weighed."""
+        """Values of that keyword in the chart."""
         return np.linspace(*self.span, self.grid)
+
+    @property
+    def measured_values(self) -> FloatArray:
+        """The fewer values for which responses are measured."""
+        return np.linspace(*self.span, min(self.grid, MEASURED_COLUMNS))
+
+    @property
+    def measures_each(self) -> bool:
+        """Whether the responses to every first task are measured."""
+        return self.activation == "relu" and self.varied in _MEASURED
 
     @property
     def stops(self) -> FloatArray:
@@ -206,75 +165,264 @@ class CurriculumState(State):
 
     @property
     def pin(self) -> tuple[float, float] | None:
-        """Value and stop of the pinned curriculum; None where nothing in the picture is pinned."""
+        """Value and stop of the pinned curriculum; None if there is none within the chart."""
         if self.pin_value is None or self.pin_accuracy is None:
             return None
         low, high = self.span
         return (self.pin_value, self.pin_accuracy) if low <= self.pin_value <= high else None
 
     def parameters(self, value: float | None = None) -> dict[str, float | int]:
-        """Keywords of the target, or of the first task with this value of the varied one."""
+        """Return the keywords of the target, or of the first task with this value."""
         own = {key: float(getattr(self, key)) for key in KEYWORDS[self.family]}
         return {"steps": self.steps, **own, **({} if value is None else {self.varied: value})}
 
     def task(self, value: float | None = None) -> Task:
-        """The target, or the first task with this value."""
+        """Return the target, or the first task with this value."""
         return FAMILIES[self.family].build(**self.parameters(value), name=self.name(value))
 
     def name(self, value: float | None = None) -> str:
-        """What to call them."""
+        """Return the name of the target, or of the first task with this value."""
         if value is None:
             return self.family.replace("_", " ")
         return f"{self.varied.replace('_', ' ')} {value:.4g}"
 
-    def words(self, value: float) -> str:
-        """What a first task with this value is, beside the target."""
+    def describe(self, value: float) -> str:
+        """Describe the first task with this value."""
         if value == self.own:
             return "the target itself"
-        return f"{_FIRSTS[self.varied][value > self.own]} ({value:.3g} beside {self.own:.3g})"
+        return f"a task with {_FIRSTS[self.varied][value > self.own]} ({value:.3g} instead of {self.own:.3g})"
 
     def network(self, target: Task) -> LinearRNN | Activated:
-        """The network before training."""
+        """Return the network before training."""
         weights = LinearRNN.aligned(
             recurrence=self.recurrence, initial=self.initial, hidden_size=self.hidden_size, task=target
         )
         return weights if self.activation == "linear" else Activated(weights, self.activation)
 
+    def modes(self, values: tuple[float, ...] = ()) -> tuple[Modes, ...]:
+        """Return the modes of the target, then of the first task with each of the values."""
+        target = self.task()
+        network = self.network(target)
+        if isinstance(network, LinearRNN):
+            return tuple(modes_of([target, *(self.task(value) for value in values)], network))
+        keywords = [(tuple(sorted(self.parameters(value).items())), self.name(value)) for value in (None, *values)]
+        responses = (_measured_response(self.family, *one, self.recurrence) for one in keywords)
+        return tuple(mode_of_response(one.moved(network)) for one in responses)
 
-def taken_apart(
-    state: CurriculumState, network: LinearRNN | Activated, target: Task, values: tuple[float, ...]
-) -> tuple[Modes, ...]:
-    """Modes of the target, then of the first task with each of the values."""
-    if isinstance(network, LinearRNN):
-        return tuple(modes_of([target, *(state.task(value) for value in values)], network))
-    return tuple(_response_mode(state, network, value) for value in (None, *values))
-
-
-def _response_mode(state: CurriculumState, network: Activated, value: float | None) -> Modes:
-    keywords = tuple(sorted(state.parameters(value).items()))
-    found = _measured(state.family, keywords, state.name(value), state.recurrence)
-    return mode_of_response(found.moved(network))
+    @property
+    def forecast_class(self) -> str:
+        """Class of the forecasts if all conditions hold."""
+        return "exact" if self.activation == "linear" else "response"
 
 
 @lru_cache(maxsize=256)
-def _measured(family: str, keywords: tuple[tuple[str, float | int], ...], name: str, recurrence: float) -> Response:
-    """Responses depend on the task and the recurrence alone, so that other sliders move without measuring again."""
+def _measured_response(family: str, keywords: tuple[tuple[str, float], ...], name: str, recurrence: float) -> Response:
+    """Measure the response to a task, which depends only on the recurrence besides the task."""
     task = FAMILIES[family].build(**dict(keywords), name=name)
     weights = LinearRNN.aligned(recurrence=recurrence, hidden_size=1, task=task)
     return response(task, Activated(weights, "relu"), rng=0)
 
 
-def study_of(state: CurriculumState, value: float, stop: float) -> str:
-    """A study whose plan is the target after a first task with this value, stopped at this accuracy.
+def portrait_numbers(state: CurriculumState) -> PortraitTimes:
+    """Return the numbers of the phase portrait, those of `learncast.phase_portrait`."""
+    return _portrait_numbers(state.model_copy(update={"pin_value": None, "pin_accuracy": None, "time": 0.0}))
 
-    Parameters
-    ----------
-    state : CurriculumState
-    value : float
-        Of the varied keyword, on the first task.
-    stop : float
-        Accuracy at which the first task stops.
+
+@lru_cache(maxsize=16)
+def _portrait_numbers(state: CurriculumState) -> PortraitTimes:
+    values = state.measured_values if state.measures_each else state.values
+    own, *firsts = state.modes(tuple(values.tolist()) if state.measures_each else ())
+    return portrait_times(
+        method_of((own,), state.network(own.task), state.learning_rate),
+        vary=state.varied,
+        values=values,
+        accuracies=state.stops,
+        accuracy=state.accuracy,
+        firsts=firsts or None,
+        strict=False,
+    )
+
+
+@lru_cache(maxsize=64)
+def portrait(state: CurriculumState) -> View:
+    """Show the flow steps saved over the first task's value and its stop."""
+    if state.data is not None:
+        return own_data.comparison(state.own_data)
+    numbers = portrait_numbers(state)
+    values, stops, saved = numbers.values, numbers.stops, numbers.speedup.T
+    traces = [
+        Trace("heat", "theory", "steps saved", values, stops, np.where(np.isfinite(saved), saved, np.nan)),
+        Trace("contour", "zero", "neither saves nor costs"),
+        Trace("line", "target", "the target itself", np.full(2, state.own), stops[[0, -1]]),
+    ]
+    if state.pin is not None:
+        traces.append(Trace("points", "pinned", "pinned", np.array(state.pin[:1]), np.array(state.pin[1:])))
+    known = saved[np.isfinite(saved)]
+    # The colours end at the most that can be saved; a first task may cost far more.
+    most = float(known.max(initial=0.0)) or float(np.abs(known).max(initial=0.0)) or 1.0
+    axes = (
+        ChartAxis(f"first task's {state.varied.replace('_', ' ')}", state.unit, span=state.span),
+        ChartAxis("accuracy at which it stops", "1", span=(float(stops[0]), float(stops[-1]))),
+    )
+    z = ChartAxis("steps saved", "steps", span=(-most, most))
+    chart = Chart("portrait", "Steps saved by a first task", *axes, tuple(traces), z=z, picks=_PIN, main=True)
+    notes = (*condition_warnings(numbers.assumptions), *_portrait_notes(state, numbers.speedup))
+    validity = validity_report(state.forecast_class, numbers.assumptions)
+    return View((chart,), validity, notes=notes, diagram=diagram(state))
+
+
+def _portrait_notes(state: CurriculumState, saved: FloatArray) -> tuple[Note, ...]:
+    notes = []
+    never = int(np.isneginf(saved).sum() + np.isnan(saved).sum())
+    if never:
+        notes.append(Note(f"At {never} of {saved.size} points, left blank, the target is never learned."))
+    rescued = int(np.isposinf(saved).sum())
+    if rescued:
+        notes.append(Note(f"At {rescued} points, left blank, the target is learned only with pretraining."))
+    if (saved[np.isfinite(saved)] <= 0).all():
+        notes.append(Note("Pretraining does not pay anywhere in this chart."))
+    if state.activation == "relu":
+        text = f"Responses are measured on {TRIALS['relu']:,} trials; the pinned curriculum shows the interval."
+        if state.measures_each:
+            text += f" Each of {len(state.measured_values)} first tasks is measured, which takes a few seconds."
+        notes.append(Note(text))
+    return tuple(notes)
+
+
+@lru_cache(maxsize=64)
+def descent(state: CurriculumState) -> View:
+    """Show the best point of the portrait in steps of descent, and where descent and flow differ."""
+    if state.data is not None:  # the comparison counts descent steps already
+        return View()
+    numbers = portrait_numbers(state)
+    best, traces = numbers.best, []
+    if best is not None:
+        point = np.array([numbers.values[best[0]]]), np.array([numbers.stops[best[1]]])
+        traces.append(Trace("points", "best", "saves most", *point))
+    rows, columns = (np.unique(np.linspace(0, n - 1, COMPARED).round().astype(int)) for n in numbers.total.shape)
+    i, j = (index.ravel() for index in np.meshgrid(rows, columns, indexing="ij"))
+    flow = numbers.total[i, j]
+    with np.errstate(invalid="ignore"):
+        differs = np.abs(numbers.descent_steps(i * numbers.total.shape[1] + j) - flow) > DIFFERENT * flow
+    if differs.any():
+        name = "descent and flow differ by more than 5%"
+        traces.append(Trace("points", "differs", name, numbers.values[i[differs]], numbers.stops[j[differs]]))
+    return View(
+        validity=validity_report(state.forecast_class, numbers.assumptions),
+        readings=_best_readings(state, numbers),
+        answer=_best_answer(state, numbers),
+        overlays={"portrait": Overlay(tuple(traces), _edge_arrows(numbers))},
+    )
+
+
+def _edge_arrows(numbers: PortraitTimes) -> tuple[Arrow, ...]:
+    """Point beyond the chart if the best point lies on its edge."""
+    best = numbers.best
+    if best is None or best[2] <= 0:
+        return ()
+    x, y = float(numbers.values[best[0]]), float(numbers.stops[best[1]])
+    text = "the best point is on the edge: more may be saved beyond it"
+    if best[0] in (0, len(numbers.values) - 1):
+        return (Arrow(x, y, "right" if best[0] else "left", text),)
+    return (Arrow(x, y, "up" if best[1] else "down", text),) if best[1] in (0, len(numbers.stops) - 1) else ()
+
+
+def _best_answer(state: CurriculumState, numbers: PortraitTimes) -> str:
+    best, direct = numbers.best, numbers.direct_descent
+    if not math.isfinite(direct) and (best is None or best[2] != math.inf):
+        return "The target is never learned: at this learning rate descent does not converge."
+    if best is None or best[2] <= 0:
+        return f"Train the target directly: no first task in this chart needs fewer than {format_count(direct)} steps."
+    stop = float(numbers.stops[best[1]])
+    first = f"Train on {state.describe(float(numbers.values[best[0]]))} until {stop:.0%} accuracy first"
+    if best[2] == math.inf:
+        return f"{first}: without it the target is never learned."
+    return f"{first}: {format_count(direct - best[2])} steps in total. Direct training takes {format_count(direct)}."
+
+
+def _best_readings(state: CurriculumState, numbers: PortraitTimes) -> tuple[Reading, ...]:
+    best, readings = numbers.best, [Reading.steps("direct training", numbers.direct_descent)]
+    if best is not None:
+        value, stop = float(numbers.values[best[0]]), float(numbers.stops[best[1]])
+        readings += [
+            Reading.steps("most steps saved", best[2]),
+            Reading(f"at {state.varied.replace('_', ' ')}", value, state.unit, f"{value:.4g}"),
+            Reading("stopped at accuracy", stop, "1", f"{stop:.4g}"),
+        ]
+    return (*readings, Reading.flow("direct training", numbers.direct))
+
+
+def diagram(state: CurriculumState, weights: FloatArray | None = None) -> Diagram:
+    """Draw the tasks and the unit that learns; `weights` are its input and output weight at each frame."""
+    tasks = [("target", state.task(), Series.TARGET)]
+    if state.pin is not None:
+        tasks.append((f"first task, {state.name(state.pin[0])}", state.task(state.pin[0]), Series.FIRST))
+    initial = (state.initial, None)
+    first, last = (initial, initial) if weights is None else ((float(w[-1]), w) for w in (weights[:, 0], weights[:, 1]))
+    silent = f"; the other {state.hidden_size - 1} stay silent" if state.hidden_size > 1 else ""
+    caption = f"A recurrent network with one {_UNITS[state.activation]} unit that learns{silent}"
+    strengths = ((label, task.cross_covariance.dense()[::-1, 0, 0, 0], series) for label, task, series in tasks)
+    return Diagram.single_unit(caption, (first, (state.recurrence, None), last), tuple(strengths))
+
+
+@lru_cache(maxsize=64)
+def pinned_curriculum(state: CurriculumState) -> View:
+    """Show the pinned curriculum and direct training, or how to pin one."""
+    if state.data is not None:
+        return own_data.loss_curves(state.own_data)
+    if state.pin is None:
+        outside = state.pin_value is not None and state.pin_accuracy is not None
+        text = "The pinned curriculum lies outside this chart. " if outside else ""
+        return View(notes=(Note(f"{text}Click the chart to pin a curriculum and follow it."),))
+    plan, curriculum = followed(state, *state.pin)
+    direct = plan.follow([curriculum.requested[-1]])
+    validity = validity_report(state.forecast_class, curriculum.trust.assumptions)
+    last = pinned.last_step(curriculum, direct)
+    return View(
+        charts=pinned.charts(curriculum, direct, last),
+        validity=validity,
+        readings=pinned.readings(curriculum),
+        notes=(*condition_warnings(curriculum.trust.assumptions), *pinned.notes(curriculum)),
+        text=plan.summary if validity.kind != "outside" else "",  # it would repeat the warnings
+        answer=pinned.answer(curriculum, state.describe(state.pin[0]), state.pin[1]),
+        clock=Clock.until(last),
+        diagram=diagram(state, pinned.weights(curriculum, last)),
+    )
+
+
+def followed(state: CurriculumState, value: float, stop: float) -> tuple[Plan, Forecast]:
+    """Return the curriculum with this first task and stop, and the plan to compare it with.
+
+    The plan has the same stop if that pays; otherwise it is the best plan with this first task.
     """
+    own, first = state.modes((value,))
+    method = method_of((first, own), state.network(own.task), state.learning_rate)
+    goal = Accuracy(state.accuracy)
+    stages = (Stage(first.task, Accuracy(stop)), Stage(own.task, goal))
+    plan = plan_with(method, Terms(goal, least_accuracy=stop, most_accuracy=stop), strict=False)
+    if not plan.pretrains:
+        plan = plan_with(method, Terms(goal), strict=False)
+    return plan, Forecast(method, stages, (0, 1))
+
+
+def method_of(modes: tuple[Modes, ...], network: LinearRNN | Activated, learning_rate: float) -> ModeMethod:
+    """Return the method of modes that have been computed already, the target's last."""
+    kind = ResponseModeMethod if isinstance(network, Activated) else ModeMethod
+    return kind(modes, network, Training(learning_rate))
+
+
+@lru_cache(maxsize=64)
+def study_of(state: CurriculumState) -> str:
+    """Return the study of the pinned curriculum, of the best one if none is pinned, or of dropped trials."""
+    if state.data is not None:
+        return own_data.study_of(state.own_data)
+    if state.pin is None:
+        numbers = portrait_numbers(state)
+        best = numbers.best
+        value = state.own if best is None else float(numbers.values[best[0]])
+        stop = float(numbers.stops[-1 if best is None else best[1]])
+    else:
+        value, stop = state.pin
     network = {key: getattr(state, key) for key in ("hidden_size", "recurrence", "initial", "activation")}
     first = {"name": state.name(value), "family": state.family, **state.parameters(value)}
     tables = {
@@ -285,411 +433,23 @@ def study_of(state: CurriculumState, value: float, stop: float) -> str:
         "candidates": [{**first, "least_accuracy": stop, "most_accuracy": stop}],
     }
     by = "" if state.activation == "linear" else " --by modes"
-    grid = f"--vary {state.varied} --values {value!r} --accuracies {stop!r}"
     lines = [
         f"# learncast plan this-file.toml{by}",
         f"# explorer, curriculum: {state.model_dump_json(exclude_defaults=True)}",
-        "# The stop is fixed as it was on the page. Where it costs steps the plan is to train directly; what it costs:",
-        f"# learncast phase this-file.toml {grid}",
+        "# The stop is fixed. If it costs steps, the plan is to train directly; this command shows the cost:",
+        f"# learncast phase this-file.toml --vary {state.varied} --values {value!r} --accuracies {stop!r}",
         to_toml(tables),
     ]
     return "\n".join(lines)
 
 
-def portrait_numbers(state: CurriculumState) -> PortraitTimes:
-    """The portrait that the room draws; labelled it is what `learncast.phase_portrait` returns."""
-    return _portrait_numbers(state.model_copy(update={"pin_value": None, "pin_accuracy": None, "time": 0.0}))
-
-
-@lru_cache(maxsize=16)
-def _portrait_numbers(state: CurriculumState) -> PortraitTimes:
-    target = state.task()
-    network = state.network(target)
-    single = isinstance(network, Activated) and state.varied in _MEASURED
-    values = values_measured(state) if single else state.values
-    own, *each = taken_apart(state, network, target, tuple(values.tolist()) if single else ())
-    return portrait_times(
-        mode_ground((own,), network, state.learning_rate),
-        vary=state.varied,
-        values=values,
-        accuracies=state.stops,
-        accuracy=state.accuracy,
-        firsts=each or None,
-        strict=False,
-    )
-
-
-def values_measured(state: CurriculumState) -> FloatArray:
-    """The fewer values for which responses are measured one by one."""
-    return np.linspace(*state.span, min(state.grid, MEASURED_COLUMNS))
-
-
-@lru_cache(maxsize=64)
-def portrait(state: CurriculumState) -> View:
-    """Steps saved over the first task's value and its stop, by the flow: quick enough to follow the hand."""
-    if state.data is not None:
-        return own_data.weighed(state.asked)
-    found = portrait_numbers(state)
-    picture = Panel(
-        "portrait",
-        "Steps saved by a first task",
-        Axis(f"first task's {state.varied.replace('_', ' ')}", state.unit, span=state.span),
-        Axis("accuracy at which it stops", "1", span=(float(found.stops[0]), float(found.stops[-1]))),
-        _traces(state, found),
-        z=Axis("steps saved", "steps", span=_scale(found.speedup)),
-        picks=("pin_value", "pin_accuracy"),
-        main=True,
-    )
-    notes = (*warnings_of(found.assumptions), *_remarks(state, found.speedup))
-    return View((picture,), _trusted(state, found), notes=notes, drawing=_drawn(state))
-
-
-def _trusted(state: CurriculumState, found: PortraitTimes | Curriculum) -> Validity:
-    """How far what was found may be trusted."""
-    return validity_of("exact" if state.activation == "linear" else "response", found.assumptions)
-
-
-@lru_cache(maxsize=64)
-def counted(state: CurriculumState) -> View:
-    """What whole steps of descent say of the portrait: the best of it, and where they are far from the flow."""
-    if state.data is not None:  # descent is counted already
-        return View(())
-    found = portrait_numbers(state)
-    best = found.best
-    traces = []
-    if best is not None:
-        place = (np.array([found.values[best[0]]]), np.array([found.stops[best[1]]]))
-        traces.append(Trace("points", "best", "saves most", *place))
-    rows, columns = (np.unique(np.linspace(0, n - 1, COMPARED).round().astype(int)) for n in found.total.shape)
-    i, j = (one.ravel() for one in np.meshgrid(rows, columns, indexing="ij"))
-    flow = found.total[i, j]
-    with np.errstate(invalid="ignore"):
-        apart = np.abs(found.counted(i * found.total.shape[1] + j) - flow) > DIFFERENT * flow
-    if apart.any():
-        name = "descent and flow differ by more than 5%"
-        traces.append(Trace("points", "differs", name, found.values[i[apart]], found.stops[j[apart]]))
-    return View(
-        (),
-        _trusted(state, found),
-        _readings(state, found, best),
-        answer=_best_answer(state, found, best),
-        overlays={"portrait": Overlay(tuple(traces), _beyond(found, best))},
-    )
-
-
-def _scale(saved: FloatArray) -> tuple[float, float]:
-    """Ends of the colours: what can be saved, and as much again that can be lost; a first task may cost far more."""
-    known = saved[np.isfinite(saved)]
-    most = float(known.max(initial=0.0)) or float(np.abs(known).max(initial=0.0)) or 1.0
-    return -most, most
-
-
-def _beyond(found: PortraitTimes, best: tuple[int, int, float] | None) -> tuple[Arrow, ...]:
-    """Where the best lies on the picture's edge, a better one may lie beyond."""
-    if best is None or best[2] <= 0:
-        return ()
-    x, y = float(found.values[best[0]]), float(found.stops[best[1]])
-    words = "the best lies on the edge: more may be saved beyond"
-    if best[0] in (0, len(found.values) - 1):
-        return (Arrow(x, y, "right" if best[0] else "left", words),)
-    if best[1] in (0, len(found.stops) - 1):
-        return (Arrow(x, y, "up" if best[1] else "down", words),)
-    return ()
-
-
-def _best_answer(state: CurriculumState, found: PortraitTimes, best: tuple[int, int, float] | None) -> str:
-    direct = found.direct_descent
-    if best is not None and best[2] == math.inf:
-        value, stop = float(found.values[best[0]]), float(found.stops[best[1]])
-        return f"Only after {state.words(value)}, stopped at {stop:.0%}, is the target learned at all."
-    if not math.isfinite(direct):
-        return "The target is never learned: at this learning rate descent does not settle on it."
-    if best is None or best[2] <= 0:
-        return f"Do not pretrain: nothing in this picture is quicker than the {whole(direct)} steps of direct training."
-    value, stop = float(found.values[best[0]]), float(found.stops[best[1]])
-    return (
-        f"Pretrain on {state.words(value)} until {stop:.0%}: {whole(direct - best[2])} steps in all instead of "
-        f"{whole(direct)}."
-    )
-
-
-def _drawn(state: CurriculumState, film: FloatArray | None = None) -> Drawing:
-    """The tasks as what they ask of each input, and the unit that learns; `film` is its input and output weight."""
-    own = [("the target asks", state.task(), TARGET)]
-    if state.pin is not None:
-        own.append((f"the first task, {state.name(state.pin[0])}, asks", state.task(state.pin[0]), FIRST))
-    first, last = (state.initial, state.initial) if film is None else (float(film[-1, 0]), float(film[-1, 1]))
-    films = (None, None) if film is None else (film[:, 0], film[:, 1])
-    silent = f"; {state.hidden_size - 1} more stay silent" if state.hidden_size > 1 else ""
-    return Drawing(
-        f"A recurrent network with one {_UNITS[state.activation]} unit that learns{silent}",
-        (("input", 1), ("unit", 1), ("output", 1)),
-        (
-            Edge("input 0", "unit 0", "input weight", first, films[0]),
-            Edge("unit 0", "unit 0", "recurrence", state.recurrence),
-            Edge("unit 0", "output 0", "output weight", last, films[1]),
-        ),
-        tuple((words, task.cross_covariance.dense()[::-1, 0, 0, 0], series) for words, task, series in own),
-    )
-
-
-def _traces(state: CurriculumState, portrait: PortraitTimes) -> tuple[Trace, ...]:
-    values, stops, saved = portrait.values, portrait.stops, portrait.speedup.T
-    found = [
-        Trace("heat", "theory", "steps saved", values, stops, np.where(np.isfinite(saved), saved, np.nan)),
-        Trace("contour", "zero", "neither saves nor costs"),
-        Trace("line", "target", "the target itself", np.full(2, state.own), stops[[0, -1]]),
-    ]
-    if state.pin is not None:
-        found.append(Trace("points", "pinned", "pinned", np.array(state.pin[:1]), np.array(state.pin[1:])))
-    return tuple(found)
-
-
-def _readings(state: CurriculumState, found: PortraitTimes, best: tuple[int, int, float] | None) -> tuple[Reading, ...]:
-    direct = found.direct_descent
-    readings = [Reading("direct training", direct, "steps", whole(direct))]
-    if best is not None:
-        value, stop, most = float(found.values[best[0]]), float(found.stops[best[1]]), best[2]
-        readings += [
-            Reading("most steps saved", most, "steps", whole(most)),
-            Reading(f"at {state.varied.replace('_', ' ')}", value, state.unit, f"{value:.4g}"),
-            Reading("stopped at accuracy", stop, "1", f"{stop:.4g}"),
-        ]
-    return (*readings, Reading("direct training by the flow", found.direct, "steps", shown(found.direct)))
-
-
-def _remarks(state: CurriculumState, saved: FloatArray) -> tuple[Note, ...]:
-    notes = []
-    never = int(np.isneginf(saved).sum() + np.isnan(saved).sum())
-    if never:
-        notes.append(Note(f"At {never} of {saved.size} points the target is never learned; they are left blank."))
-    rescued = int(np.isposinf(saved).sum())
-    if rescued:
-        notes.append(Note(f"At {rescued} points the target is learned, which directly it never is; they are blank."))
-    if (saved[np.isfinite(saved)] <= 0).all():
-        notes.append(Note("Nowhere in this picture does pretraining pay."))
-    if state.activation == "relu":
-        trials = TRIALS["relu"]
-        text = f"Responses are measured on {trials:,} trials; the pinned curriculum shows the interval that leaves."
-        if state.varied in _MEASURED:
-            columns = len(values_measured(state))
-            text += f" Each of the {columns} first tasks is measured by itself, which takes a few seconds."
-        notes.append(Note(text))
-    return tuple(notes)
-
-
-@lru_cache(maxsize=64)
-def pinned(state: CurriculumState) -> View:
-    """The pinned curriculum beside direct training; a word on how to pin one where none is."""
-    if state.data is not None:
-        return own_data.course(state.asked)
-    if state.pin is None:
-        away = state.pin_value is not None and state.pin_accuracy is not None
-        text = "The pinned curriculum lies outside this picture: " if away else "Follow one curriculum: "
-        return View((), notes=(Note(text + "click the picture to pin one."),))
-    found, pair = followed(state, *state.pin)
-    alone = found.follow([pair.outcomes[-1].stage])
-    last = _last(pair, alone)
-    trust = _trusted(state, pair)
-    return View(
-        panels=(*_course_panels(pair, alone, last), _terms_panel(pair)),
-        validity=trust,
-        readings=_pin_readings(pair),
-        notes=(*warnings_of(pair.assumptions), *_pin_remarks(pair)),
-        # Where the theory does not hold, the plan's paragraph would repeat the warnings.
-        words=found.summary if trust.kind != "outside" else "",
-        answer=_pin_answer(state, pair),
-        clock=Clock("time", np.linspace(0.0, last, MOMENTS), "steps"),
-        drawing=_drawn(state, _weights(pair, last)),
-    )
-
-
-def _pin_answer(state: CurriculumState, pair: Curriculum) -> str:
-    """What the pinned curriculum is worth, in whole steps; the flow's beside it."""
-    assert state.pin is not None
-    assert pair.direct is not None
-    words, stop = state.words(state.pin[0]), state.pin[1]
-    direct, total = pair.direct.descent_steps, pair.descent_steps
-    first, last = (o.descent_steps for o in pair.outcomes)
-    if not math.isfinite(total) and not math.isfinite(direct):
-        why = "" if math.isinf(pair.direct.flow_steps) else ": at this learning rate descent does not settle"
-        return f"The target is never learned, directly or after {words}{why}."
-    if not math.isfinite(total):
-        alone = f"directly it takes {whole(direct)} steps"
-        return f"Do not pretrain on {words}: after it the target is never learned; {alone}."
-    instead = f"instead of {whole(direct)}" if math.isfinite(direct) else "where directly it is never learned"
-    flow = f" (flow: {shown(pair.flow_steps, 0)} instead of {shown(pair.direct.flow_steps, 0)})"
-    if total >= direct:
-        return f"Do not pretrain on {words} until {stop:.0%}: {whole(total)} steps in all {instead}{flow}."
-    if hardly_pays(direct, total):
-        spared = f"{whole(total)} steps in all {instead}"
-        return f"Train the target directly: pretraining on {words} until {stop:.0%} hardly pays, {spared}{flow}."
-    then = "" if last == 0 else f", then on the target for {whole(last)}"
-    return f"Pretrain on {words} for {whole(first)} steps{then}: {whole(total)} {instead} in all{flow}."
-
-
-def followed(state: CurriculumState, value: float, stop: float) -> tuple[Plan, Curriculum]:
-    """The plan with this first task and stop, and the curriculum of both tasks whether or not it pays."""
-    target = state.task()
-    network = state.network(target)
-    own, first = taken_apart(state, network, target, (value,))
-    ground = mode_ground((first, own), network, state.learning_rate)
-    stages = [Stage(first.task, accuracy=stop), Stage(own.task, accuracy=state.accuracy)]
-    pair = follow_stages(stages, [0, 1], ground)
-    fixed = _planned(state, ground, stop)
-    # Where the stop does not pay, the paragraph is about the best that the first task could do.
-    return fixed if fixed.pretrains else _planned(state, ground, None), pair
-
-
-def _planned(state: CurriculumState, ground: ModeGround, stop: float | None) -> Plan:
-    """What `learncast.plan` finds, for tasks that have been taken apart already."""
-    terms = Terms(accuracy=state.accuracy, goal="modes", least_accuracy=stop, most_accuracy=stop)
-    return plan_on(ground, terms.over(1), strict=False)
-
-
-def _last(pair: Curriculum, alone: Curriculum) -> float:
-    """Steps up to which the courses are drawn."""
-    ends = [t for way in (pair, alone) for t in (way.flow_steps, way.descent_steps) if math.isfinite(t)]
-    return 1.1 * max(ends, default=1000.0) or 1.0
-
-
-def _weights(pair: Curriculum, last: float) -> FloatArray | None:
-    """Input and output weight of the unit at each moment; None where descent is too long, or has several modes."""
-    if last > MOST_STEPS or len(pair.modes[-1]) != 1:
-        return None
-    steps, states = descent_states(pair, last)
-    at = np.searchsorted(steps, np.linspace(0.0, last, MOMENTS), side="right") - 1
-    return states[at][:, :, 0]
-
-
-def _course_panels(pair: Curriculum, alone: Curriculum, last: float) -> tuple[Panel, Panel]:
-    times = np.linspace(0.0, last, _POINTS)
-    target = pair.modes[-1]
-    strengths, losses = [], []
-    for k, way, name in ((FIRST, pair, "both stages"), (TARGET, alone, "target alone")):
-        if last <= MOST_STEPS and len(target) == 1:
-            steps, strength = descent_of(way, last)
-            strengths.append(Trace("steps", "descent", f"{name}, descent", steps, strength, series=k))
-            loss = target.loss(strength[:, None])
-            losses.append(Trace("steps", "descent", f"{name}, descent", steps, loss, series=k))
-        flow = way.at(times).dataset
-        strengths.append(Trace("line", "theory", f"{name}, flow", times, flow["strength"].values[:, 0], series=k))
-        losses.append(Trace("line", "theory", f"{name}, flow", times, flow["target_loss"].values, series=k))
-    best = float(target.optimum[0])
-    strengths.append(Trace("line", "target", "the target's optimum", np.array([0.0, last]), np.full(2, best)))
-    x, shades = Axis("training time", "steps", span=(0.0, last), clock=True), _stages(pair)
-    return (
-        Panel("strength", "What the network computes", x, Axis("effective strength", "target/input"), tuple(strengths),
-              shades=shades),
-        Panel("loss", "Loss of the target", x, Axis("loss of the target", "target^2"), tuple(losses), shades=shades),
-    )  # fmt: skip
-
-
-def descent_of(way: Curriculum, last: float) -> tuple[FloatArray, FloatArray]:
-    """Some of the steps of a curriculum of one mode up to `last`, and the strength after each."""
-    steps, states = descent_states(way, last)
-    return steps, np.array([float(way.ground.strength(state)[0]) for state in states])
-
-
-@lru_cache(maxsize=2)
-def descent_states(way: Curriculum, last: float) -> tuple[FloatArray, FloatArray]:
-    """Some of the steps of a curriculum of one mode up to `last`, and the weights (2, 1) after each."""
-    ground, most, begun = way.ground, math.ceil(last), 0
-    lengths = [o.descent_steps if math.isfinite(o.descent_steps) else most for o in way.outcomes]
-    steps, states = [0.0], [np.asarray(ground.start)]
-    # Beyond the last stage its task goes on.
-    stages = zip((*way.places, way.places[-1]), (*lengths, most), way.descent_states, strict=True)
-    for place, whole_length, state in stages:
-        length = min(int(whole_length), most - begun)
-        kept = np.unique(np.linspace(0, length, min(_POINTS, length + 1)).round().astype(int))[1:].tolist()
-        steps += [float(begun + stop) for stop in kept]
-        states += [np.asarray(there[0]) for there in ground.descended(place, [state], kept)]
-        begun += length
-    return np.array(steps), np.array(states)
-
-
-def _stages(pair: Curriculum) -> tuple[tuple[float, float, str, int], ...]:
-    """Stretches of time in which descent trains each task, as far as they end."""
-    found, begin = [], 0.0
-    for outcome, series in zip(pair.outcomes, (FIRST, TARGET), strict=True):
-        end = begin + outcome.descent_steps
-        if not math.isfinite(end):
-            break
-        if end > begin:
-            found.append((begin, end, outcome.stage.task.name, series))
-        begin = end
-    return tuple(found)
-
-
-def _terms_panel(pair: Curriculum) -> Panel:
-    """The three terms of the printed speedup, each in the steps that it is worth."""
-    why = pair.why
-    assert why is not None
-    names = np.array(["initial scale", "what the first task spends", "closeness to the target"])
-    terms = np.array([why.initial_scale, why.cross_ratio, why.closeness])
-    with np.errstate(divide="ignore", invalid="ignore"):
-        steps = terms / (2 * pair.learning_rate * pair.modes[-1].weighted_cross[why.mode])
-    bars = Trace("bars", "theory", "printed speedup, term by term", names, np.where(np.isfinite(steps), steps, np.nan))
-    return Panel("terms", "Why", Axis("term of the speedup"), Axis("worth", "steps"), (bars,))
-
-
-def _pin_readings(pair: Curriculum) -> tuple[Reading, ...]:
-    assert pair.direct is not None
-    direct, (first, last) = pair.direct, pair.outcomes
-    saved = difference(direct.descent_steps, pair.descent_steps)
-    rows = (
-        ("both stages", pair.descent_steps, pair.descent_interval),
-        ("direct training", direct.descent_steps, pair.alone_interval),
-        ("saved", saved, pair.saving_interval),
-        ("first task", first.descent_steps, None),
-        ("target after it", last.descent_steps, None),
-    )
-    counted = (Reading(label, steps, "steps", whole(steps) + within(interval)) for label, steps, interval in rows)
-    flow = shown(pair.flow_steps) + within(pair.interval)
-    return (*counted, Reading("both stages by the flow", pair.flow_steps, "steps", flow))
-
-
-def _pin_remarks(pair: Curriculum) -> tuple[Note, ...]:
-    why = pair.why
-    assert why is not None
-    notes = [Note(f"{why.sentence[:1].upper()}{why.sentence[1:]}.")]
-    if math.isinf(why.closeness):
-        notes.append(Note("The first task ends on the target's optimum: that term has no end, and no bar."))
-    apart = abs(pair.descent_steps - pair.flow_steps)
-    if math.isfinite(apart) and apart > 0.1 * pair.flow_steps:
-        text = (
-            f"Descent at this learning rate takes {whole(pair.descent_steps)} steps where the flow takes "
-            f"{shown(pair.flow_steps)}: it ends the first task a little elsewhere, and here a little is much."
-        )
-        notes.append(Note(text, "warning"))
-    assert pair.direct is not None
-    saved = difference(pair.direct.descent_steps, pair.descent_steps)
-    if saved < 0:
-        text = f"Stopped here the first task costs {whole(-saved)} steps more than it saves."
-        notes.append(Note(text, "warning"))
-    return tuple(notes)
-
-
-@lru_cache(maxsize=64)
-def _study(state: CurriculumState) -> str:
-    if state.data is not None:
-        return own_data.study_of(state.asked)
-    if state.pin is not None:
-        return study_of(state, *state.pin)
-    found = portrait_numbers(state)
-    value, stop, _ = found.best or (None, -1, 0.0)
-    return study_of(state, state.own if value is None else float(found.values[value]), float(found.stops[stop]))
-
-
-def _opened(token: str) -> Room:
-    """The room as dropped trials open it: its examples are still there."""
+def _open_trials(token: str) -> Panel:
+    """Return the panel for dropped trials; its other examples stay."""
     task, *_ = own_data.tasks_of(token)
-    look = (
-        f"{task.trials} trials of {task.steps} steps: move the network and its training, and see when they are learned."
-    )
+    look = f"{task.trials} trials of {task.steps} steps. Change the network and its training to see how long they take."
     own = Example("Your trials", look, {"data": token})
-    others = tuple(replace(one, changes={**ROOM.opening, **one.changes}) for one in ROOM.examples)
-    return replace(ROOM, examples=(own, *others))
+    others = tuple(replace(one, changes={**PANEL.opening, **one.changes}) for one in PANEL.examples)
+    return replace(PANEL, examples=(own, *others))
 
 
 def _slow(state: CurriculumState) -> str:
@@ -697,23 +457,17 @@ def _slow(state: CurriculumState) -> str:
         return "planning on your trials, resampled for the intervals"
     if state.activation == "linear":
         return ""
-    tasks = 1 + (len(values_measured(state)) if state.varied in _MEASURED else 0) + (state.pin is not None)
+    tasks = 1 + (len(state.measured_values) if state.measures_each else 0) + (state.pin is not None)
     return f"measuring the responses of rectified units to {tasks} tasks, {TRIALS['relu']:,} trials each"
 
 
-ROOM = Room(
+PANEL = Panel(
     name="curriculum",
-    title="Curriculum",
-    introduction=(
-        "Which first task shortens the way to the target, and when should it stop? Colours say how many steps are "
-        "saved; drag the pin to follow one curriculum."
-    ),
+    **help_texts("curriculum"),
     state=CurriculumState,
-    parts={"portrait": portrait, "counted": counted, "pinned": pinned},
-    study=_study,
+    parts={"portrait": portrait, "descent": descent, "pinned": pinned_curriculum},
+    study=study_of,
     slow=_slow,
-    examples=CURRICULUM,
-    words=CURRICULUM_WORDS,
     drops="trials (.npz with inputs and targets, or .csv with a row for each trial and step)",
-    opened=_opened,
+    open_file=_open_trials,
 )

@@ -1,98 +1,38 @@
-"""Own data: how long a network takes to learn the trials that were dropped on the page, and what to train first."""
+"""Own data: how long a network takes to learn dropped trials, and whether scaled targets should come first."""
 
 from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from learncast._core.errors import InvalidSpec
-from learncast.card import shown, whole, within
 from learncast.networks.linear_rnn import LinearRNN
-from learncast.planning.plans.planner import plan
-from learncast.planning.plans.recommendation import Plan
+from learncast.planning.plan import Plan
+from learncast.planning.planner import plan
 from learncast.planning.terms import Terms
+from learncast.procedure.goals import Accuracy
+from learncast.study.study_file import to_toml
 from learncast.tasks.recorded.files import from_file
 from learncast.tasks.task import Task
-from learncast.web.panel import (
-    FIRST,
-    MOMENTS,
-    TARGET,
-    Axis,
-    Clock,
-    Note,
-    Panel,
-    Reading,
-    Trace,
-    View,
-    validity_of,
-    warnings_of,
-)
+from learncast.web.chart import Chart, ChartAxis, Series, Trace
 from learncast.web.uploads import UPLOADS
+from learncast.web.view import Clock, Note, Reading, View, condition_warnings, validity_report
 
-#: Kinds of file that may be dropped.
-KINDS = (".npz", ".csv")
-#: How many times as strong the targets of each first task are that is weighed.
+#: Suffixes of files that can be dropped.
+SUFFIXES = (".npz", ".csv")
+#: Factors by which the targets of the first tasks are scaled.
 STRENGTHS = (0.5, 1.5, 2.0, 3.0)
 #: Points of a curve, and seconds that a plan may take.
 _POINTS, _SECONDS = 200, 15.0
 
 
-def tasks_of(token: str) -> tuple[Task, ...]:
-    """The dropped trials as a task, then with weaker and with stronger targets where these are numbers."""
-    name = UPLOADS.name(token)
-    if Path(name).suffix.lower() not in KINDS:
-        raise InvalidSpec(
-            f"trials must come as {' or '.join(KINDS)}, got {name!r}. Save them with numpy.savez(file, "
-            "inputs=..., targets=...).",
-            field="trials",
-        )
-    found: tuple[Task, ...] = UPLOADS.read(token, "tasks", lambda path: _read(path, Path(name).stem))
-    return found
-
-
-def _read(path: Path, name: str) -> tuple[Task, ...]:
-    own = from_file(path, name=name)
-    if own.recording is not None and own.recording.classes is not None:
-        return (own,)  # a class is there or not
-    scale: Callable[[Path, Path, float], bool] = _scaled_table if path.suffix == ".csv" else _scaled_arrays
-    firsts = []
-    for strength in STRENGTHS:
-        copy = path.with_name(f"scaled{path.suffix}")
-        if scale(path, copy, strength):
-            firsts.append(from_file(copy, name=f"targets × {strength:g}"))
-    return (own, *firsts)
-
-
-def _scaled_arrays(path: Path, copy: Path, strength: float) -> bool:
-    with np.load(path, allow_pickle=False) as arrays:
-        if "targets" not in arrays.files:
-            return False
-        np.savez(copy, **{key: arrays[key] * (strength if key == "targets" else 1) for key in arrays.files})
-    return True
-
-
-def _scaled_table(path: Path, copy: Path, strength: float) -> bool:
-    with path.open(newline="", encoding="utf-8-sig") as given, copy.open("w", newline="", encoding="utf-8") as made:
-        rows = csv.DictReader(given)
-        names = list(rows.fieldnames or ())
-        scaled = [name for name in names if name.startswith("target")]
-        writer = csv.DictWriter(made, names)
-        writer.writeheader()
-        for row in rows:
-            writer.writerow({**row, **{name: repr(strength * float(row[name])) for name in scaled if row[name]}})
-    return bool(scaled)
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What the room's controls say about the network and its training."""
+class OwnDataSettings(NamedTuple):
+    """The dropped file's token, and the settings of the network and its training."""
 
     data: str
     recurrence: float
@@ -101,103 +41,125 @@ class Asked:
     learning_rate: float
     accuracy: float
 
+    def network(self, target: Task) -> dict[str, Any]:
+        """Return the network's settings; it has at least as many units as the task has modes."""
+        units = max(self.hidden_size, min(target.inputs, target.outputs))
+        return {"hidden_size": units, "recurrence": self.recurrence, "initial": self.initial}
+
+
+def tasks_of(token: str) -> tuple[Task, ...]:
+    """Return the dropped trials as a task, then with scaled targets unless these are classes."""
+    name = UPLOADS.file(token)[0]
+    if Path(name).suffix.lower() not in SUFFIXES:
+        raise InvalidSpec(
+            f"Trials must be in a {' or '.join(SUFFIXES)} file, got {name!r}. Save them with "
+            "numpy.savez(file, inputs=..., targets=...).",
+            field="data",
+        )
+    return UPLOADS.read(token, "tasks", lambda path: _read(path, Path(name).stem))
+
+
+def _read(path: Path, name: str) -> tuple[Task, ...]:
+    own = from_file(path, name=name)
+    if own.recording is not None and own.recording.classes is not None:
+        return (own,)
+    copy, tasks = path.with_name(f"scaled{path.suffix}"), [own]
+    scale = _scale_table if path.suffix == ".csv" else _scale_arrays
+    for strength in STRENGTHS:
+        if scale(path, copy, strength):
+            tasks.append(from_file(copy, name=f"targets × {strength:g}"))
+    return tuple(tasks)
+
+
+def _scale_arrays(path: Path, copy: Path, strength: float) -> bool:
+    """Write a copy of the file with scaled targets; return whether it has targets."""
+    with np.load(path, allow_pickle=False) as arrays:
+        if "targets" not in arrays.files:
+            return False
+        np.savez(copy, **{key: arrays[key] * (strength if key == "targets" else 1) for key in arrays.files})
+    return True
+
+
+def _scale_table(path: Path, copy: Path, strength: float) -> bool:
+    """Write a copy of the table with scaled targets; return whether it has targets."""
+    with path.open(newline="", encoding="utf-8-sig") as source, copy.open("w", newline="", encoding="utf-8") as result:
+        rows = csv.DictReader(source)
+        names = list(rows.fieldnames or ())
+        targets = [name for name in names if name.startswith("target")]
+        writer = csv.DictWriter(result, names)
+        writer.writeheader()
+        for row in rows:
+            writer.writerow({**row, **{name: repr(strength * float(row[name])) for name in targets if row[name]}})
+    return bool(targets)
+
 
 @lru_cache(maxsize=32)
-def planned(asked: Asked) -> Plan:
-    """What `learncast.plan` says of the trials and of the first tasks made from them."""
-    own, *firsts = tasks_of(asked.data)
-    units = max(asked.hidden_size, min(own.inputs, own.outputs))
-    network = LinearRNN.aligned(recurrence=asked.recurrence, initial=asked.initial, hidden_size=units, task=own)
-    terms = Terms(accuracy=asked.accuracy, max_stages=2 if firsts else 1)
-    return plan(own, firsts, network, learning_rate=asked.learning_rate, terms=terms, strict=False, seconds=_SECONDS)
+def planned(settings: OwnDataSettings) -> Plan:
+    """Return the plan of `learncast.plan` for the trials, with the scaled targets as candidates."""
+    own, *firsts = tasks_of(settings.data)
+    terms = Terms(Accuracy(settings.accuracy), max_stages=2 if firsts else 1)
+    network = LinearRNN.aligned(task=own, **settings.network(own))
+    return plan(own, firsts, network, learning_rate=settings.learning_rate, terms=terms, strict=False, seconds=_SECONDS)
 
 
-def weighed(asked: Asked) -> View:
-    """Steps in all, directly and after each first task."""
-    found = planned(asked)
-    names, steps = ["train directly"], [found.direct_steps]
-    for candidate in found.candidates:
-        names.append(candidate.task.name)
-        steps.append(candidate.curriculum.descent_steps if candidate.curriculum is not None else math.nan)
-    known = np.array(steps, dtype=float)
-    bars = Trace("bars", "data", "steps in all", tuple(names), np.where(np.isfinite(known), known, np.nan))
-    own = found.target
-    picture = Panel(
-        "firsts",
-        f"Steps to learn {own.name}, by what is trained first",
-        Axis("trained first"),
-        Axis("steps in all", "steps"),
-        (bars,),
-        main=True,
-    )
-    first, _, rest = found.summary.partition(". ")
-    notes = [*warnings_of(found.assumptions)]
-    if len(found.pool) == 0:
-        notes.append(Note("Targets that are classes cannot be made stronger: no first task is weighed."))
-    return View(
-        (picture,),
-        validity_of(found.forecast_class, found.assumptions),
-        _readings(found),
-        tuple(notes),
-        rest,
-        answer=f"{first}.",
-    )
+def comparison(settings: OwnDataSettings) -> View:
+    """Show the total steps of direct training and after each first task."""
+    best = planned(settings)
+    totals = {"train directly": best.direct_steps}
+    for candidate in best.candidates:
+        totals[candidate.task.name] = candidate.forecast.steps.descent
+    steps = np.array(list(totals.values()), dtype=float)
+    bars = Trace("bars", "data", "total steps", tuple(totals), np.where(np.isfinite(steps), steps, np.nan))
+    title = f"Steps to learn {best.target.name}, by first task"
+    chart = Chart("firsts", title, ChartAxis("first task"), ChartAxis("total steps", "steps"), (bars,), main=True)
+    answer, _, rest = best.summary.partition(". ")
+    notes = condition_warnings(best.trust.assumptions)
+    if len(best.pool) == 0:
+        notes = (*notes, Note("Targets that are classes cannot be scaled, so no first task is compared."))
+    validity = validity_report(best.forecast_class, best.trust.assumptions)
+    return View((chart,), validity, _readings(best), notes, rest, answer=f"{answer}.")
 
 
-def _readings(found: Plan) -> tuple[Reading, ...]:
-    own = found.target
+def _readings(best: Plan) -> tuple[Reading, ...]:
+    target = best.target
+    trials = f"{target.trials:,}" if target.trials else "unknown"
     return (
-        Reading("direct training", found.direct_steps, "steps", whole(found.direct_steps)),
-        Reading("with the plan", found.total, "steps", whole(found.total) + within(found.interval)),
-        Reading("saved", found.saving, "steps", whole(found.saving) + within(found.saving_interval)),
-        Reading("direct training by the flow", found.direct.flow_steps, "steps", shown(found.direct.flow_steps)),
-        Reading("trials", float(own.trials or math.nan), "trials", f"{own.trials:,}" if own.trials else "not told"),
-        Reading("steps in a trial", float(own.steps), "steps", f"{own.steps}"),
+        Reading.steps("direct training", best.direct_steps),
+        Reading.steps("with the plan", best.total, best.interval),
+        Reading.steps("saved", best.saving, best.saving_interval),
+        Reading.flow("direct training", best.direct.flow),
+        Reading("trials", float(target.trials or math.nan), "trials", trials),
+        Reading("steps in a trial", float(target.steps), "steps", f"{target.steps}"),
     )
 
 
-def course(asked: Asked) -> View:
-    """Loss of the trials over training, by the plan and directly."""
-    found = planned(asked)
-    ways: list[tuple[int, Any, str]] = [(FIRST, found.best, "by the plan"), (TARGET, _direct(found), "directly")]
-    ends = [w.flow_steps for _, w, _ in ways if math.isfinite(w.flow_steps)]
+def loss_curves(settings: OwnDataSettings) -> View:
+    """Show the loss of the trials over training, with the plan and directly."""
+    best = planned(settings)
+    direct = best.follow([best.stages[-1]])
+    curves = [(Series.FIRST, best.best, "plan, flow"), (Series.TARGET, direct, "direct training, flow")]
+    ends = [curve.steps.flow for _, curve, _ in curves if math.isfinite(curve.steps.flow)]
     last = 1.1 * max(ends, default=0.0) or 1.0
     times = np.linspace(0.0, last, _POINTS)
     traces = tuple(
-        Trace("line", "data", f"{name}, flow", times, way.at(times).dataset["target_loss"].values, series=series)
-        for series, way, name in (ways if found.pretrains else ways[1:])
+        Trace("line", "data", name, times, curve.at(times).dataset["target_loss"].values, series=series)
+        for series, curve, name in (curves if best.pretrains else curves[1:])
     )
-    axis = Axis("training time", "steps", span=(0.0, last), clock=True)
-    panel = Panel("loss", f"Loss of {found.target.name}", axis, Axis("loss", "target^2"), traces)
-    return View((panel,), clock=Clock("time", np.linspace(0.0, last, MOMENTS), "steps"))
+    axis = ChartAxis("training time", "steps", span=(0.0, last), clock=True)
+    chart = Chart("loss", f"Loss of {best.target.name}", axis, ChartAxis("loss", "target^2"), traces)
+    return View((chart,), clock=Clock.until(last))
 
 
-def _direct(found: Plan) -> Any:
-    return found.follow([found.best.outcomes[-1].stage])
-
-
-def study_of(asked: Asked) -> str:
-    """The study that forecasts direct training on the file, once it lies beside it."""
-    name = UPLOADS.name(asked.data)
-    return "\n".join(
-        [
-            "# learncast forecast this-file.toml",
-            f"# Save it beside {name}: the explorer keeps no file. For a plan, add first tasks as [[candidates]].",
-            f"name = {_quoted(Path(name).stem)}",
-            "[network]",
-            'kind = "linear-rnn"',
-            f"hidden_size = {asked.hidden_size}",
-            f"recurrence = {asked.recurrence!r}",
-            f"initial = {asked.initial!r}",
-            "[training]",
-            f"learning_rate = {asked.learning_rate!r}",
-            f"accuracy = {asked.accuracy!r}",
-            "[target]",
-            f"data = {_quoted(name)}",
-            "",
-        ]
+def study_of(settings: OwnDataSettings) -> str:
+    """Return a study that forecasts direct training on the dropped file, which must lie in the same folder."""
+    name, (target, *_) = UPLOADS.file(settings.data)[0], tasks_of(settings.data)
+    tables = {
+        "name": Path(name).stem,
+        "network": {"kind": "linear-rnn", **settings.network(target)},
+        "training": {"learning_rate": settings.learning_rate, "accuracy": settings.accuracy},
+        "target": {"data": name},
+    }
+    return (
+        "# learncast forecast this-file.toml\n"
+        f"# Save this file next to {name!r}. For a plan, add first tasks as [[candidates]].\n{to_toml(tables)}"
     )
-
-
-def _quoted(text: str) -> str:
-    return '"' + "".join(letter if letter.isalnum() or letter in "._- " else "_" for letter in text) + '"'

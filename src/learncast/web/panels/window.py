@@ -1,76 +1,49 @@
-"""The window room: how far back a saved model can learn, and from how many sequences."""
+"""The window panel: how far back a saved model can learn, and from how many sequences."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from pydantic import create_model
 
 from learncast._core.errors import InvalidSpec, SchemaMismatch
 from learncast._core.limits import readable
 from learncast._core.validation import FloatArray
-from learncast.web.guide import WINDOW_WORDS, window_examples
-from learncast.web.panel import (
-    MODES,
-    TARGET,
-    THIRD,
-    Axis,
-    Note,
-    Panel,
-    Reading,
-    Trace,
-    View,
-    validity_of,
-    warnings_of,
-)
-from learncast.web.room import Room, State, control
+from learncast.web.chart import Chart, ChartAxis, Series, Trace
+from learncast.web.panel import Panel, State, control, help_texts
 from learncast.web.uploads import UPLOADS
+from learncast.web.view import Note, Reading, View, condition_warnings, validity_report
 
 if TYPE_CHECKING:
     import xarray as xr
 
-    from learncast.windows.detection.requirement import Window
-    from learncast.windows.learnability_window import LearnabilityWindow
+    from learncast.windows import Window
 
-#: Numbers of sequences at which the curve is drawn.
+#: Points of the curve over numbers of sequences.
 _POINTS = 240
+#: Most layers of a dropped window.
+_MOST_LAYERS = 64
 
-_SAMPLED = "This is a sample, a small gated network; `learncast explore --window DIR/window.nc` shows your own."
-
+_SAMPLE_NOTE = "This is a sample, a small gated network; `learncast explore --window DIR/window.nc` shows your own."
 _NOISES = {"per_lag": "against the noise of its lag", "total": "against all gradient noise"}
 
-
 _evidence = partial(control, step=0.02, scale="log", group="Evidence")
-_sample_size = partial(
-    _evidence, label="sequences", span=(1.0, 1e9), unit="sequences", help="How many sequences the model is trained on."
-)
-_threshold = partial(
-    _evidence, label="threshold", span=(0.01, 100.0), help="Signal-to-noise ratio from which a lag counts."
-)
-#: Layers that a dropped window may have.
-_MOST_LAYERS = 64
-_layer = partial(
-    control,
-    0,
-    "layer",
-    step=1.0,
-    allowed=(0, _MOST_LAYERS - 1),
-    group="Model",
-    help="Recurrent layer, the lowest first.",
-)
+_sample_size = partial(_evidence, label="sequences", span=(1.0, 1e9), unit="sequences")
+_threshold = partial(_evidence, label="threshold", span=(0.01, 100.0))
+_layer = partial(control, 0, "layer", step=1.0, allowed=(0, _MOST_LAYERS - 1), group="Model")
 
-
-#: The window that the room shows where no other is open; how many sequences it was diagnosed on, and at what threshold.
+#: The window that is shown by default, with the sequences and the threshold of its diagnosis.
 SAMPLE = Path(__file__).parents[1] / "sample" / "window.nc"
 SAMPLE_SEQUENCES, SAMPLE_THRESHOLD = 512.0, 5.424028632761561
 
 
 class WindowState(State):
-    """What the controls of the window room say."""
+    """Settings of the window panel."""
 
     sample_size: float = _sample_size(SAMPLE_SEQUENCES)
     threshold: float = _threshold(SAMPLE_THRESHOLD)
@@ -78,98 +51,103 @@ class WindowState(State):
     data: str | None = control(None, "dropped window", kind="hidden", lengths=(0, 64))
 
     @property
-    def number(self) -> int:
-        """Whole sequences."""
+    def sequences(self) -> int:
+        """Number of sequences as an integer."""
         return round(self.sample_size)
 
 
-def window_room(window: LearnabilityWindow | None) -> Room:
-    """The room of a saved window, or of none.
+def window_panel(window: Window | None) -> Panel:
+    """Return the panel of a saved window.
 
     Parameters
     ----------
-    window : LearnabilityWindow, optional
-        As named on the command line; the sample where there is none.
+    window : Window, optional
+        The window named on the command line; the sample by default.
     """
-    state = WindowState if window is None else _state_of(window)
-    opening = state()
-    return Room(
+    state = WindowState if window is None else _state_for(window)
+    texts = help_texts("window")
+    changes = _example_changes(state())
+    texts["examples"] = tuple(replace(e, changes=c) for e, c in zip(texts["examples"], changes, strict=True))
+    if window is None:
+        texts["introduction"] += f" {_SAMPLE_NOTE}"
+    return Panel(
         name="window",
-        title="Window",
-        introduction=(
-            "How far back can a trained recurrent model learn, and from how many sequences? Move the number of "
-            "sequences and the signal-to-noise ratio that a lag must reach."
-            + ("" if window is not None else f" {_SAMPLED}")
-        ),
+        **texts,
         state=state,
-        parts={"window": lru_cache(maxsize=64)(partial(_shown, window))},
+        parts={"window": lru_cache(maxsize=64)(partial(_view, window))},
         study=partial(_study, window),
-        examples=window_examples(opening.sample_size, opening.threshold),
-        words=WINDOW_WORDS,
         drops="a window.nc that `learncast window --out DIR` saved",
-        opened=_opened,
-        own=window is not None,
+        open_file=_open_window,
+        local=window is not None,
     )
 
 
-def _opened(token: str) -> Room:
-    """The room as a dropped window opens it."""
-    room = window_room(_dropped(token))
-    yours, *others = room.examples
-    own = {**room.state().model_dump(), "data": token}
-    return replace(room, examples=(replace(yours, changes=own), *others), introduction=room.introduction)
+def _example_changes(opening: WindowState) -> tuple[dict[str, float], ...]:
+    """Return the settings of the examples, whose texts are in the help file."""
+    sequences, threshold = opening.sample_size, opening.threshold
+    fewer, more = max(1.0, float(round(sequences / 20))), min(1e9, 100.0 * sequences)
+    strict, lax = min(100.0, round(4 * threshold, 4)), max(0.01, round(threshold / 4, 4))
+    return {}, {"sample_size": fewer}, {"sample_size": more}, {"threshold": strict}, {"threshold": lax}
 
 
-def _dropped(token: str) -> LearnabilityWindow:
-    from learncast.windows.learnability_window import LearnabilityWindow
+def _open_window(token: str) -> Panel:
+    """Return the panel for a dropped window."""
+    panel = window_panel(_dropped(token))
+    first, *others = panel.examples
+    changes = {**panel.state().model_dump(), "data": token}
+    return replace(panel, examples=(replace(first, changes=changes), *others))
 
-    def load(path: Path) -> LearnabilityWindow:
+
+def _dropped(token: str) -> Window:
+
+    def load(path: Path) -> Window:
         with readable(path, "save the window again", kind="a window that can be drawn", error=SchemaMismatch):
-            found = LearnabilityWindow.load(path)
-            _shown(found, WindowState())
-            return found
+            window = Window.load(path)
+            _view(window, WindowState())
+            return window
 
-    found: LearnabilityWindow = UPLOADS.read(token, "window", load)
-    return found
+    return UPLOADS.read(token, "window", load)
 
 
 @lru_cache(maxsize=1)
-def sample() -> LearnabilityWindow:
-    """The window of a small gated network on a task with two lags; its study lies beside it."""
-    from learncast.windows.learnability_window import LearnabilityWindow
-
-    return LearnabilityWindow.load(SAMPLE)
+def sample() -> Window:
+    """Return the window of a small gated network on a task with two lags, see ``sample/study.toml``."""
+    return Window.load(SAMPLE)
 
 
-def windows_at(layer: xr.Dataset, sequences: Any, threshold: float, *, noise: str = "per_lag") -> Window:
-    """Longest learnable lag after numbers of sequences, by the rule of the diagnosis, from what its file keeps.
+def windows_at(layer: xr.Dataset, sequences: ArrayLike, threshold: float, *, noise: str = "per_lag") -> Window:
+    """Return the longest learnable lags for numbers of sequences, by the rule of the diagnosis.
 
     Parameters
     ----------
     layer : Dataset
-        One layer of a `LearnabilityWindow`.
+        One layer of a `Window`.
     sequences : (...)
     threshold : float
-        Signal-to-noise ratio from which a lag counts.
+        Signal-to-noise ratio that a lag must reach.
     noise : {"per_lag", "total"}
     """
-    from learncast.windows.detection.requirement import learnable_window
+    from learncast.windows.detection import learnable_window
 
-    told = (layer["score"] > layer["critical_score"]).values
-    return learnable_window(layer["lag"].values, told, _ratio(layer, sequences, noise), threshold)
+    return learnable_window(layer["lag"].values, _detected(layer), _ratio(layer, sequences, noise), threshold)
 
 
-def _ratio(layer: xr.Dataset, sequences: Any, noise: str) -> FloatArray:
+def _detected(layer: xr.Dataset) -> NDArray[np.bool_]:
+    """Return whether the signal at each lag differs from zero."""
+    return np.asarray(layer["score"] > layer["critical_score"])
+
+
+def _ratio(layer: xr.Dataset, sequences: ArrayLike, noise: str) -> FloatArray:
     from learncast.windows.detection.requirement import signal_to_noise
 
-    own = ("scale", "tail_index") if noise == "per_lag" else ("total_scale", "total_tail_index")
-    scale, index = (layer[name].values for name in own)
+    names = ("scale", "tail_index") if noise == "per_lag" else ("total_scale", "total_tail_index")
+    scale, index = (layer[name].values for name in names)
     sizes = np.asarray(sequences, dtype=np.float64)[..., None]
     return signal_to_noise(layer["signal"].values, scale=scale, index=index, sequences=sizes)
 
 
-def _state_of(window: LearnabilityWindow) -> type[WindowState]:
-    """A state whose sliders begin at what was diagnosed."""
+def _state_for(window: Window) -> type[WindowState]:
+    """Return a state whose defaults are those of the diagnosis."""
     threshold = float(np.clip(window.dataset["threshold"].isel(layer=0), 0.01, 100.0))
     return create_model(
         "WindowState",
@@ -180,145 +158,129 @@ def _state_of(window: LearnabilityWindow) -> type[WindowState]:
     )
 
 
-def _shown(window: LearnabilityWindow | None, state: WindowState) -> View:
+def _view(window: Window | None, state: WindowState) -> View:
+    from learncast.windows.result import summary
+
     window = _dropped(state.data) if state.data is not None else window or sample()
     if state.layer >= window.layers:
-        raise InvalidSpec(f"layer must be below {window.layers}, got {state.layer!s}.", field="layer")
-    from learncast.windows.learnability_window import summary
-
-    layer = window.dataset.sel(layer=state.layer)
-    conditions = window.validity(state.layer)
+        raise InvalidSpec(f"layer must be below {window.layers}, got {state.layer}.", field="layer")
+    layer, conditions = window.dataset.sel(layer=state.layer), window.validity(state.layer)
     return View(
-        panels=(_curve(layer, state), _envelope(layer, state), _time_scales(layer)),
-        validity=validity_of("measured", conditions),
+        charts=(_curve(layer, state), _envelope(layer, state), _time_scales(layer)),
+        validity=validity_report("measured", conditions),
         readings=_readings(layer, state),
-        notes=(*warnings_of(conditions), *_remarks(layer, state)),
-        words=f"As it was diagnosed: {summary(layer)}",
+        notes=(*condition_warnings(conditions), *_notes(layer, state)),
+        text=f"Diagnosis: {summary(layer)}",
         answer=_answer(layer, state),
     )
 
 
 def _answer(layer: xr.Dataset, state: WindowState) -> str:
-    own = windows_at(layer, state.number, state.threshold)
-    longest, gapless = float(own.any_lag), float(own.contiguous)
-    sequences = f"{state.number:,} {'sequence' if state.number == 1 else 'sequences'}"
+    window = windows_at(layer, state.sequences, state.threshold)
+    longest, gapless = float(window.any_lag), float(window.contiguous)
+    sequences = f"{state.sequences:,} {'sequence' if state.sequences == 1 else 'sequences'}"
     if not longest > 0:
-        return f"From {sequences} no lag can be told from noise."
-    gaps = "" if gapless == longest else f", though not at every lag (without gaps: {_lag(gapless)})"
-    more = "at least " if state.number > int(layer["sequences"]) else ""
-    return f"From {sequences} this model can learn {more}{longest:.0f} steps back{gaps}."
+        return f"With {sequences} no lag can be learned: none exceeds the noise."
+    gaps = "" if gapless == longest else f", but not at every lag (without gaps: {_lag_text(gapless)})"
+    least = "at least " if state.sequences > int(layer["sequences"]) else ""
+    return f"With {sequences} this model can learn {least}{longest:.0f} steps back{gaps}."
 
 
-def _envelope(layer: xr.Dataset, state: WindowState) -> Panel:
-    lag, envelope = layer["lag"].values.astype(float), layer["envelope"].values
-    told = (layer["score"] > layer["critical_score"]).values
+def _envelope(layer: xr.Dataset, state: WindowState) -> Chart:
+    lag, envelope, detected = layer["lag"].values.astype(float), layer["envelope"].values, _detected(layer)
     with np.errstate(divide="ignore", invalid="ignore"):
-        # The signal is proportional to the envelope: this one would just reach the threshold.
-        needed = envelope * state.threshold / _ratio(layer, state.number, "per_lag")
+        # The signal is proportional to the envelope: with this one it would just reach the threshold.
+        needed = envelope * state.threshold / _ratio(layer, state.sequences, "per_lag")
+    gates, fit = layer["envelope_gate"].values, layer["envelope_fit"].values
     traces = (
-        Trace("line", "data", "with the optimiser", lag, _above(envelope)),
-        Trace("line", "data", "gates at the learning rate", lag, _above(layer["envelope_gate"].values), series=MODES),
-        Trace("points", "data", "signal told from 0", lag[told], _above(envelope[told])),
-        Trace("line", "theory", f"fit: {layer['decay_kind'].values}", lag, _above(layer["envelope_fit"].values)),
-        Trace("line", "threshold", "needed with these sequences", lag[told], _above(needed[told])),
+        Trace("line", "data", "with the optimiser", lag, _positive(envelope)),
+        Trace("line", "data", "gates at the learning rate", lag, _positive(gates), series=Series.MODE),
+        Trace("points", "data", "detected signal", lag[detected], _positive(envelope[detected])),
+        Trace("line", "theory", f"fit: {layer['decay_kind'].values}", lag, _positive(fit)),
+        Trace("line", "threshold", "needed with these sequences", lag[detected], _positive(needed[detected])),
     )
-    rate = str(layer["envelope"].attrs.get("units", "parameter change per gradient"))
-    return Panel("envelope", "Envelope", Axis("lag", "steps"), Axis("envelope", rate, "log"), traces)
+    unit = str(layer["envelope"].attrs.get("units", "parameter change per gradient"))
+    return Chart("envelope", "Envelope", ChartAxis("lag", "steps"), ChartAxis("envelope", unit, "log"), traces)
 
 
-def _above(values: FloatArray) -> FloatArray:
-    """Values that a logarithmic axis can show."""
+def _positive(values: FloatArray) -> FloatArray:
+    """Return the values that a logarithmic axis can show, and nan for the others."""
     return np.where(np.isfinite(values) & (values > 0), values, np.nan)
 
 
-def _curve(layer: xr.Dataset, state: WindowState) -> Panel:
-    sizes = layer["sample_size"].values.astype(float)
+def _curve(layer: xr.Dataset, state: WindowState) -> Chart:
+    sizes, chosen = layer["sample_size"].values.astype(float), float(state.sequences)
     diagnosed, longest = float(layer["sequences"]), float(layer["lag"].values[-1])
-    ends = min(sizes[0], diagnosed, state.number), max(sizes[-1], diagnosed, state.number)
+    ends = min(sizes[0], diagnosed, chosen), max(sizes[-1], diagnosed, chosen)
     grid = np.unique(np.concatenate([np.geomspace(*ends, _POINTS), sizes]))
-    traces = [
-        Trace("steps", "data", name, grid, windows_at(layer, grid, state.threshold, noise=noise).any_lag, series=k)
-        for k, (noise, name) in zip((TARGET, MODES), _NOISES.items(), strict=True)
-    ]
-    gapless = windows_at(layer, grid, state.threshold).contiguous
+    per_lag, total = (windows_at(layer, grid, state.threshold, noise=noise) for noise in _NOISES)
     null = layer["null_window"].max("noise").values
-    return Panel(
-        "window",
-        "Window against sequences",
-        Axis("sequences", "sequences", "log", span=(float(grid[0]), float(grid[-1]))),
-        Axis("longest learnable lag", "steps", span=(0.0, 1.05 * longest)),
-        (
-            Trace("band", "null", "data without signal (95%)", sizes, np.zeros(len(sizes)), null),
-            *traces,
-            Trace("steps", "data", "the first, without gaps", grid, gapless, series=MODES + 1),
-            Trace("line", "threshold", "chosen", np.full(2, float(state.number)), np.array([0.0, 1.05 * longest])),
-        ),
-        shades=((diagnosed, float(grid[-1]), "more than were diagnosed", THIRD),) if grid[-1] > diagnosed else (),
-        main=True,
+    traces = (
+        Trace("band", "null", "data without signal (95%)", sizes, np.zeros(len(sizes)), null),
+        Trace("steps", "data", _NOISES["per_lag"], grid, per_lag.any_lag),
+        Trace("steps", "data", _NOISES["total"], grid, total.any_lag, series=Series.MODE),
+        Trace("steps", "data", "per-lag noise, without gaps", grid, per_lag.contiguous, series=Series.MODE + 1),
+        Trace("line", "threshold", "chosen", np.full(2, chosen), np.array([0.0, 1.05 * longest])),
     )
+    x = ChartAxis("sequences", "sequences", "log", span=(float(grid[0]), float(grid[-1])))
+    y = ChartAxis("longest learnable lag", "steps", span=(0.0, 1.05 * longest))
+    shades = ((diagnosed, float(grid[-1]), "more than diagnosed", Series.OTHER),) if grid[-1] > diagnosed else ()
+    return Chart("window", "Window against sequences", x, y, traces, shades=shades, main=True)
 
 
-def _time_scales(layer: xr.Dataset) -> Panel:
+def _time_scales(layer: xr.Dataset) -> Chart:
     known = np.sort(layer["time_scale"].values[~np.isnan(layer["time_scale"].values)])
     finite = known[np.isfinite(known)]
     share = 1 - np.arange(len(finite)) / max(1, len(known))
-    return Panel(
-        "time_scales",
-        "Time scales of the units",
-        Axis("time scale", "steps", "log"),
-        Axis("share of units at least as slow", "1", span=(0.0, 1.03)),
-        (Trace("steps", "data", "units", finite, share),),
-    )
+    x, y = ChartAxis("time scale", "steps", "log"), ChartAxis("fraction of units at least as slow", span=(0.0, 1.03))
+    return Chart("time_scales", "Time scales of the units", x, y, (Trace("steps", "data", "units", finite, share),))
 
 
 def _readings(layer: xr.Dataset, state: WindowState) -> tuple[Reading, ...]:
-    own, total = (windows_at(layer, state.number, state.threshold, noise=noise) for noise in _NOISES)
-    rows = (("longest lag", own.any_lag), ("without gaps", own.contiguous), (_NOISES["total"], total.any_lag))
-    found = [Reading(label, float(value), "steps", _lag(float(value))) for label, value in rows]
-    diagnosed = int(layer["sequences"])
+    own, total = (windows_at(layer, state.sequences, state.threshold, noise=noise) for noise in _NOISES)
+    lags = {"longest lag": own.any_lag, "without gaps": own.contiguous, _NOISES["total"]: total.any_lag}
+    counts = {"sequences": state.sequences, "sequences diagnosed": int(layer["sequences"])}
     return (
-        *found,
-        Reading("sequences", float(state.number), "sequences", f"{state.number:,}"),
-        Reading("sequences diagnosed", float(diagnosed), "sequences", f"{diagnosed:,}"),
+        *(Reading(label, float(value), "steps", _lag_text(float(value))) for label, value in lags.items()),
+        *(Reading(label, float(value), "sequences", f"{value:,}") for label, value in counts.items()),
     )
 
 
-def _lag(value: float) -> str:
+def _lag_text(value: float) -> str:
     return "unknown" if np.isnan(value) else "none" if value == 0 else f"{value:.0f}"
 
 
-def _remarks(layer: xr.Dataset, state: WindowState) -> tuple[Note, ...]:
+def _notes(layer: xr.Dataset, state: WindowState) -> tuple[Note, ...]:
     notes = []
-    diagnosed, own = int(layer["sequences"]), float(layer["threshold"])
-    if state.number > diagnosed:
-        text = f"More than the {diagnosed:,} sequences diagnosed: at least so far, since lags without a signal here "
-        notes.append(Note(f"{text}stay unknown."))
-    if state.threshold < own:
-        text = (
-            f"The band without signal was measured at a threshold of {own:.3g}; at a lower one noise reaches further."
-        )
+    diagnosed, threshold = int(layer["sequences"]), float(layer["threshold"])
+    if state.sequences > diagnosed:
+        text = f"Only {diagnosed:,} sequences were diagnosed. The window is a lower bound: more may reveal other lags."
+        notes.append(Note(text))
+    if state.threshold < threshold:
+        text = f"The band without signal was measured at a threshold of {threshold:.3g}; noise reaches further here."
         notes.append(Note(text, "warning"))
-    endless = int(np.isinf(layer["time_scale"].values).sum())
-    if endless:
-        notes.append(Note(f"{endless} of {layer.sizes['unit']} units do not decay: they have no time scale to draw."))
+    infinite = int(np.isinf(layer["time_scale"].values).sum())
+    if infinite:
+        notes.append(Note(f"{infinite} of {layer.sizes['unit']} units do not decay and have no time scale to draw."))
     return tuple(notes)
 
 
-def _study(window: LearnabilityWindow | None, state: WindowState) -> str:
-    """What is known of how the file was made; it does not hold the study itself."""
-    lines = ["# learncast window STUDY.toml --out DIR", f"# explorer, window: {state.model_dump_json()}"]
+def _study(window: Window | None, state: WindowState) -> str:
+    """Return what the file records about its origin; it does not hold the study."""
     window = _dropped(state.data) if state.data is not None else window or sample()
     origin, attributes = window.provenance, window.dataset.attrs
     versions = ", ".join(f"{name} {number}" for name, number in origin.versions.items())
-    lines += [
-        "# The file does not hold its study; where that command wrote it, study.toml lies beside it. It does hold:",
+    lines = [
+        "# learncast window STUDY.toml --out DIR",
+        f"# explorer, window: {state.model_dump_json()}",
+        "# The file does not hold its study, which that command writes to study.toml in the same folder. It holds:",
         *(f"# {key}: {value}" for key, value in sorted(attributes.items()) if isinstance(value, str | int | float)),
         f"# sequences: {window.sequences}",
         f"# lags: {window.dataset['lag'].values.tolist()}",
         f"# sample_sizes: {window.dataset['sample_size'].values.tolist()}",
         f"# input {origin.spec_hash}, seed {origin.seed}; {versions}",
-        "# In Python, for the numbers of this view:",
-        "# LearnabilityWindow.load(FILE) and learncast.web.panels.window.windows_at(",
-        f"#     window.dataset.sel(layer={state.layer}), {state.number}, {state.threshold!r})",
+        "# The numbers of this view in Python:",
+        "# Window.load(FILE) and learncast.web.panels.window.windows_at(",
+        f"#     window.dataset.sel(layer={state.layer}), {state.sequences}, {state.threshold!r})",
     ]
     return "\n".join(line.replace("\n", " ") for line in lines) + "\n"

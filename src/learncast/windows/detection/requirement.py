@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import entr
 
 from learncast._core.validation import FloatArray, between, positive, real_array
-from learncast.windows.question import THRESHOLD
+from learncast.windows.options import THRESHOLD
 from learncast.windows.transport.decay import Law
 
-#: c_alpha of the KL bound when the separation is small: half the Fisher information of a location at scale 1, which
-#: is 1/4 both for the normal (index 2) and the Cauchy law (index 1).
+#: c_alpha of the KL bound for a small separation: half the Fisher information of a location at scale 1, which is 1/4
+#: both for the normal (index 2) and the Cauchy distribution (index 1).
 INFORMATION = 0.25
 
 
-def sample_exponent(index: Any) -> FloatArray:
+def sample_exponent(index: ArrayLike) -> FloatArray:
     """Exponent kappa by which the required number of sequences grows, N ~ signal^-kappa.
 
     kappa = index / (index - 1), which is 2 at index 2. It stays 2 above, where the variance is finite, and is inf at
@@ -31,7 +32,7 @@ def sample_exponent(index: Any) -> FloatArray:
 
 
 def least_ratio(error: float, *, information: float = INFORMATION) -> float:
-    """Signal-to-noise ratio below which a lag's sign cannot be told with this error probability.
+    """Signal-to-noise ratio below which the sign of a lag cannot be decided with this error probability.
 
     sqrt((log 2 - h(error)) / information), h the entropy in nats of a coin, by Fano's inequality. It is a scaling index
     rather than a guarantee: the argument bounds the information from the wrong side, and to leading order only.
@@ -41,8 +42,8 @@ def least_ratio(error: float, *, information: float = INFORMATION) -> float:
     return float(np.sqrt((np.log(2) - entr(error) - entr(1 - error)) / c_alpha))
 
 
-def mean_alignment(rates: Any, alignments: Any) -> FloatArray:
-    """Alignment of the units with the direction, weighed by their effective learning rates.
+def mean_alignment(rates: ArrayLike, alignments: ArrayLike) -> FloatArray:
+    """Alignment of the units with the direction, weighted by their effective learning rates.
 
     sum_q |rate_q| |alignment_q| / sum_q |rate_q| over the last axis; the signal of a lag is this times its envelope.
 
@@ -53,8 +54,8 @@ def mean_alignment(rates: Any, alignments: Any) -> FloatArray:
         return np.asarray((mu * m).sum(axis=-1) / mu.sum(axis=-1))  # Eq. (15)
 
 
-def signal_to_noise(signal: Any, *, scale: Any, index: Any, sequences: Any) -> FloatArray:
-    """Ratio of a lag's signal to the noise left in the mean over N sequences.
+def signal_to_noise(signal: ArrayLike, *, scale: ArrayLike, index: ArrayLike, sequences: ArrayLike) -> FloatArray:
+    """Ratio of a lag's signal to the noise that remains in the mean over N sequences.
 
     signal N^(1/kappa) / scale, where signal = alignment x envelope.
 
@@ -62,11 +63,13 @@ def signal_to_noise(signal: Any, *, scale: Any, index: Any, sequences: Any) -> F
     """
     T, sigma, N = (np.abs(_numbers(part)) for part in (signal, scale, sequences))
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        # In logarithms: signals of 1e-200 are as good as any, and no floor is needed.
+        # In logarithms, so that signals of 1e-200 need no floor.
         return np.exp(np.log(T) - np.log(sigma) + np.log(N) / sample_exponent(index))  # Eq. (28)
 
 
-def required_sequences(signal: Any, *, scale: Any, index: Any, threshold: Any = THRESHOLD) -> FloatArray:
+def required_sequences(
+    signal: ArrayLike, *, scale: ArrayLike, index: ArrayLike, threshold: ArrayLike = THRESHOLD
+) -> FloatArray:
     """Sequences after which the signal-to-noise ratio reaches the threshold: (threshold scale / signal)^kappa.
 
     Real-valued; inf for a signal of 0, or for an index at which averaging does not help.
@@ -80,8 +83,10 @@ def required_sequences(signal: Any, *, scale: Any, index: Any, threshold: Any = 
         return np.exp(np.where(excess == 0, 0.0, sample_exponent(index) * excess))  # Eq. (19) with signal = mbar f
 
 
-def envelope_floor(*, alignment: Any, scale: Any, index: Any, sequences: Any, threshold: Any = THRESHOLD) -> FloatArray:
-    """Smallest envelope that N sequences can tell from 0: threshold scale / (alignment N^(1/kappa)).
+def envelope_floor(
+    *, alignment: ArrayLike, scale: ArrayLike, index: ArrayLike, sequences: ArrayLike, threshold: ArrayLike = THRESHOLD
+) -> FloatArray:
+    """Smallest envelope that N sequences can distinguish from 0: threshold scale / (alignment N^(1/kappa)).
 
     Implements: livi2025 Eq. (21)
     """
@@ -90,67 +95,69 @@ def envelope_floor(*, alignment: Any, scale: Any, index: Any, sequences: Any, th
         return np.asarray(_numbers(threshold) * sigma / mbar * N ** (-1 / sample_exponent(index)))  # Eq. (21)
 
 
-def _numbers(value: Any) -> FloatArray:
-    """Numbers that may be nan (unknown) or infinite (never): estimates, not raw input."""
+def _numbers(value: ArrayLike) -> FloatArray:
+    """Estimates, which may be nan (unknown) or infinite (never), unlike raw input."""
     return np.asarray(value, dtype=np.float64)
 
 
-class Window(NamedTuple):
-    """Longest learnable lag: with gaps below it allowed, and up to the first gap. 0 is none, nan unknown."""
+class LongestLags(NamedTuple):
+    """Longest learnable lag, with gaps below it allowed and up to the first gap; 0 means none, nan unknown."""
 
     any_lag: FloatArray
     contiguous: FloatArray
 
 
-def window_of(lags: Any, detectable: Any) -> Window:
+def window_of(lags: ArrayLike, detectable: ArrayLike) -> LongestLags:
     """Longest lag that is detectable, and longest before the first that is not.
 
     Parameters
     ----------
     lags : (lags,)
-        Growing.
+        Strictly increasing.
     detectable : (..., lags)
         Whether each lag's envelope is above its floor.
 
-    Implements: livi2025 Eq. (22), with the window up to the first gap beside it
+    Implements: livi2025 Eq. (22), with the window up to the first gap in addition
     """
-    grid, seen = np.asarray(lags, dtype=np.float64), np.asarray(detectable, dtype=bool)
-    unbroken = np.logical_and.accumulate(seen, axis=-1)
-    return Window(np.where(seen, grid, 0.0).max(axis=-1), np.where(unbroken, grid, 0.0).max(axis=-1))
+    grid, detected = _numbers(lags), np.asarray(detectable, dtype=bool)
+    unbroken = np.logical_and.accumulate(detected, axis=-1)
+    return LongestLags(np.where(detected, grid, 0.0).max(axis=-1), np.where(unbroken, grid, 0.0).max(axis=-1))
 
 
-def learnable_window(lags: Any, told: Any, ratio: FloatArray, threshold: float) -> Window:
-    """Longest lag that is told from 0 and whose signal-to-noise ratio reaches the threshold.
+def learnable_window(lags: ArrayLike, significant: ArrayLike, ratio: FloatArray, threshold: float) -> LongestLags:
+    """Longest lag with a significant signal whose signal-to-noise ratio reaches the threshold.
 
     Parameters
     ----------
     lags : (lags,)
-    told, ratio : (..., lags)
-        Whether each lag's signal is told from 0, and its ratio; the window is unknown where that of a told lag is nan.
+    significant, ratio : (..., lags)
+        Whether each lag's signal is distinguishable from 0, and its signal-to-noise ratio. The window is unknown if the
+        ratio of a significant lag is nan.
     threshold : float
     """
-    found = window_of(lags, told & (ratio >= threshold))
-    unknown = (told & np.isnan(ratio)).any(axis=-1)
-    return Window(*(np.where(unknown, np.nan, part) for part in found))
+    detected = np.asarray(significant)
+    longest = window_of(lags, detected & (ratio >= threshold))
+    unknown = (detected & np.isnan(ratio)).any(axis=-1)
+    return LongestLags(*(np.where(unknown, np.nan, part) for part in longest))
 
 
-def required_by_envelope(envelope: Any, *, index: Any, constant: Any) -> FloatArray:
-    """Sequences that an envelope value needs when noise and alignment do not depend on the lag.
+def required_by_envelope(envelope: ArrayLike, *, index: ArrayLike, constant: ArrayLike) -> FloatArray:
+    """Sequences that an envelope value needs if noise and alignment do not depend on the lag.
 
     (constant / envelope)^kappa, where constant = threshold x scale / alignment.
 
     Implements: livi2025 Eq. (26)
     """
     with np.errstate(divide="ignore", over="ignore"):
-        f = np.asarray(envelope, dtype=np.float64)
-        return np.asarray((np.asarray(constant) / f) ** sample_exponent(index))  # Eq. (26)
+        return np.asarray((np.asarray(constant) / _numbers(envelope)) ** sample_exponent(index))  # Eq. (26)
 
 
-def predicted_window(law: Law, sequences: Any, *, index: Any, constant: Any = 1.0) -> FloatArray:
-    """Real-valued window after N sequences: where the law falls to constant N^(-1/kappa).
+def predicted_window(
+    law: Law, sequences: ArrayLike, *, index: ArrayLike, constant: float | FloatArray = 1.0
+) -> FloatArray:
+    """Real-valued window after N sequences: the lag at which the law falls to constant N^(-1/kappa).
 
     For f ~ c / log(1 + lag) it grows as exp(N^(1/kappa)), for lag^-beta as N^(1/(kappa beta)), for exp(-rate lag) as
     log N / (kappa rate).
     """
-    N = np.asarray(sequences, dtype=np.float64)
-    return law.lag_at(np.asarray(constant) * N ** (-1 / sample_exponent(index)))
+    return law.lag_at(constant * _numbers(sequences) ** (-1 / sample_exponent(index)))

@@ -1,10 +1,11 @@
-"""Signs of the units' contributions to a lag: from other sequences, and flipped at random for a null."""
+"""The matched statistic of each sequence and lag, scored against random sign flips of whole sequences."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
 
 from learncast._core.validation import FloatArray, real_array
 
@@ -20,12 +21,12 @@ class Scores(NamedTuple):
 
 
 def random_flips(sequences: int, nulls: int, rng: np.random.Generator) -> FloatArray:
-    """Signs (nulls, sequences)."""
+    """Draw random signs, (nulls, sequences)."""
     return np.asarray(rng.integers(0, 2, size=(nulls, sequences)) * 2.0 - 1.0, dtype=np.float64)
 
 
 def scored(
-    block: FloatArray, flips: FloatArray, rule: str, *, directions: int = 1, precision: Any = np.float64
+    block: FloatArray, flips: FloatArray, rule: str, *, directions: int = 1, precision: DTypeLike = np.float64
 ) -> Scores:
     """Score every lag of the data and of each flip.
 
@@ -34,11 +35,11 @@ def scored(
     block : (sequences, lags, directions x units)
     flips : (nulls, sequences)
     rule : {"crossed", "same", "fixed"}
-        How signs are chosen: from the other half of the sequences, from the same ones, or beforehand.
+        Where signs come from: the other half of the sequences, the same sequences, or a choice made beforehand.
     directions : int
-        Into how many equal parts the units fall. The statistic of the data is the mean over directions.
+        Number of equal parts into which the units are divided. The statistic is the mean over directions.
     precision : dtype
-        Of the flips' sums; those of the data are in double precision.
+        Precision of the sums over flips; those of the data are in double precision.
     """
     unit = power_of_two(np.abs(block).max(axis=(0, 2), initial=0.0))
     block = block / unit[:, None]
@@ -48,46 +49,46 @@ def scored(
     mean = pooled.mean(axis=0)
     null_mean, null_square = _null_moments(block.astype(precision), flips.astype(precision), halves, rule)
     means = np.concatenate([mean[None], null_mean])
-    # About its own mean: that of the data may be many times its deviation.
+    # Centred on its own mean, which may be many times the standard deviation.
     variance = np.concatenate([((pooled - mean) ** 2).mean(axis=0)[None], null_square - null_mean**2])
     return Scores(statistic * unit, means * unit, score_of(means, variance, n))
 
 
 def score_of(mean: FloatArray, variance: FloatArray, sequences: int) -> FloatArray:
-    """Means over their standard errors, from the variance between sequences."""
+    """Means divided by their standard errors, from the variance between sequences."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        # A statistic that never varies has an error of 0: its score is infinite, or nan when the mean is 0 too.
+        # A constant statistic has an error of 0: its score is infinite, or nan if the mean is 0 too.
         score = mean / np.sqrt(np.maximum(variance, 0.0) / (sequences - 1))
     return np.nan_to_num(score, nan=0.0, posinf=np.inf, neginf=-np.inf)
 
 
 def power_of_two(largest: FloatArray) -> FloatArray:
-    """Power of two near each number: measured in it, squares neither underflow nor round differently."""
+    """Power of two near each number. In this unit squares do not underflow, and the division is exact."""
     return np.ldexp(1.0, np.frexp(largest)[1])
 
 
 def _statistic(block: FloatArray, halves: list[slice], rule: str, directions: int) -> FloatArray:
     """Matched statistic of every sequence, (directions, sequences, lags).
 
-    With signs from the other half (even and odd sequences) each value is unbiased for its half, but the halves are not
-    independent of each other: sequence means vary up to 1.3 times more than their standard error says. The critical
-    score allows for that.
+    With signs from the other half (even and odd sequences) each value is unbiased for its half, but the halves depend
+    on each other: sequence means vary up to 1.3 times more than their standard error. The critical score allows for
+    that.
     """
     n, lags, units = block.shape
-    found = np.empty((n, lags, directions))
+    statistic = np.empty((n, lags, directions))
     for half, other in zip(halves, halves[::-1], strict=True):
         signs = np.ones((lags, units)) if rule == "fixed" else np.sign(block[other].sum(axis=0))
         parts = block[half].reshape(-1, lags, directions, units // directions)
-        found[half] = directions * np.einsum("nlkq,lkq->nlk", parts, signs.reshape(parts.shape[1:]))
-    return found.transpose(2, 0, 1)
+        statistic[half] = directions * np.einsum("nlkq,lkq->nlk", parts, signs.reshape(parts.shape[1:]))
+    return statistic.transpose(2, 0, 1)
 
 
 def _null_moments(
     block: FloatArray, flips: FloatArray, halves: list[slice], rule: str
 ) -> tuple[FloatArray, FloatArray]:
-    """Mean and mean square (nulls, lags) of every flip's statistic, for which signs are selected anew.
+    """Mean and mean square (nulls, lags) of every flip's statistic, with signs selected again for each flip.
 
-    Flipping a sequence leaves its outer products alone, so the sum of squared statistics of any flip is s^T G s with
+    Flipping a sequence does not change its outer products, so the sum of squared statistics of any flip is s^T G s with
     one Gram matrix G per lag: a null costs matrix products, never a pass over the sequences.
     """
     n, lags, units = block.shape
@@ -103,7 +104,7 @@ def _null_moments(
     return total / n, square / n
 
 
-def matched_statistic(contributions: Any, signs: Any) -> FloatArray:
+def matched_statistic(contributions: ArrayLike, signs: ArrayLike) -> FloatArray:
     """Sum over units of signed contributions, one number per sequence and lag.
 
     Parameters

@@ -1,1 +1,17 @@
-"""How far back blame is carried: transport factors, base rates, and how they decay with the lag."""
+"""How far back gradients are carried: transport factors, base rates, and their decay with the lag."""
+
+from learncast._core.lazy import exported
+
+__all__, __getattr__, __dir__ = exported(
+    __name__,
+    {
+        "accumulator": "LagSums lag_sums mean_transport",
+        "base_rate": "base_rates parameter_rates",
+        "decay": "Exponential Logarithmic PowerLaw TemperedPowerLaw fit_decay power_of_lag unit_time_scales",
+        "derivative": "forward_gradients one_step_jacobians push_forward sensitivities state_sensitivities "
+        "unit_directions",
+        "exact": "ExactTransport exact_transport",
+        "factor": "transport_factors",
+        "transport": "Transport pooled",
+    },
+)

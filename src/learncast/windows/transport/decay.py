@@ -1,13 +1,13 @@
-"""The decay with the lag: which law describes an envelope, and the time scale of each hidden unit."""
+"""The decay of an envelope with the lag: which law describes it, and the time scale of each hidden unit."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import wrightomega
 
 from learncast._core.validation import FloatArray, real_array
@@ -25,12 +25,12 @@ class TemperedPowerLaw:
         "the window grows as a power of N up to lags of about 1 / rate, then only with the logarithm of N"
     )
 
-    def at(self, lags: Any) -> FloatArray:
+    def at(self, lags: ArrayLike) -> FloatArray:
         """Envelope at each lag."""
         lag = np.asarray(lags, dtype=np.float64)
         return self.amplitude * lag**-self.exponent * np.exp(-self.rate * lag)
 
-    def lag_at(self, level: Any) -> FloatArray:
+    def lag_at(self, level: ArrayLike) -> FloatArray:
         """Longest real-valued lag at which the envelope reaches the level: 0 if none does, inf if all do."""
         beta, lam = self.exponent, self.rate
         with np.errstate(divide="ignore", over="ignore"):
@@ -72,10 +72,10 @@ class Logarithmic:
     amplitude: float
     growth: ClassVar[str] = "the window grows exponentially with N^(1 / kappa)"
 
-    def at(self, lags: Any) -> FloatArray:
+    def at(self, lags: ArrayLike) -> FloatArray:
         return self.amplitude / np.log1p(np.asarray(lags, dtype=np.float64))
 
-    def lag_at(self, level: Any) -> FloatArray:
+    def lag_at(self, level: ArrayLike) -> FloatArray:
         with np.errstate(over="ignore", divide="ignore"):
             return np.expm1(self.amplitude / np.asarray(level, dtype=np.float64))
 
@@ -84,13 +84,13 @@ Law = TemperedPowerLaw | Logarithmic
 
 
 def _upper_root(y: FloatArray) -> FloatArray:
-    """Larger root w of w - log w = y, and 0 where there is none (y < 1)."""
-    some = y >= 1
-    level = np.where(some, y, 1.0)
+    """Larger root w of w - log w = y; 0 for y < 1, which has no root."""
+    solvable = y >= 1
+    level = np.where(solvable, y, 1.0)
     w = 2 * level  # right of the root, from where Newton's steps never overshoot
     for _ in range(60):
         w = np.maximum(w - (w - np.log(w) - level) / np.where(w > 1, 1 - 1 / w, np.inf), 1.0)
-    return np.where(some, w, 0.0)
+    return np.where(solvable, w, 0.0)
 
 
 @dataclass(frozen=True)
@@ -118,16 +118,16 @@ class DecayFit:
 
 @dataclass(frozen=True)
 class Decay:
-    """All fitted laws and the one the criterion prefers.
+    """All fitted laws and the one with the least BIC.
 
     Attributes
     ----------
     fits : dict
         One `DecayFit` per kind that has enough points.
     best : DecayFit or None
-        The preferred one; None when there are too few points for any.
+        The fit with the least BIC; None if there are too few points for any.
     status : Status
-        ``too_few_samples`` when nothing could be fitted, ``outside_theory`` when the best law does not fall.
+        ``too_few_samples`` if nothing could be fitted, ``outside_theory`` if the best law does not fall.
     """
 
     fits: dict[str, DecayFit]
@@ -138,13 +138,13 @@ class Decay:
     def implication(self) -> str:
         """What the best law means for the learnable window."""
         if self.best is None:
-            return "too few positive values of the envelope to tell how it decays"
+            return "the envelope has too few positive values to fit a decay"
         if self.status is Status.outside_theory:
             return "the envelope does not fall over these lags: they set no limit to the window"
         return self.best.law.growth
 
 
-#: Laws by name, with the parameters that are fitted beside the amplitude.
+#: Laws by name, with the parameters that are fitted besides the amplitude.
 KINDS: dict[str, tuple[Callable[..., Law], tuple[str, ...]]] = {
     "exponential": (Exponential, ("rate",)),
     "power": (PowerLaw, ("exponent",)),
@@ -153,39 +153,33 @@ KINDS: dict[str, tuple[Callable[..., Law], tuple[str, ...]]] = {
 }
 
 
-def fit_decay(lags: Any, envelope: Any) -> Decay:
-    """Fit every law of decay to an envelope; the least BIC names the best one.
+def fit_decay(lags: ArrayLike, envelope: ArrayLike) -> Decay:
+    """Fit every law of decay to an envelope; the best has the least BIC.
 
     Parameters
     ----------
     lags, envelope : (lags,)
-        Positive lags; the envelope may have zeros, which are left out.
+        Positive lags; zeros of the envelope are ignored.
     """
     lag, f = real_array("lags", lags, ndim=1), real_array("envelope", envelope, ndim=1)
-    used = f > 0
-    fits = {
-        kind: _fitted(kind, lag[used], np.log(f[used]))
-        for kind, (_, names) in KINDS.items()
-        if used.sum() > len(names) + 1
-    }
-    best = min(fits.values(), key=lambda fit: fit.bic, default=None)
-    if best is None:
-        status = Status.too_few_samples
-    else:
-        ends = best.law.at(lag[used][[0, -1]])
-        status = Status.ok if ends[1] < ends[0] else Status.outside_theory
-    return Decay(fits, best, status)
+    lag, f = lag[f > 0], f[f > 0]
+    fits = {kind: _fitted(kind, lag, np.log(f)) for kind, (_, names) in KINDS.items() if len(f) > len(names) + 1}
+    if not fits:
+        return Decay(fits, None, Status.too_few_samples)
+    best = min(fits.values(), key=lambda fit: fit.bic)
+    first, last = best.law.at(lag[[0, -1]])
+    return Decay(fits, best, Status.ok if last < first else Status.outside_theory)
 
 
-def power_of_lag(lags: Any, envelope: Any) -> float:
-    """Minus the slope of log f on the logarithm of the lag, whatever law describes f best; nan if unknown."""
+def power_of_lag(lags: ArrayLike, envelope: ArrayLike) -> float:
+    """Minus the slope of log f on the logarithm of the lag, even if another law describes f better; nan if unknown."""
     power = fit_decay(lags, envelope).fits.get("power")
     return power.law.exponent if power and isinstance(power.law, PowerLaw) else np.nan
 
 
 def _fitted(kind: str, lag: FloatArray, log_f: FloatArray) -> DecayFit:
     law, names = KINDS[kind]
-    # log f = log amplitude - sum of parameters x columns, beside what the law says without parameters.
+    # log f = log amplitude - sum of parameters x columns + log of the law with all parameters 0.
     columns = {"rate": lag, "exponent": np.log(lag)}
     X = np.stack([np.ones_like(lag), *(-columns[name] for name in names)], axis=1)
     y = log_f - np.log(law(1.0, *np.zeros(len(names))).at(lag))
@@ -208,18 +202,18 @@ def _fitted(kind: str, lag: FloatArray, log_f: FloatArray) -> DecayFit:
     )
 
 
-#: Fewer lags leave nothing by which to judge a straight line.
+#: Fewest lags to which a line with a measurable residual can be fitted.
 MINIMUM_LAGS = 3
 
 
-def unit_time_scales(lags: Any, magnitudes: Any) -> tuple[FloatArray, NDArray[np.object_]]:
+def unit_time_scales(lags: ArrayLike, magnitudes: ArrayLike) -> tuple[FloatArray, NDArray[np.object_]]:
     """Fit a straight line to the logarithm of each unit's mean |rate| against the lag.
 
     Parameters
     ----------
     lags : (lags,)
     magnitudes : (lags, units)
-        Mean |mu_q(lag)| over sequences and steps; zeros are left out.
+        Mean |mu_q(lag)| over sequences and steps; zeros are ignored.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Exact derivatives of one step of a recurrent layer, by its previous state or by its parameters."""
+"""Exact derivatives of a recurrent layer by its previous state and by its parameters, at one step and over all lags."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from learncast.windows.replay.recurrent_layer import RecurrentLayer
-from learncast.windows.replay.replay import Replay, answer_of
-from learncast.windows.replay.stepped import SteppedLayer
+from learncast._core.validation import FloatArray
+from learncast.windows.layers.recurrent_layer import RecurrentLayer
+from learncast.windows.layers.replay import Replay, pathway_sensitivity
+from learncast.windows.layers.stepped import SteppedLayer
+from learncast.windows.transport.accumulator import sum_over_steps
 
 
 @torch.no_grad()
@@ -19,7 +21,7 @@ def one_step_jacobians(replay: Replay) -> Tensor:
     The states are the hidden units, and for an LSTM the hidden units followed by the cells.
     """
     width = replay.hidden.shape[-1]
-    states = width if replay.expression is None else 2 * width
+    states = width if replay.output_gate is None else 2 * width
     basis = torch.eye(states, dtype=replay.hidden.dtype, device=replay.hidden.device)
     return push_forward(replay, basis[:, None, None]).permute(1, 2, 3, 0)
 
@@ -34,9 +36,9 @@ def push_forward(replay: Replay, change: Tensor) -> Tensor:
     change : (..., time, batch, states) tensor
         Time and batch may be 1 and are then broadcast.
     """
-    found = change.new_zeros(*change.shape[:-3], *replay.hidden.shape[:2], change.shape[-1])
-    replay.transition()(change, found)
-    return found
+    out = change.new_zeros(*change.shape[:-3], *replay.hidden.shape[:2], change.shape[-1])
+    replay.step_map()(change, out)
+    return out
 
 
 def unit_directions(
@@ -44,7 +46,7 @@ def unit_directions(
 ) -> dict[str, Tensor]:
     """Random unit vectors over all parameters of a recurrent layer, uniform on the sphere.
 
-    Drawn on the CPU in double precision, so that a seed means the same directions for any precision and device.
+    Sampled on the CPU in double precision, so that a seed gives the same directions for any precision and device.
 
     Parameters
     ----------
@@ -58,9 +60,9 @@ def unit_directions(
     dict of (directions, *shape) tensors, by parameter name
     """
     sizes = [value.numel() for value in layer.parameters.values()]
-    drawn = torch.randn(directions, sum(sizes), dtype=torch.float64, generator=generator)
-    drawn /= drawn.norm(dim=1, keepdim=True)
-    parts = torch.tensor_split(drawn, torch.tensor(sizes).cumsum(0)[:-1], dim=1)
+    vectors = torch.randn(directions, sum(sizes), dtype=torch.float64, generator=generator)
+    vectors /= vectors.norm(dim=1, keepdim=True)
+    parts = vectors.split(sizes, dim=1)
     return {
         name: part.reshape(directions, *value.shape).to(value)
         for (name, value), part in zip(layer.parameters.items(), parts, strict=True)
@@ -69,9 +71,9 @@ def unit_directions(
 
 @torch.no_grad()
 def sensitivities(replay: Replay, directions: Mapping[str, Tensor]) -> Tensor:
-    """<b_q, w>: the immediate answer of every transported state to each direction.
+    """<b_q, w>: the immediate derivative of every transported state along each direction.
 
-    The previous state is held fixed; an LSTM answers with its cells. A few matrix products, no differentiation.
+    The previous state is held fixed; for an LSTM the states are the cells. The cost is a few matrix products.
 
     Parameters
     ----------
@@ -83,24 +85,63 @@ def sensitivities(replay: Replay, directions: Mapping[str, Tensor]) -> Tensor:
     -------
     (directions, time, batch, hidden) tensor
     """
-    return torch.stack([replay.answer(values) for values in _one_by_one(directions)])
+    return torch.stack([replay.sensitivity(direction) for direction in _each(directions)])
 
 
 @torch.no_grad()
-def state_sensitivities(replay: Replay, directions: Mapping[str, Tensor]) -> Tensor:
-    """As `sensitivities`, of the whole state: for an LSTM the hidden units followed by the cells."""
-    return whole_state(replay, sensitivities(replay, directions), directions)
+def state_sensitivities(replay: Replay, directions: Mapping[str, Tensor], transported: Tensor | None = None) -> Tensor:
+    """Immediate derivatives of all states along each direction: for an LSTM of the hidden units, then of the cells.
+
+    `transported` are the `sensitivities`, if they are known already.
+    """
+    if transported is None:
+        transported = sensitivities(replay, directions)
+    gate = replay.output_gate
+    if gate is None:
+        return transported
+    output = torch.stack([pathway_sensitivity((gate.pathway,), direction) for direction in _each(directions)])
+    return torch.cat([gate.slope * transported + output, transported], -1)
 
 
-@torch.no_grad()
-def whole_state(replay: Replay, answers: Tensor, directions: Mapping[str, Tensor]) -> Tensor:
-    """`state_sensitivities`, when the `sensitivities` are known."""
-    if replay.expression is None:
-        return answers
-    output = torch.stack([answer_of((replay.expression.output,), values) for values in _one_by_one(directions)])
-    return torch.cat([replay.expression.slope * answers + output, answers], -1)
-
-
-def _one_by_one(directions: Mapping[str, Tensor]) -> list[dict[str, Tensor]]:
+def _each(directions: Mapping[str, Tensor]) -> list[dict[str, Tensor]]:
     k = next(iter(directions.values())).shape[0]
     return [{name: value[index] for name, value in directions.items()} for index in range(k)]
+
+
+@torch.no_grad()
+def forward_gradients(
+    replay: Replay, derivatives: Tensor, deltas: Tensor, *, before: Tensor | None = None
+) -> FloatArray:
+    """The exact gradient of every sequence's loss by the layer's parameters, along each direction.
+
+    Carries the derivative of all states along each direction forward in time. It equals backpropagation through time
+    (all lags together), but gives one number per sequence instead of one gradient for all.
+
+    Parameters
+    ----------
+    replay : Replay
+        Best of many sequences, because the steps are computed one by one.
+    derivatives : (directions, time, batch, states) tensor
+        Immediate derivatives from `state_sensitivities`. They are overwritten by the total derivatives.
+    deltas : (batch, time, hidden) tensor
+    before : (directions, batch, states) tensor, optional
+        Total derivatives at the step before the first, if the replay continues another.
+
+    Returns
+    -------
+    (directions, batch) array
+
+    Notes
+    -----
+    Implements: livi2025 Eq. (3)
+    """
+    errors = deltas.transpose(0, 1).contiguous()
+    for step, now in zip(replay.step_maps(), derivatives.unbind(1), strict=True):
+        if before is not None:
+            step(before, now)
+        before = now
+    hidden = derivatives[..., : replay.hidden.shape[2]]
+    totals = errors.new_empty(len(derivatives), *errors.shape[1:])
+    for total, one in zip(totals, hidden, strict=True):
+        sum_over_steps(total, one, errors)
+    return totals.sum(2, dtype=torch.float64).cpu().numpy()

@@ -1,4 +1,4 @@
-"""Transport to all orders: the true product of the Jacobians over a window."""
+"""Transport to all orders: the product of the Jacobians over a window."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from learncast._core.validation import FloatArray
-from learncast.windows.replay.replay import Replay
+from learncast.windows.layers.replay import Replay
 from learncast.windows.transport.derivative import one_step_jacobians, push_forward
 from learncast.windows.transport.factor import windows_over
 
@@ -24,9 +24,9 @@ class ExactTransport:
     ----------
     lags : (lags,)
     windows : (lags,)
-        How many windows each mean is over.
+        Number of windows in each mean.
     units : (units,)
-        The units whose diagonal entries are known: all, or a random sample.
+        The units whose diagonal entries are computed: all, or a random sample.
     diagonal : (lags, units)
         Mean of |M_qq|.
     frobenius : (lags,)
@@ -66,31 +66,31 @@ def exact_transport(
     replay : Replay
     lags : sequence of int
     rates : (time, batch, hidden) or (lags, time, batch, hidden) tensor, or float
-        Base rates, the same for all lags or of each; where they are nan they count as 0.
+        Base rates, the same for all lags or one set for each; nan counts as 0.
     probes : int, optional
-        Left out, dense matrices are multiplied: about 2 hidden^3 operations per lag, step and sequence. Given, this
-        many random +-1 vectors are pushed through every window for the Frobenius norm (Hutchinson's estimate) and the
-        columns of this many random units for the diagonal: 2 probes hidden^2 times the *longest* lag. Whole columns
+        By default dense matrices are multiplied: about 2 hidden^3 operations per lag, step and sequence. With `probes`,
+        this many random +-1 vectors are pushed through every window for the Frobenius norm (Hutchinson's estimate) and
+        the columns of this many random units for the diagonal: 2 probes hidden^2 times the *longest* lag. Full columns
         are used because the size of a noisy estimate of M_qq would be biased upwards.
     generator : torch.Generator, optional
-        On the CPU; needed with `probes`.
+        On the CPU; required with `probes`.
     """
     steps, batch, width = replay.hidden.shape
-    units, found = torch.arange(width), _dense(replay, lags)
+    units, parts = torch.arange(width), _dense(replay, lags)
     if probes is not None:
-        assert generator is not None, "probes are random, and randomness is an argument here"
+        assert generator is not None, "probes need a generator"
         units = torch.randperm(width, generator=generator)[:probes].sort().values
-        found = _probed(replay, lags, units, generator)
-    # Sums over windows: |M_qq| and its weighted twin, and squared norms.
+        parts = _probed(replay, lags, units, generator)
+    # Sums over windows: |M_qq|, |M_qq| times the rates, and squared norms.
     sums = torch.zeros(2, len(lags), len(units), dtype=torch.float64)
     squares = torch.zeros(len(lags), dtype=torch.float64)
     weights = torch.as_tensor(rates, dtype=torch.float64).nan_to_num(0.0).cpu()
     weights = weights.expand(*weights.shape[:-3], steps, batch, width)[..., units]
     weights = weights.expand(len(lags), steps, batch, len(units))
-    for row, some, entries, norms in found:
+    for row, sequences, entries, norms in parts:
         size = entries.abs().double().cpu()
         sums[0, row] += size.sum((0, 1))
-        sums[1, row] += (size * weights[row, : len(size), some]).sum((0, 1))
+        sums[1, row] += (size * weights[row, : len(size), sequences]).sum((0, 1))
         squares[row] += norms
     windows = np.array([(steps - lag) * batch for lag in lags], dtype=np.int64)
     diagonal, effective = np.asarray(sums) / windows[:, None]
@@ -99,22 +99,22 @@ def exact_transport(
 
 
 def _dense(replay: Replay, lags: Sequence[int]) -> Iterator[tuple[int, slice, Tensor, Tensor]]:
-    """Row of the lag, the sequence, its M_qq (windows, 1, units) and the sum of squared norms, from whole products."""
+    """Yield the row of the lag, the sequence, its M_qq (windows, 1, units) and the sum of squared norms."""
     width = replay.hidden.shape[2]
     for sequence in range(replay.hidden.shape[1]):
         one = slice(sequence, sequence + 1)
         steps = one_step_jacobians(replay.take(one))[1:, 0].double()
         # J_{s+l} ... J_{s+1} for every s, from one lag to the next.
-        jumps = windows_over(steps, {b - a for a, b in zip([0, *lags], lags, strict=False)}, _followed)
+        jumps = windows_over(steps, {b - a for a, b in zip([0, *lags], lags, strict=False)}, _joined)
         product, before = steps, 0
         for row, lag in enumerate(lags):
-            product = _followed(product, jumps[lag - before], before) if before else jumps[lag]
+            product = _joined(product, jumps[lag - before], before) if before else jumps[lag]
             before = lag
-            block = product[:, :width, -width:]  # the whole matrix, or from cell to hidden state
+            block = product[:, :width, -width:]  # the full matrix, or from cell to hidden state
             yield row, one, block.diagonal(dim1=1, dim2=2).unsqueeze(1), block.square().sum().cpu()
 
 
-def _followed(early: Tensor, late: Tensor, offset: int) -> Tensor:
+def _joined(early: Tensor, late: Tensor, offset: int) -> Tensor:
     ahead = late[offset:]
     return ahead @ early[: len(ahead)]
 
@@ -122,12 +122,12 @@ def _followed(early: Tensor, late: Tensor, offset: int) -> Tensor:
 def _probed(
     replay: Replay, lags: Sequence[int], units: Tensor, generator: torch.Generator
 ) -> Iterator[tuple[int, slice, Tensor, Tensor]]:
-    """As `_dense`, of all sequences at once, with the mean of the probes for a squared norm."""
+    """Yield the values of `_dense` for all sequences together, with squared norms estimated from the probes."""
     (steps, batch, width), k = replay.hidden.shape, len(units)
     signs = torch.randint(0, 2, (k, steps, batch, width), generator=generator).mul_(2).sub_(1)
     columns = torch.nn.functional.one_hot(units, width)[:, None, None].expand(k, steps, batch, width)
     change = torch.cat([signs, columns]).to(replay.hidden)
-    if replay.expression is not None:
+    if replay.output_gate is not None:
         change = torch.cat([torch.zeros_like(change), change], -1)
     rows, logarithm = {lag: row for row, lag in enumerate(lags)}, 0.0
     for lag in range(1, lags[-1] + 1):
@@ -135,10 +135,10 @@ def _probed(
         change = push_forward(replay, change.roll(1, dims=1))
         change[:, :lag] = 0  # windows without a source must not set the scale
         scale = float(change.abs().max()) or 1.0
-        change /= scale  # the product alone would leave the range of single precision
+        change /= scale  # unscaled, the product would leave the range of single precision
         logarithm += float(np.log(scale))
         if lag in rows:
-            shown, factor = change[:, lag:, :, :width], float(np.exp(logarithm))
-            diagonal = torch.stack([shown[k + j, ..., unit] for j, unit in enumerate(units.tolist())], -1)
-            norms = factor**2 * shown[:k].double().square().sum().cpu() / k
+            hidden, factor = change[:, lag:, :, :width], float(np.exp(logarithm))
+            diagonal = torch.stack([hidden[k + j, ..., unit] for j, unit in enumerate(units.tolist())], -1)
+            norms = factor**2 * hidden[:k].double().square().sum().cpu() / k
             yield rows[lag], slice(None), factor * diagonal.double(), norms

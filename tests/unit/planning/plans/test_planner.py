@@ -8,17 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xarray as xr
+from learncast.answers.plan import draw_plan, planned
 from typer.testing import CliRunner
 
 import learncast as lc
 from learncast import tasks
-from learncast.answers.plan import draw_plan, planned
 from learncast.cli import app
-from learncast.planning.plans.stop_portrait import stop_portrait
-from learncast.planning.wording import fraction, percent, steps
+from learncast.planning import fraction, percent, steps, stop_portrait
 from learncast.study import Study
-from learncast.theory.dynamics.gradient_flow import gradient_flow
-from learncast.theory.dynamics.modes import modes
+from learncast.theory import gradient_flow, modes
 
 RATE = 1e-3
 EXAMPLES = Path(__file__).parents[4] / "examples"
@@ -50,23 +48,23 @@ def rotated():
 def test_a_pair_that_modes_solve_is_planned_alike_without_them(pair, by, kind):
     target, strong, network = pair
     modes = lc.plan(target, [strong], network, learning_rate=RATE)
-    tried = lc.plan(target, [strong], network, learning_rate=RATE, by=by)
+    tried = lc.plan(target, [strong], network, learning_rate=RATE, method=by)
     # The stop ends on the edge of the band: it is found to the search's relative precision of 1e-6.
-    assert tried.flow.best.total == pytest.approx(modes.flow.best.total, rel=1e-5)
-    assert tried.direct.flow_steps == pytest.approx(modes.direct.flow_steps, rel=1e-6)
+    assert tried.flow_route.total == pytest.approx(modes.flow_route.total, rel=1e-5)
+    assert tried.direct.flow == pytest.approx(modes.direct.flow, rel=1e-6)
     assert tried.total == modes.total
     assert tried.direct_total == modes.direct_total
     assert (modes.forecast_class, tried.forecast_class) == ("exact", kind)
     assert (modes.proof, tried.proof) == ("exact", "best found")
-    assert np.isnan(tried.lower_bound)
-    assert modes.lower_bound == pytest.approx(modes.flow.best.total)
+    assert np.isnan(tried.bound)
+    assert modes.bound == pytest.approx(modes.flow_route.total)
 
 
 @pytest.mark.slow
 def test_the_way_is_chosen_by_what_holds(rotated, pair):
-    assert rotated.ground.by == "two-layer"
+    assert rotated.method.name == "two-layer"
     target, strong, network = pair
-    assert lc.plan(target, [strong], network, learning_rate=RATE).ground.by == "modes"
+    assert lc.plan(target, [strong], network, learning_rate=RATE).method.name == "modes"
     rng = np.random.default_rng(0)
     first, second = 0.3 * rng.normal(size=(3, 1)), 0.3 * rng.normal(size=(1, 3))
     starts = {
@@ -74,8 +72,8 @@ def test_the_way_is_chosen_by_what_holds(rotated, pair):
         "flow": lc.LinearRNN(first, np.diag([0.5, 0.45, 0.55]), second),
     }
     for by, start in starts.items():
-        found = lc.plan(target, [strong], start, learning_rate=RATE, terms=lc.Terms(accuracy=0.9))
-        assert found.ground.by == by
+        found = lc.plan(target, [strong], start, learning_rate=RATE, terms=lc.Terms(goal=lc.Accuracy(0.9)))
+        assert found.method.name == by
         assert found.forecast_class == "integrated"
 
 
@@ -86,13 +84,13 @@ def test_a_two_layer_network_can_be_planned_for():
     found = lc.plan(target, [other], network, learning_rate=0.01)
     assert found.forecast_class == "exact"
     [stop] = found.candidates[0].flow.durations
-    stages = [lc.Stage(other, steps=stop), lc.Stage(target, accuracy=0.99)]
-    after = lc.solve(other, network, learning_rate=0.01).network_at(stop)
-    rest = lc.solve(target, after, learning_rate=0.01).time_to(0.99).flow_steps
+    stages = [lc.Stage(other, steps=stop), lc.Stage(target, goal=0.99)]
+    after = lc.forecast(other, network, learning_rate=0.01).solution.network_at(stop)
+    rest = lc.forecast(target, after, learning_rate=0.01).solution.time_to(0.99).flow_steps
     assert lc.follow(stages, network, learning_rate=0.01).flow_steps == pytest.approx(stop + rest, rel=1e-9)
-    assert found.candidates[0].flow_steps == pytest.approx(stop + rest, rel=1e-9)
+    assert found.candidates[0].steps.flow == pytest.approx(stop + rest, rel=1e-9)
     assert found.total < found.direct_total
-    assert found.flow.best.total < found.flow.direct.total
+    assert found.flow_route.total < found.direct_flow_route.total
 
 
 def two_layer_descent(network, first, last, rate, accuracy, stops):
@@ -134,7 +132,7 @@ def test_no_other_stop_of_a_rotated_plan_takes_fewer_steps_of_descent(rotated):
 
 def test_a_rotated_plan_is_what_descent_does(rotated):
     network, total = rotated.network, 0
-    first, last = rotated.best.outcomes
+    first, last = rotated.best.stages
     run = lc.descend(
         first.stage.task, network, learning_rate=5e-3, until=first.stage.accuracy, learn=("input", "output")
     )
@@ -152,18 +150,18 @@ def test_following_a_learned_recurrence_needs_the_flow():
     target = tasks.integration(steps=5, name="target")
     strong = target.varied(target_strength=1.5, name="strong")
     network = lc.LinearRNN.aligned(recurrence=0.5, initial=0.3, hidden_size=2, task=target)
-    stages = [lc.Stage(strong, steps=30), lc.Stage(target, accuracy=0.6)]
+    stages = [lc.Stage(strong, steps=30), lc.Stage(target, goal=0.6)]
     everything = ("input", "recurrent", "output")
-    found = lc.follow(stages, network, learning_rate=RATE, learn=everything, by="flow")
+    found = lc.follow(stages, network, training=lc.Training(RATE, learn=everything), method="flow")
     assert found.forecast_class == "integrated"
     flow = gradient_flow(strong, network, learning_rate=RATE, learn=everything)
     again = gradient_flow(target, flow.network_at(30), learning_rate=RATE, learn=everything)
     course = found.courses[1].problem
-    goal = found.ground.goal_of(1, 0.6)
-    assert found.outcomes[1].flow_steps == pytest.approx(again.time_to_loss(goal), rel=1e-5)
+    goal = found.method.goal_of(1, 0.6)
+    assert found.stages[1].steps.flow == pytest.approx(again.time_to_loss(goal), rel=1e-5)
     assert course.learn == everything
     with pytest.raises(lc.InvalidSpec, match='by="modes" needs a LinearRNN of fixed recurrence'):
-        lc.follow(stages, network, learning_rate=RATE, learn=everything, by="modes")
+        lc.follow(stages, network, training=lc.Training(RATE, learn=everything), method="modes")
 
 
 def test_a_flow_reaches_a_loss_where_its_trajectory_does(pair):
@@ -183,9 +181,9 @@ def test_a_flow_reaches_a_loss_where_its_trajectory_does(pair):
 def test_tasks_that_do_not_know_their_targets_are_planned_too(pair):
     target, strong, network = pair
     bare = [lc.Task(t.input_covariance.dense(), t.cross_covariance.dense()[:, :, 0, :], name=t.name) for t in pair[:2]]
-    known = lc.plan(target, [strong], network, learning_rate=RATE, by="two-layer")
-    unknown = lc.plan(bare[0], [bare[1]], network, learning_rate=RATE, by="two-layer")
-    assert unknown.flow.best.total == pytest.approx(known.flow.best.total, rel=1e-6)
+    known = lc.plan(target, [strong], network, learning_rate=RATE, method="two-layer")
+    unknown = lc.plan(bare[0], [bare[1]], network, learning_rate=RATE, method="two-layer")
+    assert unknown.flow_route.total == pytest.approx(known.flow_route.total, rel=1e-6)
     assert unknown.total == known.total
 
 
@@ -195,8 +193,8 @@ def test_tasks_that_do_not_know_their_targets_are_planned_too(pair):
 @pytest.mark.parametrize("by", ["auto", pytest.param("two-layer", marks=pytest.mark.slow)])
 def test_rules_are_kept_whichever_way_a_plan_is_found(pair, by):
     target, strong, network = pair
-    full = lc.plan(target, [strong], network, learning_rate=RATE, terms=lc.Terms(least_accuracy=0.9), by=by)
-    ground = full.ground
+    full = lc.plan(target, [strong], network, learning_rate=RATE, method=by, terms=lc.Terms(least_accuracy=0.9))
+    ground = full.method
 
     def accuracies(found):
         """On the candidate, after the last two steps of its stage, by descent."""
@@ -206,7 +204,7 @@ def test_rules_are_kept_whichever_way_a_plan_is_found(pair, by):
     before, after = accuracies(full)
     assert before < 0.9 <= after + 1e-12  # the first whole step that meets the rule
     assert after == pytest.approx(0.9, abs=2e-3)
-    early = lc.plan(target, [strong], network, learning_rate=RATE, terms=lc.Terms(most_accuracy=0.4), by=by)
+    early = lc.plan(target, [strong], network, learning_rate=RATE, method=by, terms=lc.Terms(most_accuracy=0.4))
     before, after = accuracies(early)
     assert before <= 0.4 <= after  # the last step begins inside
     assert after == pytest.approx(0.4, abs=2e-2)
@@ -214,12 +212,12 @@ def test_rules_are_kept_whichever_way_a_plan_is_found(pair, by):
         # A rule binds the flow exactly; its stop is where the task is so accurate.
         reached = ground.accuracy(0, ground.after(0, ground.start, found.flow.best.durations[0]))
         assert reached == pytest.approx(limit, abs=1e-4)
-    dear = lc.plan(target, [strong], network, learning_rate=RATE, terms=lc.Terms(costs=[30.0, 1.0]), by=by)
+    dear = lc.plan(target, [strong], network, learning_rate=RATE, method=by, terms=lc.Terms(costs=[30.0, 1.0]))
     assert not dear.pretrains
     assert dear.total == pytest.approx(dear.direct_total, rel=1e-12)
-    switching = lc.plan(target, [strong], network, learning_rate=RATE, terms=lc.Terms(switch_cost=7.0), by=by)
-    assert switching.total == switching.best.descent_steps + 7.0
-    assert switching.flow.best.total == pytest.approx(switching.flow.best.steps + 7.0, rel=1e-9)
+    switching = lc.plan(target, [strong], network, learning_rate=RATE, method=by, terms=lc.Terms(switch_cost=7.0))
+    assert switching.total == switching.best.steps.descent + 7.0
+    assert switching.flow_route.total == pytest.approx(switching.flow_route.steps + 7.0, rel=1e-9)
     assert switching.cost_of(switching.best) == pytest.approx(switching.total, rel=1e-9)
 
 
@@ -232,8 +230,8 @@ def test_what_may_be_forgotten_is_a_limit(pair):
     ).excess_loss[0]
     kept = lc.plan(target, [strong], network, learning_rate=RATE, terms=lc.Terms(most_excess_loss=[0.95 * left]))
     assert kept.total >= free.total
-    assert kept.flow.best.total >= free.flow.best.total
-    assert kept.ground.excess(0, kept.best.descent_states[-1]) <= 0.95 * left * (1 + 1e-6)
+    assert kept.flow_route.total >= free.flow_route.total
+    assert kept.method.excess(0, kept.best.descent_states[-1]) <= 0.95 * left * (1 + 1e-6)
     assert kept.proof in ("certified", "exact")
     with pytest.raises(lc.InvalidSpec, match="some schedule must meet the limits on forgetting"):
         lc.plan(target, [strong], network, learning_rate=RATE, terms=lc.Terms(most_excess_loss=[1e-9]))
@@ -246,14 +244,14 @@ def test_more_stages_never_cost_more():
     plans = [lc.plan(goal, pool, network, learning_rate=RATE, terms=lc.Terms(max_stages=k)) for k in (1, 2, 3)]
     for totals in ([p.total for p in plans], [p.flow.best.total for p in plans]):
         assert totals[0] > totals[1] >= totals[2] * (1 - 1e-9)
-    loss = lc.plan(goal, pool[:1], network, learning_rate=RATE, terms=lc.Terms(goal="loss", max_stages=1))
-    assert loss.terms.terms.goal == loss.ground.goal == "loss"
-    assert loss.direct.flow_steps != lc.plan(goal, pool, network, learning_rate=RATE).direct.flow_steps
+    loss = lc.plan(goal, pool[:1], network, learning_rate=RATE, terms=lc.Terms(goal=lc.Explained(0.9999), max_stages=1))
+    assert loss.terms.terms.goal == loss.method.goal == "loss"
+    assert loss.direct.flow != lc.plan(goal, pool, network, learning_rate=RATE).direct.flow_steps
 
 
 def test_a_goal_of_modes_needs_modes(rotated):
     with pytest.raises(lc.InvalidSpec, match='goal must be "loss" where tasks have no common modes'):
-        lc.plan(rotated.target, list(rotated.pool), rotated.network, learning_rate=5e-3, terms=lc.Terms(goal="modes"))
+        lc.plan(rotated.target, list(rotated.pool), rotated.network, learning_rate=5e-3, terms=lc.Terms())
 
 
 # --- recorded data ---------------------------------------------------------------------------------------------------
@@ -266,8 +264,8 @@ def test_a_plan_of_recorded_tasks_has_an_interval(pair):
     found = lc.plan(goal, [first], network, learning_rate=RATE)
     low, high = found.saving_interval
     assert low < found.saving < high
-    assert found.interval[0] <= found.best.descent_steps <= found.interval[1]
-    assert found.best.interval[0] <= found.best.flow_steps <= found.best.interval[1]
+    assert found.interval[0] <= found.best.steps.descent <= found.interval[1]
+    assert found.best.interval[0] <= found.best.steps.flow <= found.best.interval[1]
     assert found.proof == "robust"
     assert found.forecast_class == "exact"
     assert "95% interval" in found.summary
@@ -297,10 +295,10 @@ def test_alternatives_and_shifts_are_followed(pair):
     assert [a.extra for a in found.alternatives] == sorted(a.extra for a in found.alternatives)
     for other in found.alternatives:
         way = lc.follow(list(other.stages), network, learning_rate=RATE)
-        assert other.steps == way.descent_steps
-        assert other.extra == way.descent_steps - found.total
+        assert other.steps == way.steps.descent
+        assert other.extra == way.steps.descent - found.total
     late = next(s for s in found.sensitivity if s.factor == 1.1)
-    stages = [lc.Stage(strong, steps=round(1.1 * found.route.durations[0])), lc.Stage(target, accuracy=0.99)]
+    stages = [lc.Stage(strong, steps=round(1.1 * found.route.durations[0])), lc.Stage(target, goal=0.99)]
     assert late.all_steps == lc.follow(stages, network, learning_rate=RATE).descent_steps
     assert all(s.extra >= 0 for s in found.sensitivity)
 
@@ -399,11 +397,11 @@ def test_a_robust_stop_is_the_best_on_average(pair):
     rng = np.random.default_rng(3)
     goal, first = (lc.Task.from_samples(*t.sample(60, rng), name=f"recorded {t.name}") for t in (target, strong))
     found = lc.plan(goal, [first], network, learning_rate=RATE)
-    one, two = found.ground.replica_problems([0, 1])
+    one, two = found.method.replica_problems([0, 1])
 
     def average(stop):
         """Mean over the replicas of plain descent on both tasks."""
-        a, c = (np.repeat(w[None], len(one.cross), axis=0) for w in found.ground.start)
+        a, c = (np.repeat(w[None], len(one.cross), axis=0) for w in found.method.start)
         steps, left = np.full(len(a), float(stop)), np.ones(len(a), dtype=bool)
         for _ in range(stop):
             pull = RATE * (one.cross - one.power * a * c)

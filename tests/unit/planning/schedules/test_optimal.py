@@ -2,14 +2,12 @@
 
 import numpy as np
 import pytest
+from learncast.planning.schedules.schedule import PROOFS
+from learncast.planning.schedules.search import best_schedule
 
 import learncast as lc
 from learncast._core.errors import InvalidSpec
-from learncast.planning.schedules.designer import design
-from learncast.planning.schedules.optimal import cheapest_path, fastest_path
-from learncast.planning.schedules.pareto import forgetting_front
-from learncast.planning.schedules.schedule import PROOFS
-from learncast.planning.schedules.search import best_schedule
+from learncast.planning import cheapest_path, design, fastest_path, forgetting_front
 from learncast.results import Status
 
 RATE = 1e-3
@@ -75,7 +73,7 @@ def test_follow_reproduces_a_schedule_of_several_modes(rules):
     found = schedules(**rules)
     path = followed(found, NETWORK)
     assert path.flow_steps == pytest.approx(found.flow_steps, rel=1e-9)
-    for stage, outcome in zip(found.stages, path.outcomes, strict=True):
+    for stage, outcome in zip(found.stages, path.stages, strict=True):
         np.testing.assert_allclose(outcome.end, stage.strength, rtol=1e-9)
     assert found.proof == "certified"
     assert 0 <= found.gap <= rules.get("gap", 1e-4)
@@ -173,16 +171,16 @@ def test_a_design_saves_what_it_says():
     # faster all the way up to the band: the strongest target wins
     assert found.parameters["target_strength"] == pytest.approx(2.0)
     assert found.at_bounds == ("target_strength",)
-    assert found.curriculum.flow_steps == pytest.approx(found.total, rel=1e-9)
+    assert found.forecast.flow_steps == pytest.approx(found.total, rel=1e-9)
     assert found.helps
-    assert found.saving == pytest.approx(found.curriculum.speedup_steps, rel=1e-9)
+    assert found.saving == pytest.approx(found.forecast.speedup_steps, rel=1e-9)
     fine = [
         lc.plan(
             WHITE,
             [WHITE.varied(target_strength=v, name="first")],
             PAPER,
             learning_rate=RATE,
-            terms=lc.Terms(accuracy=0.99),
+            terms=lc.Terms(goal=lc.Accuracy(0.99)),
         ).flow.best.total
         for v in np.linspace(0.5, 2.0, 30)
     ]
@@ -200,7 +198,7 @@ def test_a_design_of_several_keywords_and_modes():
     )
     assert isinstance(found.task, lc.Task)
     assert found.task.steps == found.parameters["steps"]
-    first, second = (outcome.flow_steps for outcome in found.curriculum.outcomes)
+    first, second = (outcome.steps.flow for outcome in found.forecast.stages)
     assert found.total == pytest.approx(first * found.task.steps / 50 + second, rel=1e-9)
     assert found.saving > 0
 

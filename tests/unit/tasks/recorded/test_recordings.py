@@ -1,4 +1,4 @@
-"""Recorded trials as they are given: labels, masks, lengths, files, starts and the summary, with what is refused."""
+"""Recorded trials: labels, masks, lengths, tables, files and studies, and what is refused."""
 
 from __future__ import annotations
 
@@ -13,23 +13,25 @@ import pytest
 import scipy.io
 
 import learncast as lc
-from learncast import tasks
-from learncast._core.errors import InvalidSpec
+from learncast import InvalidSpec, Task, tasks
 from learncast.study import Study
-from learncast.tasks import Task, from_batches, from_file, from_pairs, from_table
+from learncast.tasks import from_batches, from_file, from_pairs, from_table
 
 EXAMPLES = Path(__file__).parents[4] / "examples"
 
 
 def refused(call):
+    """The field of the InvalidSpec that a call raises."""
     with pytest.raises(InvalidSpec) as caught:
         call()
-    error = caught.value
-    assert error.required
-    assert error.got
-    assert error.why
-    assert error.remedy
-    return str(error)
+    return caught.value.field
+
+
+def message(call):
+    """The message of the InvalidSpec that a call raises."""
+    with pytest.raises(InvalidSpec) as caught:
+        call()
+    return str(caught.value)
 
 
 @pytest.fixture
@@ -41,7 +43,7 @@ def trials():
 
 def assert_same(one, other):
     for key in ("input_covariance", "cross_covariance", "target_covariance"):
-        # the same numbers in the same order, whatever they came through
+        # the same numbers in the same order
         np.testing.assert_array_equal(getattr(one, key).dense(), getattr(other, key).dense())
     assert one.trials == other.trials
 
@@ -49,19 +51,19 @@ def assert_same(one, other):
 # --- labels ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("form", ["integers", "words", "tensor", "floats said to be labels"])
+@pytest.mark.parametrize("form", ["integers", "words", "tensor", "floats declared as labels"])
 def test_labels_are_one_hot_targets(trials, form):
     x, _, labels = trials
     given = {
         "integers": labels.astype(np.uint8),
         "words": np.array(["left", "middle", "right"])[labels],
         "tensor": pytest.importorskip("torch").tensor(labels),
-        "floats said to be labels": labels.astype(float),
+        "floats declared as labels": labels.astype(float),
     }[form]
     task = Task.from_samples(x, given, labels=form.startswith("floats"))
     assert_same(task, Task.from_samples(x, np.eye(3)[labels]))
     assert task.recording.classes == (("left", "middle", "right") if form == "words" else (0, 1, 2))
-    assert "one-hot targets of 3 classes" in task.recording.sentences(40)[0]
+    assert "3 classes" in task.recording.sentences(40)[0]
 
 
 def test_labels_at_every_step_and_classes_that_do_not_occur(trials):
@@ -73,7 +75,7 @@ def test_labels_at_every_step_and_classes_that_do_not_occur(trials):
     assert_same(named, Task.from_samples(x, np.eye(3)[2 - labels]))
 
 
-def test_labels_that_do_not_count_may_be_anything(trials):
+def test_labels_that_do_not_count_may_have_any_value(trials):
     x, _, _ = trials
     labels = np.random.default_rng(0).integers(3, size=(40, 5))
     mask = np.random.default_rng(1).random((40, 5)) < 0.5
@@ -113,100 +115,91 @@ def test_batches_are_scaled(trials, number):
     np.testing.assert_allclose(one.recording.input_mean, x.mean(axis=0), atol=1e-14)
 
 
-def test_a_constant_channel_is_left_as_it_is(trials):
+def test_a_constant_channel_is_not_scaled(trials):
     x, y, _ = trials
     x = np.concatenate([x, np.full((40, 5, 1), 0.1)], axis=2)
     task = Task.from_samples(x, y, centre=True, scale="channel")
     assert task.recording.scales[3] == 1
-    assert np.abs(task.input_covariance.dense()[:, 3]).max() < 1e-30  # its round-off is not blown up
+    assert np.abs(task.input_covariance.dense()[:, 3]).max() < 1e-30  # round-off is not amplified
 
 
 # --- what is refused -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("keywords", "words"),
+    ("keywords", "field"),
     [
-        ({"scale": "row"}, "scale must be one of none, channel"),
-        (
-            {"mask": np.ones(39)},
-            "mask must hold 0 or 1 (false or true) for each trial (40,) or each of its",
-        ),
-        ({"mask": np.full(40, 0.5)}, "values from 0.5 to 0.5"),
-        ({"mask": np.arange(40) == 3}, "at least two trials are needed, but got 1 of 40 that the mask leaves"),
-        ({"mask": np.ones((40, 5))}, "a mask of steps needs targets at every step"),
-        ({"lengths": np.full(40, 6)}, "lengths must be whole numbers from 1 to 5, one for each of the 40 trials"),
-        ({"lengths": np.full(39, 5)}, "one for each of the 40 trials"),
-        ({"labels": True}, "labels must be whole numbers or words"),
+        ({"scale": "row"}, "scale"),
+        ({"mask": np.ones(39)}, "mask"),
+        ({"mask": np.full(40, 0.5)}, "mask"),
+        ({"mask": np.arange(40) == 3}, "inputs"),  # one trial left
+        ({"mask": np.ones((40, 5))}, "mask"),  # targets at the end
+        ({"lengths": np.full(40, 6)}, "lengths"),
+        ({"lengths": np.full(39, 5)}, "lengths"),
+        ({"labels": True}, "labels"),
     ],
 )
-def test_unusable_keywords_are_refused(trials, keywords, words):
+def test_invalid_keywords_are_refused_by_name(trials, keywords, field):
     x, y, _ = trials
-    assert words in refused(lambda: Task.from_samples(x, y, **keywords))
+    assert refused(lambda: Task.from_samples(x, y, **keywords)) == field
 
 
-def test_a_gap_is_named_by_trial_step_and_channel(trials):
+def test_a_missing_number_is_reported_by_trial_step_and_channel(trials):
     x, y, _ = (np.array(part) for part in trials)
     x[7, 2, 1] = np.nan
-    assert "(trial 7, step 2, channel 1)" in refused(lambda: Task.from_samples(x, y))
+    assert "trial 7, step 2, channel 1" in message(lambda: Task.from_samples(x, y))
     keep = np.arange(40) > 3
-    assert "(trial 7, step 2, channel 1)" in refused(lambda: Task.from_samples(x, y, mask=keep))
-    assert "(trial 7, step 2, channel 1)" in refused(lambda: Task.from_samples(x, y, chunk=2))
+    assert "trial 7, step 2, channel 1" in message(lambda: Task.from_samples(x, y, mask=keep))
+    assert "trial 7, step 2, channel 1" in message(lambda: Task.from_samples(x, y, chunk=2))
     y[9, 1] = np.inf
-    assert "(trial 9, channel 1)" in refused(lambda: Task.from_samples(np.zeros_like(x), y))
+    assert "trial 9, channel 1" in message(lambda: Task.from_samples(np.zeros_like(x), y))
     lengths = np.where(np.arange(40) == 7, 2, 5)
     assert Task.from_samples(x, np.ones((40, 2)), lengths=lengths).trials == 40  # after the trial's end
 
 
 @pytest.mark.parametrize(
-    ("labels", "keywords", "words"),
+    ("labels", "keywords", "field"),
     [
-        (np.arange(40) % 3, {"classes": 2}, "must be one of the 2 classes (0, 1), but got 2 at index (2,)"),
-        (np.arange(40) % 3, {"classes": [0, 0, 1]}, "classes must name each class once"),
-        (np.arange(39) % 3, {}, "the same number of trials, but got 40 and 39"),
-        (np.linspace(0, 1, 40), {}, "labels of classes are whole numbers"),
+        (np.arange(40) % 3, {"classes": 2}, "classes"),
+        (np.arange(40) % 3, {"classes": [0, 0, 1]}, "classes"),
+        (np.arange(39) % 3, {}, "targets"),
+        (np.linspace(0, 1, 40), {}, "targets"),
     ],
 )
-def test_unusable_labels_are_refused(trials, labels, keywords, words):
-    assert words in refused(lambda: Task.from_samples(trials[0], labels, **keywords))
+def test_invalid_labels_are_refused_by_name(trials, labels, keywords, field):
+    assert refused(lambda: Task.from_samples(trials[0], labels, **keywords)) == field
 
 
-def test_words_of_a_pandas_column_are_labels(trials):
+def test_strings_of_a_pandas_column_are_labels(trials):
     words = pd.Series(["left", "right"] * 20)
     for column in (words, words.astype("category"), words.to_numpy(dtype=object)):
         task = Task.from_samples(trials[0][:40], column)
         assert task.recording.classes == ("left", "right")
 
 
-def test_what_is_masked_is_missing(trials):
-    """Whatever number stands under the mask of a masked array, it is no observation."""
+def test_masked_entries_of_a_masked_array_are_missing(trials):
     x, y, _ = trials
     hidden = np.ma.masked_array(np.where(np.arange(y.size).reshape(y.shape) == 3, 1e9, y))
     hidden[hidden == 1e9] = np.ma.masked
-    assert "targets must be finite, but got 1 NaN" in refused(lambda: Task.from_samples(x, hidden))
+    assert refused(lambda: Task.from_samples(x, hidden)) == "targets"
     counts = ~np.ma.getmaskarray(hidden).any(axis=1)
     found, plain = Task.from_samples(x, hidden, mask=counts), Task.from_samples(x[counts], y[counts])
     np.testing.assert_allclose(found.cross_covariance.dense(), plain.cross_covariance.dense(), rtol=1e-12)
 
 
-def test_unusable_lists_are_refused(trials):
+def test_invalid_lists_are_refused_by_name(trials):
     x, y, _ = trials
-    listed = [row[:3] for row in x]
-    assert "of trial 1 must have a step and the 3 channels" in refused(
-        lambda: Task.from_samples([listed[0], listed[1][:, :2]], y[:2])
-    )
-    assert "must have the steps of their trial's inputs" in refused(
-        lambda: Task.from_samples(listed, [np.ones((4, 2))] * 40)
-    )
-    assert "a list says how long each trial is" in refused(lambda: Task.from_samples(listed, y, lengths=np.full(40, 3)))
-    nothing = np.zeros((40, 5), dtype=bool)
-    assert "mask must leave a target that counts" in refused(lambda: Task.from_samples(x, x, mask=nothing))
+    rows = [row[:3] for row in x]
+    assert refused(lambda: Task.from_samples([rows[0], rows[1][:, :2]], y[:2])) == "inputs"
+    assert refused(lambda: Task.from_samples(rows, [np.ones((4, 2))] * 40)) == "targets"
+    assert refused(lambda: Task.from_samples(rows, y, lengths=np.full(40, 3))) == "lengths"
+    assert refused(lambda: Task.from_samples(x, x, mask=np.zeros((40, 5), dtype=bool))) == "mask"
 
 
-def test_standard_errors_of_a_masked_task_are_refused_in_words(trials):
+def test_a_masked_task_has_no_standard_errors(trials):
     x, _, _ = trials
     task = Task.from_samples(x, x, mask=np.random.default_rng(0).random((40, 5)) < 0.5)
-    assert "take the spread over replicates" in refused(lambda: tasks.standard_errors(task))
+    assert refused(lambda: tasks.standard_errors(task)) == "task"
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------
@@ -247,12 +240,12 @@ def test_a_table_with_labels_and_a_mask(trials, tmp_path):
         assert_same(found, wanted)
         assert found.recording.classes == ("go", "no", "so")
     both = frame.assign(target=1.0)
-    assert "either labels or channels" in refused(lambda: from_table(both, labels="labels", targets="target"))
+    assert refused(lambda: from_table(both, labels="labels", targets="target")) == "labels"
     frame.loc[7, "labels"] = None
-    assert "column 'labels'" in refused(lambda: from_table(frame.assign(valid=1, input_a=0.0), at="every_step"))
+    assert refused(lambda: from_table(frame.assign(valid=1, input_a=0.0), at="every_step")) == "labels"
 
 
-def test_numbered_labels_in_words_are_numbers(trials, tmp_path):
+def test_integer_labels_of_a_text_file_are_integers(trials, tmp_path):
     x, _, labels = trials
     long_table(x, x, np.full(40, 5), labels=8 + labels).drop(columns="target").to_csv(tmp_path / "rig.csv", index=False)
     assert from_file(tmp_path / "rig.csv").recording.classes == (8, 9, 10)
@@ -329,11 +322,9 @@ def test_arrays_of_hdf5_by_their_place(trials, tmp_path, suffix):
         file["processing/back"] = file["around"]
     found = from_file(path, inputs="processing/rates/data", targets="choice")
     assert_same(found, Task.from_samples(x, y))
-    words = refused(lambda: from_file(path, inputs="linked", targets="choice"))
-    assert "but got arrays choice, processing/rates/data" in words
-    assert "must take at most" in refused(
-        lambda: from_file(path, inputs="processing/rates/data", targets="choice", most_bytes=100)
-    )
+    assert "choice, processing/rates/data" in message(lambda: from_file(path, inputs="linked", targets="choice"))
+    with pytest.raises(InvalidSpec):
+        from_file(path, inputs="processing/rates/data", targets="choice", most_bytes=100)
 
 
 def test_pairs_in_a_file(trials, tmp_path):
@@ -346,19 +337,17 @@ def test_large_arrays_are_refused_before_they_are_read(trials, tmp_path):
     x, y, _ = trials
     np.savez_compressed(tmp_path / "bomb.npz", inputs=np.zeros((1000, 100, 30)), targets=np.zeros((1000, 1)))
     assert (tmp_path / "bomb.npz").stat().st_size < 10**5
-    words = refused(lambda: from_file(tmp_path / "bomb.npz", most_bytes=10**6))
-    assert "bomb.npz: array 'inputs' must take at most" in words
-    assert "raise most_bytes" in words
+    assert "'inputs'" in message(lambda: from_file(tmp_path / "bomb.npz", most_bytes=10**6))
     scipy.io.savemat(tmp_path / "rig.mat", {"inputs": x, "targets": y})
     write_mat73(tmp_path / "new.mat", inputs=x, targets=y)
     np.save(tmp_path / "inputs.npy", x)
     (tmp_path / "rig.csv").write_text("trial,step,input,target\n" * 200)
     for name in ("rig.mat", "new.mat", "inputs.npy", "rig.csv"):
-        assert "must take at most" in refused(lambda name=name: from_file(tmp_path / name, most_bytes=1000))
+        assert "0.977 KiB" in message(lambda name=name: from_file(tmp_path / name, most_bytes=1000))
 
 
 def test_large_cells_are_refused_before_they_are_read(tmp_path):
-    """Of MATLAB's cells, whose sizes stand in no directory: packed tightly, or one large array named many times."""
+    """MATLAB files do not declare the sizes of cells, which may be compressed or refer to one array many times."""
     cells = np.empty((1, 3), dtype=object)
     for k in range(3):
         cells[0, k] = np.zeros((100, 2000))
@@ -369,43 +358,39 @@ def test_large_cells_are_refused_before_they_are_read(tmp_path):
         file.create_dataset("inputs", data=np.array([one] * 5, dtype=h5py.ref_dtype)[:, None])
         file["targets"] = np.ones((1, 5))
     for name, most in {"rig.mat": 10**6, "new.mat": 3 * 10**6}.items():
-        assert "inputs' must take at most" in refused(lambda n=name, m=most: from_file(tmp_path / n, most_bytes=m))
+        assert "'inputs'" in message(lambda n=name, m=most: from_file(tmp_path / n, most_bytes=m))
     assert from_file(tmp_path / "rig.mat", most_bytes=10**8).recording is not None
 
 
-def test_a_header_that_claims_too_much_is_refused(tmp_path):
+def test_a_header_that_declares_too_much_is_refused(tmp_path):
     header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000, 5, 2), }"
     header += b" " * (118 - len(header) - 1) + b"\n"
     with zipfile.ZipFile(tmp_path / "liar.npz", "w") as archive:
         for name in ("inputs", "targets"):
             archive.writestr(f"{name}.npy", b"\x93NUMPY\x01\x00" + (118).to_bytes(2, "little") + header + bytes(80))
-    assert "liar.npz must be readable" in refused(lambda: from_file(tmp_path / "liar.npz"))
+    assert "liar.npz" in message(lambda: from_file(tmp_path / "liar.npz"))
 
 
 @pytest.mark.parametrize(
-    ("keywords", "words"),
+    ("keywords", "field"),
     [
-        ({"inputs": "spike"}, "must hold the array 'spike' that inputs names, but got arrays choice, spikes"),
-        ({"inputs": "spike"}, "did you mean 'spikes'?"),
-        ({"inputs": ["spikes", "choice"]}, "inputs must name one array"),
-        ({"inputs": "spikes"}, "rig.npz must hold inputs and targets, or input_covariance"),
-        ({"inputs": "spikes", "targets": "choice", "step": "t"}, "step belong to a table (.csv or .parquet)"),
+        ({"inputs": "spike"}, "inputs"),
+        ({"inputs": ["spikes", "choice"]}, "inputs"),
+        ({"inputs": "spikes"}, "inputs"),
+        ({"inputs": "spikes", "targets": "choice", "step": "t"}, "step"),
     ],
 )
-def test_unusable_names_are_refused(trials, tmp_path, keywords, words):
+def test_invalid_names_of_arrays_are_refused(trials, tmp_path, keywords, field):
     np.savez(tmp_path / "rig.npz", spikes=trials[0], choice=trials[1])
-    assert words in refused(lambda: from_file(tmp_path / "rig.npz", **keywords))
+    assert refused(lambda: from_file(tmp_path / "rig.npz", **keywords)) == field
 
 
-def test_pickles_and_other_kinds_are_refused(trials, tmp_path):
-    np.save(tmp_path / "inputs.npy", np.array([1, None], dtype=object), allow_pickle=True)
-    assert "inputs.npy must be readable" in refused(lambda: from_file(tmp_path / "inputs.npy"))
-    (tmp_path / "session.nwb").write_bytes(b"")
-    assert "session.nwb must be readable" in refused(lambda: from_file(tmp_path / "session.nwb"))
-    (tmp_path / "session.tdms").write_bytes(b"")
-    assert "channels), e.g. with np.savez" in refused(lambda: from_file(tmp_path / "session.tdms"))
-    (tmp_path / "torn.mat").write_bytes(b"MATLAB 5.0 MAT-file, or so")
-    assert "torn.mat must be readable" in refused(lambda: from_file(tmp_path / "torn.mat"))
+@pytest.mark.parametrize("name", ["inputs.npy", "session.nwb", "session.tdms", "torn.mat"])
+def test_pickles_damaged_files_and_other_kinds_are_refused_by_name(tmp_path, name):
+    (tmp_path / name).write_bytes(b"MATLAB 5.0 MAT-file, or so" if name == "torn.mat" else b"")
+    if name == "inputs.npy":
+        np.save(tmp_path / name, np.array([1, None], dtype=object), allow_pickle=True)
+    assert name in message(lambda: from_file(tmp_path / name))
 
 
 # --- in a study ------------------------------------------------------------------------------------------------------
@@ -440,9 +425,9 @@ def test_a_study_names_arrays_and_what_is_done_to_them(trials, tmp_path):
     again = Study.from_dict(tomllib.loads(found.resolved()), folder=Path("/"), source="resolved")
     assert again.target.hash == found.target.hash
     assert again.network.hash == found.network.hash
-    words = refused(lambda: study(tmp_path, 'inputs = "spikes"\nlabels = "choice"\nmost_bytes = 100\n'))
-    assert "study.toml, [target]: " in words
-    assert "array 'spikes' must take at most" in words
+    words = message(lambda: study(tmp_path, 'inputs = "spikes"\nlabels = "choice"\nmost_bytes = 100\n'))
+    assert "study.toml, [target]" in words
+    assert "'spikes'" in words
 
 
 @pytest.mark.parametrize("scale", ["0.3", '"torch"'])
@@ -451,25 +436,26 @@ def test_a_study_starts_at_random(trials, tmp_path, scale, recurrence):
     np.savez(tmp_path / "rig.npz", inputs=trials[0], targets=trials[1])
     found = study(tmp_path, network=f'initial = "random"\nscale = {scale}\nseed = 3\nrecurrence = {recurrence}\n')
     values = [float(v) if v[0] != '"' else v.strip('"') for v in (scale, recurrence)]
-    assert found.network.hash == lc.LinearRNN.random(6, 3, 2, scale=values[0], recurrence=values[1], seed=3).hash
+    assert found.network.hash == lc.LinearRNN.random(3, 6, 2, scale=values[0], recurrence=values[1], rng=3).hash
     again = Study.from_dict(tomllib.loads(found.resolved()), folder=Path("/"), source="resolved")
     assert again.network.hash == found.network.hash
 
 
 @pytest.mark.parametrize(
-    ("network", "words"),
+    "network",
     [
-        ("scale = 0.1\n", 'scale belongs to initial = "random"'),
-        ("seed = 1\n", 'seed belongs to initial = "random"'),
-        ('initial = "random"\noutput_initial = 0.1\n', "output_initial belongs to an aligned start"),
-        ('recurrence = "random"\n', 'recurrence = "random" belongs to initial = "random"'),
-        ('initial = "randm"\n', "network.initial must be valid"),
-        ('initial = "random"\nscale = 0\n', "network.scale must be valid"),
+        "scale = 0.1\n",
+        "seed = 1\n",
+        'initial = "random"\noutput_initial = 0.1\n',
+        'recurrence = "random"\n',
+        'initial = "randm"\n',
+        'initial = "random"\nscale = 0\n',
     ],
 )
-def test_unusable_starts_are_refused(trials, tmp_path, network, words):
+def test_a_study_with_an_inconsistent_start_is_refused(trials, tmp_path, network):
     np.savez(tmp_path / "rig.npz", inputs=trials[0], targets=trials[1])
-    assert words in refused(lambda: study(tmp_path, network=network))
+    with pytest.raises(InvalidSpec):
+        study(tmp_path, network=network)
 
 
 def test_the_digits_of_the_example_are_those_of_scikit_learn():
@@ -483,57 +469,11 @@ def test_the_digits_of_the_example_are_those_of_scikit_learn():
     assert shares[0] > shares[1]
 
 
-# --- random starts ---------------------------------------------------------------------------------------------------
-
-
-def test_a_random_start_is_drawn_by_its_seed():
-    one, other = (lc.LinearRNN.random(200, 30, 20, scale=0.1, seed=k) for k in (0, 1))
-    assert one.hash == lc.LinearRNN.random(200, 30, 20, scale=0.1).hash != other.hash
-    np.testing.assert_array_equal(one.recurrent_weights, 0.96 * np.eye(200))
-    # 6,000 Gaussian weights: the standard deviation of their own is 0.1 / sqrt(12,000), 6 of which fail by chance
-    # less than once in 10^8 runs (and these draws are fixed)
-    assert abs(one.input_weights.std() - 0.1) < 6 * 0.1 / np.sqrt(12_000)
-
-
-def test_the_start_that_torch_draws():
-    torch = pytest.importorskip("torch")
-    ours = lc.LinearRNN.random(50, 40, 30, scale="torch", recurrence="random", seed=2)
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        theirs = torch.nn.RNN(40, 50), torch.nn.Linear(50, 30)
-    pairs = (
-        (ours.input_weights, theirs[0].weight_ih_l0),
-        (ours.recurrent_weights, theirs[0].weight_hh_l0),
-        (ours.output_weights, theirs[1].weight),
-    )
-    for mine, tensor in pairs:
-        other = tensor.detach().numpy()
-        assert mine.shape == other.shape
-        for weights in (mine, other):
-            # uniform within 1 / sqrt(50): 1,500 draws or more reach 1% of the bound but once in 10^6 times
-            assert 0.99 < np.abs(weights).max() * np.sqrt(50) <= 1 + 1e-6
-            # their mean square is 1 / 150, known to sqrt(0.8 / 1,500) = 2.3% of itself; 6 of that
-            assert abs((weights**2).mean() * 150 - 1) < 6 * np.sqrt(0.8 / weights.size)
-
-
-@pytest.mark.parametrize(
-    ("keywords", "words"),
-    [
-        ({"scale": 0}, "scale must be positive"),
-        ({"scale": "pytorch"}, "scale must be a number"),
-        ({"recurrence": "dense"}, "recurrence must be one of random"),
-        ({"seed": -1}, "seed must be a whole number"),
-    ],
-)
-def test_unusable_random_starts_are_refused(keywords, words):
-    assert words in refused(lambda: lc.LinearRNN.random(4, 3, 2, **keywords))
-
-
 # --- odd data --------------------------------------------------------------------------------------------------------
 
 
-def test_a_target_that_is_told_twice_is_learned_as_one(trials):
-    """Round-off of a mode that is not there is nothing to wait for."""
+def test_a_duplicate_target_is_learned_as_one(trials):
+    """The second mode has round-off strength only, and must not count."""
     x, y, _ = trials
     task = Task.from_samples(x, np.stack([y[:, 0], y[:, 0]], axis=1))
     once = Task.from_samples(x, np.sqrt(2) * y[:, :1])

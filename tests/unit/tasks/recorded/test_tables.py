@@ -1,4 +1,4 @@
-"""Tasks from long tables: read as they stand, and refused by file, column and trial."""
+"""Tasks from long tables: what is read, and what is refused by file, column and trial."""
 
 import sys
 import tomllib
@@ -8,19 +8,18 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from learncast._core.errors import InvalidSpec
-from learncast.study.study import Study
-from learncast.tasks import Task, from_table
+from learncast import InvalidSpec, Task
+from learncast.study import Study
+from learncast.tasks import from_table
 
 EXAMPLES = Path(__file__).parents[4] / "examples"
 
 
 def refused(call):
+    """The field of the InvalidSpec that a call raises."""
     with pytest.raises(InvalidSpec) as caught:
         call()
-    error = caught.value
-    assert all(len(part.strip()) > 0 for part in (error.required, error.got, error.why, error.remedy))
-    return str(error)
+    return caught.value.field
 
 
 @pytest.fixture(scope="module")
@@ -48,14 +47,14 @@ def frame(trials):
 
 def assert_same(one, other):
     for key in ("input_covariance", "cross_covariance", "target_covariance"):
-        # the same numbers in the same order, whatever file they came through
+        # the same numbers in the same order
         np.testing.assert_array_equal(getattr(one, key).dense(), getattr(other, key).dense())
     assert one.trials == other.trials
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet", ".CSV", None])
 @pytest.mark.parametrize("at", ["end", "every_step"])
-def test_a_table_is_its_trials(frame, trials, tmp_path, suffix, at):
+def test_a_table_gives_the_task_of_its_trials(frame, trials, tmp_path, suffix, at):
     wanted = Task.from_samples(trials[0], trials[1] if at == "every_step" else trials[1][:, -1])
     table = frame
     if suffix is not None:
@@ -66,29 +65,30 @@ def test_a_table_is_its_trials(frame, trials, tmp_path, suffix, at):
     assert task.name == ("recorded" if suffix is None else "rig")
 
 
-def test_an_index_with_names_is_columns(frame, trials, tmp_path):
+def test_named_index_levels_are_columns(frame, trials, tmp_path):
     wanted = from_table(frame)
     indexed = frame.set_index(["trial", "step"])
     indexed.to_parquet(tmp_path / "indexed.parquet")
     for table in (indexed, frame.set_index("trial"), tmp_path / "indexed.parquet"):
         assert_same(from_table(table), wanted)
-    assert list(indexed.columns) == ["input_a", "input_b", "target"]  # what was given is left alone
+    assert list(indexed.columns) == ["input_a", "input_b", "target"]  # the given frame is not changed
 
 
-def test_a_table_of_another_library_becomes_one_of_pandas(frame):
+def test_a_table_of_another_library_is_converted_to_pandas(frame):
     arrow = pytest.importorskip("pyarrow")
     assert_same(from_table(arrow.Table.from_pandas(frame)), from_table(frame))
 
 
 @pytest.mark.parametrize("made", [lambda f: f.set_index(["trial", "step"]).to_xarray(), lambda f: f["target"], list])
-def test_what_is_no_table_is_refused_in_words(frame, made):
-    assert "a table must be a path or a pandas DataFrame, but got" in refused(lambda: from_table(made(frame)))
+def test_other_objects_are_refused(frame, made):
+    assert refused(lambda: from_table(made(frame))) == "table"
 
 
 def test_a_table_of_another_library_needs_pyarrow(frame, monkeypatch):
     table = pytest.importorskip("pyarrow").Table.from_pandas(frame)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    assert "pyarrow must be installed to take tables of other libraries" in refused(lambda: from_table(table))
+    with pytest.raises(InvalidSpec):
+        from_table(table)
 
 
 def test_rows_may_come_in_any_order_and_steps_begin_anywhere(frame, trials):
@@ -109,9 +109,7 @@ def test_columns_are_those_named(frame, trials):
 def test_targets_before_the_end_may_be_empty(frame, trials):
     frame.loc[frame.step < 3, "target"] = np.nan
     assert_same(from_table(frame), Task.from_samples(trials[0], trials[1][:, -1]))
-    assert "column 'target' must hold a finite number, but got nothing in trial 't0', row 1" in refused(
-        lambda: from_table(frame, at="every_step")
-    )
+    assert refused(lambda: from_table(frame, at="every_step")) == "target"
 
 
 def edited(frame, row, column, value):
@@ -121,63 +119,79 @@ def edited(frame, row, column, value):
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "field"),
     [
-        (lambda f: f.rename(columns={"trial": "trail"}), "must have one column 'trial', but got columns trail, step"),
-        (lambda f: f.rename(columns={"trial": "trail"}), "did you mean 'trail'?"),
-        (lambda f: f.drop(columns="target"), "must have columns whose names start with 'target'"),
-        (
-            lambda f: f.drop(index=[4]),
-            "every trial must begin with the step of trial 't0', 0, but got trial 't1' with 1",
-        ),
-        (lambda f: f.drop(index=[5]), "trial 't1' must follow one another by 1, but got step 0 and then 2"),
-        (lambda f: pd.concat([f, f.iloc[[9]]]), "trial 't2' must follow one another by 1, but got step 1 twice"),
-        (
-            lambda f: edited(f, 6, "input_b", np.nan),
-            "column 'input_b' must hold a finite number, but got nothing in trial 't1'",
-        ),
-        (lambda f: edited(f, 6, "input_b", "high"), "but got 'high' in trial 't1', row 7"),
-        (lambda f: edited(f, 6, "input_b", np.inf), "but got inf in trial 't1', row 7"),
-        (lambda f: edited(f, 6, "step", "late"), "column 'step' must hold a finite number, but got 'late' in row 7"),
-        (lambda f: edited(f, 6, "trial", None), "column 'trial' must name a trial, but got nothing in row 7"),
-        (lambda f: f.iloc[:0], "must have a row for every step of every trial, but got no row below its header"),
-        (lambda f: f.iloc[:4], "must hold at least two trials, but got one, 't0' in column 'trial'"),
-        (lambda f: f[["trial", "step"]].values.tolist(), "a table must be a path or a pandas DataFrame, but got list"),
+        (lambda f: f.rename(columns={"trial": "trail"}), "trial"),
+        (lambda f: f.drop(columns="target"), "targets"),
+        (lambda f: f.drop(index=[4]), "step"),  # a trial that begins later
+        (lambda f: f.drop(index=[5]), "step"),  # a missing step
+        (lambda f: pd.concat([f, f.iloc[[9]]]), "step"),  # a step twice
+        (lambda f: edited(f, 6, "input_b", np.nan), "input_b"),
+        (lambda f: edited(f, 6, "input_b", "high"), "input_b"),
+        (lambda f: edited(f, 6, "input_b", np.inf), "input_b"),
+        (lambda f: edited(f, 6, "step", "late"), "step"),
+        (lambda f: edited(f, 6, "trial", None), "trial"),
+        (lambda f: f.iloc[:0], "table"),
+        (lambda f: f.iloc[:4], "trial"),  # one trial only
+        (lambda f: f[["trial", "step"]].values.tolist(), "table"),
     ],
 )
-def test_unusable_tables_are_refused(frame, change, words):
-    assert words in refused(lambda: from_table(change(frame)))
+def test_invalid_tables_are_refused_by_column(frame, change, field):
+    assert refused(lambda: from_table(change(frame))) == field
 
 
 @pytest.mark.parametrize(
-    ("keywords", "words"),
+    ("change", "place"),
     [
-        ({"inputs": "input_c"}, "must have one column 'input_c'"),
-        ({"inputs": []}, "inputs must name at least one column"),
-        ({"inputs": ["input_a", "target"]}, "must be different columns, but got 'target' named twice"),
-        ({"at": "start"}, "at must be one of end, every_step"),
+        (lambda f: edited(f, 6, "input_b", "high"), "row 7, trial 't1'"),
+        (lambda f: edited(f, 6, "step", "late"), "row 7, trial 't1'"),
+        (lambda f: f.drop(index=[5]), "trial 't1'"),
+        (lambda f: pd.concat([f, f.iloc[[9]]]), "trial 't2'"),
     ],
 )
-def test_unusable_keywords_are_refused(frame, keywords, words):
-    assert words in refused(lambda: from_table(frame, **keywords))
+def test_a_bad_cell_is_reported_by_its_row_and_trial(frame, change, place):
+    with pytest.raises(InvalidSpec) as caught:
+        from_table(change(frame))
+    assert place in str(caught.value)
 
 
-def test_unusable_files_are_refused_by_name(tmp_path):
-    (tmp_path / "empty.csv").write_text("")
-    (tmp_path / "torn.parquet").write_bytes(b"PAR1 not really")
-    (tmp_path / "ragged.csv").write_text("trial,step\n1,2\n1,2,3,4\n")
-    (tmp_path / "rig.xlsx").write_text("")
-    assert f"{tmp_path / 'empty.csv'} must have a header" in refused(lambda: from_table(tmp_path / "empty.csv"))
-    assert f"{tmp_path / 'torn.parquet'} must be a table" in refused(lambda: from_table(tmp_path / "torn.parquet"))
-    assert f"{tmp_path / 'ragged.csv'} must be a table" in refused(lambda: from_table(str(tmp_path / "ragged.csv")))
-    assert "a file of kind .csv or .parquet, but got rig.xlsx" in refused(lambda: from_table(tmp_path / "rig.xlsx"))
-    assert "the table must exist, but got no file" in refused(lambda: from_table(tmp_path / "gone.csv"))
+@pytest.mark.parametrize(
+    ("keywords", "field"),
+    [
+        ({"inputs": "input_c"}, "input_c"),
+        ({"inputs": []}, "inputs"),
+        ({"inputs": ["input_a", "target"]}, "target"),
+        ({"at": "start"}, "at"),
+    ],
+)
+def test_invalid_keywords_are_refused_by_name(frame, keywords, field):
+    assert refused(lambda: from_table(frame, **keywords)) == field
 
 
-def test_without_pyarrow_parquet_is_refused_in_words(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("empty.csv", b""),
+        ("torn.parquet", b"PAR1 not really"),
+        ("ragged.csv", b"trial,step\n1,2\n1,2,3,4\n"),
+        ("rig.xlsx", b""),
+        ("gone.csv", None),
+    ],
+)
+def test_unreadable_files_are_refused_by_name(tmp_path, name, content):
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(InvalidSpec) as caught:
+        from_table(tmp_path / name)
+    assert name in str(caught.value)
+
+
+def test_parquet_needs_pyarrow(tmp_path, monkeypatch):
     (tmp_path / "rig.parquet").write_bytes(b"")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    assert "pip install pyarrow" in refused(lambda: from_table(tmp_path / "rig.parquet"))
+    with pytest.raises(InvalidSpec) as caught:
+        from_table(tmp_path / "rig.parquet")
+    assert "pyarrow" in str(caught.value)
 
 
 # --- in a study file -------------------------------------------------------------------------------------------------
@@ -204,21 +218,23 @@ def test_a_study_reads_a_table(frame, trials, tmp_path):
     assert again.target.hash == found.target.hash
 
 
-def test_a_study_names_file_and_key_of_a_bad_table(frame, tmp_path):
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        (STUDY + 'trial = "triel"\n', "rig.csv"),
+        (STUDY.replace("csv", "npz") + 'at = "end"\n', "rig.npz"),
+        (STUDY.replace("csv", "xls"), "rig.xls"),
+        (STUDY + "inputs = 3\n", "target.inputs"),
+        (STUDY + 'tral = "id"\n', "tral"),
+    ],
+)
+def test_a_study_reports_the_file_and_key_of_a_bad_table(frame, tmp_path, text, place):
     frame.to_csv(tmp_path / "rig.csv", index=False)
     np.savez(tmp_path / "rig.npz", inputs=np.ones((3, 2, 1)), targets=np.ones((3, 1)))
-    source = str(tmp_path / "study.toml")
-    for text, words in (
-        (STUDY + 'trial = "triel"\n', f"{source}, [target]: {tmp_path / 'rig.csv'} must have one column 'triel'"),
-        (
-            STUDY.replace("csv", "npz") + 'at = "end"\n',
-            "at belong to a table (.csv or .parquet), but got data = 'rig.npz'",
-        ),
-        (STUDY.replace("csv", "xls"), "the file that data names must exist"),
-        (STUDY + "inputs = 3\n", "target.inputs must be valid"),
-        (STUDY + 'tral = "id"\n', "did you mean 'trial'?"),
-    ):
-        assert words in refused(lambda text=text: study(tmp_path, text))
+    with pytest.raises(InvalidSpec) as caught:
+        study(tmp_path, text)
+    assert str(tmp_path / "study.toml") in str(caught.value)
+    assert place in str(caught.value)
 
 
 def test_the_example_is_what_its_script_writes(tmp_path, monkeypatch):

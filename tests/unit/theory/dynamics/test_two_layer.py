@@ -1,4 +1,4 @@
-"""Static tasks, trees, two-layer networks and what is asked of them: results, statuses, words and refusals."""
+"""Static tasks, hierarchies and two-layer networks: results, statuses and invalid arguments."""
 
 from __future__ import annotations
 
@@ -13,30 +13,21 @@ from typer.testing import CliRunner
 
 import learncast as lc
 from learncast.cli import app
-from learncast.planning.forgetting import IrregularSwitch
+from learncast.planning import IrregularSwitch
 from learncast.tasks.covariance import Dense, Kronecker, Sampled
-from learncast.theory import kernel_of_grams, peak_time, two_mode_coupling
-from learncast.theory.dynamics.balanced.two_layer import TwoLayerSolution, shallow
+from learncast.theory import TwoLayerSolution, kernel_of_grams, peak_time, shallow, two_mode_coupling
+from learncast.theory.representation import similarity as representation
 
-EXAMPLES = Path(__file__).parents[3] / "examples"
+EXAMPLES = Path(__file__).parents[4] / "examples"
 RATE = 0.01
 
 
-def four_parts(error):
-    """One sentence of what is required, what came, why it matters and what to do."""
-    found = error.value
-    assert isinstance(found, lc.LearncastError)
-    assert all((found.required, found.got, found.why, found.remedy))
-    assert str(found).startswith(found.required)
-    return str(found)
-
-
-def refused(work, *words, kind=lc.InvalidSpec):
+def assert_raises(call, field=None, *, kind=lc.InvalidSpec):
+    """Check the type of the exception and, if given, the argument that it names."""
     with pytest.raises(kind) as error:
-        work()
-    said = four_parts(error)
-    for word in words:
-        assert word in said
+        call()
+    if field is not None:
+        assert error.value.field == field
 
 
 def diagonal(*strengths):
@@ -54,13 +45,13 @@ def solved(task=None, network=None, **options):
 # --- static tasks ---------------------------------------------------------------------------------------------------
 
 
-def test_a_static_task_has_the_correlations_given():
+def test_static_task_has_the_given_correlations():
     cross, inputs = np.array([[1.0, 0.2, 0.0], [0.3, 0.5, -0.4]]), np.diag([1.0, 2.0, 0.5])
     task = lc.tasks.static(cross, inputs, name="mine")
     assert (task.steps, task.inputs, task.outputs, task.name) == (1, 3, 2, "mine")
     np.testing.assert_array_equal(np.asarray(task.cross_covariance)[0, :, 0].T, cross)
     np.testing.assert_array_equal(np.asarray(task.input_covariance)[0, :, 0], inputs)
-    # by default the inputs decide the targets: the best map leaves nothing
+    # By default the inputs determine the targets, so the least loss is 0.
     np.testing.assert_allclose(
         np.asarray(task.target_covariance)[0, :, 0], cross @ np.linalg.inv(inputs) @ cross.T, rtol=1e-14
     )
@@ -68,29 +59,29 @@ def test_a_static_task_has_the_correlations_given():
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "field"),
     [
-        (([[1.0, np.nan]],), "cross_correlation must be finite"),
-        (([[1.0, 2.0j]],), "cross_correlation must be an array of real numbers"),
-        (([1.0, 2.0],), "cross_correlation must have 2 dimensions"),
-        ((np.zeros((0, 2)),), "at least one entry"),
-        ((np.eye(2), np.eye(3)), "must begin with the input's 1 steps and 3 inputs"),
-        ((np.eye(2), [[1.0, 0.5], [0.0, 1.0]]), "must be symmetric"),
-        ((np.eye(2), [[1.0, 2.0], [2.0, 1.0]]), "must be positive semi-definite"),
-        ((np.eye(2), np.diag([1.0, 0.0])), "positive semi-definite"),
+        (([[1.0, np.nan]],), "cross_correlation"),
+        (([[1.0, 2.0j]],), "cross_correlation"),
+        (([1.0, 2.0],), "cross_correlation"),
+        ((np.zeros((0, 2)),), None),
+        ((np.eye(2), np.eye(3)), None),
+        ((np.eye(2), [[1.0, 0.5], [0.0, 1.0]]), "input_covariance"),
+        ((np.eye(2), [[1.0, 2.0], [2.0, 1.0]]), None),
+        ((np.eye(2), np.diag([1.0, 0.0])), None),
     ],
 )
-def test_correlations_that_no_data_have_are_refused(given, said):
-    refused(lambda: lc.tasks.static(*given), said)
+def test_correlations_that_no_data_can_have_raise(given, field):
+    assert_raises(lambda: lc.tasks.static(*given), field)
 
 
-def test_targets_must_vary_enough_for_what_they_share_with_inputs():
-    refused(lambda: lc.tasks.static(np.eye(2), target_correlation=0.1 * np.eye(2)), "than its own variance allows")
+def test_target_variance_below_the_explained_variance_raises():
+    assert_raises(lambda: lc.tasks.static(np.eye(2), target_correlation=0.1 * np.eye(2)))
 
 
 @pytest.mark.parametrize("variance", [3e-17, 0.0, -3e-17])
-def test_a_channel_that_is_silent_up_to_rounding_is_a_silent_channel(variance):
-    """As a rotation of rank-deficient data leaves it: far below the largest variance, of either sign."""
+def test_a_channel_with_a_variance_of_round_off_is_accepted(variance):
+    """A rotation of rank-deficient data leaves such variances, of either sign."""
     task = lc.tasks.static([[1.0, 5e-17]], [[1.0, 4e-17], [4e-17, variance]])
     assert task.inputs == 2
 
@@ -107,14 +98,14 @@ def test_pairs_are_samples_of_one_step():
     )
 
 
-def test_pairs_that_do_not_pair_are_refused():
-    refused(lambda: lc.tasks.from_pairs(np.ones((4, 2)), np.ones((5, 2))), "same number of trials", "4 and 5")
-    refused(lambda: lc.tasks.from_pairs(np.full((4, 2), np.inf), np.ones((4, 2))), "inputs must be finite")
-    refused(lambda: lc.tasks.from_pairs(np.ones((4, 2)), np.ones(4)), "targets must be (trials[, steps], outputs)")
+def test_invalid_pairs_raise():
+    assert_raises(lambda: lc.tasks.from_pairs(np.ones((4, 2)), np.ones((5, 2))))
+    assert_raises(lambda: lc.tasks.from_pairs(np.full((4, 2), np.inf), np.ones((4, 2))), "inputs")
+    assert_raises(lambda: lc.tasks.from_pairs(np.ones((4, 2)), np.ones(4)), "targets")
 
 
 @pytest.mark.parametrize("kind", [Dense, Kronecker, Sampled])
-def test_the_reverse_asks_for_the_opposite(kind):
+def test_reversed_task_has_the_opposite_cross_covariance(kind):
     task = {
         Dense: lambda: lc.tasks.static(np.diag([1.0, 0.5])),
         Kronecker: lambda: lc.tasks.leaky_integration(3, mixing=[[1.0, 0.5]]),
@@ -130,11 +121,11 @@ def test_the_reverse_asks_for_the_opposite(kind):
     assert lc.tasks.reversed(task, name="no").name == "no"
 
 
-# --- whitening and its way back -------------------------------------------------------------------------------------
+# --- whitening and its inverse --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rank", [2, 3])
-def test_whitened_inputs_are_white_and_find_back(rank):
+def test_whitening_and_its_inverse(rank):
     rng = np.random.default_rng(1)
     inputs = rng.standard_normal((40, rank)) @ rng.standard_normal((rank, 3))
     targets = inputs @ rng.standard_normal((3, 2)) + 0.1 * rng.standard_normal((40, 2))
@@ -150,10 +141,10 @@ def test_whitened_inputs_are_white_and_find_back(rank):
     )
     if rank == 3:  # the root that is closest to the original coordinates is symmetric
         np.testing.assert_allclose(found.transform, found.transform.T, rtol=0, atol=1e-12)
-    # solved there, its limit is least squares in the user's own coordinates, and each weight has its way back
+    # The solution of the whitened task is least squares in the original coordinates.
     start = lc.TwoLayer.balanced(rank, 4, 2, scale=0.3, rng=np.random.default_rng(2))
     solution = lc.solve(found.task, start, learning_rate=RATE)
-    assert not solution.remarks  # of a start that loses a mode the limit would be another
+    assert not solution.remarks
     network = solution.network_at(np.inf)
     function = found.network_function(network.function)
     best = np.linalg.lstsq(inputs, targets, rcond=None)[0].T
@@ -164,12 +155,12 @@ def test_whitened_inputs_are_white_and_find_back(rank):
 
 
 def test_only_static_tasks_are_whitened():
-    refused(lambda: lc.tasks.whitened(lc.tasks.integration(3)), "static task (one step)", "3 steps")
+    assert_raises(lambda: lc.tasks.whitened(lc.tasks.integration(3)))
 
 
 def test_a_task_without_any_input_cannot_be_whitened():
     silent = lc.tasks.static(np.zeros((2, 2)), np.zeros((2, 2)))
-    refused(lambda: lc.tasks.whitened(silent), "input")
+    assert_raises(lambda: lc.tasks.whitened(silent))
 
 
 # --- trees ----------------------------------------------------------------------------------------------------------
@@ -194,7 +185,7 @@ def test_trees_have_a_feature_per_branching_or_node(depth):
         np.testing.assert_allclose(tree.items.T @ tree.items / items, np.eye(items), rtol=0, atol=1e-14)
 
 
-def test_the_first_two_levels_of_a_tree_by_hand():
+def test_features_of_a_tree_of_two_levels():
     np.testing.assert_array_equal(
         lc.tasks.hierarchy(2).features, [[1, 1, 1, 1], [1, 1, -1, -1], [1, -1, 0, 0], [0, 0, 1, -1]]
     )
@@ -208,21 +199,20 @@ def test_swapping_exchanges_items_and_subtrees():
     assert tree.swapped((2, 0), (2, 3)).order == (6, 7, 2, 3, 4, 5, 0, 1)
     np.testing.assert_array_equal(tree.swapped(2, 3).features, tree.features[:, [0, 1, 3, 2, 4, 5, 6, 7]])
     assert tree.swapped(2, 3).swapped(2, 3).order == tree.order
-    assert "2 and 3 swapped" in tree.swapped(2, 3).name
+    assert tree.swapped(2, 3).name != tree.name
 
 
-def test_a_node_swapped_in_a_shuffled_tree_takes_what_is_below_it_along():
-    """Items sit anywhere; the two halves of the tree change places with whichever items they hold."""
+def test_swapping_nodes_of_a_shuffled_tree_swaps_their_items():
     tree = lc.tasks.hierarchy(3).shuffled([0, 2, 4, 6, 1, 3, 5, 7])
     swapped = tree.swapped((1, 0), (1, 1))
     assert swapped.order == tuple((leaf + 4) % 8 for leaf in tree.order)
-    # exchanging the halves turns the sign of the first branching and of nothing above it
+    # Swapping the halves changes the sign of the first branching.
     np.testing.assert_array_equal(swapped.features[1], -tree.features[1])
     twice = tree.swapped((1, 0), (1, 1)).swapped((1, 0), (1, 1))
     assert twice.order == tree.order
 
 
-def test_shuffling_places_items_anew():
+def test_shuffling_permutes_the_items():
     tree = lc.tasks.hierarchy(2)
     order = [2, 0, 3, 1]
     found = tree.shuffled(order)
@@ -238,71 +228,70 @@ def test_items_may_be_numpy_integers():
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "said"),
+    ("one", "other"),
     [
-        (8, 9, "there is no such node"),
-        (-1, 0, "there is no such node"),
-        ((4, 0), (4, 1), "there is no such node"),
-        ((1, 2), (1, 0), "there is no such node"),
-        ((1, 0), 3, "two different nodes on one level"),
-        (5, 5, "two different nodes on one level"),
-        ((0, 0), (0, 0), "two different nodes on one level"),
-        ((1, 0, 0), (1, 1, 0), "node"),
-        ("fish", "bird", "node"),
-        (2.0, 3.0, "node"),
+        (8, 9),
+        (-1, 0),
+        ((4, 0), (4, 1)),
+        ((1, 2), (1, 0)),
+        ((1, 0), 3),
+        (5, 5),
+        ((0, 0), (0, 0)),
+        ((1, 0, 0), (1, 1, 0)),
+        ("fish", "bird"),
+        (2.0, 3.0),
     ],
 )
-def test_nodes_that_cannot_be_swapped_are_refused(one, other, said):
-    refused(lambda: lc.tasks.hierarchy(3).swapped(one, other), said)
+def test_invalid_nodes_raise(one, other):
+    assert_raises(lambda: lc.tasks.hierarchy(3).swapped(one, other))
 
 
 @pytest.mark.parametrize("order", [[0, 1], [0, 1, 2, 2], [1, 2, 3, 4], "abcd"])
-def test_orders_that_lose_an_item_are_refused(order):
-    refused(lambda: lc.tasks.hierarchy(2).shuffled(order), "each of the 4 items once")
+def test_orders_that_are_no_permutation_raise(order):
+    assert_raises(lambda: lc.tasks.hierarchy(2).shuffled(order))
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "field"),
     [
-        ({"depth": 0}, "depth must be a whole number of at least 1"),
-        ({"depth": 2.5}, "depth must be a whole number"),
-        ({"depth": 13}, "depth must be at most 12"),
-        ({"depth": 20_000}, "depth must be at most 12"),
-        ({"depth": 2, "form": "sign"}, "did you mean 'signed'?"),
+        ({"depth": 0}, "depth"),
+        ({"depth": 2.5}, "depth"),
+        ({"depth": 13}, None),
+        ({"depth": 20_000}, None),
+        ({"depth": 2, "form": "sign"}, "form"),
     ],
 )
-def test_trees_that_cannot_be_are_refused(given, said):
-    refused(lambda: lc.tasks.hierarchy(**given), said)
+def test_invalid_trees_raise(given, field):
+    assert_raises(lambda: lc.tasks.hierarchy(**given), field)
 
 
 # --- networks -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "said"),
+    ("first", "second", "field"),
     [
-        (np.ones((3, 2)), np.ones((2, 2)), "(hidden, inputs) and (outputs, hidden)"),
-        (np.ones((0, 2)), np.ones((2, 0)), "(hidden, inputs) and (outputs, hidden)"),
-        (np.ones(3), np.ones((2, 3)), "first must have 2 dimensions"),
-        (np.ones((3, 2)), np.full((2, 3), np.nan), "second must be finite"),
-        ([["a"]], [[1.0]], "first must be an array of real numbers"),
+        (np.ones((3, 2)), np.ones((2, 2)), "weights"),
+        (np.ones((0, 2)), np.ones((2, 0)), "weights"),
+        (np.ones(3), np.ones((2, 3)), "first"),
+        (np.ones((3, 2)), np.full((2, 3), np.nan), "second"),
+        ([["a"]], [[1.0]], "first"),
     ],
 )
-def test_weights_that_are_no_network_are_refused(first, second, said):
-    refused(lambda: lc.TwoLayer(first, second), said)
+def test_invalid_weights_raise(first, second, field):
+    assert_raises(lambda: lc.TwoLayer(first, second), field)
 
 
-def test_a_network_cannot_be_changed_behind_its_back():
+def test_networks_are_immutable():
     first = np.ones((2, 2))
     network = lc.TwoLayer(first, np.eye(2))
     first[0, 0] = 7.0
     assert network.first[0, 0] == 1.0
-    with pytest.raises(ValueError, match="read-only"):
-        network.first[0, 0] = 7.0
+    assert not network.first.flags.writeable
     assert (network.inputs, network.hidden_size, network.outputs) == (2, 2, 2)
     assert network.hash == lc.TwoLayer(np.ones((2, 2)), np.eye(2)).hash
     assert network.hash != lc.TwoLayer(np.ones((2, 2)), 2 * np.eye(2)).hash
-    assert "2 inputs, 2 hidden, 2 outputs" in repr(network)
+    assert "2 hidden" in repr(network)
 
 
 @pytest.mark.parametrize(
@@ -330,43 +319,40 @@ def test_scale_is_the_size_of_the_weights():
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "field"),
     [
-        ({"scale": 0.0}, "scale must be positive"),
-        ({"hidden": 0}, "hidden must be a whole number of at least 1"),
-        ({"inputs": 2.5}, "inputs must be a whole number"),
-        ({"imbalance": 1.0}, "needs hidden <= outputs"),
-        ({"imbalance": -1.0}, "needs hidden <= inputs"),
-        ({"imbalance": np.nan}, "finite"),
-        ({"imbalance": np.inf, "hidden": 2}, "finite"),
+        ({"scale": 0.0}, "scale"),
+        ({"hidden_size": 0}, "hidden_size"),
+        ({"inputs": 2.5}, "inputs"),
+        ({"imbalance": 1.0}, None),
+        ({"imbalance": -1.0}, None),
+        ({"imbalance": np.nan}, "imbalance"),
+        ({"imbalance": np.inf, "hidden_size": 2}, "imbalance"),
         ({"imbalance": "much"}, "imbalance"),
     ],
     ids=str,
 )
-def test_starts_that_cannot_be_balanced_are_refused(given, said):
-    sizes = {"inputs": 3, "hidden": 5, "outputs": 4, "scale": 0.1}
-    refused(lambda: lc.TwoLayer.balanced(**{**sizes, **given}, rng=np.random.default_rng(0)), said)
+def test_invalid_balanced_starts_raise(given, field):
+    sizes = {"inputs": 3, "hidden_size": 5, "outputs": 4, "scale": 0.1}
+    assert_raises(lambda: lc.TwoLayer.balanced(**{**sizes, **given}, rng=np.random.default_rng(0)), field)
 
 
-# --- solving: conditions, statuses, words ---------------------------------------------------------------------------
+# --- solving: conditions and statuses -------------------------------------------------------------------------------
 
 
-def test_an_unbalanced_start_is_refused_with_its_residual_and_the_remedy():
+def test_an_unbalanced_start_violates_a_condition():
     network = lc.TwoLayer.random(3, 3, 3, scale=0.5, rng=np.random.default_rng(5))
     with pytest.raises(lc.AssumptionViolated) as error:
         lc.solve(diagonal(1.0, 0.7, 0.4), network, learning_rate=RATE, by="two-layer")
-    said = four_parts(error)
     assert error.value.assumption == "balanced_weights"
     assert error.value.measured > 0.05
     assert error.value.allowed == 1e-8
-    assert f"{error.value.measured:.4g}" in said
-    assert "TwoLayer.balanced" in said
-    assert "gradient_flow" in said
+    assert f"{error.value.measured:.4g}" in str(error.value)
 
 
-def test_unwhite_inputs_are_refused_and_named():
+def test_inputs_that_are_not_white_violate_a_condition():
     task = lc.tasks.static(np.diag([1.0, 0.5]), np.diag([1.0, 2.0]))
-    with pytest.raises(lc.AssumptionViolated, match=r"tasks\.whitened") as error:
+    with pytest.raises(lc.AssumptionViolated) as error:
         lc.solve(task, even(), learning_rate=RATE, by="two-layer")
     assert error.value.assumption == "whitened_input"
     loose = lc.solve(task, even(), learning_rate=RATE, by="two-layer", strict=False)
@@ -376,7 +362,7 @@ def test_unwhite_inputs_are_refused_and_named():
 
 
 def descended(network, task, steps=np.inf, excess=-np.inf, rate=RATE):
-    """Steps of plain descent on a static task, and both maps then: for so many steps, or down to an excess loss."""
+    """Return steps and weights of plain descent on a static task, for a number of steps or to an excess loss."""
     first, second = np.array(network.first), np.array(network.second)
     power = np.asarray(task.input_covariance)[0, :, 0, :]
     cross = np.asarray(task.cross_covariance)[0, :, 0].T
@@ -398,56 +384,52 @@ def descended(network, task, steps=np.inf, excess=-np.inf, rate=RATE):
     ],
     ids=["unbalanced", "not white"],
 )
-def test_what_has_no_exact_flow_is_counted_by_descent(task, network):
+def test_starts_without_an_exact_flow_are_counted_by_descent(task, network):
     found = lc.solve(task, network, learning_rate=RATE)
     assert found.forecast_class == "integrated"
     power, cross = np.asarray(task.input_covariance)[0, :, 0, :], np.asarray(task.cross_covariance)[0, :, 0].T
-    whole = np.trace(cross @ np.linalg.solve(power, cross.T))
-    goal = 0.05**2 * whole / 2
+    goal = 0.05**2 * np.trace(cross @ np.linalg.solve(power, cross.T)) / 2
     steps, first, second = descended(network, task, excess=goal)
     assert found.time_to(0.95).descent_steps == steps
-    followed = lc.follow([lc.Stage(task, accuracy=0.95)], network, learning_rate=RATE)
+    followed = lc.follow([lc.Stage(task, goal=0.95)], network, learning_rate=RATE)
     assert followed.ground.by == "pooled"
     assert followed.descent_steps == steps
     ended = followed.descent_states[-1]
     np.testing.assert_allclose(ended.function, second @ first, rtol=0, atol=1e-9)
 
 
-def test_a_learning_rate_beyond_the_sharpest_curvature_is_refused():
-    with pytest.raises(lc.AssumptionViolated, match="stable_learning_rate"):
+def test_an_unstable_learning_rate_violates_a_condition():
+    with pytest.raises(lc.AssumptionViolated) as error:
         lc.solve(diagonal(1.0, 0.5), even(), learning_rate=1.1)
-    # at the optimum |W1|^2 + |W2|^2 = 2 s_max
+    assert error.value.assumption == "stable_learning_rate"
+    # At the optimum |W1|^2 + |W2|^2 = 2 s_max.
     assert solved().sharpness == pytest.approx(2.0, rel=1e-12)
 
 
 @pytest.mark.parametrize(
-    ("work", "said"),
+    ("call", "field"),
     [
         (lambda: solved(learn=("furst",)), "learn"),
-        (lambda: solved(learn=("first",), by="two-layer"), "needs input and output weights that learn, and no others"),
-        (lambda: solved(network=even(size=3)), "must have the network's 3 inputs and 3 outputs"),
-        (lambda: solved(task=lc.tasks.integration(4, [1.0, 1.0])), "needs a static task (one step)"),
-        (lambda: solved(separatrix_tolerance=2.0), "separatrix_tolerance must lie between 0 and 1"),
-        (lambda: solved().at([0.0], include=("input_weight",)), "did you mean 'input_weights'?"),
-        (lambda: solved().time_to_loss(0.0), "tolerance must be positive"),
-        (lambda: solved().time_to(1.5), "accuracy must lie between 0 and 1"),
-        (lambda: lc.solve(diagonal(1.0, 0.5), even(), learning_rate=-1.0), "learning_rate must be positive"),
+        (lambda: solved(learn=("first",), by="two-layer"), None),
+        (lambda: solved(network=even(size=3)), None),
+        (lambda: solved(task=lc.tasks.integration(4, [1.0, 1.0])), None),
+        (lambda: solved(separatrix_tolerance=2.0), "separatrix_tolerance"),
+        (lambda: solved().at([0.0], include=("input_weight",)), "include"),
+        (lambda: solved().time_to_loss(0.0), "tolerance"),
+        (lambda: solved().time_to(1.5), "accuracy"),
+        (lambda: lc.solve(diagonal(1.0, 0.5), even(), learning_rate=-1.0), "learning_rate"),
     ],
 )
-def test_bad_questions_are_refused_in_words(work, said):
-    def asked():
-        found = work()
-        return found.limit() if isinstance(found, TwoLayerSolution) else found
+def test_invalid_arguments_of_solutions_raise(call, field):
+    def evaluated():
+        solution = call()
+        return solution.limit() if isinstance(solution, TwoLayerSolution) else solution
 
-    refused(asked, said)
+    assert_raises(evaluated, field)
 
 
 def test_other_networks_have_no_exact_solution():
-    refused(
-        lambda: lc.solve(diagonal(1.0, 0.5), object(), learning_rate=RATE),
-        "LinearRNN, a TwoLayer or an Activated",
-        kind=lc.UnsupportedModel,
-    )
+    assert_raises(lambda: lc.solve(diagonal(1.0, 0.5), object(), learning_rate=RATE), kind=lc.UnsupportedModel)
 
 
 def test_statuses_of_learning():
@@ -456,65 +438,64 @@ def test_statuses_of_learning():
     assert fine.descent_steps == descended(even(), diagonal(1.0, 0.5), excess=0.01**2 * 1.25 / 2)[0]
     stuck = solved(network=lc.TwoLayer(0.3 * np.eye(2), np.diag([0.3, -0.3]))).time_to(0.99)
     assert (stuck.status, stuck.flow_steps) == (lc.Status.not_learned, np.inf)
-    # no accuracy of 1 in finite time, and one of 0 is nearly there from the start
+    # An accuracy of 1 is not reached in finite time.
     assert solved().time_to(1.0).status is lc.Status.not_learned
     learned = solved(network=lc.TwoLayer(np.diag(np.sqrt([1.0, 0.5])), np.diag(np.sqrt([1.0, 0.5]))))
     assert learned.time_to(0.9).flow_steps == 0.0
     assert learned.time_to_loss(1e-3) == 0.0
 
 
-def test_a_zero_start_never_learns_and_says_so():
+def test_a_zero_start_never_learns():
     solution = solved(network=lc.TwoLayer(np.zeros((2, 2)), np.zeros((2, 2))))
     assert solution.time_to(0.9).status is lc.Status.not_learned
-    assert "never learns modes 0, 1" in solution.remarks[0]
+    assert solution.flow.lost_modes.tolist() == [0, 1]
+    assert "0, 1" in solution.remarks[0]
     assert float(solution.limit()["excess_loss"][0]) == pytest.approx(0.625, rel=1e-14)
 
 
-def test_a_task_of_nothing_is_learned_by_forgetting():
+def test_a_task_without_targets_is_learned_by_decay():
     solution = solved(task=diagonal(0.0, 0.0))
     assert float(solution.limit()["loss"][0]) == 0.0
     assert solution.remarks == ()
     assert 0 < solution.time_to_loss(1e-4) < np.inf
 
 
-def test_remarks_say_what_is_lost_and_where_training_stalls():
-    network = lc.TwoLayer(0.3 * np.eye(2), np.diag([0.3, -0.3]))
-    [remark] = solved(network=network).remarks
-    stall = solved(network=network).time_to_loss(1.01 * 0.125)
-    assert remark == (
-        "this start never learns mode 1 under exact gradient flow: final excess loss 0.125; real training will stall "
-        f"near step {stall:.4g} and escape by noise"
-    )
+def test_remarks_name_lost_modes_and_the_step_of_the_stall():
+    solution = solved(network=lc.TwoLayer(0.3 * np.eye(2), np.diag([0.3, -0.3])))
+    [remark] = solution.remarks
+    assert solution.flow.lost_modes.tolist() == [1]
+    for number in ("mode 1 ", "0.125", f"{solution.time_to_loss(1.01 * 0.125):.4g}"):
+        assert number in remark
     assert solved().remarks == ()
     both = lc.solve(diagonal(1.0, 0.5), lc.TwoLayer(0.3 * np.eye(2), -0.3 * np.eye(2)), learning_rate=RATE)
-    assert "never learns modes 0, 1 under exact gradient flow: final excess loss 0.625" in both.remarks[0]
+    assert both.flow.lost_modes.tolist() == [0, 1]
+    assert "0.625" in both.remarks[0]
 
 
-def test_remarks_say_when_units_are_wanting():
-    task = diagonal(1.0, 0.8, 0.5)
-    network = lc.TwoLayer.balanced(3, 2, 3, scale=0.2, rng=np.random.default_rng(6))
-    [remark] = lc.solve(task, network, learning_rate=RATE).remarks
-    assert remark == "2 hidden units cannot hold every mode: mode 2 stays unlearned, final excess loss 0.125"
-    one = lc.TwoLayer.balanced(3, 1, 3, scale=0.2, rng=np.random.default_rng(6))
-    [remark] = lc.solve(task, one, learning_rate=RATE).remarks
-    assert remark == "1 hidden unit cannot hold every mode: modes 1, 2 stay unlearned, final excess loss 0.445"
+@pytest.mark.parametrize(("units", "lost", "loss"), [(2, "mode 2", "0.125"), (1, "modes 1, 2", "0.445")])
+def test_remarks_name_modes_without_a_hidden_unit(units, lost, loss):
+    network = lc.TwoLayer.balanced(3, units, 3, scale=0.2, rng=np.random.default_rng(6))
+    [remark] = lc.solve(diagonal(1.0, 0.8, 0.5), network, learning_rate=RATE).remarks
+    assert remark.startswith(f"{units} hidden unit")
+    assert lost in remark
+    assert loss in remark
 
 
-def test_orientation_is_told_but_not_required():
+def test_orientation_is_measured_but_not_required():
     turned = solved(network=lc.TwoLayer(0.3 * np.eye(2), np.diag([0.3, -0.3])))
     orientation = {a.name: a for a in turned.assumptions}["regular_orientation"]
     assert (orientation.measured, orientation.holds, turned.holds) == (1.0, False, True)
     assert turned.orientation_margin == 0.0
     assert solved().orientation_margin == pytest.approx(1.0)
-    # there is nothing to be turned against
+    # A task without targets cannot be opposed.
     assert solved(lc.tasks.static(np.zeros((2, 2)), np.eye(2))).orientation_margin == 1.0
 
 
-def test_a_solution_shows_its_shape():
+def test_repr_of_a_solution_has_its_sizes():
     assert repr(solved()) == ("<TwoLayerSolution of 'static' at learning rate 0.01: 2-2-2, imbalance 0, exact>")
 
 
-# --- what the hidden layer represents -------------------------------------------------------------------------------
+# --- hidden representations ----------------------------------------------------------------------------------------
 
 
 def recurrent():
@@ -533,70 +514,45 @@ SAMPLES = np.random.default_rng(7).standard_normal((4, 2))
         lambda s: lc.theory.off_diagonal_strength(s, [0.0]),
     ],
 )
-def test_questions_about_two_layers_need_two_layers(ask):
-    refused(lambda: ask(recurrent()), "a solution of a two-layer network is needed", "ModeSolution")
+def test_representations_need_a_two_layer_solution(ask):
+    assert_raises(lambda: ask(recurrent()), "solution")
 
 
 @pytest.mark.parametrize(
-    ("ask", "said"),
+    ("ask", "field"),
     [
-        (lambda s: lc.theory.tangent_kernel(s, 0.0, np.ones((4, 3))), "inputs must be (samples, 2)"),
-        (lambda s: lc.theory.tangent_kernel(s, 0.0, np.full((4, 2), np.nan)), "inputs must be finite"),
-        (
-            lambda s: lc.theory.tangent_kernel(s, -1.0, SAMPLES),
-            "times must be a list of gradient steps from 0 on",
-        ),
-        (lambda s: lc.theory.tangent_kernel(s, [0.0, 1.0], SAMPLES), "times must be a list"),
-        (
-            lambda s: lc.theory.tangent_kernel_summary(s, [0.0], np.ones(4)),
-            "inputs must have 2 dimensions",
-        ),
-        (
-            lambda s: lc.theory.tangent_kernel_summary(s, [0.0], SAMPLES, eigenvalues=-1),
-            "eigenvalues must be a whole number",
-        ),
-        (lambda s: lc.theory.tangent_kernel_summary(s, [np.nan], SAMPLES), "times must be a list"),
-        (lambda s: lc.theory.tangent_kernel_summary(s, "soon", SAMPLES), "times must be numbers"),
-        (
-            lambda s: lc.theory.hidden_similarity(s, [0.0], SAMPLES.T, SAMPLES),
-            "inputs must be (samples, 2)",
-        ),
+        (lambda s: lc.theory.tangent_kernel(s, 0.0, np.ones((4, 3))), "inputs"),
+        (lambda s: lc.theory.tangent_kernel(s, 0.0, np.full((4, 2), np.nan)), "inputs"),
+        (lambda s: lc.theory.tangent_kernel(s, -1.0, SAMPLES), "times"),
+        (lambda s: lc.theory.tangent_kernel(s, [0.0, 1.0], SAMPLES), "times"),
+        (lambda s: lc.theory.tangent_kernel_summary(s, [0.0], np.ones(4)), "inputs"),
+        (lambda s: lc.theory.tangent_kernel_summary(s, [0.0], SAMPLES, eigenvalues=-1), "eigenvalues"),
+        (lambda s: lc.theory.tangent_kernel_summary(s, [np.nan], SAMPLES), "times"),
+        (lambda s: lc.theory.tangent_kernel_summary(s, "soon", SAMPLES), "times"),
+        (lambda s: lc.theory.hidden_similarity(s, [0.0], SAMPLES.T, SAMPLES), "inputs"),
         (lambda s: lc.theory.hidden_similarity(s, [0.0], SAMPLES, np.ones((4, 3))), "targets"),
         (lambda s: lc.theory.hidden_similarity(s, [0.0], SAMPLES, np.ones((5, 2))), "targets"),
-        (lambda s: lc.theory.representation_distance(s, time=-1.0), "times must be a list"),
-        (lambda s: lc.theory.off_diagonal_strength(s, "soon"), "times must be numbers"),
+        (lambda s: lc.theory.representation_distance(s, time=-1.0), "times"),
+        (lambda s: lc.theory.off_diagonal_strength(s, "soon"), "times"),
     ],
 )
-def test_bad_samples_and_times_are_refused(ask, said):
-    refused(lambda: ask(solved()), said)
+def test_invalid_samples_and_times_raise(ask, field):
+    assert_raises(lambda: ask(solved()), field)
 
 
-def test_huge_kernels_are_refused_before_they_are_formed():
+def test_huge_kernels_raise_before_they_are_formed():
     many = np.ones((20_000, 2))
-    refused(
-        lambda: lc.theory.tangent_kernel(solved(), 0.0, many),
-        "the kernel must fit in 1 GiB",
-        "tangent_kernel_summary",
-    )
-    refused(
-        lambda: lc.theory.hidden_similarity(solved(), [0.0], many, many),
-        "the similarities must fit",
-        "fewer samples",
-    )
+    assert_raises(lambda: lc.theory.tangent_kernel(solved(), 0.0, many))
+    assert_raises(lambda: lc.theory.hidden_similarity(solved(), [0.0], many, many))
 
 
-def test_the_summary_of_a_kernel_has_a_limit_too(monkeypatch):
-    """It forms samples x samples at every time: with so many that memory would not do, it must say so."""
-    monkeypatch.setattr("learncast.theory.representation.lag_kernel.MEMORY_LIMIT", 10**6)
-    refused(
-        lambda: lc.theory.tangent_kernel_summary(solved(), np.arange(20.0), np.ones((300, 2))),
-        "must fit in",
-    )
+def test_kernel_summary_has_a_memory_limit(monkeypatch):
+    monkeypatch.setattr(representation, "MEMORY_LIMIT", 10**6)
+    assert_raises(lambda: lc.theory.tangent_kernel_summary(solved(), np.arange(20.0), np.ones((300, 2))))
 
 
 @pytest.mark.parametrize("samples", [np.zeros((3, 2)), np.zeros((0, 2))])
-def test_a_kernel_of_nothing_does_not_move(samples):
-    """Silent samples, or none: no nan, but a kernel that stays as it was, or a refusal in words."""
+def test_kernel_of_zero_samples_is_finite_or_raises(samples):
     try:
         found = lc.theory.tangent_kernel_summary(solved(), [0.0, 10.0], samples)
     except lc.InvalidSpec:
@@ -605,19 +561,19 @@ def test_a_kernel_of_nothing_does_not_move(samples):
     assert np.isfinite(found["movement"].values).all()
 
 
-def test_rich_and_lazy_by_their_distance():
+def test_distance_separates_rich_and_lazy_learning():
     small = lc.theory.representation_distance(solved(network=even(0.01)))
     assert float(small["input_distance"]) < 1e-12
-    # unequal layers keep their imbalance: lazy
+    # Unbalanced layers stay unbalanced: lazy learning.
     lazy = solved(network=lc.TwoLayer(0.1 * np.eye(2), np.sqrt(4.01) * np.eye(2)))
     assert float(lc.theory.representation_distance(lazy)["output_distance"]) > 1.0
     start = lc.theory.representation_distance(solved(network=even(0.01)), time=0.0)
     assert float(start["input_distance"]) == pytest.approx(1.0, abs=1e-3)
-    # a task of nothing: distances are absolute
+    # For a task without targets, distances are absolute.
     assert np.isfinite(lc.theory.representation_distance(solved(task=diagonal(0.0, 0.0)))["input_distance"].values)
 
 
-def test_every_answer_is_labelled():
+def test_datasets_have_units_and_names():
     solution = solved()
     for found in (
         lc.theory.hidden_similarity(solution, [0.0, 5.0], SAMPLES, SAMPLES),
@@ -633,16 +589,16 @@ def test_every_answer_is_labelled():
 # --- coupling and shallow networks ----------------------------------------------------------------------------------
 
 
-def test_the_peak_of_a_coupling():
+def test_peak_time_of_a_coupling():
     assert np.isnan(peak_time(0.7, 0.6, 0.1, 1.0))
     assert peak_time(0.01, 0.02, 0.005, 1.0) > 0
     # the sign of the coupling does not matter
     assert peak_time(0.01, 0.02, -0.005, 1.0) == peak_time(0.01, 0.02, 0.005, 1.0)
-    refused(lambda: peak_time(0.1, 0.1, 0.2, 1.0), "positive definite", "-0.03")
-    refused(lambda: peak_time(0.1, 0.1, 0.01, 0.0), "strength must be positive")
+    assert_raises(lambda: peak_time(0.1, 0.1, 0.2, 1.0))
+    assert_raises(lambda: peak_time(0.1, 0.1, 0.01, 0.0), "strength")
 
 
-def test_coupled_modes_start_where_they_start_and_end_at_the_task():
+def test_coupled_modes_at_zero_and_infinity():
     start = two_mode_coupling(0.0, 0.2, 0.1, 0.05, (1.0, 0.5))
     np.testing.assert_allclose(start, [0.2, 0.1, 0.05], rtol=1e-15)
     np.testing.assert_allclose(two_mode_coupling(np.inf, 0.2, 0.1, 0.05, (1.0, 0.5)), [1.0, 0.5, 0.0], atol=1e-15)
@@ -650,8 +606,8 @@ def test_coupled_modes_start_where_they_start_and_end_at_the_task():
     assert all(value.shape == (3,) for value in many)
 
 
-def test_a_mode_the_task_does_not_have_is_coupled_too():
-    """s_2 = 0: y_2 = 2 t, as in a task that asks nothing of the second mode."""
+def test_coupling_with_an_absent_mode():
+    """s_2 = 0, so y_2 = 2 t."""
     exact = solved(task=diagonal(1.0, 0.0), network=lc.TwoLayer([[0.4, 0.1], [0.0, 0.3]], [[0.4, 0.0], [0.1, 0.3]]))
     gram = exact.network.first.T @ exact.network.first
     wanted = exact.at([3.0 / RATE])["network_function"].values[0]
@@ -667,14 +623,14 @@ def test_a_shallow_network_decays_to_the_optimum():
     np.testing.assert_allclose(found["network_function"][0], start, rtol=0, atol=1e-15)
     np.testing.assert_allclose(found["network_function"][-1], cross @ np.linalg.inv(inputs), rtol=0, atol=1e-14)
     assert float(found["excess_loss"][-1]) == 0.0
-    # its own equation, W' = S - W C, by a central difference of relative error 1e-6 / 6
+    # The equation W' = S - W C, by a central difference of relative error 1e-6 / 6.
     h = 1e-3
     around = shallow(task, start, [10.0 - h, 10.0 + h], learning_rate=RATE)["network_function"].values
     slope = RATE * (cross - found["network_function"].values[1] @ inputs)
     np.testing.assert_allclose((around[1] - around[0]) / (2 * h), slope, rtol=1e-6)
 
 
-def test_a_silent_input_keeps_its_shallow_weight():
+def test_weights_of_an_input_without_variance_do_not_change():
     task = lc.tasks.static([[1.0, 0.0]], np.diag([1.0, 0.0]))
     found = shallow(task, [[0.2, 0.7]], [0.0, 50.0, np.inf], learning_rate=RATE)
     np.testing.assert_array_equal(found["network_function"][:, 0, 1], 0.7)
@@ -682,18 +638,18 @@ def test_a_silent_input_keeps_its_shallow_weight():
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("field", "value"),
     [
-        ({"start": np.zeros((3, 2))}, "a start of shape (2, 2)"),
-        ({"start": np.full((2, 2), np.nan)}, "start must be finite"),
-        ({"times": [-1.0]}, "times must be a list"),
-        ({"learning_rate": 0.0}, "learning_rate must be positive"),
-        ({"task": lc.tasks.integration(3, [1.0, 1.0])}, "3 steps"),
+        ("start", np.zeros((3, 2))),
+        ("start", np.full((2, 2), np.nan)),
+        ("times", [-1.0]),
+        ("learning_rate", 0.0),
+        ("task", lc.tasks.integration(3, [1.0, 1.0])),
     ],
 )
-def test_bad_shallow_questions_are_refused(given, said):
-    whole = {"task": diagonal(1.0, 0.5), "start": np.zeros((2, 2)), "times": [0.0], "learning_rate": RATE, **given}
-    refused(lambda: shallow(whole.pop("task"), whole.pop("start"), whole.pop("times"), **whole), said)
+def test_invalid_arguments_of_shallow_raise(field, value):
+    given = {"task": diagonal(1.0, 0.5), "start": np.zeros((2, 2)), "times": [0.0], "learning_rate": RATE, field: value}
+    assert_raises(lambda: shallow(**given), field)
 
 
 # --- sequences and forgetting ---------------------------------------------------------------------------------------
@@ -727,20 +683,20 @@ def test_a_sequence_by_steps(steps):
     durations = np.broadcast_to(steps, (2,)).astype(float)
     assert [o.flow_steps for o in found.outcomes] == durations.tolist()
     np.testing.assert_array_equal(found.losses()["steps"], [0.0, *durations])
-    told, losses = found.losses(descent=False), found.losses()
-    whole = even()
+    flow_losses, losses = found.losses(descent=False), found.losses()
+    trained = even()
     for k, (task, duration) in enumerate(zip(tasks(), durations, strict=True), start=1):
-        if np.isfinite(duration):  # what is told first is what that many steps of descent leave
-            whole = lc.TwoLayer(*descended(whole, task, int(duration))[1:])
+        if np.isfinite(duration):  # by default the losses are those of gradient descent
+            trained = lc.TwoLayer(*descended(trained, task, int(duration))[1:])
             for j, other in enumerate(tasks()):
-                gap = whole.function - np.asarray(other.cross_covariance)[0, :, 0].T
+                gap = trained.function - np.asarray(other.cross_covariance)[0, :, 0].T
                 assert losses.values[k, j] == pytest.approx(0.5 * (gap**2).sum(), rel=1e-9, abs=1e-13)
     network = even()
     for k, (task, duration) in enumerate(zip(tasks(), durations, strict=True), start=1):
         network = lc.solve(task, network, learning_rate=RATE).network_at(duration)
         for j, other in enumerate(tasks()):
             gap = network.function - np.asarray(other.cross_covariance)[0, :, 0].T
-            assert told.values[k, j] == pytest.approx(0.5 * (gap**2).sum(), rel=1e-9, abs=1e-13)
+            assert flow_losses.values[k, j] == pytest.approx(0.5 * (gap**2).sum(), rel=1e-9, abs=1e-13)
 
 
 def test_a_sequence_of_a_recurrent_network():
@@ -752,63 +708,65 @@ def test_a_sequence_of_a_recurrent_network():
     network = lc.LinearRNN(layers.first, 0.7 * np.eye(2), layers.second)
     found = lc.planning.in_sequence(pair, network, learning_rate=1e-3)
     assert all(isinstance(s.network_at(1.0), lc.LinearRNN) for s in found.courses)
-    # the same window, but seen through b = 0.7 instead of exp(-1/3): a least loss is left
+    # The recurrence b = 0.7 differs from exp(-1/3), so the least loss is not 0.
     assert 0 < found.losses().sel(stage="a", task="a") < found.losses().sel(stage="b", task="a")
     np.testing.assert_allclose(found.courses[1].network_at(np.inf).recurrent_weights, 0.7 * np.eye(2))
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    "given",
     [
-        ({"steps": [1.0]}, "one for each of the 2 tasks"),
-        ({"steps": [[1.0, 2.0]]}, "one for each of the 2 tasks"),
-        ({"steps": -1.0}, "from 0 on"),
-        ({"steps": [1.0, np.nan]}, "from 0 on"),
-        ({"steps": "long"}, "steps must be"),
-        ({"learning_rate": 0.0}, "learning_rate must be positive"),
-        ({"tasks": []}, "at least one task"),
-        ({"tasks": [*tasks(), lc.tasks.static(np.eye(3))]}, "must have the network's 2 inputs and 2 outputs"),
-        ({"network": lc.TwoLayer(np.eye(3), np.eye(3))}, "must have the network's 3 inputs"),
+        {"steps": [1.0]},
+        {"steps": [[1.0, 2.0]]},
+        {"steps": -1.0},
+        {"steps": [1.0, np.nan]},
+        {"steps": "long"},
+        {"learning_rate": 0.0},
+        {"tasks": []},
+        {"tasks": [*tasks(), lc.tasks.static(np.eye(3))]},
+        {"network": lc.TwoLayer(np.eye(3), np.eye(3))},
     ],
     ids=lambda value: str(value)[:40],
 )
-def test_sequences_that_cannot_be_are_refused(given, said):
-    whole = {"tasks": tasks(), "network": even(), "learning_rate": RATE, **given}
-    refused(lambda: lc.planning.in_sequence(whole.pop("tasks"), whole.pop("network"), **whole), said)
+def test_invalid_sequences_raise(given):
+    arguments = {"tasks": tasks(), "network": even(), "learning_rate": RATE, **given}
+    assert_raises(lambda: lc.planning.in_sequence(arguments.pop("tasks"), arguments.pop("network"), **arguments))
 
 
 def test_a_sequence_needs_a_network():
-    refused(lambda: lc.planning.in_sequence(tasks(), object(), learning_rate=RATE), "network", kind=lc.LearncastError)
+    assert_raises(lambda: lc.planning.in_sequence(tasks(), object(), learning_rate=RATE), kind=lc.LearncastError)
 
 
-def test_an_unbalanced_sequence_is_refused_unless_told_otherwise():
+def test_an_unbalanced_sequence_raises_only_if_strict():
     network = lc.TwoLayer.random(2, 3, 2, scale=0.5, rng=np.random.default_rng(8))
-    with pytest.raises(lc.AssumptionViolated, match="balanced_weights"):
+    with pytest.raises(lc.AssumptionViolated) as error:
         lc.planning.in_sequence(tasks(), network, learning_rate=RATE, by="two-layer")
+    assert error.value.assumption == "balanced_weights"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", IrregularSwitch)
         loose = lc.planning.in_sequence(tasks(), network, learning_rate=RATE, by="two-layer", strict=False)
     assert loose.forecast_class == "outside"
-    told = lc.planning.in_sequence(tasks(), network, learning_rate=RATE, steps=(80, 60))
-    assert told.forecast_class == "integrated"
+    counted = lc.planning.in_sequence(tasks(), network, learning_rate=RATE, steps=(80, 60))
+    assert counted.forecast_class == "integrated"
     first = lc.TwoLayer(*descended(network, tasks()[0], 80)[1:])
     second = lc.TwoLayer(*descended(first, tasks()[1], 60)[1:])
     for k, ended in enumerate((first, second), start=1):
         for j, task in enumerate(tasks()):
             gap = ended.function - np.asarray(task.cross_covariance)[0, :, 0].T
-            assert told.losses().values[k, j] == pytest.approx(0.5 * (gap**2).sum(), rel=1e-9)
+            assert counted.losses().values[k, j] == pytest.approx(0.5 * (gap**2).sum(), rel=1e-9)
 
 
-def test_an_irregular_switch_warns_in_words():
+def test_an_irregular_switch_warns():
     task = lc.tasks.static(np.diag([1.0, 0.5]), name="way")
     pair = [task, lc.tasks.reversed(task, name="back")]
     found = lc.planning.in_sequence(pair, even(), learning_rate=RATE)
     with pytest.warns(IrregularSwitch) as caught:
         losses = lc.forgetting(pair, even(), learning_rate=RATE)
     assert [str(w.message) for w in caught] == list(found.remarks)
-    assert found.remarks[0].startswith("stage 2 (back): this start never learns modes 0, 1 under exact gradient flow")
+    assert found.remarks[0].startswith("stage 2 (back): ")
+    assert "0, 1" in found.remarks[0]
     assert caught[0].filename == __file__
-    # on the saddle: nothing is left of the first task, and nothing learned of its reverse
+    # The saddle: the first task is forgotten and its reverse is not learned.
     np.testing.assert_allclose(losses.values[2], [0.625, 0.625], rtol=1e-12)
     orientation = {a.name: a for a in found.assumptions}["regular_orientation"]
     assert not orientation.holds
@@ -820,10 +778,9 @@ def test_a_regular_sequence_does_not_warn():
         lc.forgetting(tasks(), even(), learning_rate=RATE)
 
 
-def test_without_target_covariance_the_loss_above_the_best_is_told():
+def test_losses_without_target_covariance_are_excess_losses():
     pair = [lc.Task(np.eye(2)[None, :, None], np.diag(s)[None], name=str(s)) for s in ([1.0, 0.5], [0.4, 0.8])]
     found = lc.planning.in_sequence(pair, even(), learning_rate=RATE)
-    assert found.losses().attrs["long_name"] == "loss above the best linear map's"
     known = lc.planning.in_sequence([diagonal(1.0, 0.5), diagonal(0.4, 0.8)], even(), learning_rate=RATE)
     np.testing.assert_allclose(found.losses().values, known.losses().values, rtol=0, atol=1e-14)
     curves = found.curves(points=5)
@@ -837,7 +794,7 @@ def test_curves_cover_every_stage():
     assert curves.sizes == {"time": 40, "task": 2}
     assert curves["stage"].values.tolist() == [0] * 20 + [1] * 20
     assert np.all(np.diff(curves["time"].values) >= 0)
-    # by default until the loss is within 1% of its end
+    # By default until the loss is within 1% of its final value.
     for k in (0, 1):
         own = curves["loss"].values[20 * k : 20 * (k + 1), k]
         assert own[-1] <= own[0] * 0.01 + 1e-12
@@ -880,7 +837,7 @@ def written(tmp_path, text):
     return path
 
 
-def test_forget_answers_the_example():
+def test_forget_on_the_example():
     result = run(EXAMPLES / "revised_hierarchy.toml", "--json")
     assert (result.exit_code, result.stderr) == (0, "")
     answer = json.loads(result.stdout)
@@ -894,8 +851,8 @@ def test_forget_answers_the_example():
     np.testing.assert_allclose(answer["forgetting"], np.diff(loss, axis=0), rtol=0, atol=1e-12)
     assert [stage["steps"] for stage in answer["stages"]] == ["inf"] * 3
     [remark] = answer["remarks"]
-    assert remark.startswith("stage 3 (colours, two items swapped): this start never learns mode")
-    assert "final excess loss 0.125" in remark
+    assert remark.startswith("stage 3 (colours, two items swapped): ")
+    assert "0.125" in remark
     assert answer["class"] == "exact"
     validity = {row["assumption"]: row["holds"] for row in answer["validity"]}
     assert validity == {
@@ -906,10 +863,10 @@ def test_forget_answers_the_example():
     }
 
 
-def test_forget_answers_people_too(tmp_path):
+def test_forget_writes_text_and_files(tmp_path):
     result = run(EXAMPLES / "revised_hierarchy.toml", "--out", tmp_path / "out")
     assert result.exit_code == 0
-    assert "Training colours raises the loss of living things by 2.75" in result.stdout
+    assert "2.75" in result.stdout
     assert "after colours" in result.stdout
     names = {p.name for p in (tmp_path / "out").iterdir()}
     assert "report.html" in names
@@ -925,14 +882,14 @@ def test_forget_takes_steps(tmp_path):
     assert answer["loss"][1][0] > 1e-3
 
 
-def test_forget_of_a_single_stage_forgets_nothing(tmp_path):
-    result = run(written(tmp_path, STUDY + STATIC))
-    assert result.exit_code == 0
-    assert "one is learned alone; nothing can be forgotten" in result.stdout
+def test_forget_on_a_single_stage(tmp_path):
+    study = written(tmp_path, STUDY + STATIC)
+    assert run(study).exit_code == 0
+    assert len(json.loads(run(study, "--json").stdout)["stages"]) == 1
 
 
 @pytest.mark.parametrize("study", [EXAMPLES / "two_integration_tasks.toml", "missing.toml"])
-def test_forget_refuses_what_is_no_sequence(study):
+def test_forget_without_a_sequence_exits_with_2(study):
     result = run(study)
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.startswith("learncast: ")
@@ -940,27 +897,27 @@ def test_forget_refuses_what_is_no_sequence(study):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "word"),
     [
-        (STUDY + STATIC + STATIC, "two tasks are called 'one'"),
+        (STUDY + STATIC + STATIC, "one"),
         (STUDY + STATIC.replace("0.5]", "inf]"), "cross_correlation"),
-        (STUDY + '[[sequence]]\nfamily = "hierachy"\n', "did you mean 'hierarchy'?"),
-        (STUDY + '[[sequence]]\nfamily = "hierarchy"\ndepth = 2\nshuffle = [0, 0, 1, 2]\n', "each of the 4 items once"),
+        (STUDY + '[[sequence]]\nfamily = "hierachy"\n', "hierarchy"),
+        (STUDY + '[[sequence]]\nfamily = "hierarchy"\ndepth = 2\nshuffle = [0, 0, 1, 2]\n', "4"),
         (STUDY + STATIC + "train_steps = -3\n", "train_steps"),
-        (STUDY + STATIC + '[[sequence]]\nfamily = "hierarchy"\ndepth = 2\n', "4 and 4"),
-        (STUDY.replace("two-layer", "two-layers") + STATIC, "did you mean 'two-layer'?"),
+        (STUDY + STATIC + '[[sequence]]\nfamily = "hierarchy"\ndepth = 2\n', "4"),
+        (STUDY.replace("two-layer", "two-layers") + STATIC, "two-layer"),
         (STUDY.replace("0.3", "0.0") + STATIC, "scale"),
-        (STUDY.replace("hidden_size = 3", "imbalance = 1.0") + STATIC, "needs hidden <= outputs"),
+        (STUDY.replace("hidden_size = 3", "imbalance = 1.0") + STATIC, "imbalance"),
     ],
 )
-def test_forget_refuses_bad_studies_in_one_sentence(tmp_path, text, said):
+def test_invalid_studies_exit_with_2_and_one_line(tmp_path, text, word):
     result = run(written(tmp_path, text))
     assert (result.exit_code, result.stdout) == (2, "")
-    assert said in result.stderr
+    assert word in result.stderr
     assert result.stderr.count("\n") == 1
 
 
-def test_forget_from_a_random_start_goes_by_descent(tmp_path):
+def test_forget_from_a_random_start_uses_descent(tmp_path):
     study = written(tmp_path, STUDY.replace("scale", 'start = "random"\nscale') + STATIC)
     loose = run(study, "--json")
     assert loose.exit_code == 0
@@ -968,7 +925,7 @@ def test_forget_from_a_random_start_goes_by_descent(tmp_path):
     assert run(study, "--strict").exit_code == 0
 
 
-def test_forget_outside_the_theory_answers_and_fails_when_strict(tmp_path):
+def test_forget_outside_the_theory_fails_only_if_strict(tmp_path):
     wild = STUDY.replace("learning_rate = ", "learning_rate = 10") + STATIC
     assert wild != STUDY + STATIC
     study = written(tmp_path, wild)
@@ -978,7 +935,7 @@ def test_forget_outside_the_theory_answers_and_fails_when_strict(tmp_path):
     assert "stable_learning_rate" in strict.stderr
 
 
-def test_imbalance_is_a_share():
+def test_imbalance_share():
     rng = np.random.default_rng(0)
     assert lc.TwoLayer.balanced(3, 4, 2, scale=0.5, rng=rng).imbalance_share < 1e-14  # rounding
     assert lc.TwoLayer(np.ones((2, 3)), 1e-3 * np.ones((2, 2))).imbalance_share == pytest.approx(1.0, abs=1e-5)
@@ -986,7 +943,7 @@ def test_imbalance_is_a_share():
     assert lc.TwoLayer([[1.0]], [[np.sqrt(2)]]).imbalance_share == pytest.approx(1 / 3, rel=1e-15)
 
 
-def test_a_kernel_of_grams_is_that_of_all_derivatives():
+def test_kernel_of_grams_equals_the_product_of_derivatives():
     rng = np.random.default_rng(1)
     network, items = lc.TwoLayer.random(3, 4, 2, scale=0.7, rng=rng), rng.standard_normal((5, 3))
     by_first = np.einsum("oh,pi->ophi", network.second, items).reshape(10, -1)
@@ -996,18 +953,17 @@ def test_a_kernel_of_grams_is_that_of_all_derivatives():
     np.testing.assert_allclose(found, by_first @ by_first.T + by_second @ by_second.T, rtol=1e-12)
 
 
-def test_what_a_refusal_advises_can_be_done():
-    """A learning rate that descent does not settle at is refused, and `strict=False` gives the flow's losses."""
+def test_forgetting_at_an_unstable_rate_needs_strict_false():
     tasks = [lc.tasks.integration(steps=20), lc.tasks.integration(steps=20, target_strength=2, name="stronger")]
     start = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
-    with pytest.raises(lc.errors.AssumptionViolated, match="strict=False"):
+    with pytest.raises(lc.AssumptionViolated) as error:
         lc.forgetting(tasks, start, learning_rate=0.5)
+    assert error.value.assumption == "stable_learning_rate"
     slow = lc.forgetting(tasks, start, learning_rate=1e-4)
     np.testing.assert_allclose(lc.forgetting(tasks, start, learning_rate=0.5, strict=False), slow, rtol=1e-9)
 
 
-def test_the_unit_of_the_inputs_is_free():
-    """Inputs a million million times weaker are learned as fast at a larger rate: no power is small in itself."""
+def test_results_do_not_depend_on_the_unit_of_the_inputs():
     cross, power, unit = np.array([[1.0, 0.2], [0.3, 0.5]]), np.array([[1.0, 0.3], [0.3, 0.6]]), 1e-24
     usual = shallow(lc.tasks.static(cross, power), np.zeros((2, 2)), [0.0, 7.0, np.inf], learning_rate=RATE)
     faint = lc.tasks.static(np.sqrt(unit) * cross, unit * power)
@@ -1019,10 +975,11 @@ def test_the_unit_of_the_inputs_is_free():
 
 @pytest.mark.filterwarnings("error")
 def test_inputs_in_a_tiny_unit_are_solved_without_a_warning():
-    """In nanounits rates are large, and so is their product with the last of times."""
+    """In tiny units learning rates are large, and so are their products with long times."""
     rng = np.random.default_rng(0)
     x = rng.standard_normal((40, 3))
     task = lc.tasks.from_pairs(1e-9 * x, x[:, :2] + 0.3 * rng.standard_normal((40, 2)))
     network = lc.TwoLayer.random(3, 8, 2, scale=0.1, rng=rng)
-    with pytest.raises(lc.AssumptionViolated, match="stable_learning_rate"):
+    with pytest.raises(lc.AssumptionViolated) as error:
         lc.solve(task, network, learning_rate=3e15)
+    assert error.value.assumption == "stable_learning_rate"

@@ -10,7 +10,7 @@ import pytest
 
 from learncast import InvalidSpec, LinearRNN, Status, Task, TwoLayer, UnsupportedModel, theory
 from learncast.tasks import integration, sensory
-from learncast.theory.dynamics.recurrent_mode import mode_trajectory
+from learncast.theory import mode_trajectory
 
 LEAKY = 0.8 ** np.arange(10)
 

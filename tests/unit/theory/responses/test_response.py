@@ -258,7 +258,7 @@ def test_divergent_descent_has_infinite_steps():
 def test_linear_networks_have_no_intervals():
     times = lc.solve(TASK, lc.LinearRNN.aligned(recurrence=0.9, hidden_size=3), learning_rate=1e-3).time_to(0.9)
     assert times.interval is None
-    plain = lc.follow([lc.Stage(TASK, accuracy=0.9)], lc.LinearRNN.aligned(hidden_size=3), learning_rate=1e-3)
+    plain = lc.follow([lc.Stage(TASK, goal=0.9)], lc.LinearRNN.aligned(hidden_size=3), learning_rate=1e-3)
     assert plain.interval is plain.descent_interval is plain.speedup_interval is None
     assert plain.outcomes[0].interval is None
     assert not [name for name in plain.dataset if name.endswith(("_low", "_high"))]
@@ -271,7 +271,7 @@ LEAKY = lc.tasks.leaky_integration(steps=10, timescale=6.0, gain=2.0, name="leak
 
 
 def test_curriculum_has_intervals():
-    stages = [lc.Stage(LEAKY, accuracy=0.3), lc.Stage(TASK, accuracy=0.99)]
+    stages = [lc.Stage(LEAKY, goal=0.3), lc.Stage(TASK, goal=0.99)]
     found = lc.follow(stages, relu(), learning_rate=1e-3)
     assert found.forecast_class == "response"
     for low, value, high in (
@@ -303,7 +303,7 @@ def test_intervals_are_wide_if_the_first_task_ends_on_the_target_s_optimum():
     assert 0 < singular < 0.9
     widths = []
     for away in (0.1, 0.0):
-        stages = [lc.Stage(LEAKY, accuracy=singular + away), lc.Stage(TASK, accuracy=0.9999)]
+        stages = [lc.Stage(LEAKY, goal=singular + away), lc.Stage(TASK, goal=0.9999)]
         widths.append(np.ptp(lc.follow(stages, start, learning_rate=1e-3).interval))
     assert widths[1] > 10 * widths[0]
 
@@ -337,12 +337,12 @@ def test_portrait_has_the_intervals_of_followed_stages():
 def test_an_integrated_curriculum_agrees_with_its_parts(start):
     short = lc.tasks.leaky_integration(steps=4, timescale=2.0, gain=0.8, name="short")
     longer = lc.tasks.leaky_integration(steps=4, timescale=3.0, gain=0.5, name="longer")
-    direct = lc.follow([lc.Stage(longer, accuracy=0.7)], start, learning_rate=2e-2)
+    direct = lc.follow([lc.Stage(longer, goal=0.7)], start, learning_rate=2e-2)
     assert direct.ground.by == "responses"
     forecast = lc.solve(longer, start, learning_rate=2e-2).time_to(0.7)
     assert (direct.flow_steps, direct.descent_steps) == (forecast.flow_steps, forecast.descent_steps)
     assert direct.speedup_steps == 0
-    found = lc.follow([lc.Stage(short, accuracy=0.5), lc.Stage(longer, accuracy=0.7)], start, learning_rate=2e-2)
+    found = lc.follow([lc.Stage(short, goal=0.5), lc.Stage(longer, goal=0.7)], start, learning_rate=2e-2)
     assert found.forecast_class == "response"
     assert found.status is lc.Status.ok
     assert found.interval[0] < found.flow_steps < found.interval[1]
@@ -352,7 +352,7 @@ def test_an_integrated_curriculum_agrees_with_its_parts(start):
     assert list(seen["stage"].values) == [0, 0, 1]
     assert found.outcomes[0].accuracy == pytest.approx(0.5, abs=1e-6)
     assert {"total_steps_low", "direct_steps_high"} <= set(found.dataset.data_vars)
-    by_steps = lc.follow([lc.Stage(short, steps=20), lc.Stage(longer, accuracy=0.7)], start, learning_rate=2e-2)
+    by_steps = lc.follow([lc.Stage(short, steps=20), lc.Stage(longer, goal=0.7)], start, learning_rate=2e-2)
     assert by_steps.outcomes[0].flow_steps == by_steps.outcomes[0].descent_steps == 20
     assert by_steps.interval[0] < by_steps.flow_steps < by_steps.interval[1]
 

@@ -1,4 +1,4 @@
-"""The curriculum room shows the numbers of the Python API, and hands back a study that gives them again."""
+"""The curriculum panel shows the numbers of the Python interface and exports a study that reproduces them."""
 
 from __future__ import annotations
 
@@ -7,33 +7,27 @@ import tomllib
 
 import numpy as np
 import pytest
-
-import learncast
-from learncast import LinearRNN, Stage, follow, tasks
 from learncast.answers.phase import portrayed
 from learncast.answers.plan import planned
-from learncast.networks.activated import Activated
+
+import learncast
+import learncast.web.panels.curriculum as module
+from learncast import LinearRNN, Stage, follow, tasks
+from learncast.networks import Activated
 from learncast.planning.methods.choice import mode_ground
 from learncast.planning.phase import _rescaled, portrait_times
 from learncast.study import Study
-from learncast.theory import modes_of_responses
 from learncast.theory.dynamics.descent import descend
-from learncast.web.panels.curriculum import (
-    KEYWORDS,
-    MOST_STEPS,
-    ROOM,
-    CurriculumState,
-    descent_of,
-    portrait_numbers,
-    taken_apart,
-)
+from learncast.theory.responses.modes import modes_of_responses
+from learncast.web import CurriculumState, all_panels
 
-#: Two ways to the same closed form differ by a few roundings of numbers of steps.
+PANEL = all_panels()[0]
+#: Two evaluations of one closed form differ by a few rounding errors.
 ROUND_OFF = 1e-12
 
 
-def trace(view, panel, role, kind=None):
-    (found,) = (p for p in view.panels if p.key == panel)
+def trace(view, chart, role, kind=None):
+    (found,) = (c for c in view.charts if c.key == chart)
     return next(t for t in found.traces if t.role == role and kind in (None, t.kind))
 
 
@@ -56,40 +50,40 @@ def direct_portrait(state, values=None):
     )
 
 
-VARIED = [(family, key) for family, keywords in KEYWORDS.items() for key in keywords]
+VARIED = [(family, key) for family, keywords in module.KEYWORDS.items() for key in keywords]
 
 
 @pytest.mark.parametrize(("family", "vary"), VARIED)
-def test_portrait_is_the_api_s(family, vary):
+def test_the_portrait_is_that_of_the_python_interface(family, vary):
     which = "vary" if family == "integration" else "vary_leaky"
     state = CurriculumState(family=family, **{which: vary}, grid=30, steps=20, correlation=0.3)
-    view = ROOM.parts["portrait"](state)
+    view = PANEL.parts["portrait"](state)
     own = direct_portrait(state)
     heat = trace(view, "portrait", "theory")
     assert np.array_equal(heat.z, own["speedup_steps"].values.T)
     assert np.array_equal(heat.x, own[vary].values)
     assert np.array_equal(heat.y, own["accuracy"].values)
-    counts = ROOM.parts["counted"](state)
-    assert reading(counts, "direct training") == float(own["direct_descent_steps"])
-    assert reading(counts, "direct training by the flow") == float(own["direct_steps"])
+    descent = PANEL.parts["descent"](state)
+    assert reading(descent, "direct training") == float(own["direct_descent_steps"])
+    assert reading(descent, "direct training (flow)") == float(own["direct_steps"])
     saved = own["saved_descent_steps"]
     best = float(saved.max())
-    assert reading(counts, "most steps saved") == best
+    assert reading(descent, "most steps saved") == best
     point = next(t for t in overlay(state).traces if t.role == "best")
     assert float(saved.sel({vary: point.x[0], "accuracy": point.y[0]})) == best
     line = trace(view, "portrait", "target")
     assert set(line.x) == {getattr(state, vary)}
     zero = trace(view, "portrait", "zero")
     assert zero.kind == "contour"
-    assert zero.z is None  # the page draws it on the heat
-    (panel,) = view.panels
-    assert panel.picks == ("pin_value", "pin_accuracy")
-    assert (panel.x.unit, panel.y.unit, panel.z.unit) == (KEYWORDS[family][vary], "1", "steps")
+    assert zero.z is None  # the page draws it on the heat map
+    (chart,) = view.charts
+    assert chart.picks == ("pin_value", "pin_accuracy")
+    assert (chart.x.unit, chart.y.unit, chart.z.unit) == (module.KEYWORDS[family][vary], "1", "steps")
 
 
-def test_task_and_network_are_the_study_s():
+def test_the_study_has_the_same_task_and_network():
     state = CurriculumState(family="leaky_integration", timescale=7.0, correlation=-0.2, gain=1.5, recurrence=0.8)
-    study = Study.from_dict(tomllib.loads(ROOM.study(state)), folder=None, source="study")
+    study = Study.from_dict(tomllib.loads(PANEL.study(state)), folder=None, source="study")
     assert study.target.hash == state.task().hash
     assert study.network.hash == state.network(state.task()).hash
 
@@ -104,99 +98,98 @@ PINS = [
 
 
 @pytest.mark.parametrize("settings", PINS)
-def test_pinned_study_plans_the_number_on_the_page(settings, tmp_path):
+def test_the_study_of_a_pin_plans_the_steps_shown(settings, tmp_path):
     state = CurriculumState(**settings)
-    view = ROOM.parts["pinned"](state)
+    view = PANEL.parts["pinned"](state)
     file = tmp_path / "this-file.toml"
-    file.write_text(ROOM.study(state), encoding="utf-8")
+    file.write_text(PANEL.study(state), encoding="utf-8")
     first = file.read_text(encoding="utf-8").splitlines()[0]
     answer = planned(Study.load(file), by="modes" if "--by modes" in first else "auto")
     assert first.startswith("# learncast plan this-file.toml")
     assert answer.values["best"]["descent_steps"] == reading(view, "both stages")
     assert answer.values["direct"]["descent_steps"] == reading(view, "direct training")
     assert answer.values["best"]["saving"] == reading(view, "saved")
-    assert view.words == answer.values["summary"]
+    assert view.text == answer.values["summary"]
     assert view.validity.kind == answer.forecast_class
     assert view.validity.kind == ("response" if state.activation == "relu" else "exact")
 
 
-def test_pin_that_costs_is_said_and_found_again_by_phase(tmp_path):
+def test_a_pin_that_costs_steps_gives_a_warning_and_its_phase_command_the_cost(tmp_path):
     state = CurriculumState(pin_value=0.5, pin_accuracy=0.9)
-    view = ROOM.parts["pinned"](state)
+    view = PANEL.parts["pinned"](state)
     assert reading(view, "saved") < 0
-    assert any("costs" in note.text and note.tone == "warning" for note in view.notes)
+    assert [note.tone for note in view.notes].count("warning") == 1
     file = tmp_path / "this-file.toml"
-    file.write_text(ROOM.study(state), encoding="utf-8")
+    file.write_text(PANEL.study(state), encoding="utf-8")
     study = Study.load(file)
     assert planned(study).values["best"]["descent_steps"] == reading(view, "direct training")
-    line = next(line for line in ROOM.study(state).splitlines() if line.startswith("# learncast phase"))
+    line = next(line for line in PANEL.study(state).splitlines() if line.startswith("# learncast phase"))
     vary, value, stop = re.search(r"--vary (\S+) --values (\S+) --accuracies (\S+)", line).groups()
     grid = portrayed(study, vary=vary, values=np.array([float(value)]), accuracies=np.array([float(stop)]))
     saved = grid.values["direct_descent_steps"] - grid.values["total_descent_steps"][0, 0]
     assert saved == reading(view, "saved")
 
 
-def test_study_without_a_pin_is_the_best_point(tmp_path):
+def test_the_study_without_a_pin_is_the_best_point(tmp_path):
     state = CurriculumState(grid=40)
     file = tmp_path / "this-file.toml"
-    file.write_text(ROOM.study(state), encoding="utf-8")
-    best = reading(ROOM.parts["counted"](state), "most steps saved")
+    file.write_text(PANEL.study(state), encoding="utf-8")
+    best = reading(PANEL.parts["descent"](state), "most steps saved")
     assert planned(Study.load(file)).values["best"]["saving"] == best
-    assert ROOM.study(state).splitlines()[1] == '# explorer, curriculum: {"grid":40}'
+    assert PANEL.study(state).splitlines()[1] == '# explorer, curriculum: {"grid":40}'
 
 
-def test_pinned_point_of_the_portrait_is_the_pinned_curriculum():
+def test_the_portrait_at_the_pin_is_the_pinned_curriculum():
     state = CurriculumState(grid=30)
     pin = float(state.values[20]), float(state.stops[12])
     pinned = state.model_copy(update={"pin_value": pin[0], "pin_accuracy": pin[1]})
-    z = trace(ROOM.parts["portrait"](pinned), "portrait", "theory").z
+    z = trace(PANEL.parts["portrait"](pinned), "portrait", "theory").z
     own = direct_portrait(pinned)["saved_descent_steps"].values
-    assert own[20, 12] == reading(ROOM.parts["pinned"](pinned), "saved")
-    assert z[12, 20] == pytest.approx(own[20, 12], abs=3)  # the flow's, a few steps beside
-    dot = trace(ROOM.parts["portrait"](pinned), "portrait", "pinned")
+    assert own[20, 12] == reading(PANEL.parts["pinned"](pinned), "saved")
+    assert z[12, 20] == pytest.approx(own[20, 12], abs=3)  # the flow differs by a few steps
+    dot = trace(PANEL.parts["portrait"](pinned), "portrait", "pinned")
     assert (dot.x[0], dot.y[0]) == pin
 
 
-def test_without_a_pin_or_beyond_the_picture_one_is_asked_for():
+def test_without_a_pin_in_the_chart_there_is_only_a_note():
     for state in (
         CurriculumState(),
         CurriculumState(pin_value=1.0),
         CurriculumState(pin_value=900.0, pin_accuracy=0.5),
     ):
-        view = ROOM.parts["pinned"](state)
-        assert not view.panels
-        assert "click the picture" in view.notes[0].text
-    assert "outside this picture" in view.notes[0].text
+        view = PANEL.parts["pinned"](state)
+        assert not view.charts
+        assert [note.tone for note in view.notes] == ["plain"]
 
 
 @pytest.mark.parametrize("rate", [1e-3, 5e-3])
-def test_descent_is_that_of_the_network_itself(rate):
+def test_descent_of_the_modes_is_that_of_the_network(rate):
     target, first = tasks.integration(12), tasks.integration(12, target_strength=1.7)
     network = LinearRNN.aligned(recurrence=0.9, initial=0.1, output_initial=0.2, hidden_size=3, task=target)
     way = follow([Stage(first, accuracy=0.6), Stage(target, accuracy=0.99)], network, learning_rate=rate, strict=False)
-    steps, strength = descent_of(way, 1.1 * way.flow_steps)
+    steps, strength = module.pinned.descent_strength(way, 1.1 * way.flow_steps)
     options = {"learning_rate": rate, "learn": ("input", "output")}
-    alone = descend(first, network, steps=int(steps[-1]), **options)
+    first_stage = descend(first, network, steps=int(steps[-1]), **options)
     best = way.modes[0].optimum[0]
-    end = int(np.argmax(np.abs(alone.strength[:, 0] - best) <= 0.4 * best))
-    two = descend(target, alone.network_at(end), steps=int(steps[-1]) - end, **options)
-    whole = np.concatenate([alone.strength[:end, 0], two.strength[:, 0]])
+    end = int(np.argmax(np.abs(first_stage.strength[:, 0] - best) <= 0.4 * best))
+    two = descend(target, first_stage.network_at(end), steps=int(steps[-1]) - end, **options)
+    expected = np.concatenate([first_stage.strength[:end, 0], two.strength[:, 0]])
     # Thousands of steps, each with a few roundings of relative size 2e-16 that the approach to the optimum forgets.
-    np.testing.assert_allclose(strength, whole[steps.astype(int)], rtol=1e-11)
+    np.testing.assert_allclose(strength, expected[steps.astype(int)], rtol=1e-11)
 
 
-def test_descent_that_takes_too_long_is_left_out():
-    view = ROOM.parts["pinned"](
+def test_a_very_long_descent_is_not_drawn():
+    view = PANEL.parts["pinned"](
         CurriculumState(learning_rate=1e-5, initial=1e-4, pin_value=1.5, pin_accuracy=0.6, steps=2)
     )
-    assert reading(view, "direct training") > MOST_STEPS
-    assert {t.role for t in view.panels[0].traces} == {"theory", "target"}
+    assert reading(view, "direct training") > module.pinned.MOST_STEPS
+    assert {t.role for t in view.charts[0].traces} == {"theory", "target"}
 
 
-def test_stages_are_shaded_and_theory_lies_on_descent():
-    view = ROOM.parts["pinned"](CurriculumState(pin_value=1.5, pin_accuracy=0.6, learning_rate=1e-4))
-    strength, loss, _ = view.panels
-    total = reading(view, "both stages by the flow")
+def test_stages_are_shaded_and_theory_follows_descent():
+    view = PANEL.parts["pinned"](CurriculumState(pin_value=1.5, pin_accuracy=0.6, learning_rate=1e-4))
+    strength, loss, _ = view.charts
+    total = reading(view, "both stages (flow)")
     assert strength.shades == loss.shades
     assert [shade[2] for shade in strength.shades] == ["target strength 1.5", "integration"]
     assert strength.shades[0][1] == strength.shades[1][0] == reading(view, "first task")
@@ -207,11 +200,11 @@ def test_stages_are_shaded_and_theory_lies_on_descent():
     assert np.abs(at - descent.y).max() < 0.02 * np.abs(theory.y).max()
 
 
-def test_bars_are_the_three_terms_in_steps():
+def test_the_three_terms_add_up_to_the_speedup():
     state = CurriculumState(pin_value=1.5, pin_accuracy=0.6)
-    view = ROOM.parts["pinned"](state)
+    view = PANEL.parts["pinned"](state)
     target, first = state.task(), state.task(1.5)
-    stages = [Stage(first, accuracy=0.6), Stage(target, accuracy=state.accuracy)]
+    stages = [Stage(first, goal=0.6), Stage(target, goal=state.accuracy)]
     why = follow(stages, state.network(target), learning_rate=state.learning_rate).why
     bars = trace(view, "terms", "theory")
     assert bars.kind == "bars"
@@ -220,43 +213,45 @@ def test_bars_are_the_three_terms_in_steps():
     np.testing.assert_allclose(ratio, ratio[0], rtol=ROUND_OFF)
 
 
-def test_a_setting_outside_the_theory_is_said():
-    view = ROOM.parts["portrait"](CurriculumState(learning_rate=0.1))
+def test_too_large_a_learning_rate_is_outside_the_theory():
+    view = PANEL.parts["portrait"](CurriculumState(learning_rate=0.1))
     assert view.validity.kind == "outside"
-    assert any("stable learning rate" in note.text and note.tone == "warning" for note in view.notes)
+    assert any(note.tone == "warning" for note in view.notes)
     failed = [row for row in view.validity.rows if not row[3]]
     assert failed[0][0] == "stable learning rate"
     assert failed[0][1] > failed[0][2] == 2.0
-    assert ROOM.parts["portrait"](CurriculumState()).validity.kind == "exact"
+    assert PANEL.parts["portrait"](CurriculumState()).validity.kind == "exact"
 
 
 def relu_state(**settings):
     return CurriculumState(activation="relu", steps=5, recurrence=0.8, grid=10, **settings)
 
 
-def test_relu_portrait_is_the_api_s():
+def test_the_relu_portrait_is_that_of_the_python_interface():
     state = relu_state(target_strength=0.8)
     own = direct_portrait(state)
-    view = ROOM.parts["portrait"](state)
-    # The room measures on the same trials, by a network of other weights.
+    view = PANEL.parts["portrait"](state)
+    # The panel measures the same trials with a network of other weights.
     np.testing.assert_allclose(trace(view, "portrait", "theory").z, own["speedup_steps"].values.T, rtol=1e-9)
     assert view.validity.kind == "response"
-    assert any("65,536 trials" in note.text for note in view.notes)
+    assert any("65,536" in note.text for note in view.notes)
 
 
-def test_relu_portrait_of_tasks_that_are_measured_one_by_one(monkeypatch):
+def test_the_relu_portrait_of_tasks_that_are_measured_separately(monkeypatch):
     monkeypatch.setattr("learncast.web.panels.curriculum.MEASURED_COLUMNS", 3)
     state = relu_state(family="leaky_integration", vary_leaky="timescale")
     own = direct_portrait(state, values=np.linspace(2.0, 30.0, 3))
-    np.testing.assert_allclose(portrait_numbers(state).speedup, own["speedup_steps"], rtol=1e-9)
+    np.testing.assert_allclose(module.portrait_numbers(state).speedup, own["speedup_steps"], rtol=1e-9)
 
 
-def test_measured_responses_do_not_depend_on_the_other_sliders(monkeypatch):
+def test_measured_responses_do_not_depend_on_other_settings(monkeypatch):
     state = relu_state(gain=0.7, family="leaky_integration", vary_leaky="gain")
-    portrait_numbers(state)
+    module.portrait_numbers(state)
     monkeypatch.setattr("learncast.web.panels.curriculum.response", None)
     faster = state.model_copy(update={"learning_rate": 2e-3, "initial": 0.3, "accuracy": 0.9, "hidden_size": 7})
-    np.testing.assert_allclose(portrait_numbers(faster).speedup, direct_portrait(faster)["speedup_steps"], rtol=1e-9)
+    np.testing.assert_allclose(
+        module.portrait_numbers(faster).speedup, direct_portrait(faster)["speedup_steps"], rtol=1e-9
+    )
 
 
 SCALED = [
@@ -268,7 +263,7 @@ SCALED = [
 
 
 @pytest.mark.parametrize(("target", "vary"), SCALED)
-def test_rescaled_responses_are_those_measured_anew(target, vary):
+def test_rescaled_responses_equal_measured_ones(target, vary):
     network = Activated(LinearRNN.aligned(recurrence=0.8, hidden_size=2, task=target), "relu")
     own = modes_of_responses(network, [target], 3)[0]
     values = [0.4, 1.9]
@@ -283,7 +278,7 @@ def test_rescaled_responses_are_those_measured_anew(target, vary):
         np.testing.assert_allclose(portraits[0][name], portraits[1][name], rtol=1e-9, atol=1e-9)
 
 
-def test_other_responses_are_not_rescaled():
+def test_responses_to_other_keywords_are_not_rescaled():
     target = tasks.leaky_integration(6, 4.0, 0.3)
     network = Activated(LinearRNN.aligned(recurrence=0.8, hidden_size=2, task=target), "relu")
     own = modes_of_responses(network, [target])[0]
@@ -291,43 +286,43 @@ def test_other_responses_are_not_rescaled():
         assert _rescaled(own, vary, [2, 3]) is None
 
 
-def test_tasks_are_taken_apart_as_the_planner_does():
+def test_the_modes_are_those_of_the_planner():
     state = relu_state()
     network = state.network(state.task())
-    own, first = taken_apart(state, network, state.task(), (1.5,))
+    own, first = state.modes((1.5,))
     again = modes_of_responses(network, [state.task(), state.task(1.5)])
     assert [m.task.name for m in (own, first)] == [m.task.name for m in again]
     np.testing.assert_allclose(first.weighted_cross, again[1].weighted_cross, rtol=ROUND_OFF)
 
 
-def test_descent_that_differs_from_the_flow_is_said():
-    calm = ROOM.parts["pinned"](CurriculumState(pin_value=1.5, pin_accuracy=0.6))
-    edge = ROOM.parts["pinned"](CurriculumState(pin_value=3.0, pin_accuracy=0.3312))
-    assert not any("Descent" in note.text for note in calm.notes)
-    assert any("Descent at this learning rate takes 126" in note.text for note in edge.notes)
+def test_a_large_difference_between_descent_and_flow_gives_a_warning():
+    calm = PANEL.parts["pinned"](CurriculumState(pin_value=1.5, pin_accuracy=0.6))
+    edge = PANEL.parts["pinned"](CurriculumState(pin_value=3.0, pin_accuracy=0.3312))
+    assert not any(note.tone == "warning" for note in calm.notes)
+    assert any(note.tone == "warning" and "126" in note.text for note in edge.notes)
 
 
 def overlay(state):
-    return ROOM.parts["counted"](state).overlays["portrait"]
+    return PANEL.parts["descent"](state).overlays["portrait"]
 
 
-def test_the_best_on_the_edge_is_pointed_beyond():
+def test_an_arrow_points_beyond_the_edge_at_the_best_point():
     over = overlay(CurriculumState())
     (arrow,) = over.arrows
     assert (arrow.x, arrow.towards) == (3.0, "right")
     star = next(t for t in over.traces if t.role == "best")
     assert (arrow.x, arrow.y) == (star.x[0], star.y[0])
     assert not overlay(CurriculumState(learning_rate=0.005, most_ratio=6.0, initial=0.1)).arrows
-    # The colours end at what can be saved.
+    # The colours end at the most that can be saved.
     saved = direct_portrait(CurriculumState())["speedup_steps"].values.max()
-    assert ROOM.parts["portrait"](CurriculumState()).panels[0].z.span == (-saved, saved)
+    assert PANEL.parts["portrait"](CurriculumState()).charts[0].z.span == (-saved, saved)
 
 
-def test_where_descent_and_flow_differ_is_marked():
+def test_points_where_descent_and_flow_differ_are_marked():
     state = CurriculumState(grid=24)
     marks = next(t for t in overlay(state).traces if t.role == "differs")
-    told = direct_portrait(state)
-    flow, descent = told["total_steps"].values, told["total_descent_steps"].values
+    numbers = direct_portrait(state)
+    flow, descent = numbers["total_steps"].values, numbers["total_descent_steps"].values
     i, j = np.nonzero(np.abs(descent - flow) > 0.05 * flow)
     assert len(i) > 3
     np.testing.assert_array_equal(marks.x, state.values[i])
@@ -336,30 +331,31 @@ def test_where_descent_and_flow_differ_is_marked():
     assert not [t for t in calm.traces if t.role == "differs"]
 
 
-def test_the_answer_counts_descent_first():
-    def answer(part="pinned", **changes):
-        return ROOM.parts[part](CurriculumState(**changes)).answer
-
-    pinned = {"pin_value": 1.5, "pin_accuracy": 0.65}
-    assert answer(**pinned) == (
-        "Pretrain on stronger targets (1.5 beside 1) for 168 steps: 168 instead of 331 in all "
-        "(flow: 187 instead of 330)."
-    )
-    assert answer(pin_value=0.5, pin_accuracy=0.9).startswith("Do not pretrain on weaker targets (0.5 beside 1)")
-    assert answer(**pinned, learning_rate=0.05).endswith("at this learning rate descent does not settle.")
-    assert answer("counted").startswith("Pretrain on stronger targets (3 beside 1) until 31%: 81 steps in all instead")
+ANSWERS = [
+    ("pinned", {"pin_value": 1.5, "pin_accuracy": 0.65}, ["1.5", "1", "168", "331", "187", "330"]),
+    ("pinned", {"pin_value": 2.5, "pin_accuracy": 0.9}, ["2.5", "1", "120", "90", "210", "331", "211", "330"]),
+    ("pinned", {"pin_value": 0.5, "pin_accuracy": 0.9}, ["0.5", "1", "90", "628", "331", "628", "330"]),
+    ("pinned", {"pin_value": 1.5, "pin_accuracy": 0.65, "learning_rate": 0.05}, ["1.5", "1"]),
+    ("descent", {}, ["3", "1", "31", "81", "331"]),
+]
 
 
-def test_the_drawing_moves_with_descent():
+@pytest.mark.parametrize(("part", "changes", "numbers"), ANSWERS)
+def test_the_answer_gives_descent_steps_before_flow_steps(part, changes, numbers):
+    answer = PANEL.parts[part](CurriculumState(**changes)).answer
+    assert re.findall(r"\d+(?:\.\d+)?", answer) == numbers
+
+
+def test_the_diagram_shows_the_weights_of_descent():
     state = CurriculumState(pin_value=1.5, pin_accuracy=0.65)
-    view = ROOM.parts["pinned"](state)
-    first, loop, last = view.drawing.edges
+    view = PANEL.parts["pinned"](state)
+    first, loop, last = view.diagram.edges
     target = state.task()
-    stages = [Stage(state.task(1.5), accuracy=0.65), Stage(target, accuracy=0.99)]
+    stages = [Stage(state.task(1.5), goal=0.65), Stage(target, goal=0.99)]
     pair = follow(stages, state.network(target), learning_rate=1e-3)
     assert loop.weight == 0.96
     assert pair.descent_steps == 168
-    steps, strength = descent_of(pair, float(view.clock.times[-1]))
-    # Between two steps nothing moves.
+    steps, strength = module.pinned.descent_strength(pair, float(view.clock.times[-1]))
+    # The weights do not change between two steps.
     at = np.searchsorted(steps, view.clock.times, side="right") - 1
-    np.testing.assert_array_equal(first.film * last.film, strength[at])
+    np.testing.assert_array_equal(first.frames * last.frames, strength[at])

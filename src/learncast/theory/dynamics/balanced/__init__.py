@@ -1,1 +1,1 @@
-"""Balanced two-layer networks: their exact flow, and the shallow network beside them."""
+"""Balanced two-layer networks: exact flow, and bounds for unbalanced layers."""

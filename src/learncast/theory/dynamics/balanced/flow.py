@@ -1,39 +1,34 @@
-"""The exact gradient flow of a balanced two-layer linear network on one whitened task."""
+"""Exact gradient flow of a balanced two-layer linear network on one whitened task."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from learncast._core.errors import InvalidSpec
+from learncast._core.errors import InvalidSpec, brief
 from learncast._core.validation import FloatArray, between, real_array
-from learncast.theory.dynamics.balanced.interpolation import WORTH, sampled
 
 IntArray = NDArray[np.intp]
 
 _EPS = float(np.finfo(np.float64).eps)
-#: Stands for t = infinity, so that 0 * t stays 0; exp(-rate * 1e300) is 0 for any rate that is not.
+#: Finite replacement of t = infinity, so that 0 * t is 0; exp(-rate * 1e300) is 0 for any positive rate.
 _FOREVER = 1e300
-#: Largest rate * time at which exp(a t) exp(-b t) is as good as exp((a - b) t): 32 roundings are lost.
+#: Largest rate * time at which exp(a t) exp(-b t) replaces exp((a - b) t), at a loss of 32 roundings.
 _SEPARABLE = 32.0
-#: Excess of a column's squared length over the n a pivoted one can have, above which its time gets its own order.
+#: Excess of a column's squared length over n, the largest value if pivoted, at which a time gets its own row order.
 _SLACK = 256.0
-#: Numbers in one array of a chunk of times: a few such arrays fit a core's own cache.
+#: Numbers per array in a chunk of times: a few such arrays fit the cache of a core.
 _CHUNK = 1 << 15
-#: Chunks whose exponentials are taken at once, so that the calls for them do not count.
-_AHEAD = 16
-#: Columns up to which substitution over all times at once beats one triangular solve per time.
+#: Largest number of columns for which substitution over all times is faster than one triangular solve per time.
 _FEW = 8
 
 
 class BalancedFlow:
-    """The weights of a balanced two-layer linear network as a function of training time.
+    """Weights of a balanced two-layer linear network as a function of training time.
 
     With Q = [W1^T; W2] the gradient flow of 1/2 ||W2 W1 - S||^2 is Q' = F Q - 1/2 Q Q^T Q, where
     F = [[-lambda/2, S^T], [S, lambda/2]] = O diag(L) O^T. With X = O^T Q(0), an orthonormal basis H of the hidden
@@ -41,10 +36,10 @@ class BalancedFlow:
 
         Q(t) = O Y C^-T,   Y = exp(L t) X H c,   C C^T = c (I + H^T X^T g X H) c,   g = (exp(2 L t) - 1) / (2 L).
 
-    H makes X H echelon in the order in which its rows come to dominate, and c undoes the growth of the row each
-    column is pivoted on. Then nothing overflows and C stays well conditioned, so that bottlenecks, rank-deficient
-    tasks, separatrices and all times from 0 to infinity are one case. Time is in units of tau: learning rate times
-    steps. Wherever times are taken they may be infinite, and results carry their shape in front.
+    H brings X H to echelon form in the order in which its rows come to dominate, and c cancels the growth of the pivot
+    row of each column. Then nothing overflows and C is well conditioned. Bottlenecks, rank-deficient tasks,
+    separatrices and all times from 0 to infinity need no special cases. Time is in units of tau: learning rate x steps.
+    Times may be infinite, and the first axes of results have the shape of the times.
 
     Implements: braun2022 Eq. (4), with lambda on the diagonal of F
     Implements: braun2022 Eq. (5), without the inverse of F, for any sizes and any imbalance
@@ -62,34 +57,34 @@ class BalancedFlow:
     second_weights : array_like, (outputs, hidden)
         W2 at time 0.
     imbalance : float, optional
-        lambda in W2^T W2 - W1 W1^T = lambda I; measured from the weights if not given.
+        lambda in W2^T W2 - W1 W1^T = lambda I; measured from the weights by default.
     separatrix_tolerance : float, optional
-        Relative size below which a difference counts as round-off of 0: the start is then exactly on a
-        separatrix, the singular values exactly tied, the weights exactly zero-balanced. The default is
-        16 (inputs + outputs) machine epsilons; 0 keeps round-off, as a simulation does.
+        Relative size below which a difference counts as 0: the start is then exactly on a separatrix, singular values
+        are equal, or weights are zero-balanced. The default is 16 (inputs + outputs) machine epsilons; 0 keeps
+        round-off, as a simulation does.
 
     Attributes
     ----------
     imbalance : float
         lambda.
     balance_residual : float
-        ||Q D - lambda Q|| / ||Q Q^T Q|| at time 0, with D = W2^T W2 - W1 W1^T: 0 where the solution is exact, and
-        from 0.1 to 1 for unrelated layers. It is measured here and judged by the caller.
+        ||Q D - lambda Q|| / ||Q Q^T Q|| at time 0, with D = W2^T W2 - W1 W1^T. It is 0 if the solution is exact, and
+        0.1 to 1 for unrelated layers.
     singular_values : ndarray, (min(inputs, outputs),)
-        Singular values of S, falling.
+        Singular values of S, in descending order.
     lost_modes : ndarray of int
-        The singular modes of S that are never learned, for want of a hidden unit or because the start lies on a
-        separatrix. Among modes of equal singular value only their number has a meaning.
+        Singular modes of S that are never learned, for lack of hidden units or because the start lies on a separatrix.
+        Among modes of equal singular value only their number is meaningful.
     final_loss : float
         Excess loss at t = infinity: half the sum of the lost singular values squared.
 
     Examples
     --------
-    Two modes are learned one after the other, each at the pace of its singular value. One hidden unit has room for the
-    stronger alone:
+    Two modes are learned one after the other, each at the rate of its singular value. One hidden unit learns only the
+    stronger mode:
 
     >>> import numpy as np
-    >>> from learncast.theory.dynamics.balanced.flow import BalancedFlow
+    >>> from learncast.theory import BalancedFlow
     >>> task = np.diag([3.0, 1.0])
     >>> BalancedFlow(task, 0.1 * np.eye(2), 0.1 * np.eye(2)).course([0.0, 1.0, 2.0, np.inf])[1].round(2)
     array([[0.01, 0.01],
@@ -103,9 +98,9 @@ class BalancedFlow:
 
     def __init__(
         self,
-        cross_covariance: Any,
-        first_weights: Any,
-        second_weights: Any,
+        cross_covariance: ArrayLike,
+        first_weights: ArrayLike,
+        second_weights: ArrayLike,
         *,
         imbalance: float | None = None,
         separatrix_tolerance: float | None = None,
@@ -121,89 +116,63 @@ class BalancedFlow:
         self.singular_values = self._spectrum.singular_values
         X = self._spectrum.split(*self._start)
         negligible = tolerance * float(np.linalg.norm(X))
-        self._settled, self._hidden, self._since = _settled_frame(X, self._spectrum.rates, negligible)
-        self._late = self._early = _Orders(self._spectrum, self._settled, self._settled.rows, negligible / 8)
+        final, self._hidden, self._since = _final_frame(X, self._spectrum.rates, negligible)
+        self._late = self._early = _Orders(self._spectrum, final, final.rows, negligible / 8)
         if self._since > 0:
             rates = self._spectrum.rates
             frame, hidden = _largest_first(X, rates, np.zeros_like(rates), negligible / 8)
             self._early = _Orders(self._spectrum, frame, X @ hidden, negligible / 8)
             self._hidden = max(hidden, self._hidden, key=lambda basis: basis.shape[1])
         unlearned = self.singular_values > 0
-        unlearned[self._settled.pivots[self._settled.pivots < unlearned.size]] = False
+        unlearned[final.pivots[final.pivots < unlearned.size]] = False
         self.lost_modes = np.flatnonzero(unlearned)
         self.final_loss = 0.5 * float(np.sum(self.singular_values[self.lost_modes] ** 2))
 
     def factor(self, time: float) -> FloatArray:
-        """Q = [W1^T; W2] at one time, (inputs + outputs, hidden), up to a rotation of the hidden space."""
+        """Return Q = [W1^T; W2] at one time, (inputs + outputs, hidden), up to a rotation of the hidden space."""
         return self._rotated(time) @ self._hidden.T
 
     def limit(self) -> FloatArray:
-        """Q at t = infinity: the optimum, or the saddle at which the flow ends."""
+        """Return Q at t = infinity: the optimum, or the saddle at which the flow ends."""
         return self.factor(np.inf)
 
-    def weights(self, time: float, *, like: tuple[Any, Any] | None = None) -> tuple[FloatArray, FloatArray]:
-        """First and second weights at one time.
+    def weights(self, time: float, *, like: tuple[ArrayLike, ArrayLike] | None = None) -> tuple[FloatArray, FloatArray]:
+        """Return the first and second weights at one time.
 
-        The flow fixes Q Q^T; the rotation of the hidden space is chosen to bring Q nearest to `like`, the
-        initial weights by default. As starts of another `BalancedFlow` they continue the training exactly.
+        The flow determines Q Q^T. The rotation of the hidden space brings Q nearest to `like`, by default the initial
+        weights. Another `BalancedFlow` that starts from these weights continues the training exactly.
         """
         Q, inputs = self._rotated(time), self._shape[1]
         first, second = self._start
         if like is not None:
             first, second = _checked_layers(like[0], like[1], self._shape)
         elif time == 0:
-            return first.copy(), second.copy()  # to the last bit
-        # Orthogonal Procrustes. Going through the factor keeps all digits; eigenvectors of Q Q^T keep half of them.
+            return first.copy(), second.copy()
+        # Orthogonal Procrustes problem. The factor keeps all digits; eigenvectors of Q Q^T would keep half of them.
         left, _, right = np.linalg.svd(Q[:inputs].T @ first.T + Q[inputs:].T @ second, full_matrices=False)
         Q = Q @ (left @ right)
         return Q[:inputs].T.copy(), Q[inputs:].copy()
 
-    def grams(self, times: Any) -> FloatArray:
-        """Q Q^T: input and output similarity of the weights with the network function between them.
+    def grams(self, times: ArrayLike) -> FloatArray:
+        """Return Q Q^T: input and output similarity of the weights, and the network function as the off-diagonal block.
 
         Implements: braun2022 Eq. (6)
         """
-        t = _checked_times(times)
-        return self._path(t.ravel(), 1)[0].reshape(*t.shape, *2 * (sum(self._shape),))
+        return self.course(times)[0]
 
-    def course(self, times: Any) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Q Q^T, the strength u_k^T W2 W1 v_k of every singular mode, and the excess loss, in one go."""
-        t, inputs = _checked_times(times), self._shape[1]
-        grams, strengths = self._path(t.ravel(), 2)
-        losses = np.empty(t.size)
-        step = max(1, _CHUNK // self._task.size)
-        for i in range(0, t.size, step):
-            error = grams[i : i + step, inputs:, :inputs] - self._task
-            np.einsum("tij,tij->t", error, error, out=losses[i : i + step])
-        losses /= 2
-        shape = t.shape
-        return (
-            grams.reshape(*shape, *grams.shape[1:]),
-            strengths.reshape(*shape, *strengths.shape[1:]),
-            losses.reshape(shape),
-        )
-
-    def _path(self, t: FloatArray, quantities: int) -> list[FloatArray]:
-        """Q Q^T, and the strengths if both are wanted, at many times."""
-        m = self.singular_values.size
-
-        def observe(Z: FloatArray, gram: FloatArray, *strength: FloatArray) -> None:
+    def course(self, times: ArrayLike) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return Q Q^T, the strength u_k^T W2 W1 v_k of each singular mode, and the excess loss."""
+        t, inputs, size, m = _checked_times(times), self._shape[1], sum(self._shape), self.singular_values.size
+        grams, strengths, losses = np.empty((t.size, size, size)), np.empty((t.size, m)), np.empty(t.size)
+        for here, Z in self._factors(t.ravel()):
             Q = self._spectrum.join(Z)
-            np.matmul(Q, _transpose(Q), out=gram)
-            if strength:
-                above, below = Z[:, :m], Z[:, self._spectrum.inputs.shape[1] :][:, :m]
-                np.einsum("tkh,tkh->tk", below, above, out=strength[0])
-
-        exact, size = partial(self._evaluate, observe), sum(self._shape)
-        shapes = [(size, size), (m,)][:quantities]
-        if t.size <= WORTH:
-            values = [np.empty((t.size, *shape)) for shape in shapes]
-            exact(t, *values)
-            return values
-        # Weights of a size above the task's fall at first by themselves.
-        pull = np.abs(self._start[0] @ self._start[0].T + self._start[1].T @ self._start[1]).sum(axis=0).max()
-        fastest = max(float(self._spectrum.rates.max()), float(pull))
-        return sampled(exact, t, shapes, 2.5 / fastest if fastest > 0 else np.inf)
+            np.matmul(Q, _transpose(Q), out=grams[here])
+            above, below = Z[:, :m], Z[:, self._spectrum.inputs.shape[1] :][:, :m]
+            np.einsum("tkh,tkh->tk", below, above, out=strengths[here])
+            error = grams[here, inputs:, :inputs] - self._task
+            np.einsum("tij,tij->t", error, error, out=losses[here])
+        losses /= 2
+        return grams.reshape(*t.shape, size, size), strengths.reshape(*t.shape, m), losses.reshape(t.shape)
 
     @property
     def modes(self) -> tuple[FloatArray, FloatArray]:
@@ -211,67 +180,54 @@ class BalancedFlow:
         m = self.singular_values.size
         return self._spectrum.outputs[:, :m], self._spectrum.inputs[:, :m]
 
-    def network_functions(self, times: Any) -> FloatArray:
-        """W2 W1, the outputs for unit inputs.
+    def network_functions(self, times: ArrayLike) -> FloatArray:
+        """Return W2 W1, the outputs for unit inputs.
 
         Implements: braun2022 Eq. (7), for X = I
         """
         return self.grams(times)[..., self._shape[1] :, : self._shape[1]]
 
-    def losses(self, times: Any) -> FloatArray:
-        """Excess loss 1/2 ||W2 W1 - S||^2, found without leaving the task's singular coordinates."""
-
-        def loss(Z: FloatArray, out: FloatArray) -> None:
-            v = self._spectrum.inputs.shape[1]
+    def losses(self, times: ArrayLike) -> FloatArray:
+        """Return the excess loss 1/2 ||W2 W1 - S||^2, computed in the singular coordinates of the task."""
+        t, mode = _checked_times(times), np.arange(self.singular_values.size)
+        v, losses = self._spectrum.inputs.shape[1], np.empty(t.size)
+        for here, Z in self._factors(t.ravel()):
             error = Z[:, v:] @ _transpose(Z[:, :v])
-            mode = np.arange(self.singular_values.size)
             error[:, mode, mode] -= self.singular_values
-            np.einsum("tij,tij->t", error, error, out=out)
-            out /= 2
-
-        t = _checked_times(times)
-        losses = np.empty(t.size)
-        self._evaluate(loss, t.ravel(), losses)
+            np.einsum("tij,tij->t", error, error, out=losses[here])
+        losses /= 2
         return losses.reshape(t.shape)
 
     def _rotated(self, time: float) -> FloatArray:
         if np.ndim(time):
             raise InvalidSpec(f"time must be one number, got shape {np.shape(time)}.", field="time")
-        _, Z = next(self._factors(_checked_times(time).reshape(1)))
-        return self._spectrum.join(Z)[0]
-
-    def _evaluate(self, quantity: Callable[..., None], t: FloatArray, *values: FloatArray) -> None:
-        """Fill the values, a row for each time, chunk by chunk."""
-        for here, Z in self._factors(t):
-            quantity(Z, *(value[here] for value in values))
+        return self._spectrum.join(self._factor(_checked_times(time).reshape(1)))[0]
 
     def _factors(self, t: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
-        """Q in the task's singular coordinates, (times, coordinates, rank), of chunk after chunk of the times."""
-        step = max(1, _CHUNK // max(1, self._settled.rows.size))
-        for begin in range(0, t.size, _AHEAD * step):
-            moments = self._late.moments(t[begin : begin + _AHEAD * step])
-            for i in range(0, len(moments.t), step):
-                yield slice(begin + i, begin + i + step), self._factor(moments[i : i + step])
+        """Yield Q in the singular coordinates of the task, (times, coordinates, rank), in chunks of times."""
+        step = max(1, _CHUNK // max(1, self._late.first.rows.size))
+        for i in range(0, t.size, step):
+            yield slice(i, i + step), self._factor(t[i : i + step])
 
-    def _factor(self, late: _Moments) -> FloatArray:
-        early = late.t < self._since
+    def _factor(self, t: FloatArray) -> FloatArray:
+        early = t < self._since
         if not early.any():
-            found = self._late.factors(late)
-            if found.shape[2] == self._hidden.shape[1]:
-                return found
-        Z = np.zeros((len(early), self._spectrum.size, self._hidden.shape[1]))
+            Z = self._late.at(t)
+            if Z.shape[2] == self._hidden.shape[1]:
+                return Z
+        Z = np.zeros((t.size, self._spectrum.size, self._hidden.shape[1]))
         for orders, here in ((self._early, early), (self._late, ~early)):
-            part = orders.factors(orders.moments(late.t[here]))
+            part = orders.at(t[here])
             Z[here, :, : part.shape[2]] = part
         return Z
 
 
 @dataclass(frozen=True)
 class _Spectrum:
-    """Eigenpairs of F on the space the weights can reach.
+    """Eigenpairs of F on the space that the weights can reach.
 
-    Rows: the growing combination of every singular mode, the directions of the larger outer layer that are in no
-    mode, the fading combination of every mode.
+    Rows: the growing combination of each singular mode, the directions of the larger outer layer outside all modes, the
+    decaying combination of each mode.
     """
 
     singular_values: FloatArray
@@ -283,14 +239,14 @@ class _Spectrum:
 
     @classmethod
     def of(cls, S: FloatArray, start: tuple[FloatArray, FloatArray], imbalance: float, tolerance: float) -> _Spectrum:
-        # From the SVD of S, not from eigh(F): zeros stay exact and +- pairs stay paired.
+        # The SVD of S, unlike eigh(F), keeps zeros exact and +- pairs paired.
         U, s, Vt = np.linalg.svd(S, full_matrices=False)
         s = _tied(s, tolerance * s.max(initial=0.0))
         V, U = _completed(Vt.T, start[0].T), _completed(U, start[1])
         half = abs(imbalance) / 2
         mu = np.hypot(s, half)
-        # sqrt(2) times sine and cosine of the eigenvector of [[-half, s], [s, half]], from its half-angle without
-        # cancellation and without dividing by lambda.
+        # sqrt(2) times sine and cosine of the eigenvector of [[-half, s], [s, half]], from the half-angle formula
+        # without cancellation or division by lambda.
         less, more = (s, mu + half) if half else (np.ones_like(s), np.ones_like(s))
         norm = np.sqrt(2.0) / np.hypot(less, more)
         sine, cosine = (norm * less, norm * more) if imbalance >= 0 else (norm * more, norm * less)
@@ -303,18 +259,18 @@ class _Spectrum:
 
     @property
     def balanced(self) -> bool:
-        """Whether no layer is larger: sine and cosine are then 1."""
+        """Whether lambda = 0; then sine and cosine are 1."""
         return bool((self.sine == self.cosine).all())
 
     def split(self, first: FloatArray, second: FloatArray) -> FloatArray:
-        """O^T Q / sqrt(2): for zero-balanced weights half-sums and half-differences, free of rounding."""
+        """Return O^T Q / sqrt(2): for zero-balanced weights half-sums and half-differences, without rounding."""
         m = self.singular_values.size
         v, u = self.inputs.T @ first.T, self.outputs.T @ second
         up, down = self.sine * v[:m] + self.cosine * u[:m], self.cosine * v[:m] - self.sine * u[:m]
         return np.concatenate([up / 2, v[m:] / np.sqrt(2.0), u[m:] / np.sqrt(2.0), down / 2])
 
     def mix(self, Y: FloatArray) -> FloatArray:
-        """Singular coordinates, inputs above outputs, of such rows; Y is spent."""
+        """Return singular coordinates, inputs above outputs, of rows of `split`; Y is overwritten."""
         m, n, v = self.singular_values.size, self.size, self.inputs.shape[1]
         Z = np.empty_like(Y)
         up, down, above, below = Y[:, :m], Y[:, n - m :], Z[:, :m], Z[:, v : v + m]
@@ -330,7 +286,7 @@ class _Spectrum:
         return Z
 
     def join(self, Z: FloatArray) -> FloatArray:
-        """Q from singular coordinates."""
+        """Return Q from singular coordinates."""
         (inputs, v), outputs = self.inputs.shape, len(self.outputs)
         Q = np.empty((len(Z), inputs + outputs, Z.shape[2]))
         np.matmul(self.inputs, Z[:, :v], out=Q[:, :inputs])
@@ -338,53 +294,49 @@ class _Spectrum:
         return Q
 
     def reach(self, t: FloatArray) -> FloatArray:
-        """sqrt((1 - exp(-2 |L| t)) / |L|), (times, rows): sqrt(2 g) without its growth."""
+        """Return sqrt((1 - exp(-2 |L| t)) / |L|), (times, rows): sqrt(2 g) without its exponential growth."""
         size = np.abs(self.rates)
         finite = np.minimum(t, _FOREVER)[:, None]
         with np.errstate(over="ignore"):
             grown = -np.expm1(-2 * size * finite)
         return np.sqrt(np.where(size > 0, grown / np.where(size > 0, size, 1.0), 2 * finite))
 
-    def fading(self, t: FloatArray) -> FloatArray:
-        """exp(L t) of the rows that do not grow and 1 for those that do, with the sqrt(2) of the unpaired."""
+    def decaying(self, t: FloatArray) -> FloatArray:
+        """Return exp(L t) of decaying rows and 1 for growing rows; unpaired rows have a factor sqrt(2)."""
         with np.errstate(over="ignore"):
             decay = np.exp(np.minimum(self.rates, 0.0) * np.minimum(t, _FOREVER)[:, None])
         m = self.singular_values.size
         decay[:, m : self.size - m] *= np.sqrt(2.0)
-        # Rows of rate 0 fade as 1 / sqrt(t), which at t = infinity is exactly 0.
+        # Rows of rate 0 decay as 1 / sqrt(t), which is 0 at t = infinity.
         decay[np.isinf(t)] *= self.rates > 0
         return decay
 
 
 @dataclass(frozen=True)
-class _Moments:
-    """What the rows and columns of a frame are multiplied by at some times, apart from what they share."""
+class _Factors:
+    """Factors of the rows and columns of a frame at some times."""
 
     t: FloatArray
-    #: Of the rows in the product that is factorised, and in the weights.
+    #: Row factors in the Gram matrix to be factorised, and in the weights.
     inner: FloatArray
     outer: FloatArray
-    #: Of the columns, and the same before their decay.
+    #: Column factors with and without their decay.
     scale: FloatArray
     peak: FloatArray
-    #: Whether rows and columns take their growth and decay each by itself; else these are taken of their difference.
+    #: Whether row growth and column decay are separate factors; otherwise exp of their difference is used.
     separable: bool
-
-    def __getitem__(self, some: Any) -> _Moments:
-        t, inner, outer = self.t[some], self.inner[some], self.outer[some]
-        return _Moments(t, inner, outer, self.scale[some], self.peak[some], self.separable)
 
 
 @dataclass(frozen=True)
 class _Frame:
-    """X H, echelon for one order of its rows, with the row each column is pivoted on."""
+    """X H in echelon form for one order of its rows, with the pivot row of each column."""
 
     rows: FloatArray
     pivots: IntArray
     rates: FloatArray
 
-    def moments(self, spectrum: _Spectrum, t: FloatArray) -> _Moments:
-        reach, fading, finite = spectrum.reach(t), spectrum.fading(t), np.minimum(t, _FOREVER)[:, None]
+    def factors(self, spectrum: _Spectrum, t: FloatArray) -> _Factors:
+        reach, decaying, finite = spectrum.reach(t), spectrum.decaying(t), np.minimum(t, _FOREVER)[:, None]
         pivot = self.rows[self.pivots, np.arange(self.pivots.size)]
         with np.errstate(over="ignore"):
             decay = np.exp(-np.maximum(self.rates[self.pivots], 0.0) * finite)
@@ -392,60 +344,57 @@ class _Frame:
         peak = 1 / np.hypot(decay, reach[:, self.pivots] * pivot)
         separable = bool(grown.max(initial=0.0) <= _SEPARABLE)
         growth = np.exp(grown) if separable else 1.0
-        return _Moments(t, growth * reach, growth * fading, decay * peak, peak, separable)
+        return _Factors(t, growth * reach, growth * decaying, decay * peak, peak, separable)
 
-    def columns(self, moments: _Moments) -> FloatArray:
-        """X H c, (times, rows, columns), with its growth where rows do not take it by themselves."""
+    def columns(self, factors: _Factors) -> FloatArray:
+        """Return X H c, (times, rows, columns), including the growth unless it is separable."""
         K, growing = self.rows, int(np.count_nonzero(self.rates > 0))
-        Y = np.multiply(K, moments.scale[:, None])
-        if moments.separable:
+        Y = np.multiply(K, factors.scale[:, None])
+        if factors.separable:
             return Y
-        up, finite = Y[:, :growing], np.minimum(moments.t, _FOREVER)[:, None, None]
+        up, finite = Y[:, :growing], np.minimum(factors.t, _FOREVER)[:, None, None]
         with np.errstate(over="ignore"):
             np.multiply(self.rates[:growing, None] - np.maximum(self.rates[self.pivots], 0.0), finite, out=up)
-        # Above the pivots K is exactly 0 and the exponent may be anything. Elsewhere so large a column does not fit.
+        # Above the pivots K is exactly 0, so the exponent may have any value. Elsewhere so large a column is rejected.
         np.exp(np.minimum(up, 200.0, out=up), out=up)
         up *= K[:growing]
-        up *= moments.peak[:, None]
+        up *= factors.peak[:, None]
         return Y
 
 
 class _Orders:
-    """The factor at any time, by one order of rows where it serves and by others where it does not."""
+    """Factor Q at any time, in one order of rows where it is accurate and in other orders elsewhere."""
 
     def __init__(self, spectrum: _Spectrum, first: _Frame, rows: FloatArray, negligible: float) -> None:
         self.spectrum, self.first, self.rows, self.negligible = spectrum, first, rows, negligible
-        self.turned = first
+        self.other = first
 
-    def moments(self, t: FloatArray) -> _Moments:
-        return self.first.moments(self.spectrum, t)
-
-    def factors(self, moments: _Moments) -> FloatArray:
-        """Q in the task's singular coordinates, (times, coordinates, rank), at moments of the first order."""
-        spectrum, number = self.spectrum, len(moments.t)
+    def at(self, t: FloatArray) -> FloatArray:
+        """Return Q in the singular coordinates of the task, (times, coordinates, rank)."""
+        spectrum, number = self.spectrum, len(t)
         left, frame, own = np.arange(number), self.first, False
         parts: list[tuple[IntArray, FloatArray]] = []
         while True:
-            Y = frame.columns(moments)
-            G = _gram(Y * moments.inner[:, :, None], moments.scale**2)
-            Y *= moments.outer[:, :, None]
+            factors = frame.factors(spectrum, t)
+            Y = frame.columns(factors)
+            G = _gram(Y * factors.inner[:, :, None], factors.scale**2)
+            Y *= factors.outer[:, :, None]
             fits = np.einsum("tjj->tj", G).max(axis=1, initial=0.0) <= spectrum.size + _SLACK
             fits[:1] |= own
             if fits.all():
-                parts.append((left, _solved(spectrum.mix(Y), G)))
+                parts.append((left, _solve(spectrum.mix(Y), G)))
                 break
-            parts.append((left[fits], _solved(spectrum.mix(Y[fits]), G[fits])))
-            left, t = left[~fits], moments.t[~fits]
-            # A row that starts near a separatrix stays small for long before it dominates, and pivoting on it would
-            # lose its digits meanwhile. Any order is exact; the last one made often serves the next times too.
-            own = frame is not self.first or self.turned is self.first
+            parts.append((left[fits], _solve(spectrum.mix(Y[fits]), G[fits])))
+            left, t = left[~fits], t[~fits]
+            # A row that starts near a separatrix stays small for a long time before it dominates. A pivot on it would
+            # lose digits meanwhile. Any order is exact, and the last order often suits the next times too.
+            own = frame is not self.first or self.other is self.first
             if own:
-                # The order of one time, largest sqrt(g) |row| first.
+                # Order of one time, largest sqrt(g) |row| first.
                 with np.errstate(divide="ignore"):
                     weight = np.maximum(spectrum.rates, 0.0) * min(t[0], _FOREVER) + np.log(spectrum.reach(t[:1])[0])
-                self.turned, _ = _largest_first(self.rows, spectrum.rates, weight, self.negligible)
-            frame = self.turned
-            moments = frame.moments(spectrum, t)
+                self.other, _ = _largest_first(self.rows, spectrum.rates, weight, self.negligible)
+            frame = self.other
         if len(parts) == 1:
             return parts[0][1]
         Z = np.zeros((number, spectrum.size, self.first.pivots.size))
@@ -455,46 +404,47 @@ class _Orders:
 
 
 class _Echelon:
-    """Gram-Schmidt on the rows of X, in the order in which they are added.
+    """Gram-Schmidt orthogonalisation of the rows of X, in the order in which they are added.
 
-    A row adds no direction when what is left of it is round-off: its own, and that of the rows taken out of it, which
-    counts in the multiples in which they are taken. Largest first takes out no large multiples.
+    A row adds no direction if its remainder is round-off: its own, and that of the rows subtracted from it, times their
+    coefficients. Adding the largest row first avoids large coefficients.
     """
 
     def __init__(self, X: FloatArray, negligible: float) -> None:
         self.X, self.negligible = X, negligible**2
-        # The threshold is a safe one; what a row hands on to others is one or two roundings.
+        # The threshold has a safety factor; a row passes on only one or two roundings to others.
         self.grain = (negligible / (8 * len(X))) ** 2
         rank = min(X.shape)
         self.basis = np.zeros((X.shape[1], rank))
         self.pivots: list[int] = []
         self.lengths, self.noise = np.zeros(rank), np.zeros(rank)
-        # Columns in which a row is not 0; rows never added, for want of room, are not 0 in any.
+        # Number of columns in which a row is not 0; rows that are never added are nonzero in all.
         self.depth = np.full(len(X), rank)
 
     @property
-    def found(self) -> FloatArray:
+    def directions(self) -> FloatArray:
         return self.basis[:, : len(self.pivots)]
 
     @property
-    def room(self) -> int:
+    def free(self) -> int:
+        """Number of directions that can still be added."""
         return self.basis.shape[1] - len(self.pivots)
 
     def frame(self, rates: FloatArray) -> _Frame:
         known = np.arange(len(self.pivots)) < self.depth[:, None]
-        return _Frame((self.X @ self.found) * known, np.array(self.pivots, dtype=np.intp), rates)
+        return _Frame((self.X @ self.directions) * known, np.array(self.pivots, dtype=np.intp), rates)
 
     def add_one_by_one(self, rows: IntArray) -> None:
-        """Each row before the next."""
-        while rows.size and self.room:
+        """Add rows in the given order."""
+        while rows.size and self.free:
             rest, noise = self._rest(rows)
             live = np.einsum("ij,ij->i", rest, rest) > self.negligible + noise
             self.depth[rows[~live]] = j = len(self.pivots)
-            rows, noise = rows[live], noise[live][: self.room]
+            rows, noise = rows[live], noise[live][: self.free]
             if not rows.size:
                 return
-            # Householder instead of a loop, as far as every row adds a direction.
-            Q, R = np.linalg.qr(np.hstack([self.found, self.X[rows[: self.room]].T]))
+            # One Householder factorisation for all rows up to the first that adds no direction.
+            Q, R = np.linalg.qr(np.hstack([self.directions, self.X[rows[: self.free]].T]))
             Q, R = Q[:, j:], R[j:, j:]
             lengths, new = np.abs(np.diagonal(R)), 0
             for length in lengths:
@@ -509,19 +459,19 @@ class _Echelon:
             rows = rows[new + 1 :]
 
     def add_largest_first(self, rows: IntArray, weight: FloatArray) -> None:
-        """Always the row with the largest exp(weight) |row| of what is left."""
-        if not self.room:
+        """Add the row with the largest exp(weight) |remainder|, repeatedly."""
+        if not self.free:
             return
         rest, noise = self._rest(rows)
         self.depth[rows] = j = len(self.pivots)
-        while self.room:
+        while self.free:
             lengths = np.linalg.norm(rest, axis=1)
             live = lengths**2 > self.negligible + noise
             if not live.any():
                 return
             k = int(np.argmax(np.where(live, weight[rows] + np.log(np.where(live, lengths, 1.0)), -np.inf)))
             row = rest[k] / lengths[k]
-            row -= self.found @ (row @ self.found)  # once more: twice makes it orthogonal to full precision
+            row -= self.directions @ (row @ self.directions)  # a second time, for full orthogonality
             row /= np.linalg.norm(row)
             self.basis[:, j], self.lengths[j], self.noise[j] = row, lengths[k], noise[k]
             self.pivots.append(int(rows[k]))
@@ -530,18 +480,18 @@ class _Echelon:
             rest[k] = 0.0
 
     def _rest(self, rows: IntArray) -> tuple[FloatArray, FloatArray]:
-        """What of the rows lies outside the directions found, and the squared noise in it."""
-        shares, found = self.X[rows] @ self.found, len(self.pivots)
-        noise = self.grain + (shares / self.lengths[:found]) ** 2 @ self.noise[:found]
-        return self.X[rows] - shares @ self.found.T, noise
+        """Return the remainder of rows outside the present directions, and its squared round-off."""
+        shares, rank = self.X[rows] @ self.directions, len(self.pivots)
+        noise = self.grain + (shares / self.lengths[:rank]) ** 2 @ self.noise[:rank]
+        return self.X[rows] - shares @ self.directions.T, noise
 
 
-def _settled_frame(X: FloatArray, rates: FloatArray, negligible: float) -> tuple[_Frame, FloatArray, float]:
-    """The order of the far future, fastest row first, the hidden basis it goes with, and since when it is exact."""
+def _final_frame(X: FloatArray, rates: FloatArray, negligible: float) -> tuple[_Frame, FloatArray, float]:
+    """Return the frame of late times, fastest row first, its hidden basis, and the time from which it is exact."""
     echelon = _Echelon(X, negligible)
     order = np.argsort(-rates, kind="stable")
-    # Rows of equal rate never leave one another behind: of these the largest goes first. Cut around every such group,
-    # so that all rows between two of them are added in one go.
+    # Among rows of equal rate, the largest goes first. Split the order around each such group, so that all rows between
+    # two groups are added together.
     falls = np.concatenate([[True], np.diff(rates[order]) < 0, [True]])
     tied = ~(falls[1:] & falls[:-1])
     cuts = np.flatnonzero(falls[1:-1] & (tied[1:] | tied[:-1])) + 1
@@ -550,20 +500,22 @@ def _settled_frame(X: FloatArray, rates: FloatArray, negligible: float) -> tuple
             echelon.add_largest_first(rows, np.zeros_like(rates))
         else:
             echelon.add_one_by_one(rows)
-    return echelon.frame(rates), echelon.found, _dominant_since(echelon, np.maximum(rates, 0.0))
+    return echelon.frame(rates), echelon.directions, _dominant_since(echelon, np.maximum(rates, 0.0))
 
 
 def _dominant_since(echelon: _Echelon, rates: FloatArray) -> float:
-    """Time from which every row of which something was lost is smaller than the faster rows it was lost to.
+    """Return the time from which each truncated row is smaller than the faster rows that displaced it.
 
-    A fast row that starts near a separatrix is small, and its direction ill known: what a larger row has outside of
-    it is taken for round-off. That is so once the fast row has outgrown it; before, another order keeps all of it.
+    A fast row that starts near a separatrix is small, and its direction is inaccurate: the part of a larger row outside
+    that direction counts as round-off. This holds once the fast row has outgrown the other. Before, another order keeps
+    all of it.
     """
-    X, found, since = echelon.X, echelon.found, 0.0
-    for row in np.flatnonzero(echelon.depth < found.shape[1]):
+    X, directions, since = echelon.X, echelon.directions, 0.0
+    for row in np.flatnonzero(echelon.depth < directions.shape[1]):
         depth = int(echelon.depth[row])
-        shares = X[row] @ found[:, :depth]
-        if row in echelon.pivots or np.linalg.norm(X[row] - found[:, :depth] @ shares) ** 2 <= echelon.negligible:
+        shares = X[row] @ directions[:, :depth]
+        rest = X[row] - directions[:, :depth] @ shares
+        if row in echelon.pivots or np.linalg.norm(rest) ** 2 <= echelon.negligible:
             continue
         lead = rates[echelon.pivots[:depth]] - rates[row]
         larger = (np.abs(shares) > echelon.lengths[:depth]) & (lead > 0)
@@ -575,19 +527,19 @@ def _dominant_since(echelon: _Echelon, rates: FloatArray) -> float:
 def _largest_first(
     X: FloatArray, rates: FloatArray, weight: FloatArray, negligible: float
 ) -> tuple[_Frame, FloatArray]:
-    """The order of one moment, largest exp(weight) |row| first, and the hidden basis it goes with."""
+    """Return the frame of one time, largest exp(weight) |row| first, and its hidden basis."""
     echelon = _Echelon(X, negligible)
     echelon.add_largest_first(np.arange(len(X)), weight)
-    return echelon.frame(rates), echelon.found
+    return echelon.frame(rates), echelon.directions
 
 
 def _balance(first: FloatArray, second: FloatArray, imbalance: float | None, tolerance: float) -> tuple[float, float]:
-    """Imbalance lambda and the residual of Q D = lambda Q."""
+    """Return the imbalance lambda and the residual of Q D = lambda Q."""
     second_gram, first_gram = second.T @ second, first @ first.T
     D, gram = second_gram - first_gram, second_gram + first_gram
     total, square = float(np.trace(gram)), float(np.sum(gram**2))
     if imbalance is None:
-        # Least squares over Q: directions of the hidden space that no weight uses have no say.
+        # Least squares over Q, so that unused hidden directions have no influence.
         imbalance = float(np.sum(D * gram)) / total if total > 0 else 0.0
         if abs(imbalance) * total <= tolerance * square:
             imbalance = 0.0
@@ -595,43 +547,43 @@ def _balance(first: FloatArray, second: FloatArray, imbalance: float | None, tol
     if total == 0:
         return imbalance, 0.0
     off = D - imbalance * np.eye(len(D))
-    # Through Q and not through its Gram matrix, whose round-off off the weights' own directions would be rooted.
+    # From Q, not from its Gram matrix: the square root would amplify the round-off of the latter.
     residual = np.hypot(np.linalg.norm(first.T @ off), np.linalg.norm(second @ off))
     size = np.sqrt(np.sum(gram * (gram @ gram)))
     return imbalance, float(residual / max(size, abs(imbalance) * np.sqrt(total)))
 
 
 def _tied(values: FloatArray, width: float) -> FloatArray:
-    """Falling values with those closer than width made equal, and those below it 0."""
+    """Return descending values, equal if closer than width, and 0 if below it."""
     values = np.where(values <= width, 0.0, values)
     group = np.concatenate([[0], np.cumsum(np.diff(values) < -width)])
     return (np.bincount(group, values) / np.bincount(group))[group]
 
 
 def _completed(basis: FloatArray, columns: FloatArray) -> FloatArray:
-    """The orthonormal basis with as many more directions as the columns need."""
+    """Extend an orthonormal basis to span the columns too."""
     if basis.shape[0] == basis.shape[1]:
         return basis
-    # Householder on both at once: orthogonal to the basis also where the columns almost lie in its span.
+    # One QR of both keeps the new directions orthogonal even if the columns almost lie in the span of the basis.
     more = np.linalg.qr(np.hstack([basis, columns]))[0][:, basis.shape[1] :]
     return np.hstack([basis, more])
 
 
 def _gram(A: FloatArray, ridge: FloatArray) -> FloatArray:
-    """A^T A + diag(ridge) for every time."""
+    """Return A^T A + diag(ridge) for each time."""
     G = np.matmul(_transpose(A), A)
     np.einsum("tjj->tj", G)[...] += ridge
     return G
 
 
-def _solved(Y: FloatArray, G: FloatArray) -> FloatArray:
-    """Y C^-T in the place of Y, where C C^T = G, for every time."""
+def _solve(Y: FloatArray, G: FloatArray) -> FloatArray:
+    """Overwrite Y by Y C^-T, where C C^T = G, for each time."""
     if Y.shape[2] > _FEW:
         for g, y in zip(G, Y, strict=True):
-            # C is well conditioned, and to multiply by its inverse takes less than to solve.
+            # C is well conditioned, and a product with its inverse is faster than a solve.
             upper, failed = scipy.linalg.lapack.dpotrf(g.T, clean=0, overwrite_a=1)
             if failed:
-                raise np.linalg.LinAlgError("a sum of squares is not positive")
+                raise np.linalg.LinAlgError("Gram matrix is not positive definite")
             inverse, _ = scipy.linalg.lapack.dtrtri(upper, overwrite_c=1)
             scipy.linalg.blas.dtrmm(1.0, inverse, y.T, trans_a=1, overwrite_b=1)
         return Y
@@ -647,25 +599,17 @@ def _transpose(stack: FloatArray) -> FloatArray:
     return np.swapaxes(stack, -1, -2)
 
 
-def _checked_layers(first: Any, second: Any, shape: tuple[int, ...]) -> tuple[FloatArray, FloatArray]:
+def _checked_layers(first: ArrayLike, second: ArrayLike, shape: tuple[int, ...]) -> tuple[FloatArray, FloatArray]:
     W1 = real_array("first_weights", first, ndim=2)
     W2 = real_array("second_weights", second, ndim=2)
     if not (min(*W1.shape, *W2.shape) > 0 and len(W1) == W2.shape[1] and (len(W2), W1.shape[1]) == shape):
-        raise InvalidSpec(
-            "weights must be (hidden, inputs) and (outputs, hidden) for a task of (outputs, inputs), got "
-            f"{W1.shape} and {W2.shape} for a task of {shape}.",
-            field="weights",
-        )
+        given = f"{W1.shape} and {W2.shape} for a task of {shape}"
+        raise InvalidSpec(f"weights must be (hidden, inputs) and (outputs, hidden), got {given}.", field="weights")
     return W1.copy(), W2.copy()
 
 
-def _checked_times(times: Any) -> FloatArray:
+def _checked_times(times: ArrayLike) -> FloatArray:
     t = np.asarray(times, dtype=np.float64)
     if not (t >= 0).all():
-        raise InvalidSpec(
-            required="times must not be negative or NaN",
-            got=repr(times) if t.size < 5 else f"{np.count_nonzero(~(t >= 0))} such values",
-            why="the flow is known forwards from the start at time 0",
-            remedy="give times from 0 to infinity, in units of steps times learning rate",
-        )
+        raise InvalidSpec(f"times must be at least 0, got {brief(times)}.", field="times")
     return t

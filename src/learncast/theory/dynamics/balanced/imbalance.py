@@ -1,4 +1,4 @@
-"""The imbalance of two layers, which every gradient flow conserves, and what it says about learning beforehand."""
+"""Conserved imbalance of two layers, and the bounds on learning times that follow from it."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from learncast.tasks.geometry import share
 from learncast.theory.assumptions import EXACT
 from learncast.theory.dynamics.balanced.flow import BalancedFlow
 from learncast.theory.dynamics.pooled import PooledProblem
-from learncast.theory.dynamics.steps.pooled_descent import PooledDescent, hidden_basis
+from learncast.theory.dynamics.steps.pooled_descent import hidden_basis
 
-#: Moments at which the deviation from the balanced flow is bounded, and to how many times as long as that flow takes.
-MOMENTS, FOLLOWED = 1000, 2.0
-#: Inputs and outputs up to which that is done: beyond, its eigenvalues take longer than the flow itself.
-NEAR = 64
-#: Share of imbalance that is round-off.
+#: Number of times at which the deviation from the balanced flow is bounded, and their range relative to its time.
+POINTS, RANGE = 1000, 2.0
+#: Largest inputs + outputs for this bound; beyond, its eigenvalues take longer than the flow itself.
+LARGEST_SIZE = 64
+#: Relative imbalance that is round-off.
 ROUNDED = 1e-13
 
 
 @dataclass(frozen=True, eq=False)
 class Imbalance:
-    """D = W2^T W2 - W1 W1^T of a start: conserved by the flow for any input covariance P and any target.
+    """Imbalance D = W2^T W2 - W1 W1^T, conserved by the flow for any input covariance and any target.
 
-    It bounds both layers from below and from above, and with them the pace of the excess loss L:
-    -2 `fastest` L <= L' <= -2 `slowest` L. The flow of balanced layers from the same start differs from the true one by
-    a drive of size |D - lambda I|; its nonlinear part only brings solutions together, which bounds that difference.
+    It bounds both layers and thereby the decay of the excess loss L: -2 `fastest` L <= L' <= -2 `slowest` L. The flow
+    of balanced layers from the same start differs from the true flow by a drive of size |D - lambda I|. The nonlinear
+    part of the flow is contracting, which bounds the difference of the solutions.
 
     Attributes
     ----------
     problem : PooledProblem
-        Task and start.
+        Task and initial weights.
     learning_rate : float
         Times are counted in its steps.
 
     Examples
     --------
-    Layers of unequal size: when the loss is down to 0.01, told before anything is integrated, and then integrated.
+    Bounds on the time at which the loss reaches 0.01, known before any integration, and the integrated time:
 
     >>> import learncast as lc
     >>> import numpy as np
@@ -57,27 +57,27 @@ class Imbalance:
 
     @cached_property
     def matrix(self) -> FloatArray:
-        """D, (hidden, hidden), of the inputs that vary: the weights of others never move."""
+        """D, (hidden, hidden), restricted to inputs with variance: other weights never change."""
         return self.problem.second.T @ self.problem.second - self._first @ self._first.T
 
     @cached_property
     def share(self) -> float:
-        """|D - lambda I| / |W2^T W2 + W1 W1^T| with the lambda that suits the start best: 0 for balanced layers."""
-        whole = self.problem.second.T @ self.problem.second + self._first @ self._first.T
-        return share(float(np.linalg.norm(self._gap)), float(np.linalg.norm(whole)))
+        """|D - lambda I| / |W2^T W2 + W1 W1^T| with the best-fitting lambda: 0 for balanced layers."""
+        total = self.problem.second.T @ self.problem.second + self._first @ self._first.T
+        return share(float(np.linalg.norm(self._gap)), float(np.linalg.norm(total)))
 
     @cached_property
     def _gap(self) -> FloatArray:
-        """D - lambda I on the hidden directions that the start uses, which no flow leaves."""
+        """D - lambda I on the hidden directions in use, which the flow never leaves."""
         basis = hidden_basis(self.problem.first, self.problem.second)
         return basis.T @ self.matrix @ basis - self.flow.imbalance * np.eye(basis.shape[1])
 
     @cached_property
     def _inputs(self) -> tuple[FloatArray, FloatArray]:
-        """Variances of the input, rising, where it varies, and their directions."""
+        """Nonzero input variances in ascending order, and their directions."""
         values, vectors = np.linalg.eigh(self.problem.power)
         used = slice(len(values) - Correlations.of(self.problem.power).rank, None)
-        return np.maximum(values[used], 0.0), vectors[:, used]  # round-off may pass below 0
+        return np.maximum(values[used], 0.0), vectors[:, used]  # round-off may be negative
 
     @property
     def _first(self) -> FloatArray:
@@ -85,25 +85,20 @@ class Imbalance:
 
     @cached_property
     def flow(self) -> BalancedFlow:
-        """The exact flow that takes the start for balanced and the input for white."""
-        p, scale = self.problem, self.problem.variance or 1.0
-        return BalancedFlow(p.cross / scale, p.first, p.second)
-
-    @cached_property
-    def _descent(self) -> PooledDescent:
-        return PooledDescent(self.problem.power, self.problem.cross)
+        """Exact flow of balanced layers with whitened input from the same start."""
+        return BalancedFlow(self.problem.best_if_white, self.problem.first, self.problem.second)
 
     @cached_property
     def excess(self) -> float:
         """Excess loss at the start."""
-        return float(self._descent.excess_of(self.problem.second @ self.problem.first))
+        return float(self.problem.descent.excess_of(self.problem.second @ self.problem.first))
 
     @cached_property
     def slowest(self) -> float:
-        """Least relative pace of the excess loss, halved, at any time; 0 where the imbalance guarantees none.
+        """Half the smallest relative decay rate of the excess loss at any time; 0 if the imbalance guarantees none.
 
-        W2^T W2 = D + W1 W1^T is at least D, and W1 W1^T at least -D. So the smallest of as many eigenvalues of the one
-        as there are outputs, and of the other as there are inputs, stay above those of D and -D.
+        W2^T W2 = D + W1 W1^T is at least D, and W1 W1^T is at least -D. So their `outputs` and `inputs` largest
+        eigenvalues are at least those of D and -D.
         """
         rising, variances = np.linalg.eigvalsh(self.matrix), self._inputs[0]
         hidden, outputs, inputs = len(rising), len(self.problem.second), len(variances)
@@ -113,15 +108,15 @@ class Imbalance:
 
     @cached_property
     def fastest(self) -> float:
-        """Largest relative pace of the excess loss, halved, at any time.
+        """Half the largest relative decay rate of the excess loss at any time.
 
-        The loss never rises, which bounds the map. For the largest eigenvalue a of W1 W1^T, along u, and the input v
-        behind it, |W2 W1 v|^2 = a u^T D u + a^2 bounds a by the positive root; W2 likewise.
+        The loss never rises, which bounds the map. For the largest eigenvalue a of W1 W1^T with eigenvector u and its
+        input v, |W2 W1 v|^2 = a u^T D u + a^2 bounds a by the positive root; likewise for W2.
         """
         variances, directions = self._inputs
         if not len(variances):
             return 0.0
-        size = float(np.linalg.norm(self._descent.best @ (directions * np.sqrt(variances)), 2))
+        size = float(np.linalg.norm(self.problem.descent.best @ (directions * np.sqrt(variances)), 2))
         if not variances[0] > 0:
             return math.inf
         largest = (size + math.sqrt(2 * self.excess)) / math.sqrt(variances[0])
@@ -130,13 +125,13 @@ class Imbalance:
         return float(variances[-1] * sum((end + math.hypot(end, 2 * largest)) / 2 for end in ends))
 
     def deviation(self, steps: FloatArray) -> FloatArray:
-        """Bound on |W2 W1 - that of the balanced flow|, in the norm of the loss, at rising steps; white inputs only.
+        """Return a bound on the distance of W2 W1 from the balanced flow, in the norm of the loss, for white inputs.
 
-        Of Q = [W1^T; W2] and the balanced flow Q^ from the same start, the difference e is driven by
-        J Q^ (D - lambda I) / 2, so |e|' <= (k + d) |e| + d |Q^| with d = |D - lambda I| / 2. Because
-        <e, Q Q^T Q - Q^ Q^^T Q^> = <e, (Q Q^T + Q^ Q^^T) e> / 2 + |Q Q^T - Q^ Q^^T|^2 / 2, its growth k is at most the
-        largest eigenvalue of F - Q^ Q^^T / 4, and at most that of F - Q^ Q^^T / 2 and |e|^2 / 16. The closer the
-        steps, the closer the bound.
+        The steps must increase; closer steps give a closer bound. The difference e of Q = [W1^T; W2] from the balanced
+        flow Q^ with the same start is driven by J Q^ (D - lambda I) / 2, so |e|' <= (k + d) |e| + d |Q^| with
+        d = |D - lambda I| / 2. Because
+        <e, Q Q^T Q - Q^ Q^^T Q^> = <e, (Q Q^T + Q^ Q^^T) e> / 2 + |Q Q^T - Q^ Q^^T|^2 / 2, its growth rate k is at most
+        the largest eigenvalue of F - Q^ Q^^T / 4, and at most that of F - Q^ Q^^T / 2 plus |e|^2 / 16.
         """
         times = np.concatenate([[0.0], np.asarray(steps, dtype=float) * self.learning_rate * self.problem.variance])
         drive, spans = float(np.linalg.norm(self._gap, 2)) / 2, np.diff(times)
@@ -155,64 +150,62 @@ class Imbalance:
                 e[k + 1] = min(once, closer) if np.isfinite(once) else np.inf
             blocks = grams[:, :inputs, :inputs], grams[:, inputs:, inputs:]
             layers = np.sqrt(sum(np.linalg.norm(block, 2, axis=(1, 2)) for block in blocks))
-            found = math.sqrt(self.problem.variance) * (e * layers + e**2 / 2)
-        return np.where(np.isnan(found), np.inf, found)[1:]
+            bound = math.sqrt(self.problem.variance) * (e * layers + e**2 / 2)
+        return np.where(np.isnan(bound), np.inf, bound)[1:]
 
     @property
     def _fastest_mode(self) -> float:
-        """Largest eigenvalue of F: balanced weights grow no faster."""
+        """Largest eigenvalue of F, the largest growth rate of balanced weights."""
         return math.hypot(float(self.flow.singular_values[0]), self.flow.imbalance / 2)
 
     def _growth(self, grams: FloatArray, spans: FloatArray) -> list[FloatArray]:
-        """Largest eigenvalues of F - Q Q^T / 4 and F - Q Q^T / 2 anywhere in each span, from those at its ends."""
+        """Return bounds of the largest eigenvalues of F - Q Q^T / 4 and F - Q Q^T / 2 within each span."""
         p, fastest, size = self.problem, self._fastest_mode, grams.shape[1]
         inputs, half = p.first.shape[1], self.flow.imbalance / 2
         F = np.diag(np.where(np.arange(size) < inputs, -half, half))
-        F[inputs:, :inputs] = p.cross / (p.variance or 1.0)
+        F[inputs:, :inputs] = p.best_if_white
         F[:inputs, inputs:] = F[inputs:, :inputs].T
         with np.errstate(over="ignore"):
             largest = np.linalg.norm(grams[:-1], 2, axis=(1, 2)) * np.exp(2 * fastest * spans)
-            moved = (2 * fastest * largest + largest**2) * spans / 2  # of Q Q^T, from the nearer end
-        found = []
+            moved = (2 * fastest * largest + largest**2) * spans / 2  # change of Q Q^T from the nearer end of the span
+        bounds = []
         for part in (0.25, 0.5):
             top = np.linalg.eigvalsh(F - part * grams)[:, -1]
-            found.append(np.minimum(np.maximum(top[1:], top[:-1]) + part * moved, fastest))
-        return found
+            bounds.append(np.minimum(np.maximum(top[1:], top[:-1]) + part * moved, fastest))
+        return bounds
 
-    def told(self, accuracy: float) -> tuple[str, ...]:
-        """What a reader who waits for an accuracy should know of layers that are not balanced."""
-        whole = float(self._descent.whole)
-        if self.share <= EXACT or not whole > 0:
+    def remarks(self, accuracy: float) -> tuple[str, ...]:
+        """Return a note on unbalanced layers and the bounds of the time to an accuracy."""
+        baseline = float(self.problem.descent.baseline_loss)
+        if self.share <= EXACT or not baseline > 0:
             return ()
-        low, high = self.interval((1 - accuracy) ** 2 * whole)
-        between = (
-            f"; the imbalance alone puts an accuracy of {accuracy:g} between {low:.4g} and {high:.4g} steps of the flow"
-        )
+        low, high = self.interval((1 - accuracy) ** 2 * baseline)
+        bounds = f"; it bounds the flow time to an accuracy of {accuracy:g} between {low:.4g} and {high:.4g} steps"
         return (
-            f"the layers start unbalanced ({self.share:.2g} of their size), which gradient flow keeps, so the flow is "
-            f"integrated{between if math.isfinite(high) else ''}",
+            f"the layers are unbalanced ({self.share:.2g} of their size), so the flow is integrated; gradient flow "
+            f"conserves the imbalance{bounds if math.isfinite(high) else ''}",
         )
 
     def interval(self, excess: float) -> tuple[float, float]:
-        """Steps of the flow between which the excess loss first falls to `excess`, known before anything is trained."""
+        """Return bounds of the flow time, in steps, at which the excess loss first falls to `excess`."""
         if self.excess <= excess:
             return 0.0, 0.0
         needed = math.log(self.excess / excess) / (2 * self.learning_rate)
         low, high = needed / self.fastest, needed / self.slowest if self.slowest > 0 else math.inf
-        if self.problem.whitened_input.holds and sum(self.problem.cross.shape) <= NEAR:
+        if self.problem.whitened_input.holds and sum(self.problem.cross.shape) <= LARGEST_SIZE:
             near = self._near_balanced(excess)
             low, high = max(low, near[0]), min(high, near[1])
         return low, high
 
     def _near_balanced(self, excess: float) -> tuple[float, float]:
-        """The same from the exact flow of balanced layers and the bound on its deviation."""
+        """Return bounds of the flow time from the exact flow of balanced layers and the bound on its deviation."""
         clock, scale = self.learning_rate * self.problem.variance, self.problem.variance
         if scale * self.flow.final_loss >= excess:
             return 0.0, math.inf
         late = 1.0 / clock
         while scale * float(self.flow.losses([late * clock])[0]) > excess:
             late *= 2.0
-        steps = np.linspace(0.0, FOLLOWED * late, MOMENTS)
+        steps = np.linspace(0.0, RANGE * late, POINTS)
         off, size = self.deviation(steps), np.sqrt(2 * scale * self.flow.losses(steps * clock))
         goal = math.sqrt(2 * excess)
         surely, perhaps = np.flatnonzero(size + off <= goal), np.flatnonzero(size - off <= goal)

@@ -1,1 +1,1 @@
-"""Steps of gradient descent: update rules, sampled batches, and many steps at once."""
+"""Gradient descent: optimizers, and fast counting of steps."""

@@ -1,4 +1,4 @@
-"""The optimiser of a gradient descent, with the update rules and defaults of `torch.optim`."""
+"""Optimizer of a gradient descent, with the update rules and defaults of `torch.optim`."""
 
 from __future__ import annotations
 
@@ -7,94 +7,73 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from learncast._core.errors import InvalidSpec
-from learncast._core.validation import FloatArray, between, one_of, positive, real_array
+from learncast._core.validation import FloatArray
+from learncast.procedure.training import Training
 
-NAMES = ("gd", "momentum", "adam", "adamw")
+#: Decay of the second moment of "rmsprop".
+RMSPROP_DECAY = 0.99
 
 
 @dataclass
 class Optimizer:
-    """One optimiser's settings and state.
+    """An update rule with its state.
 
     Parameters
     ----------
-    name : {"gd", "momentum", "adam", "adamw"}
-        Plain descent; heavy-ball momentum as `torch.optim.SGD(momentum=...)`; Adam; Adam with decoupled weight decay.
-    learning_rate : float
-    momentum : float
-        Of "momentum".
-    betas : (float, float)
-        Decay of Adam's two moments.
-    eps : float
-        Added to the root of Adam's second moment.
-    weight_decay : float, optional
-        Decoupled for "adamw", where it is 0.01 by default; added to the gradient otherwise, 0 by default.
+    training : Training
+        Names one of the optimisers "gd", "momentum", "adam", "adamw" and "rmsprop".
     steps, first, second
-        Its state: steps taken, and the first and second moments of each weight's slopes.
+        The state: steps taken, and first and second moments of the gradient of each weight.
 
     Examples
     --------
-    The first step of Adam is as long as the learning rate, whatever the slope:
+    The length of Adam's first step is the learning rate, whatever the gradient:
 
+    >>> import learncast as lc
     >>> import numpy as np
     >>> from learncast.theory.dynamics.steps.optimizer import Optimizer
-    >>> rule = Optimizer("adam", learning_rate=1e-3)
+    >>> rule = Optimizer(lc.Training(1e-3, optimizer="adam"))
     >>> rule.update({"weights": np.zeros(2)}, {"weights": np.array([5.0, -0.01])})["weights"].round(6)
     array([-0.001,  0.001])
     """
 
-    name: str
-    learning_rate: float
-    momentum: float = 0.9
-    betas: tuple[float, float] = (0.9, 0.999)
-    eps: float = 1e-8
-    weight_decay: float | None = None
+    training: Training
     steps: int = 0
     first: dict[str, FloatArray] = field(default_factory=dict)
     second: dict[str, FloatArray] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.weight_decay is None:
-            self.weight_decay = 0.01 if self.name == "adamw" else 0.0
-        one_of("optimizer", self.name, NAMES)
-        positive("learning_rate", self.learning_rate)
-        between("momentum", self.momentum, 0.0, 1.0)
-        betas = real_array("betas", self.betas, ndim=1)
-        if len(betas) != 2 or not ((betas >= 0) & (betas < 1)).all():
-            raise InvalidSpec(
-                required="betas must lie between 0 and 1, below 1, and be two",
-                got=repr(self.betas)[:60],
-                why="each is the share of a moment that is kept; 1 would keep the past for ever",
-                remedy="use (0.9, 0.999)",
-            )
-        between("eps", self.eps, 0.0, 1e300)
-        between("weight_decay", self.weight_decay, 0.0, 1e300)
+        if not isinstance(self.training.optimizer, str):
+            raise InvalidSpec("optimizer must be a name; only learncast.training takes functions.", field="optimizer")
 
     def update(self, weights: dict[str, FloatArray], slopes: dict[str, FloatArray]) -> dict[str, FloatArray]:
-        """Weights after one step; the state moves on with it."""
+        """Return the weights after one step, and advance the state."""
         self.steps += 1
         return {key: self._moved(key, weights[key], slope) for key, slope in slopes.items()}
 
     def _moved(self, key: str, w: FloatArray, slope: FloatArray) -> FloatArray:
-        assert self.weight_decay is not None
-        if self.name == "adamw":
-            w = w * (1 - self.learning_rate * self.weight_decay)
-        elif self.weight_decay:
-            slope = slope + self.weight_decay * w
-        if self.name == "gd":
-            return w - self.learning_rate * slope
-        if self.name == "momentum":
+        training, name = self.training, self.training.optimizer
+        rate, decay = training.learning_rate, training.weight_decay
+        if name == "adamw":
+            w = w * (1 - rate * (0.01 if decay is None else decay))
+        elif decay:
+            slope = slope + decay * w
+        if name == "gd":
+            return w - rate * slope
+        if name == "momentum":
             kept = self.first.get(key)
-            self.first[key] = slope if kept is None else self.momentum * kept + slope
-            return w - self.learning_rate * self.first[key]
-        one, two = self.betas
+            self.first[key] = slope if kept is None else training.momentum * kept + slope
+            return w - rate * self.first[key]
+        one, two = (0.0, RMSPROP_DECAY) if name == "rmsprop" else training.betas
         zero = np.zeros_like(w)
-        self.first[key] = one * self.first.get(key, zero) + (1 - one) * slope
         self.second[key] = two * self.second.get(key, zero) + (1 - two) * slope**2
+        if name == "rmsprop":
+            return w - rate * slope / (np.sqrt(self.second[key]) + training.eps)
+        self.first[key] = one * self.first.get(key, zero) + (1 - one) * slope
         # Bias correction: the moments start at zero.
-        root = np.sqrt(self.second[key]) / np.sqrt(1 - two**self.steps) + self.eps
-        return w - self.learning_rate / (1 - one**self.steps) * self.first[key] / root
+        root = np.sqrt(self.second[key]) / np.sqrt(1 - two**self.steps) + training.eps
+        return w - rate / (1 - one**self.steps) * self.first[key] / root
 
     def copy(self) -> Optimizer:
-        """The same optimiser in the same state; updates replace arrays, so they can be shared."""
+        """Return the optimiser in the same state; updates replace arrays, so they can be shared."""
         return replace(self, first=dict(self.first), second=dict(self.second))

@@ -1,4 +1,4 @@
-"""Gradient descent of a pooled problem: a few dozen numbers, many networks side by side."""
+"""Gradient descent of two-layer linear networks on pooled inputs, many networks in parallel."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from typing import Any
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from learncast._core.validation import FloatArray
 from learncast.tasks.best_map import best_map
 from learncast.theory.dynamics.steps.strides import UNLEARNED, Descents
 
-__all__: list[str] = []  # serves the modules around it
+__all__ = ["PooledDescent"]
 
-#: Share of the largest column of the weights below which a hidden direction is round-off.
+#: Relative size of the weights below which a hidden direction is round-off.
 RANK = 1e-13
-#: Descent steps after which a count is given up.
+#: Largest number of descent steps that are counted.
 MOST_STEPS = 2_000_000
 
 
 def hidden_basis(first: FloatArray, second: FloatArray) -> FloatArray:
-    """Orthonormal hidden directions that the weights use, (hidden, rank).
+    """Return an orthonormal basis Q of the hidden directions that the weights use, (hidden, rank).
 
-    [A, C^T] = Q [A', C'^T]; (A', C') obeys the same descent on any task, and no direction beyond Q is ever reached.
+    With [A, C^T] = Q [A', C'^T] the small weights (A', C') follow the same descent, and training never leaves Q.
     """
     q, r, _ = scipy.linalg.qr(np.concatenate([first, second.T], axis=1), mode="economic", pivoting=True)
     size = np.abs(np.diagonal(r))
@@ -35,30 +35,31 @@ def hidden_basis(first: FloatArray, second: FloatArray) -> FloatArray:
 
 
 def pull(states: FloatArray, power: FloatArray, cross: FloatArray, inputs: int) -> FloatArray:
-    """Minus the gradient of states [A^T; C] (rows, inputs + outputs, hidden): [G^T C; G A^T] with G = R - M S."""
-    found = np.empty_like(states)
-    if len(states) == 1 and states.ndim == 3:  # plain matrices: a stack of one takes twice as long
-        states, out = states[0], found[0]
+    """Return minus the gradient of states [A^T; C], (rows, inputs + outputs, hidden): [G^T C; G A^T], G = R - M S."""
+    result = np.empty_like(states)
+    if len(states) == 1 and states.ndim == 3:  # plain matrices are twice as fast as a stack of one
+        states, out = states[0], result[0]
         power, cross = power.reshape(power.shape[-2:]), cross.reshape(cross.shape[-2:])
         first, second = states[:inputs], states[inputs:]
         G = np.dot(np.dot(second, first.T), power)
         np.subtract(cross, G, out=G)
         np.dot(G.T, second, out=out[:inputs])
         np.dot(G, first, out=out[inputs:])
-        return found
+        return result
     first, second = states[:, :inputs], states[:, inputs:]
     G = (second @ np.swapaxes(first, 1, 2)) @ power
     np.subtract(cross, G, out=G)
-    np.matmul(np.swapaxes(G, 1, 2), second, out=found[:, :inputs])
-    np.matmul(G, first, out=found[:, inputs:])
-    return found
+    np.matmul(np.swapaxes(G, 1, 2), second, out=result[:, :inputs])
+    np.matmul(G, first, out=result[:, inputs:])
+    return result
 
 
 @dataclass(frozen=True, eq=False)
 class PooledDescent:
-    """Networks M = C A that learn to map the pooled input z to y: A <- A - eta C^T G, C <- C - eta G A^T, G = M S - R.
+    """Gradient descent of networks M = C A from pooled inputs z to targets y.
 
-    States are (rows, hidden, inputs + outputs), A beside C^T. S and R are those of one task for all rows, or one a row.
+    A step is A <- A - eta C^T G, C <- C - eta G A^T with G = M S - R. States [A^T; C] are
+    (rows, inputs + outputs, hidden). All rows share one task, or each row has its own.
 
     Attributes
     ----------
@@ -73,22 +74,22 @@ class PooledDescent:
 
     @cached_property
     def best(self) -> FloatArray:
-        """The best map M* = R S^+."""
+        """Best linear map M* = R S^+."""
         return best_map(self.power, self.cross)
 
     @property
-    def whole(self) -> FloatArray:
-        """Excess loss of a network that answers nothing."""
+    def baseline_loss(self) -> FloatArray:
+        """Excess loss of the zero map."""
         return np.asarray((self.best * self.cross).sum(axis=(-2, -1)) / 2)
 
     @property
     def inputs(self) -> int:
-        """Channels of the pooled input."""
+        """Number of input channels."""
         return self.power.shape[-1]
 
     @cached_property
     def growth(self) -> float:
-        """Largest rate at which weights grow away from nothing, the first singular value of R."""
+        """Largest growth rate of small weights, the first singular value of R."""
         return float(np.linalg.norm(self.cross, 2, axis=(-2, -1)).max(initial=0.0))
 
     @cached_property
@@ -104,15 +105,14 @@ class PooledDescent:
         _, strengths, right = np.linalg.svd(self.best, full_matrices=False)
         size = np.swapaxes(right, -1, -2) @ (strengths[..., None] * right)
         first = strengths[..., :1, None] * np.eye(self.inputs)
-        found = np.linalg.eigvalsh(root @ (first + size) @ root)
-        return float(found.max(initial=0.0))
+        return float(np.linalg.eigvalsh(root @ (first + size) @ root).max(initial=0.0))
 
     @cached_property
     def flattest(self) -> float:
         """Largest curvature at the flattest optimum, min over g of g^2 S + g^-2 S^1/2 M*^T M* S^1/2.
 
-        Descent at more than 2 over it settles nowhere. Below, it may leave a sharper optimum for a flatter one, which
-        is why its steps are counted.
+        Descent with a learning rate above 2 / flattest never converges. Below, it may leave a sharp optimum for a
+        flatter one.
         """
         inner = self._root @ np.swapaxes(self.best, -1, -2) @ self.best @ self._root
 
@@ -122,55 +122,57 @@ class PooledDescent:
         sizes = float(np.linalg.norm(inner)), float(np.linalg.norm(self.power))
         if min(sizes) == 0:
             return 0.0
-        middle = math.log(sizes[0] / sizes[1]) / 2  # where both parts are alike
+        middle = math.log(sizes[0] / sizes[1]) / 2  # both terms have equal norm there
         return float(scipy.optimize.minimize_scalar(largest, bounds=(middle - 5, middle + 5), method="bounded").fun)
 
     def sharpness(self, states: FloatArray) -> float:
-        """Largest curvature of any row without the part of the residual, S^1/2 (|C|^2 + A^T A) S^1/2."""
+        """Largest curvature of any row without the residual term, S^1/2 (|C|^2 + A^T A) S^1/2."""
         first, second = states[..., : self.inputs, :], states[..., self.inputs :, :]
         root = self._root
         size = np.linalg.norm(second, 2, axis=(-2, -1))[..., None, None] ** 2 * np.eye(self.inputs)
         return float(np.linalg.eigvalsh(root @ (size + first @ np.swapaxes(first, -1, -2)) @ root).max(initial=0.0))
 
     def excess(self, states: FloatArray, rows: NDArray[np.intp] | None = None) -> FloatArray:
-        """Loss above the best linear map's."""
-        return self.excess_of(self._map(states), rows)
+        """Loss of states above that of the best linear map."""
+        return self.excess_of(states[..., self.inputs :, :] @ np.swapaxes(states[..., : self.inputs, :], -1, -2), rows)
 
     def excess_of(self, maps: FloatArray, rows: NDArray[np.intp] | None = None) -> FloatArray:
-        """The same of maps (..., outputs, inputs)."""
+        """Loss of maps (..., outputs, inputs) above that of the best linear map."""
         gap = maps - self._of(self.best, rows)
         return np.asarray((gap @ self._of(self.power, rows) * gap).sum(axis=(-2, -1)) / 2)
-
-    def _map(self, states: FloatArray) -> FloatArray:
-        return np.asarray(states[..., self.inputs :, :] @ np.swapaxes(states[..., : self.inputs, :], -1, -2))
 
     @staticmethod
     def _of(values: FloatArray, rows: NDArray[np.intp] | None) -> FloatArray:
         return values[rows] if values.ndim > 2 and rows is not None else values
 
-    def counted(
-        self, states: FloatArray, goal: Any, learning_rate: float, most_steps: int = MOST_STEPS, *, precise: bool = True
+    def steps_to(
+        self,
+        states: FloatArray,
+        goal: ArrayLike,
+        learning_rate: float,
+        most_steps: int = MOST_STEPS,
+        *,
+        precise: bool = True,
     ) -> tuple[FloatArray, FloatArray]:
-        """Steps of descent until each row's excess loss is down to its goal, and its state then.
+        """Count the descent steps until the excess loss of each row is at most its goal; return steps and final states.
 
-        Infinite where descent runs away, unknown (nan) where it does not arrive in time. To a step or so where not
-        precise, which is enough for resamplings.
+        Steps are infinite if descent diverges, and nan if the goal is not reached within `most_steps`. Counts that are
+        not precise may be off by about one step.
         """
-        return self._towards(np.asarray(goal), states, learning_rate).counted(states, most_steps, precise=precise)
+        return self._towards(np.asarray(goal), states, learning_rate).steps_to_goal(states, most_steps, precise=precise)
 
-    def descended(
+    def advance(
         self, states: FloatArray, stops: Sequence[int], learning_rate: float, *, precise: bool = True
     ) -> list[FloatArray]:
-        """States after each of these rising numbers of steps; to a step's worth where not precise."""
-        return self._towards(np.zeros(()), states, learning_rate).descended(states, stops, precise=precise)
+        """Return the states after each of the increasing numbers of steps; within about one step if not precise."""
+        return self._towards(np.zeros(()), states, learning_rate).states_after(states, stops, precise=precise)
 
     def rows(self, chosen: NDArray[np.intp]) -> PooledDescent:
-        """Some of the rows, each as often as it is named."""
+        """Return the problem of the chosen rows, with repetitions."""
         return PooledDescent(self._of(self.power, chosen), self._of(self.cross, chosen))
 
     def _towards(self, goal: FloatArray, states: FloatArray, learning_rate: float) -> Descents:
-        """Descents to a goal, with strides for the sharpest that these states meet."""
-        last: list[Any] = [None, None, None]  # the rows that go on, and their statistics
+        last: list[Any] = [None, None, None]  # thousands of steps use the same rows: keep their statistics
 
         def slope(states: FloatArray, rows: NDArray[np.intp]) -> FloatArray:
             if last[0] is not rows:
@@ -181,7 +183,7 @@ class PooledDescent:
             return np.asarray(self.excess(states, rows) <= (goal[rows] if goal.ndim else goal))
 
         sharp = self.sharpness(states)
-        # Where most of what the network does must be unlearned, that takes the time, and no growth.
-        unlearns = (self.excess(states) > UNLEARNED * self.whole).any()
+        # If the initial loss far exceeds the baseline, unlearning sets the pace instead of growth.
+        unlearns = (self.excess(states) > UNLEARNED * self.baseline_loss).any()
         growth = max(self.growth, sharp) if unlearns else self.growth
         return Descents(slope, arrived, max(self.curvature, sharp), growth, learning_rate)

@@ -1,4 +1,4 @@
-"""Strides: many steps of gradient descent at once, so that thousands of steps are counted without taking them all."""
+"""Strides: one evaluation that replaces many steps of gradient descent, to count thousands of steps quickly."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby, pairwise
-from typing import Protocol
 
 import numpy as np
 import scipy
@@ -16,74 +15,66 @@ from numpy.typing import NDArray
 from learncast._core.progress import check_time
 from learncast._core.validation import FloatArray
 
-__all__: list[str] = []  # serves the modules around it
+__all__: list[str] = []  # internal
 
-#: Steps of a stride times learning rate and curvature, and times learning rate and growth, at most: beyond them a
-#: stride of four slopes is unstable, or of no order.
+#: Stability limits of a stride: steps x learning rate x curvature, and steps x learning rate x growth rate.
 STIFF, GROWTH = 1.8, 0.4
-#: What strides may go astray over a whole descent: as a share of one step where steps are counted, and of the weights
-#: where the weights after them are asked for. A stride of h growth times errs by about h^4 of one, and a growth time is
-#: as many steps as one over learning rate and growth.
-ASTRAY, PRECISE = 0.05, 1e-8
-#: The same of a count in precise strides, by far: what arrives nearer to the edge of a step is taken step by step.
-HARDLY = 0.002
-#: Of longer descents the last step is not worth the time that all of them would take.
-WALKED = 1_000_000
-#: Fewer steps than this are taken one by one: four slopes would not pay.
+#: Error allowed over an entire descent: as a share of one step if steps are counted, and of the weights if weights are
+#: returned. A stride of h growth times errs by about h^4 growth times. A growth time is 1 / (learning rate x growth).
+STEP_ERROR, WEIGHT_ERROR = 0.05, 1e-8
+#: Error, as a share of one step, of a count in strides of the second kind. Goals closer to a step are counted in steps.
+PRECISE_STEP_ERROR = 0.002
+#: Longest descents that are counted again if in doubt; an error of one step in longer ones does not matter.
+MOST_RECOUNTED = 1_000_000
+#: Shortest stride: four gradients replace fewer steps without gain.
 LEAST = 8
-#: Steps to which the stride of an arrival is halved before it is taken step by step.
+#: Length at which the bisection of a stride changes to single steps.
 SINGLE = 64
-#: Steps taken one by one before strides begin: of few descents together, and of many.
-PLAIN = {"few": 1024, "many": 256}
+#: Single steps before the first stride, for up to `FEW` descents and for more.
+FIRST_STEPS = {"few": 1024, "many": 256}
 FEW = 4
-#: Single steps after which arrivals are looked for, at most: before strides, and where there are none; and those that
-#: are taken together where nothing is looked for.
-BLOCK, LONG, TOGETHER = 64, 512, 4096
-#: Learning rate times curvature up to which the loss surely falls at every step; at 2 it need not.
+#: Single steps between two checks of the goal: followed by strides, without strides, and without a goal.
+BLOCK, LONG_BLOCK, UNCHECKED_BLOCK = 64, 512, 4096
+#: Learning rate x curvature up to which the loss falls at every step. (Convergence needs 2.)
 SURE = 1.5
-#: Excess loss at the start over that of a network which answers nothing, above which descent is mostly unlearning.
+#: Ratio of the initial loss to the baseline loss above which descent mostly unlearns.
 UNLEARNED = 4.0
-#: Weights that have grown by this factor have run away.
+#: Growth factor of the weights at which descent counts as diverged.
 RUNAWAY = 1e8
 
-#: Of states (rows, ...) and the numbers of these rows, minus the gradient of each row's loss.
-Slope = Callable[[FloatArray, NDArray[np.intp]], FloatArray]
+Rows = NDArray[np.intp]
+#: Minus the gradient, given states (rows, ...) and row numbers.
+Slope = Callable[[FloatArray, Rows], FloatArray]
+#: States after each of several increasing numbers of single steps.
+SingleSteps = Callable[[FloatArray, Rows, Sequence[int]], list[FloatArray]]
 
-
-class Walk(Protocol):
-    """Takes the single steps that a slope gives, to the bit, in something quicker than an array a step."""
-
-    def in_a_stride(self, modes: int, /) -> int:
-        """Single steps of so many modes that are as quick as a stride; 0 where none are."""
-        ...
-
-    def __call__(self, states: FloatArray, rows: NDArray[np.intp], steps: Sequence[int], /) -> list[FloatArray]:
-        """States after each of these rising numbers of steps."""
-        ...
+#: Diverging weights overflow; the caller detects that by their size.
+_overflowing = np.errstate(over="ignore", invalid="ignore")
 
 
 @dataclass(frozen=True)
 class Stride:
-    """Four slopes that stand for m steps of descent, to fourth order in m times the learning rate.
+    """Four gradients that replace m steps of descent, to fourth order in m x learning rate.
 
-    The order conditions of a Runge-Kutta step with the flow's weights replaced by the sums that m steps of the discrete
-    map leave: sum b c = sum of i / m^2 and so on, over i < m. As m grows they become the classical ones.
+    The order conditions are those of a Runge-Kutta method with the integrals replaced by sums over the m steps:
+    sum b c = sum_{i<m} i / m^2 and so on. For large m they are the classical conditions.
 
     Attributes
     ----------
     steps : int
         m.
     inner : (4, 4)
-        Where each slope is taken, as multiples of the slopes before it.
+        Runge-Kutta matrix a.
     outer : (4,)
+        Runge-Kutta weights b.
     """
 
     steps: int
     inner: FloatArray
     outer: FloatArray
 
-    def taken(self, slope: Slope, states: FloatArray, rows: NDArray[np.intp], learning_rate: float) -> FloatArray:
-        """States after the stride."""
+    def apply(self, slope: Slope, states: FloatArray, rows: Rows, learning_rate: float) -> FloatArray:
+        """Return the states after the stride."""
         reach = self.steps * learning_rate
         slopes: list[FloatArray] = []
         for weights in self.inner:
@@ -94,13 +85,9 @@ class Stride:
         return states + reach * sum(weight * one for weight, one in zip(self.outer, slopes, strict=True))
 
 
-#: Weights that run away overflow, and are told by that.
-_overflowing = np.errstate(over="ignore", invalid="ignore")
-
-
 @lru_cache(maxsize=4096)
 def stride_of(steps: int) -> Stride:
-    """The stride of so many steps; solved once."""
+    """Solve the order conditions of a stride."""
     m = float(steps)
     F1, F2, F3 = m * (m - 1) / 2, (m - 1) * m * (2 * m - 1) / 6, (m * (m - 1) / 2) ** 2
     single = np.array([1.0, F1 / m**2, F2 / m**3, F3 / m**4])  # sums of b, b c, b c^2, b c^3
@@ -108,7 +95,7 @@ def stride_of(steps: int) -> Stride:
     squared = (2 * F3 - 3 * F2 + F1) / (6 * m**4)  # of b (a c^2)
     triple = math.comb(steps, 4) / m**4  # of b (a (a c))
 
-    def solved(last: float) -> tuple[float, FloatArray, FloatArray]:
+    def solve(last: float) -> tuple[float, FloatArray, FloatArray]:
         c = np.array([0.0, 1 / 3, 2 / 3, last])
         b = np.linalg.solve(np.vander(c, 4, increasing=True).T, single)
         through = np.linalg.solve(np.array([b[2:], b[2:] * c[2:]]), double)  # (a c) of the third and fourth
@@ -119,244 +106,239 @@ def stride_of(steps: int) -> Stride:
         a[2, 0], a[3, 0] = c[2] - a[2, 1], c[3] - a[3, 1] - a[3, 2]
         return float(b @ (a @ c**2)) - squared, a, b
 
-    # The place of the last slope is what is left free; it tends to 1, the end of the stride.
+    # The position of the last gradient is the remaining unknown; it tends to 1, the end of the stride.
     ends = np.linspace(0.7, 1.05, 36)
-    misses = [solved(float(end))[0] for end in ends]
+    misses = [solve(float(end))[0] for end in ends]
     k = max(k for k, (miss, following) in enumerate(pairwise(misses)) if miss * following <= 0)
-    last = scipy.optimize.brentq(lambda end: solved(end)[0], ends[k], ends[k + 1], xtol=1e-15)
-    _, inner, outer = solved(float(last))
-    return Stride(steps, inner, outer)
+    last = scipy.optimize.brentq(lambda end: solve(end)[0], ends[k], ends[k + 1], xtol=1e-15)
+    return Stride(steps, *solve(float(last))[1:])
 
 
-def _graded(most: int) -> list[int]:
-    """Strides to begin with: what changes quickly changes at the start."""
-    return [most // share for share in (8, 8, 4, 4, 2, 2) if most // share >= LEAST]
+def _first_strides(longest: int) -> list[int]:
+    """Return the shorter strides to begin with: fast changes occur at the start."""
+    return [longest // share for share in (8, 8, 4, 4, 2, 2) if longest // share >= LEAST]
 
 
-def _plain(rows: int) -> int:
-    """Steps that so many descents take one by one before strides begin."""
-    return PLAIN["few" if rows <= FEW else "many"]
-
-
-def _cut(steps: int, most: int, plain: int, *, begun: bool) -> list[int]:
-    """Strides that make up a number of steps, of which the first are taken one by one."""
-    if most < LEAST:
+def _split(steps: int, longest: int, single: int, *, begun: bool) -> list[int]:
+    """Split a number of steps into `single` single steps and strides; `begun` omits the shorter first strides."""
+    if longest < LEAST:
         return [1] * steps
-    graded = [] if begun and not plain else _graded(most)
-    plain = min(steps, plain)
-    found, left = [1] * plain, steps - plain
-    for stride in graded:
+    single = min(steps, single)
+    first = [] if begun and not single else _first_strides(longest)
+    lengths, left = [1] * single, steps - single
+    for stride in first:
         if left >= stride:
-            found.append(stride)
+            lengths.append(stride)
             left -= stride
-    found += [most] * (left // most)
-    left %= most
-    return [*found, left] if left >= LEAST else found + [1] * left
+    lengths += [longest] * (left // longest)
+    left %= longest
+    return [*lengths, left] if left >= LEAST else lengths + [1] * left
 
 
 @dataclass(frozen=True, eq=False)
 class Descents:
-    """Gradient descents that run side by side, one a row of states (rows, ...).
+    """Gradient descents in parallel, one per row of states (rows, ...).
 
     Attributes
     ----------
     slope : callable
         Minus the gradient of each row's loss.
-    arrived : callable
-        Whether each row's task is learned.
+    reached : callable
+        Whether each row has reached its goal.
     curvature : float
         Largest curvature of the loss along the way.
     growth : float
         Largest rate at which weights grow away from a saddle.
     learning_rate : float
-    walk : Walk, optional
+    single_steps : callable, optional
+        Faster implementation of single steps.
+    steps_per_stride : int
+        Number of such single steps that take as long as one stride.
     """
 
     slope: Slope
-    arrived: Callable[[FloatArray, NDArray[np.intp]], NDArray[np.bool_]]
+    reached: Callable[[FloatArray, Rows], NDArray[np.bool_]]
     curvature: float
     growth: float
     learning_rate: float
-    walk: Walk | None = None
+    single_steps: SingleSteps | None = None
+    steps_per_stride: int = 0
 
     def longest(self, *, precise: bool = False) -> int:
-        """Most steps that one stride may stand for: to count steps, or to know the weights after them."""
-        # What is stiff decays, and its errors with it: there a stride must be stable; it is right where growth is slow.
+        """Largest number of steps per stride: to count steps or, if precise, to compute weights."""
+        # Errors in stiff directions decay, so there a stride must only be stable. Growth limits its accuracy.
         stiff, growth = self.learning_rate * self.curvature, self.learning_rate * self.growth
         steps = STIFF / stiff if stiff > 0 else math.inf
         if growth > 0:
-            error = PRECISE if precise else ASTRAY * growth
+            error = WEIGHT_ERROR if precise else STEP_ERROR * growth
             steps = min(steps, min(GROWTH, error**0.25) / growth)
         return int(min(steps, 1e6)) if steps >= LEAST else 1
 
-    def _worth(self, states: FloatArray, *, precise: bool = False) -> int:
-        """The same, or 1 where single steps are as quick."""
+    def _stride_length(self, *, precise: bool = False) -> int:
         steps = self.longest(precise=precise)
-        return steps if steps >= self._in_a_stride(states) else 1
+        return steps if steps >= self.steps_per_stride else 1
 
-    def _in_a_stride(self, states: FloatArray) -> int:
-        return self.walk.in_a_stride(states.size // 2) if self.walk else 0
+    @property
+    def falls(self) -> bool:
+        """Whether the loss falls at every step, so that a goal once reached stays reached."""
+        return self.learning_rate * self.curvature < SURE
 
-    def _moved(self, states: FloatArray, rows: NDArray[np.intp], steps: int) -> FloatArray:
+    def _move(self, states: FloatArray, rows: Rows, steps: int) -> FloatArray:
         if steps == 1:
             moved = self.slope(states, rows)
             moved *= self.learning_rate
             moved += states
             return moved
-        return stride_of(steps).taken(self.slope, states, rows, self.learning_rate)
+        return stride_of(steps).apply(self.slope, states, rows, self.learning_rate)
 
-    def _walked(self, states: FloatArray, rows: NDArray[np.intp], steps: Sequence[int]) -> list[FloatArray]:
-        """States after each of these rising numbers of single steps."""
-        if self.walk is not None:
-            return self.walk(states, rows, steps)
-        found = []
+    def _step(self, states: FloatArray, rows: Rows, steps: Sequence[int]) -> list[FloatArray]:
+        """Return the states after each of several increasing numbers of single steps."""
+        if self.single_steps is not None:
+            return self.single_steps(states, rows, steps)
+        results = []
         for before, after in pairwise((0, *steps)):
             for _ in range(after - before):
-                states = self._moved(states, rows, 1)
-            found.append(states)
-        return found
+                states = self._move(states, rows, 1)
+            results.append(states)
+        return results
 
     @_overflowing
-    def descended(self, states: FloatArray, stops: Sequence[int], *, precise: bool = True) -> list[FloatArray]:
-        """States of every row after each of these rising numbers of steps; to a step's worth where not precise."""
-        rows, most, done = np.arange(len(states)), self._worth(states, precise=precise), 0
-        alone = _plain(len(states)) if most >= LEAST else stops[-1] if len(stops) else 0
-        known, early = {0: states}, {stop for stop in stops if 0 < stop <= alone}
-        marks = sorted(early.union(range(TOGETHER, max(early, default=0), TOGETHER)))
-        for _, some in groupby(marks, key=lambda mark: (mark - 1) // TOGETHER):
+    def states_after(self, states: FloatArray, stops: Sequence[int], *, precise: bool = True) -> list[FloatArray]:
+        """Return the states after each of several increasing numbers of steps; within about a step if not precise."""
+        rows, longest, done = np.arange(len(states)), self._stride_length(precise=precise), 0
+        single = _single_steps_first(len(states)) if longest >= LEAST else max(stops, default=0)
+        results, early = {0: states}, {stop for stop in stops if 0 < stop <= single}
+        marks = sorted(early.union(range(UNCHECKED_BLOCK, max(early, default=0), UNCHECKED_BLOCK)))
+        for _, group in groupby(marks, key=lambda mark: (mark - 1) // UNCHECKED_BLOCK):
             check_time()
-            near = list(some)
-            visited = self._walked(states, rows, [mark - done for mark in near])
-            known |= {mark: there for mark, there in zip(near, visited, strict=True) if mark in early}
+            near = list(group)
+            visited = self._step(states, rows, [mark - done for mark in near])
+            results |= dict(zip(near, visited, strict=True))
             states, done = visited[-1], near[-1]
         for stop in stops:
-            if stop in known:
+            if stop in results:
                 continue
-            for steps, run in groupby(_cut(stop - done, most, max(alone - done, 0), begun=done > alone)):
-                number = len(list(run))
+            for length, group in groupby(_split(stop - done, longest, max(single - done, 0), begun=done > single)):
+                number = len(list(group))
                 for first in range(0, number, BLOCK):
                     check_time()
-                    some_of = min(BLOCK, number - first)
-                    if steps == 1:
-                        (states,) = self._walked(states, rows, [some_of])
+                    block = min(BLOCK, number - first)
+                    if length == 1:
+                        (states,) = self._step(states, rows, [block])
                     else:
-                        for _ in range(some_of):
-                            states = self._moved(states, rows, steps)
-            known[stop], done = states, stop
-        return [known[stop] for stop in stops]
+                        for _ in range(block):
+                            states = self._move(states, rows, length)
+            results[stop], done = states, stop
+        return [results[stop] for stop in stops]
 
     @_overflowing
-    def counted(self, states: FloatArray, most_steps: int, *, precise: bool = True) -> tuple[FloatArray, FloatArray]:
-        """Steps of descent until each row has arrived, and its state then; to a step or so where not precise.
+    def steps_to_goal(self, states: FloatArray, most: int, *, precise: bool = True) -> tuple[FloatArray, FloatArray]:
+        """Count the steps until each row reaches its goal; return the counts and the final states.
 
-        Infinite where descent runs away or rests elsewhere, unknown (nan) where `most_steps` are not enough. Short
-        descents are taken step by step. Long ones go on in strides up to the stride in which they arrive, which is
-        taken again step by step; one that arrives so near to the edge of a step that strides might have gone past it is
-        counted again in shorter ones, and at last in single steps.
+        A count is infinite if the descent diverges or stops elsewhere, and nan if `most` steps are not enough. If not
+        precise, it may be off by about one step. The first steps are single. Strides follow up to the one in which the
+        goal is reached, which is bisected. If a goal lies so close to a step that strides may have missed it, the row
+        is counted again in shorter strides and finally in single steps.
         """
-        found = np.full(len(states), np.nan), states.copy()
+        counts = np.full(len(states), np.nan), states.copy()
         rows = np.arange(len(states))
-        shorter = ((self._worth(states, precise=True), HARDLY), (1, 0.0)) if precise else ()
-        for most, astray in ((self._worth(states), ASTRAY), *shorter):
-            rows = self._counted(states, rows, most_steps, most, astray, found)
-            rows = rows[found[0][rows] <= WALKED]
+        shorter = ((self._stride_length(precise=True), PRECISE_STEP_ERROR), (1, 0.0)) if precise else ()
+        for longest, error in ((self._stride_length(), STEP_ERROR), *shorter):
+            rows = self._count(states, rows, most, longest, error, counts)
+            rows = rows[counts[0][rows] <= MOST_RECOUNTED]
             if not len(rows):
                 break
-        return found
+        return counts
 
-    def _counted(
+    def _count(
         self,
-        begun: FloatArray,
-        rows: NDArray[np.intp],
-        most_steps: int,
+        start: FloatArray,
+        rows: Rows,
         most: int,
-        astray: float,
-        found: tuple[FloatArray, FloatArray],
-    ) -> NDArray[np.intp]:
-        """Fill in steps and states of some rows, in strides of at most so many steps; rows that are left in doubt."""
-        (steps, ends), states = found, begun[rows]
+        longest: int,
+        error: float,
+        counts: tuple[FloatArray, FloatArray],
+    ) -> Rows:
+        """Fill in steps and final states of some rows, in strides of at most `longest`; return the rows in doubt."""
+        (steps, ends), states = counts, start[rows]
         limit = RUNAWAY * float(np.abs(states).max(initial=1.0))
-        strided = most >= LEAST
-        taken, plain = 0, _plain(len(begun)) if strided else most_steps
-        grades = _graded(most)
-        late: dict[int, list[tuple[NDArray[np.intp], FloatArray, int]]] = {}
-        inside = self.arrived(states, rows)
+        strided = longest >= LEAST
+        taken, single = 0, _single_steps_first(len(start)) if strided else most
+        first_strides = _first_strides(longest)
+        last_strides: dict[int, list[tuple[Rows, FloatArray, int]]] = {}
+        inside = self.reached(states, rows)
         steps[rows[inside]] = 0.0
         rows, states = rows[~inside], states[~inside]
-        block = 4
-        while len(rows) and taken < most_steps:
+        block, longest_block = 4, LONG_BLOCK if not strided and self.steps_per_stride else BLOCK
+        while len(rows) and taken < most:
             check_time()
-            if taken < plain:
-                longest = LONG if not strided and self._in_a_stride(states) else BLOCK
-                block = min(2 * block, longest, plain - taken, most_steps - taken)
+            if taken < single:
+                block = min(2 * block, longest_block, single - taken, most - taken)
                 length, strides = block, [1] * block
             else:
-                length = grades.pop(0) if grades else most
+                length = first_strides.pop(0) if first_strides else longest
                 strides = [length]
-            before, dips = states, np.zeros(len(rows), dtype=bool)
-            if self.falls and taken < plain:
-                last, states = self._walked(states, rows, (length - 1, length))
+            before, passed = states, np.zeros(len(rows), dtype=bool)
+            if self.falls and taken < single:
+                last, states = self._step(states, rows, (length - 1, length))
             else:
                 for stride in strides:
-                    last, states = states, self._moved(states, rows, stride)
+                    last, states = states, self._move(states, rows, stride)
                     if not self.falls:
-                        dips |= self.arrived(states, rows)
-            gone = ~(np.abs(states).reshape(len(rows), -1).max(axis=1) < limit)
-            inside = (self.arrived(states, rows) | dips) & ~gone
-            # What no longer moves at all has come to rest somewhere else.
-            still = (states == last).reshape(len(rows), -1).all(axis=1) & ~inside
-            going = ~(gone | inside | still)
+                        passed |= self.reached(states, rows)
+            diverged = ~(np.abs(states).reshape(len(rows), -1).max(axis=1) < limit)
+            inside = (self.reached(states, rows) | passed) & ~diverged
+            resting = (states == last).reshape(len(rows), -1).all(axis=1) & ~inside
+            going = ~(diverged | inside | resting)
             if not going.all():
-                never = gone | still
+                never = diverged | resting
                 steps[rows[never]], ends[rows[never]] = np.inf, states[never]
-                late.setdefault(length, []).append((rows[inside], before[inside], taken))
+                last_strides.setdefault(length, []).append((rows[inside], before[inside], taken))
                 rows, states = rows[going], states[going]
             taken += length
         steps[rows], ends[rows] = np.nan, states
-        single = SINGLE if strided else LONG
-        doubtful = [self._arrive(length, groups, plain, astray, found, single) for length, groups in late.items()]
+        switch = SINGLE if strided else LONG_BLOCK
+        doubtful = [self._locate(n, groups, single, error, counts, switch) for n, groups in last_strides.items()]
         return np.concatenate([rows[:0], *doubtful])
 
-    @property
-    def falls(self) -> bool:
-        """Whether the loss cannot rise again: then a task that is learned after some steps was not before and lost."""
-        return self.learning_rate * self.curvature < SURE
-
-    def _arrive(
+    def _locate(
         self,
         stride: int,
-        groups: list[tuple[NDArray[np.intp], FloatArray, int]],
-        plain: int,
-        astray: float,
-        found: tuple[FloatArray, FloatArray],
+        groups: list[tuple[Rows, FloatArray, int]],
         single: int,
-    ) -> NDArray[np.intp]:
-        """Find the step within the last stride of some rows, from the states and the step before it.
+        error: float,
+        counts: tuple[FloatArray, FloatArray],
+        switch: int,
+    ) -> Rows:
+        """Locate the step within the last stride of some rows, given their states and step number before it.
 
-        The stride is halved, from `single` on in single steps, and what is left taken step by step; rounding may leave
-        an arrival to its end. What is returned are the rows that might have arrived a step before or after, if strides
-        went astray so far.
+        The stride is bisected, below `switch` in single steps, and the rest is taken step by step. Because of rounding
+        the goal may be reached at the very end only. Return the rows that may have reached it a step earlier or later,
+        given the error of strides as a share of one step.
         """
-        (steps, ends), doubtful = found, []
+        (steps, ends), doubtful = counts, []
         rows, states = (np.concatenate([group[k] for group in groups]) for k in (0, 1))
-        begun_at = np.concatenate([np.full(len(who), begun) for who, _, begun in groups])
-        # Where the loss cannot rise again, what is learned stays so, and single steps are halved like strides.
+        done = np.concatenate([np.full(len(some), before) for some, _, before in groups])
         while stride > (1 if self.falls else SINGLE):
             half = stride // 2
-            after = self._moved(states, rows, half) if stride > single else self._walked(states, rows, (half,))[0]
-            inside = self.arrived(after, rows)
-            going = (slice(None),) + (None,) * (states.ndim - 1)
-            states, begun_at = np.where(inside[going], states, after), np.where(inside, begun_at, begun_at + half)
-            stride -= half  # the longer half stands for both: a step more does no harm
+            after = self._move(states, rows, half) if stride > switch else self._step(states, rows, (half,))[0]
+            inside = self.reached(after, rows)
+            column = (slice(None),) + (None,) * (states.ndim - 1)
+            states, done = np.where(inside[column], states, after), np.where(inside, done, done + half)
+            stride -= half  # the longer half for all rows: an extra step does no harm
         for n in range(1, stride + 1):
-            last, states = states, self._moved(states, rows, 1)
-            inside = self.arrived(states, rows) | (n == stride)
+            last, states = states, self._move(states, rows, 1)
+            inside = self.reached(states, rows) | (n == stride)
             if inside.any():
-                steps[rows[inside]], ends[rows[inside]] = begun_at[inside] + n, states[inside]
-                part = astray * (states - last)
-                doubt = self.arrived(last + part, rows) | ~self.arrived(states - part, rows)
-                doubtful.append(rows[inside & doubt & (begun_at + n > plain)])
-                rows, states, begun_at = rows[~inside], states[~inside], begun_at[~inside]
+                steps[rows[inside]], ends[rows[inside]] = done[inside] + n, states[inside]
+                part = error * (states - last)
+                doubt = self.reached(last + part, rows) | ~self.reached(states - part, rows)
+                doubtful.append(rows[inside & doubt & (done + n > single)])
+                rows, states, done = rows[~inside], states[~inside], done[~inside]
             if not len(rows):
                 break
         return np.concatenate([rows[:0], *doubtful])
+
+
+def _single_steps_first(rows: int) -> int:
+    return FIRST_STEPS["few" if rows <= FEW else "many"]

@@ -1,0 +1,223 @@
+"""HTML repr of results for notebooks: a summary line, tables and a plot."""
+
+from __future__ import annotations
+
+import base64
+import html
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from learncast._core.errors import OutOfTime
+from learncast._core.progress import time_limit
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+#: Seconds that computing an HTML repr may take.
+DISPLAY_SECONDS = 10.0
+#: Rows of a table in an HTML repr.
+MOST_ROWS = 8
+
+# Text takes the colours of the page, light or dark; plots keep a white background.
+_STYLE = """
+.learncast { max-width: 62rem; font-size: .9rem; line-height: 1.4; }
+.learncast p { margin: .2rem 0 .6rem; max-width: 46rem; } .learncast h4 { margin: .4rem 0 .2rem; font-size: .9rem; }
+.learncast .parts { display: flex; flex-wrap: wrap; gap: 1rem 1.5rem; align-items: flex-start; }
+.learncast .parts > div { max-width: 100%; }
+.learncast .scroll { overflow-x: auto; } .learncast table { border-collapse: collapse; margin: 0 0 .5rem; }
+.learncast th, .learncast td { text-align: right; padding: .15rem .6rem; border-bottom: 1px solid rgba(128,128,128,.4);
+  font-variant-numeric: tabular-nums; background: transparent; color: inherit; }
+.learncast th:first-child, .learncast td:first-child, .learncast td.text { text-align: left; }
+.learncast img { max-width: 100%; width: 24rem; height: auto; background: #fff; border-radius: 4px; }
+.learncast .muted { opacity: .75; font-size: .85rem; } .learncast summary { cursor: pointer; }
+.learncast .badge { border: 1px solid currentColor; border-radius: 1rem; padding: 0 .5rem; font-weight: 600; }
+"""
+
+
+def plural(number: int, word: str) -> str:
+    """Return a count with its noun: "1 step", "2,000 steps"."""
+    return f"{number:,} {word}" + "s" * (number != 1)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Table of formatted cells with a title, column names and notes."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    notes: Sequence[str] = ()
+
+    def html(self, heading: str = "h2") -> str:
+        """Return the table as HTML under a title of the given heading level."""
+        head = "".join(f"<th>{escape(column)}</th>" for column in self.columns)
+        rows = "\n".join("<tr>" + "".join(_cell(cell) for cell in row) + "</tr>" for row in self.rows)
+        notes = "".join(f'<p class="muted">{escape(line)}</p>' for line in self.notes)
+        title = f"<{heading}>{escape(self.title)}</{heading}>\n" if self.title else ""
+        return (
+            f'{title}<div class="scroll"><table><thead><tr>{head}</tr></thead>\n'
+            f"<tbody>\n{rows}\n</tbody></table></div>{notes}"
+        )
+
+    def head(self, rows: int = MOST_ROWS) -> Table:
+        """Return the first rows, with a note that counts the others."""
+        left = len(self.rows) - rows
+        return Table(self.title, self.columns, self.rows[:rows], (f"{left} more.",) if left > 0 else ())
+
+
+@dataclass(frozen=True)
+class HtmlRepr:
+    """Content of the HTML repr of an object.
+
+    Attributes
+    ----------
+    title, summary : str
+        What the object is, and one sentence about it.
+    tables : sequence of Table
+    standing : (str, str), optional
+        Forecast class and its meaning.
+    conditions : Table, optional
+        Measured conditions of the theory.
+    """
+
+    title: str
+    summary: str
+    tables: Sequence[Table] = ()
+    standing: tuple[str, str] | None = None
+    conditions: Table | None = None
+
+    @classmethod
+    def of(
+        cls, value: object, *tables: Table, standing: tuple[str, str] | None = None, conditions: Table | None = None
+    ) -> HtmlRepr:
+        """Take title and summary from the repr of an object, "<title: summary>"."""
+        title, _, summary = repr(value).strip("<>").partition(": ")
+        return cls(title, summary.strip("<>"), tables, standing, conditions)
+
+    def html(self, png: bytes | None) -> str:
+        """Return the HTML, with an image if one is given; it suits light and dark pages."""
+        image = "" if png is None else f'<div><img alt="{escape(self.title)}" src="{data_uri(png)}"></div>'
+        tables = "".join(table.head().html("h4") for table in self.tables)
+        return (
+            f'<div class="learncast"><style>{_STYLE}</style><b>{escape(self.title)}</b><p>{escape(self.summary)}</p>'
+            f'<div class="parts"><div>{tables}</div>{image}</div>{self._trust()}</div>'
+        )
+
+    def _trust(self) -> str:
+        if self.standing is None:
+            return ""
+        badge = f'<span class="badge">{escape(self.standing[0])}</span> {escape(self.standing[1])}'
+        if self.conditions is None or not self.conditions.rows:
+            return f"<div>{badge}</div>"
+        return f"<details><summary>{badge}</summary>{self.conditions.html('h4')}</details>"
+
+
+@dataclass(frozen=True)
+class Plot:
+    """Name of a drawing function in `learncast.figures`, and its arguments."""
+
+    drawing: str
+    data: tuple[object, ...]
+    options: dict[str, object]
+
+    @classmethod
+    def of(cls, drawing: str, *data: object, **options: object) -> Plot:
+        """Plan the call ``figures.<drawing>(*data, ax, **options)``."""
+        return cls(drawing, data, options)
+
+    def on(self, ax: Axes | None, **options: object) -> Axes:
+        """Draw on the given axes, or on new pyplot axes."""
+        from learncast import figures
+
+        with figures.style():
+            axes: Axes = figures.new_axes() if ax is None else ax
+            return cast("Axes", getattr(figures, self.drawing)(*self.data, axes, **{**self.options, **options}))
+
+    def png(self) -> bytes:
+        """Return a small PNG."""
+        from learncast import figures
+
+        return figures.png(figures.sheet(self.on, width=4.2, height=2.8))
+
+
+class Displayable:
+    """Mixin that gives a result its HTML repr and `plot`."""
+
+    @abstractmethod
+    def _html_repr(self) -> HtmlRepr:
+        """Title, summary and tables."""
+
+    @abstractmethod
+    def _plot(self) -> Plot:
+        """Plot of the HTML repr and of `plot`."""
+
+    def plot(self, ax: Axes | None = None, **options: object) -> Axes:
+        """Draw this result.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Axes to draw on; new pyplot axes by default.
+        **options
+            Passed to the drawing function in `learncast.figures`, for example ``title``.
+
+        Returns
+        -------
+        Axes
+        """
+        return self._plot().on(ax, **options)
+
+    def _repr_html_(self) -> str:
+        try:
+            with time_limit(DISPLAY_SECONDS):
+                return self._html_repr().html(self._plot().png())
+        except OutOfTime:
+            summary = f"{self!r}. Not computed for display: it takes longer than {DISPLAY_SECONDS:g} s."
+            return HtmlRepr(type(self).__name__, summary).html(None)
+
+
+def facts(rows: Sequence[tuple[str, str]]) -> Table:
+    """Return a table of names and values, without those whose value is empty."""
+    return Table("", ("", ""), [row for row in rows if row[1]])
+
+
+def escape(value: str) -> str:
+    """Return HTML-escaped text."""
+    return html.escape(value, quote=True)
+
+
+def data_uri(png: bytes) -> str:
+    """Return a PNG as a data URI."""
+    return "data:image/png;base64," + base64.b64encode(png).decode("ascii")
+
+
+def _cell(value: str) -> str:
+    return f'<td class="text">{escape(value)}</td>' if " " in value else f"<td>{escape(value)}</td>"
+
+
+def format_number(value: float, digits: int = 2) -> str:
+    """Return a number of steps with `digits` decimals; "never" if infinite, "unknown" if nan."""
+    if math.isnan(value):
+        return "unknown"
+    if math.isinf(value):
+        return "never" if value > 0 else "-inf"
+    text = f"{value:,.{digits}f}"
+    return text[1:] if text.startswith("-") and not text.strip("-0.,") else text  # no "-0.00"
+
+
+def format_count(value: float) -> str:
+    """Return a number of steps without decimals."""
+    return format_number(value, 0)
+
+
+def format_interval(interval: tuple[float, float] | None) -> str:
+    """Return "low to high"; empty if there is no interval."""
+    return "" if interval is None else f"{format_number(interval[0], 1)} to {format_number(interval[1], 1)}"
+
+
+def bracketed_interval(interval: tuple[float, float] | None) -> str:
+    """Return " (low to high)" to follow a number; empty if there is no interval."""
+    return "" if interval is None else f" ({format_interval(interval)})"

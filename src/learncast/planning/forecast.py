@@ -1,0 +1,649 @@
+"""Forecasts: how one task, or several in sequence, are learned by a network."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from learncast._core.errors import InvalidSpec
+from learncast._core.validation import FloatArray
+from learncast.display import Displayable, HtmlRepr, Plot, Table, format_number
+from learncast.networks import Network
+from learncast.planning.batches import BatchSteps, in_batches
+from learncast.planning.explanation import Explanation, explain
+from learncast.planning.methods.choice import method_for
+from learncast.planning.methods.method import Method, ResampledSteps, Rule
+from learncast.planning.summary import count_text
+from learncast.procedure.goals import Accuracy, Goal
+from learncast.procedure.stage import Stage
+from learncast.procedure.training import Training
+from learncast.results import STEPS, Provenance, Status, Steps, Trajectory, described, load_dataset, save_dataset
+from learncast.tasks.task import Task
+from learncast.theory.assumptions import Trust, worst
+from learncast.theory.dynamics.modes import Modes
+from learncast.theory.dynamics.solution import LearningTime, Solution, checked_times, worst_status
+from learncast.theory.responses.bootstrap import interval
+from learncast.theory.responses.trials import seed_of
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+#: The goal if none is given.
+DEFAULT_GOAL = Accuracy(0.99)
+
+
+@dataclass(frozen=True, eq=False)
+class StageForecast:
+    """Forecast of one stage.
+
+    Attributes
+    ----------
+    stage : Stage
+    steps : Steps
+    accuracy : float
+        Accuracy on the stage's own task at its end.
+    start, end : (modes,)
+        Strengths before and after, by the flow.
+    """
+
+    stage: Stage
+    steps: Steps
+    accuracy: float
+    start: FloatArray
+    end: FloatArray
+
+    @property
+    def task(self) -> Task:
+        """What is trained."""
+        return self.stage.task
+
+
+@dataclass(frozen=True, eq=False)
+class _Run:
+    """Stages carried out by a method, with everything needed to look at them again."""
+
+    stages: tuple[StageForecast, ...]
+    flows: tuple[Solution, ...]
+    states: tuple[FloatArray, ...]
+    descent_states: tuple[FloatArray, ...]
+    resampled: ResampledSteps | None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Forecast(Displayable):
+    """A forecast of training on one task, or on several in sequence; the last one is the target.
+
+    Numbers are computed when they are first asked for.
+
+    Attributes
+    ----------
+    method : Method
+        How these tasks are learned by this network.
+    requested : tuple of Stage
+        The stages.
+    places : tuple of int
+        Index of each stage's task in the method's pool.
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> task = lc.tasks.integration(steps=50)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    >>> first = task.varied(target_strength=1.5).renamed("stronger targets")
+    >>> forecast = lc.follow([lc.Stage(first, 0.5), lc.Stage(task, 0.99)], network, learning_rate=1e-3)
+    >>> forecast.steps.descent, forecast.direct.descent, forecast.forecast_class
+    (237.0, 331.0, 'exact')
+    """
+
+    method: Method
+    requested: tuple[Stage, ...]
+    places: tuple[int, ...]
+    known_direct: LearningTime | None = None
+    resample: bool = True
+
+    # What was asked
+
+    @property
+    def training(self) -> Training:
+        """How the network is trained."""
+        return self.method.training
+
+    @property
+    def learning_rate(self) -> float:
+        """Learning rate."""
+        return self.method.learning_rate
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """Task of each stage."""
+        return tuple(stage.task for stage in self.requested)
+
+    @property
+    def target(self) -> Task:
+        """Task of the last stage."""
+        return self.requested[-1].task
+
+    @property
+    def goal(self) -> Goal | None:
+        """Goal of the last stage; None if it is given by steps."""
+        return self.requested[-1].goal
+
+    # Numbers
+
+    @cached_property
+    def _run(self) -> _Run:
+        return _carry_out(self.method.precise, self.requested, self.places, self.resample)
+
+    @property
+    def stages(self) -> tuple[StageForecast, ...]:
+        """Forecast of each stage."""
+        return self._run.stages
+
+    @cached_property
+    def steps(self) -> Steps:
+        """Steps of all stages together."""
+        each = [s.steps for s in self.stages]
+        descent = math.inf if any(math.isinf(s.descent) for s in each) else float(sum(s.descent for s in each))
+        flow, status = float(sum(s.flow for s in each)), worst_status(s.status for s in each)
+        resampled = self._run.resampled
+        return _with_interval(
+            descent, flow, status, resampled, None if resampled is None else resampled.stages.sum(axis=0)
+        )
+
+    @cached_property
+    def direct_time(self) -> LearningTime | None:
+        """Direct training on the target, mode by mode; None if the last stage is given by steps."""
+        if self.known_direct is not None or self.goal is None:
+            return self.known_direct
+        return self.method.precise.learning_time(self.places[-1], self.goal)
+
+    @cached_property
+    def direct(self) -> Steps | None:
+        """Steps of direct training on the target; None if the last stage is given by steps."""
+        time = self.direct_time
+        if time is None:
+            return None
+        resampled = self._run.resampled
+        return _with_interval(
+            time.descent_steps, time.flow_steps, time.status, resampled, None if resampled is None else resampled.direct
+        )
+
+    @cached_property
+    def saving(self) -> Steps:
+        """Steps saved against direct training; negative if the curriculum takes longer."""
+        direct = self.direct or Steps(math.nan, math.nan)
+        descent, flow = difference(direct.descent, self.steps.descent), difference(direct.flow, self.steps.flow)
+        resampled = self._run.resampled
+        if resampled is None:
+            return Steps(descent, flow)
+        with np.errstate(invalid="ignore"):
+            differences = resampled.direct - resampled.stages.sum(axis=0)
+        return _with_interval(descent, flow, Status.ok, resampled, differences, signed=True)
+
+    @property
+    def speedup_ratio(self) -> float:
+        """Flow steps of direct training over those of this curriculum."""
+        return math.nan if self.direct is None else ratio(self.direct.flow, self.steps.flow)
+
+    @property
+    def resampled(self) -> ResampledSteps | None:
+        """Steps under resampled statistics; None if nothing was estimated from trials."""
+        return self._run.resampled
+
+    @property
+    def states(self) -> tuple[FloatArray, ...]:
+        """States of the method before the first stage and after each stage, by the flow."""
+        return self._run.states
+
+    @property
+    def descent_states(self) -> tuple[FloatArray, ...]:
+        """States of the method before the first stage and after each stage, by descent."""
+        return self._run.descent_states
+
+    @property
+    def flows(self) -> tuple[Solution, ...]:
+        """Gradient flow of each stage from where the stage begins."""
+        return self._run.flows
+
+    @property
+    def solution(self) -> Solution:
+        """Gradient flow of direct training on the target, as a function of time."""
+        return self.method.solution()
+
+    # Trust
+
+    @cached_property
+    def trust(self) -> Trust:
+        """How far the forecast can be trusted: the conditions at the start and where each stage begins."""
+        own = self.method.trust(self.places)
+        if len(self.requested) == 1:
+            return own
+        names = {a.name for a in own.assumptions}
+        later = ([a for a in flow.assumptions if a.name in names] for flow in self._run.flows)
+        return Trust(worst([own.assumptions, *later]), own.promise)
+
+    @property
+    def forecast_class(self) -> str:
+        """What may be promised: a key of `learncast.results.FORECAST_CLASSES`."""
+        return self.trust.forecast_class
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Notes on stages that never learn a mode."""
+        return tuple(
+            f"stage {k + 1} ({stage.task.name}): {remark}"
+            for k, (stage, flow) in enumerate(zip(self.requested, self._run.flows, strict=True))
+            for remark in flow.remarks
+        )
+
+    @property
+    def modes(self) -> tuple[Modes, ...]:
+        """Each stage's task in the common frame; empty if there are no common modes."""
+        return tuple(self.method.modes[k] for k in self.places) if self.method.modes else ()
+
+    @cached_property
+    def explanation(self) -> Explanation | None:
+        """The three terms of eq. (16), for a curriculum of two tasks with common modes."""
+        if len(self.requested) != 2 or not isinstance(self.goal, Accuracy) or not self.modes:
+            return None
+        one, two = self.modes
+        assert self.direct_time is not None
+        times = self.direct_time.mode_flow_steps
+        k = int(np.argmax(times)) if len(times) == len(two) else 0
+        end = self.stages[0].end
+        return explain(
+            mode=k,
+            start=float(one.start[k]),
+            end=float(end[k]),
+            first=(float(one.weighted_cross[k]), float(one.weighted_input[k])),
+            second=(float(two.weighted_cross[k]), float(two.weighted_input[k])),
+            tolerance=float(1 - one.accuracy(end)[k]),
+            target_tolerance=1 - self.goal.value,
+            learning_rate=self.learning_rate,
+            names=(one.task.name, two.task.name),
+        )
+
+    def in_batches(self, batch: int, *, runs: int | None = None, seed: int = 0) -> BatchSteps:
+        """Steps of these stages if every step of descent sees only `batch` trials, over several runs."""
+        rules = [(s.stage.goal, s.stage.steps) for s in self.stages]
+        expected = [s.steps.descent for s in self.stages]
+        return in_batches(self.method.precise, self.places, rules, expected, batch=batch, runs=runs, seed=seed)
+
+    @property
+    def provenance(self) -> Provenance:
+        """Origin of the numbers."""
+        parts = ((k, repr(s.goal), s.steps) for k, s in zip(self.places, self.requested, strict=True))
+        return self.method.provenance(*parts)
+
+    # Trajectories
+
+    def at(self, times: ArrayLike) -> Trajectory:
+        """Strengths and losses at times in gradient steps of the flow, across the stages.
+
+        ``loss`` and ``excess_loss`` are those of the task being trained, ``target_loss`` and ``target_excess_loss``
+        those of the target; ``stage`` is the index of the stage.
+        """
+        steps, m = checked_times(times), self.method.precise
+        ends = np.cumsum([s.steps.flow for s in self.stages])
+        index = np.minimum(np.searchsorted(ends, steps, side="left"), len(ends) - 1)
+        begins = np.concatenate([[0.0], ends[:-1]])
+        states = np.empty((len(steps), *m.start.shape))
+        own = np.empty(len(steps))
+        for k, (flow, place) in enumerate(zip(self._run.flows, self.places, strict=True)):
+            here = np.flatnonzero(index == k)
+            if len(here):
+                with np.errstate(invalid="ignore"):
+                    local = np.where(np.isinf(steps[here]), np.inf, steps[here] - begins[k])
+                states[here] = m.flow_states(flow, local)
+                own[here] = m.excess_loss(place, states[here])
+        none = np.empty(0)
+        target = m.excess_loss(m.target, states) if len(steps) else none
+        strength = m.strengths(states) if len(steps) else np.empty((0, m.strengths(m.start[None]).shape[1]))
+        least = np.array([m.least_loss(k) for k in self.places])[index]
+        return Trajectory.of(
+            steps,
+            {
+                "strength": strength,
+                "loss": own + least,
+                "excess_loss": own,
+                "target_loss": target + m.least_loss(m.target),
+                "target_excess_loss": target,
+            },
+            self.provenance,
+            coords={"stage": ("time", index, described("stage in training", "1"))},
+            learning_rate=self.learning_rate,
+            stages=" | ".join(task.name for task in self.tasks),
+        )
+
+    def losses(self, *, descent: bool = True) -> xr.DataArray:
+        """Loss of every stage's task before training and after every stage, (stage, task); stage ``"start"`` first.
+
+        After the steps of gradient descent, or of the flow. The excess loss if the target variance is unknown.
+        """
+        import xarray as xr
+
+        m, names = self.method.precise, [task.name for task in self.tasks]
+        states = np.stack([m.start, *(self._run.descent_states if descent else self._run.states)[1:]])
+        unknown = any(math.isnan(m.least_loss(k)) for k in self.places)
+        steps = [s.steps.descent if descent else s.steps.flow for s in self.stages]
+        return xr.DataArray(
+            np.stack([m.loss(k, states) for k in self.places], axis=1),
+            dims=("stage", "task"),
+            coords={"stage": ["start", *names], "task": names, "steps": ("stage", [0.0, *steps])},
+            name="loss",
+            attrs=described("loss above the best linear map's" if unknown else "half mean squared error", "target^2"),
+        )
+
+    @property
+    def forgetting(self) -> xr.DataArray:
+        """Change of every task's loss over every stage, (stage, task); positive values are forgetting."""
+        change = self.losses().diff("stage", label="upper")
+        return change.rename("forgetting").assign_attrs(described("change of loss over the stage", "target^2"))
+
+    def curves(self, *, points: int = 200, horizon: float | Sequence[float] | None = None) -> xr.Dataset:
+        """Loss of every task at times across all stages by the flow, (time, task), with the stage in training.
+
+        Parameters
+        ----------
+        points : int
+            Per stage.
+        horizon : float or sequence of float, optional
+            Steps to show of stages that run to convergence; by default until the loss is within 1% of its end.
+        """
+        import xarray as xr
+
+        m, times, values, stage, begun = self.method.precise, [], [], [], 0.0
+        for k, (flow, s) in enumerate(zip(self._run.flows, self.stages, strict=True)):
+            given = None if horizon is None else np.broadcast_to(horizon, len(self.stages))[k]
+            span = s.steps.flow if math.isfinite(s.steps.flow) else (given or settling(flow))
+            local = np.linspace(0.0, span, points)
+            states = m.flow_states(flow, local)
+            values.append(np.stack([m.loss(place, states) for place in self.places], axis=1))
+            times.append(begun + local)
+            stage.append(np.full(points, k))
+            begun += span
+        return xr.Dataset(
+            {"loss": (("time", "task"), np.concatenate(values), self.losses().attrs)},
+            coords={
+                "time": ("time", np.concatenate(times), described("training time", STEPS)),
+                "task": [task.name for task in self.tasks],
+                "stage": ("time", np.concatenate(stage).astype(int), described("stage in training", "1")),
+            },
+        )
+
+    # Output
+
+    @cached_property
+    def dataset(self) -> xr.Dataset:
+        """Numbers of every stage, labelled."""
+        import xarray as xr
+
+        direct = self.direct or Steps(math.nan, math.nan)
+        per_stage = {
+            "flow_steps": ([s.steps.flow for s in self.stages], "flow duration", STEPS),
+            "descent_steps": ([s.steps.descent for s in self.stages], "descent duration", STEPS),
+            "accuracy": ([s.accuracy for s in self.stages], "accuracy at the end", "1"),
+        }
+        totals = {
+            "total_steps": (self.steps.flow, STEPS),
+            "total_descent_steps": (self.steps.descent, STEPS),
+            "direct_steps": (direct.flow, STEPS),
+            "direct_descent_steps": (direct.descent, STEPS),
+            "speedup_steps": (self.saving.flow, STEPS),
+            "speedup_ratio": (self.speedup_ratio, "1"),
+        }
+        if self.resampled is not None:
+            for end in ("low", "high"):
+                text = f"duration, {end} end of its interval"
+                per_stage[f"steps_{end}"] = ([getattr(s.steps, end) for s in self.stages], text, STEPS)
+                for name, steps in (("total", self.steps), ("direct", direct), ("saving", self.saving)):
+                    totals[f"{name}_{end}"] = (getattr(steps, end), STEPS)
+        variables: dict[str, Any] = {
+            name: ("stage", np.array(values), described(text, units))
+            for name, (values, text, units) in per_stage.items()
+        }
+        for name in ("start", "end"):
+            values = np.stack([getattr(s, name) for s in self.stages])
+            variables[f"{name}_strength"] = (("stage", "mode"), values, described(f"strength at the {name}", "1"))
+        for name, (value, units) in totals.items():
+            variables[name] = ((), value, described(name.replace("_", " "), units))
+        coords = {
+            "task": ("stage", [task.name for task in self.tasks]),
+            "status": ("stage", [s.steps.status.name for s in self.stages]),
+        }
+        return xr.Dataset(variables, coords=coords)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the numbers of every stage to NetCDF."""
+        return save_dataset(self.dataset, path, kind="forecast", provenance=self.provenance)
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> xr.Dataset:
+        """Read the numbers that `save` wrote."""
+        return load_dataset(path, kind="forecast")[0]
+
+    @property
+    def table(self) -> Table:
+        """Steps of every stage and of all stages together."""
+        rows = [(s.task.name, f"{s.accuracy:.4g}", s.steps) for s in self.stages]
+        cells = [
+            (name, accuracy, count_text(steps.descent, steps.status), format_number(steps.flow), steps.status.name)
+            for name, accuracy, steps in [*rows, ("total", "", self.steps)]
+        ]
+        return Table("Stages", ("stage", "stop at accuracy", "descent steps", "flow steps", "status"), cells)
+
+    def _html_repr(self) -> HtmlRepr:
+        lead = f"{count_text(self.steps.descent, self.steps.status)} steps in all"
+        if self.direct is not None and len(self.requested) > 1:
+            direct = count_text(self.direct.descent, self.direct.status)
+            lead += f"; training {self.target.name} directly takes {direct}"
+        return HtmlRepr("Forecast", f"{lead}.", [self.table], self.trust.standing, self.trust.table)
+
+    def _plot(self) -> Plot:
+        return Plot.of("forgetting_curves", self.curves(points=80), title="Loss over training")
+
+    def __repr__(self) -> str:
+        parts = " -> ".join(f"{s.task.name} ({s.steps.value:.6g})" for s in self.stages)
+        within = "" if self.steps.interval is None else f" ({self.steps.low:.6g} to {self.steps.high:.6g})"
+        saving = "" if len(self.requested) == 1 else f", saves {self.saving.value:.6g}"
+        return (
+            f"<Forecast {parts}: {self.steps.descent:.6g} descent steps{within}, {self.steps.flow:.6g} flow steps"
+            f"{saving}, {self.forecast_class}>"
+        )
+
+
+def forecast(
+    task: Task,
+    network: Network,
+    training: Training | None = None,
+    goal: Goal | float = DEFAULT_GOAL,
+    *,
+    learning_rate: float | None = None,
+    method: str = "auto",
+    strict: bool = True,
+    seed: int = 0,
+) -> Forecast:
+    """Forecast how many steps a network needs to learn a task, and the whole course of learning.
+
+    Parameters
+    ----------
+    task : Task
+    network : LinearRNN, TwoLayer or Activated
+        The network before training.
+    training : Training, optional
+        Learning rate, weights that learn and other settings.
+    goal : Goal or float
+        When the task counts as learned. A number means `Accuracy` for task families and `Explained` for recordings.
+    learning_rate : float, optional
+        Shorthand for ``training=Training(learning_rate)``.
+    method : {"auto", "modes", "two-layer", "pooled", "flow", "responses"}
+        The first whose conditions hold, or the one named.
+    strict : bool
+        Raise if a condition of the theory fails. Otherwise the forecast says which one.
+    seed : int
+        Seed of measured responses and of resampled statistics.
+
+    Returns
+    -------
+    Forecast
+        ``forecast.steps`` are the steps, ``forecast.solution`` is learning as a function of time.
+
+    Raises
+    ------
+    AssumptionViolated
+        If a condition of the theory fails and `strict` is set.
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> task = lc.tasks.integration(steps=50)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    >>> forecast = lc.forecast(task, network, learning_rate=1e-3)
+    >>> forecast
+    <Forecast integration (331): 331 descent steps, 329.985 flow steps, exact>
+    >>> forecast.solution.at([0, 200, 400])["loss"].values.round(2)
+    array([25.  , 16.54,  6.13])
+    """
+    return follow(
+        [Stage(task, goal)], network, training, learning_rate=learning_rate, method=method, strict=strict, seed=seed
+    )
+
+
+def follow(
+    stages: Sequence[Stage],
+    network: Network,
+    training: Training | None = None,
+    *,
+    learning_rate: float | None = None,
+    method: str = "auto",
+    strict: bool = True,
+    seed: int = 0,
+) -> Forecast:
+    """Forecast training on several tasks in sequence.
+
+    Parameters
+    ----------
+    stages : sequence of Stage
+        In order; the last is the target, against whose direct training the saving is measured.
+    network, training, learning_rate, method, strict, seed
+        As for `forecast`.
+
+    Implements: curriculum2025 Eq. (13), for any number of stages
+    Implements: curriculum2025 Eq. (15), the speedup as a difference
+
+    Returns
+    -------
+    Forecast
+        Steps, accuracy and state of every stage, and direct training for comparison.
+
+    Raises
+    ------
+    AssumptionViolated
+        If a condition of the theory fails and `strict` is set.
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> task = lc.tasks.integration(steps=50)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    >>> first = task.varied(target_strength=1.5).renamed("stronger targets")
+    >>> lc.follow([lc.Stage(first, 0.5), lc.Stage(task, 0.99)], network, learning_rate=1e-3)
+    <Forecast stronger targets (158) -> integration (79): 237 descent steps, 236.158 flow steps, saves 94, exact>
+    """
+    if not stages:
+        raise InvalidSpec("A curriculum needs at least one stage, got none.", field="stages")
+    for stage in stages:
+        stage.check_forecast()
+    settings, tasks = Training.of(training, learning_rate), [stage.task for stage in stages]
+    chosen = method_for(tasks, network, settings, method=method, strict=strict, seed=seed_of(seed))
+    return Forecast(chosen, tuple(stages), tuple(range(len(stages))))
+
+
+def _carry_out(method: Method, stages: Sequence[Stage], places: Sequence[int], resample: bool) -> _Run:
+    """Train through the stages; the flow and descent each continue from where they themselves ended."""
+    flow_state = descent_state = method.start
+    counting = True
+    found, flows, states, descent_states = [], [], [flow_state], [descent_state]
+    for stage, place in zip(stages, places, strict=True):
+        flow, given = method.flow(place, flow_state), stage.steps
+        steps = method.flow_steps_to(place, flow_state, stage.goal, flow) if given is None else float(given)
+        after = flow_state if math.isnan(steps) else method.after_flow(place, flow_state, steps, flow)
+        descent = math.nan
+        if counting and (given is not None or (math.isfinite(steps) and steps <= method.countable)):
+            descent, descent_state = _descend(method, place, descent_state, stage, after)
+        counting = counting and (math.isfinite(descent) or given is not None)
+        status = method.status(place, steps if given is None else 0.0, descent if math.isfinite(steps) else 0.0)
+        start, end = method.strengths(np.stack([flow_state, after]))
+        accuracy = float(method.accuracy(place, after[None])[0])
+        found.append((stage, descent if math.isfinite(steps) else steps, steps, status, accuracy, start, end))
+        flows.append(flow)
+        flow_state = after
+        states.append(flow_state)
+        descent_states.append(descent_state)
+    rules: list[Rule] = [(s.goal, s.steps) for s in stages]
+    # A stage to convergence has no number of steps that resampling could change.
+    converges = any(s.steps is not None and math.isinf(s.steps) for s in stages)
+    resampled = method.resample(places, rules) if resample and not converges else None
+    each = tuple(
+        StageForecast(
+            stage,
+            _with_interval(descent, flow_steps, status, resampled, None if resampled is None else resampled.stages[k]),
+            accuracy, start, end,
+        )
+        for k, (stage, descent, flow_steps, status, accuracy, start, end) in enumerate(found)
+    )  # fmt: skip
+    return _Run(each, tuple(flows), tuple(states), tuple(descent_states), resampled)
+
+
+def _descend(
+    method: Method, place: int, state: FloatArray, stage: Stage, flow_end: FloatArray
+) -> tuple[float, FloatArray]:
+    """Descent steps of a stage and the state after them; a stage to convergence ends where the flow rests."""
+    if stage.goal is not None:
+        steps, ends = method.steps_to(place, state[None], stage.goal)
+        return float(steps[0]), ends[0]
+    assert stage.steps is not None
+    if math.isinf(stage.steps):
+        return math.inf, flow_end
+    whole = math.ceil(stage.steps)
+    return float(whole), method.advance(place, state[None], [whole])[0, 0]
+
+
+def _with_interval(
+    descent: float, flow: float, status: Status, resampled: ResampledSteps | None, samples: FloatArray | None, *,
+    signed: bool = False,
+) -> Steps:  # fmt: skip
+    """Steps with the interval of their resamples, in the count that the resamples are in."""
+    if resampled is None or samples is None:
+        return Steps(descent, flow, status=status)
+    low, high = interval(flow if resampled.flow else descent, samples, signed=signed)
+    return Steps(descent, flow, float(low), float(high), status)
+
+
+def settling(flow: Solution) -> float:
+    """Steps until the loss has covered 99% of its change, and a third more."""
+    first, last = flow.at([0.0, math.inf])["excess_loss"].values
+    if not first > last * (1 + 1e-9):
+        return 1.0 / flow.learning_rate
+    time = flow.time_to_loss(float(last + 0.01 * (first - last)))
+    return 1.3 * time if math.isfinite(time) and time > 0 else 1.0 / flow.learning_rate
+
+
+def difference(direct: float, total: float) -> float:
+    """Steps saved; unknown if both are infinite."""
+    return math.nan if math.isinf(direct) and math.isinf(total) else direct - total
+
+
+def ratio(direct: float, total: float) -> float:
+    """Direct steps over total; 1 if neither takes any, unknown if both are infinite."""
+    if direct == total:
+        return math.nan if math.isinf(direct) else 1.0
+    return direct / total if total > 0 else math.inf

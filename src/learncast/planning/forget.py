@@ -1,0 +1,97 @@
+"""What is forgotten when tasks are learned one after another."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from learncast._core.errors import InvalidSpec
+from learncast.networks import Network
+from learncast.planning.forecast import Forecast, follow
+from learncast.procedure.stage import Stage
+from learncast.procedure.training import Training
+from learncast.tasks.task import Task
+
+
+class IrregularSwitch(UserWarning):
+    """A switch of tasks at a saddle, from which the exact flow never learns a mode.
+
+    Real training leaves the saddle by round-off or noise, at a time that the theory cannot predict.
+    """
+
+
+def forget(
+    tasks: Sequence[Task],
+    network: Network,
+    training: Training | None = None,
+    *,
+    steps: ArrayLike = math.inf,
+    learning_rate: float | None = None,
+    method: str = "auto",
+    strict: bool = True,
+    seed: int = 0,
+) -> Forecast:
+    """Forecast the loss of every task after every stage of learning them in sequence.
+
+    Warns (`IrregularSwitch`) if a switch ends on a saddle.
+
+    Parameters
+    ----------
+    tasks : sequence of Task
+        In the order they are learned.
+    network : LinearRNN, TwoLayer or Activated
+        The network before training.
+    steps : float or one per task
+        Gradient steps of each stage; infinite (the default) trains to convergence.
+    training, learning_rate, method, strict, seed
+        As for `learncast.forecast`.
+
+    Returns
+    -------
+    Forecast
+        ``forecast.losses()`` is the loss of every task after every stage, ``forecast.forgetting`` its changes.
+
+    Raises
+    ------
+    AssumptionViolated
+        If a condition of the theory fails and `strict` is set.
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> task = lc.tasks.integration(steps=50)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    >>> later = task.varied(target_strength=0.5).renamed("weaker targets")
+    >>> lc.forget([task, later], network, learning_rate=1e-3, steps=[400, 50]).losses().values.round(2)
+    array([[25.  ,  6.25],
+           [ 6.13,  6.24],
+           [ 9.17,  1.72]])
+    """
+    stages = stages_of(tasks, steps)
+    forecast = follow(stages, network, training, learning_rate=learning_rate, method=method, strict=strict, seed=seed)
+    for remark in forecast.remarks:
+        warnings.warn(remark, IrregularSwitch, stacklevel=2)
+    return forecast
+
+
+def stages_of(tasks: Sequence[Task], steps: ArrayLike) -> list[Stage]:
+    """Stages of tasks that are each trained for a number of steps."""
+    if not len(tasks):
+        raise InvalidSpec("tasks must have at least one task, got none.", field="tasks")
+    return [Stage(task, steps=length) for task, length in zip(tasks, _durations(steps, len(tasks)), strict=True)]
+
+
+def _durations(steps: ArrayLike, number: int) -> tuple[float, ...]:
+    try:
+        array = np.asarray(steps, dtype=float)
+    except (TypeError, ValueError):
+        array = np.array(np.nan)
+    if array.ndim > 1 or (array.ndim == 1 and len(array) != number) or np.isnan(array).any() or (array < 0).any():
+        raise InvalidSpec(
+            f"steps must be one number from 0 on, or {number}, one per task, got {steps!r:.60}.", field="steps"
+        )
+    return tuple(np.broadcast_to(array, (number,)).tolist())

@@ -1,0 +1,213 @@
+"""The Pareto front of cost against forgetting."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from learncast._core.errors import InvalidSpec
+from learncast._core.progress import Progress, noticed, silent
+from learncast._core.validation import FloatArray, count, positive
+from learncast.networks import Network
+from learncast.planning.methods.choice import method_for
+from learncast.planning.methods.modes import ModeMethod
+from learncast.planning.schedules.branching import lattice_of, orders_of
+from learncast.planning.schedules.exact import Schedule, ScheduleSearch, participants
+from learncast.planning.terms import Terms, checked_pool
+from learncast.procedure.goals import goal_of
+from learncast.procedure.training import Training
+from learncast.results import described
+from learncast.tasks.task import Task
+from learncast.theory.assumptions import require
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+#: Durations tried for each stage to find how little may be forgotten.
+_TRIED = 24
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Front:
+    """The cheapest schedules for decreasing limits on what is forgotten of one task.
+
+    Attributes
+    ----------
+    task : Task
+        The task whose excess loss at the end is limited.
+    limits : (points,)
+        The limits, decreasing; the first is what the cheapest schedule of all leaves.
+    schedules : tuple of Schedule
+        The cheapest under each limit; of infinite cost if none meets it.
+    excess_loss : (points,)
+        Excess loss of the task at the end of each.
+    tasks : tuple of Task
+        The pool.
+
+    Examples
+    --------
+    The cost of remembering the stronger targets better than the cheapest schedule does:
+
+    >>> import learncast as lc
+    >>> task = lc.tasks.integration(steps=50)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    >>> stronger = task.varied(target_strength=1.5).renamed("stronger")
+    >>> front = lc.planning.forgetting_front(task, [stronger], network, learning_rate=1e-3, points=2)
+    >>> front.total.round(1), front.excess_loss.round(2)
+    (array([166. , 166.9]), array([4.91, 4.53]))
+    """
+
+    task: Task
+    limits: FloatArray
+    schedules: tuple[Schedule, ...]
+    excess_loss: FloatArray
+    tasks: tuple[Task, ...]
+
+    @property
+    def total(self) -> FloatArray:
+        """Cost of each schedule."""
+        return np.array([s.route.total for s in self.schedules])
+
+    @property
+    def lower_bound(self) -> FloatArray:
+        """Lower bound of the cost under each limit."""
+        return np.array([s.lower_bound for s in self.schedules])
+
+    @cached_property
+    def dataset(self) -> xr.Dataset:
+        """The front, labelled."""
+        import xarray as xr
+
+        gaps = np.array([s.gap for s in self.schedules])
+        return xr.Dataset(
+            {
+                "total": ("limit", self.total, described("cost of the cheapest schedule", "cost")),
+                "lower_bound": ("limit", self.lower_bound, described("least cost of any schedule", "cost")),
+                "gap": ("limit", gaps, described("relative gap between both", "1")),
+                "excess_loss": ("limit", self.excess_loss, described("excess loss at the end", "target^2")),
+            },
+            coords={
+                "limit": ("limit", self.limits, described("limit on the excess loss", "target^2")),
+                "proof": ("limit", [s.proof for s in self.schedules]),
+                "status": ("limit", ["ok" if np.isfinite(s.route.total) else "not_learned" for s in self.schedules]),
+                "order": ("limit", [self._order(s) for s in self.schedules]),
+            },
+            attrs={"task": self.task.name},
+        )
+
+    def _order(self, schedule: Schedule) -> str:
+        if not np.isfinite(schedule.route.total):
+            return ""
+        return " -> ".join(self.tasks[k].name for k in (*schedule.route.order, -1))
+
+    def __repr__(self) -> str:
+        met = np.isfinite(self.total)
+        if not met.any():
+            return f"<Front of {self.task.name!r}: no schedule>"
+        costs, left = self.total[met], self.excess_loss[met]
+        return (
+            f"<Front of {self.task.name!r}: cost {costs.min():.6g} to {costs.max():.6g} for an excess loss of "
+            f"{left.max():.4g} to {left.min():.4g}>"
+        )
+
+
+@noticed("searching the front")
+def forgetting_front(
+    target: Task,
+    candidates: Sequence[Task],
+    network: Network,
+    training: Training | None = None,
+    *,
+    learning_rate: float | None = None,
+    remember: int = 0,
+    points: int = 8,
+    terms: Terms = Terms(max_stages=3),  # noqa: B008  frozen
+    strict: bool = True,
+    gap: float = 1e-3,
+    progress: Progress = silent,
+) -> Front:
+    """Trade the cost of a schedule against what it forgets of one candidate.
+
+    The limit on the candidate's excess loss at the end decreases evenly from what the cheapest schedule leaves to the
+    least that any tried schedule left. The cheapest schedule is searched for each limit.
+
+    Parameters
+    ----------
+    target, candidates, network, training, learning_rate, terms, strict
+        As for `learncast.plan`; the tasks must have common modes.
+    remember : int
+        Index of the candidate to remember.
+    points : int
+        Points of the front.
+    gap : float
+        Relative gap between the cost of a schedule and its lower bound at which a search ends.
+    progress : callable
+        Called with the share of points done.
+
+    Returns
+    -------
+    Front
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> task = lc.tasks.integration(steps=50)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    >>> pool = [task.varied(target_strength=s).renamed(f"strength {s:g}") for s in (1.5, 2.0)]
+    >>> lc.planning.forgetting_front(task, pool[:1], network, learning_rate=1e-3, points=2)
+    <Front of 'strength 1.5': cost 165.954 to 166.88 for an excess loss of 4.907 to 4.53>
+    """
+    number = count("points", points, least=2)
+    pool, goal = checked_pool(target, candidates), goal_of(terms.goal, recorded=target.recording is not None)
+    method = method_for([*pool, target], network, Training.of(training, learning_rate), method="modes")
+    if strict:
+        require(method.conditions(method.target))
+    method = cast(ModeMethod, method)
+    search = ScheduleSearch.of(method, terms.over(len(pool), goal), participants(method, strict))
+    search = replace(search, gap=positive("gap", gap))
+    task = _remembered(search, remember)
+    cheapest = search.run()
+    high = float(cheapest.excess_loss[task])
+    low = min(high, _least_left(search, task))
+    limits = np.linspace(high, low, number)
+    # A tried schedule met the last limit; rounding must not put it out of reach.
+    limits[-1] *= 1 + 1e-9
+    schedules = [cheapest]
+    for k, limit in enumerate(limits[1:]):
+        schedules.append(search.limited(task, float(limit)).run())
+        progress((k + 2) / number)
+    left = np.array([s.excess_loss[task] for s in schedules])
+    return Front(method.tasks[search.places[task]], limits, tuple(schedules), left, method.tasks)
+
+
+def _remembered(search: ScheduleSearch, remember: int) -> int:
+    """Position of the task among those that participate."""
+    known = search.places[:-1]
+    if count("remember", remember, least=0) not in known:
+        raise InvalidSpec(f"remember must be one of {list(known)}, got {remember}.", field="remember")
+    return known.index(remember)
+
+
+def _least_left(search: ScheduleSearch, task: int) -> float:
+    """Least excess loss of the task among a sample of schedules that meet the limits."""
+    problem, stages = search.problem, search.max_stages - 1
+    direct = float(problem.rest(problem.start[None])[0]) * float(problem.cost[-1])
+    if not np.isfinite(direct):
+        return np.inf
+    share = np.concatenate([[0.0], np.geomspace(0.01, 3.0, _TRIED if stages < 3 else 6)])
+    grid = lattice_of(share, stages)
+    least = np.inf
+    for order in orders_of(len(problem.cost), stages, shorter=True):
+        durations = np.where(order >= 0, grid * direct / problem.cost[order], 0.0)
+        cost, rest = problem.priced(np.tile(order, (len(grid), 1)), durations)
+        good = np.isfinite(cost)
+        at = np.broadcast_to(problem.start, (len(grid), len(problem.start)))
+        for stage in range(stages):
+            at = problem.moved(np.full(len(grid), order[stage]), durations[:, stage], at)
+        left = problem.excess(problem.last.strength(np.where(good, rest, 0.0), at))[:, task]
+        least = min(least, float(left[good].min(initial=np.inf)))
+    return least

@@ -1,0 +1,354 @@
+"""The interface of every method: how a pool of tasks is learned by one network."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learncast._core.errors import InvalidSpec, NotLearned
+from learncast._core.validation import FloatArray
+from learncast.networks import Network
+from learncast.networks.activated import Activated
+from learncast.procedure.goals import Goal
+from learncast.procedure.training import Training
+from learncast.results import Provenance, Status, spec_hash
+from learncast.tasks.task import Task
+from learncast.theory.assumptions import Assumption, Trust, worst
+from learncast.theory.dynamics.modes import Modes
+from learncast.theory.dynamics.solution import LearningTime, Solution, status_of
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from learncast.training.measured_accuracy import LossRange
+
+#: Whether each of some maps of the pooled input, (rows, outputs, inputs), has learned a task.
+Learned = Callable[[FloatArray], NDArray[np.bool_]]
+
+#: When a stage of a curriculum ends: a goal, or a number of steps.
+Rule = tuple[Goal | None, float | None]
+
+
+@dataclass(frozen=True, eq=False)
+class ResampledSteps:
+    """Steps of a curriculum under resampled statistics, in the count that is reported.
+
+    All tasks are resampled together, so that what two curricula share cancels in their difference.
+
+    Attributes
+    ----------
+    stages : (stages, resamples)
+        Infinite where a resample never learns.
+    direct : (resamples,)
+        Direct training; nan if the last stage is given by steps.
+    flow : bool
+        Whether these are flow steps: descent was not counted for every resample.
+    """
+
+    stages: FloatArray
+    direct: FloatArray
+    flow: bool = False
+
+
+class Method(ABC):
+    """How each task of a pool is learned by one network, from any state of the network.
+
+    A state is an array, such as the weights of the network. Functions that take `states` take a leading batch axis.
+    Only the method that made a state knows its layout.
+
+    Attributes
+    ----------
+    tasks : tuple of Task
+        The pool; the target is the last.
+    network : LinearRNN, TwoLayer or Activated
+        Before training.
+    training : Training
+    """
+
+    #: Name of the method, as in ``method="pooled"``.
+    name: str
+    #: Forecast class if every condition holds.
+    promise: str
+    #: Keys of the papers the solutions rest on.
+    citations: tuple[str, ...] = ()
+    #: Kind of provenance.
+    kind: str = "flow"
+    #: Whether plans are searched by counting descent, many stops together, instead of by the flow.
+    counts_many: bool = False
+    #: Each task's modes in one frame; empty if the tasks have no common modes.
+    modes: tuple[Modes, ...] = ()
+    #: Flow steps beyond which descent is not counted.
+    countable: float = math.inf
+    #: Seed of measured responses.
+    seed: int | None = None
+    #: Weights that learn.
+    learn: tuple[str, ...] | None = None
+    #: Whether some task was estimated from trials that can be resampled.
+    recorded: bool = False
+
+    def __init__(self, tasks: Sequence[Task], network: Network, training: Training) -> None:
+        self.tasks, self.network, self.training = tuple(tasks), network, training
+        self.learning_rate = training.learning_rate
+        self._conditions: dict[int, tuple[Assumption, ...]] = {}
+
+    @property
+    def target(self) -> int:
+        """Index of the target."""
+        return len(self.tasks) - 1
+
+    # States
+
+    @property
+    @abstractmethod
+    def start(self) -> FloatArray:
+        """State before training."""
+
+    @abstractmethod
+    def network_of(self, state: FloatArray) -> Network:
+        """The network in a state."""
+
+    @abstractmethod
+    def excess_loss(self, task: int, states: FloatArray) -> FloatArray:
+        """Loss on a task above the least that the network can reach, (rows,)."""
+
+    @abstractmethod
+    def least_loss(self, task: int) -> float:
+        """Least loss that the network can reach on a task; nan if the variance of the targets is unknown."""
+
+    @abstractmethod
+    def baseline_loss(self, task: int) -> float:
+        """Excess loss of the zero map."""
+
+    @abstractmethod
+    def strengths(self, states: FloatArray) -> FloatArray:
+        """Strength of each mode of the target, (rows, modes)."""
+
+    def accuracy(self, task: int, states: FloatArray) -> FloatArray:
+        """1 - sqrt(excess loss / baseline loss), (rows,)."""
+        baseline = self.baseline_loss(task)
+        if not baseline > 0:
+            return np.ones(len(states))
+        return 1.0 - np.sqrt(np.maximum(self.excess_loss(task, states), 0.0) / baseline)
+
+    def loss(self, task: int, states: FloatArray) -> FloatArray:
+        """Half the mean squared error, (rows,); the excess loss if the least loss is unknown."""
+        least = self.least_loss(task)
+        return self.excess_loss(task, states) + (0.0 if math.isnan(least) else least)
+
+    # Gradient flow
+
+    @abstractmethod
+    def flow(self, task: int, state: FloatArray) -> Solution:
+        """Gradient flow of training on a task from a state."""
+
+    @abstractmethod
+    def flow_states(self, flow: Solution, times: FloatArray) -> FloatArray:
+        """States of a flow of this method at times in gradient steps; infinity is where the flow rests."""
+
+    @abstractmethod
+    def flow_steps_to(self, task: int, state: FloatArray, goal: Goal, flow: Solution | None = None) -> float:
+        """Flow steps on a task until the goal is reached; infinite if never."""
+
+    def after_flow(self, task: int, state: FloatArray, steps: float, flow: Solution | None = None) -> FloatArray:
+        """State after flow steps; the state itself if the flow does not get that far."""
+        try:
+            return self.flow_states(self.flow(task, state) if flow is None else flow, np.array([steps]))[0]
+        except NotLearned:
+            return state
+
+    # Gradient descent
+
+    @abstractmethod
+    def steps_to(self, task: int, states: FloatArray, goal: Goal) -> tuple[FloatArray, FloatArray]:
+        """Steps of gradient descent until each state reaches the goal, (rows,), and the states then.
+
+        Steps are infinite where descent diverges and nan where the count was stopped.
+        """
+
+    @abstractmethod
+    def advance(self, task: int, states: FloatArray, stops: Sequence[int]) -> FloatArray:
+        """States after each of these increasing numbers of descent steps, (stops, rows, ...)."""
+
+    # Goals
+
+    def goal_excess(self, task: int, goal: Goal) -> float:
+        """Excess loss at which the goal is reached."""
+        return goal.excess(self.baseline_loss(task), self.least_loss(task))
+
+    def goal_loss(self, task: int, goal: Goal) -> float:
+        """Loss at which the goal is reached."""
+        return self.least_loss(task) + self.goal_excess(task, goal)
+
+    def per_mode(self, goal: Goal) -> bool:
+        """Whether the goal asks for the accuracy of every mode instead of a loss."""
+        return False
+
+    def learned(self, task: int, goal: Goal) -> Learned:
+        """Return the test whether maps of the pooled input have learned a task."""
+        raise NotImplementedError
+
+    def has_learned(self, task: int, goal: Goal, network: Network) -> bool:
+        """Whether a network has learned a task."""
+        assert not isinstance(network, Activated)
+        first, second = network.maps
+        return bool(self.learned(task, goal)((second @ first)[None])[0])
+
+    def learning_time(self, task: int, goal: Goal) -> LearningTime:
+        """Steps of training on one task from the start, mode by mode where there are modes."""
+        steps = self.flow_steps_to(task, self.start, goal)
+        counted = steps if math.isinf(steps) else math.nan
+        if steps <= self.countable and math.isfinite(steps):
+            counted = float(self.steps_to(task, self.start[None], goal)[0][0])
+        accuracy = 1.0 - math.sqrt(max(self.goal_excess(task, goal), 0.0) / (self.baseline_loss(task) or 1.0))
+        return LearningTime(accuracy, np.array([steps]), np.array([counted]), (self.status(task, steps, counted),))
+
+    def goal_text(self, task: int, goal: Goal) -> str:
+        """What the goal means for a task, in words."""
+        baseline = self.baseline_loss(task)
+        share = self.goal_excess(task, goal) / baseline if baseline > 0 else 0.0
+        return f"{goal.text}: the excess loss is {share:.3g} of the baseline loss"
+
+    # Conditions
+
+    def status(self, task: int, flow_steps: float, descent_steps: float) -> Status:
+        """Status of a pair of step counts on a task."""
+        return status_of(flow_steps, descent_steps, self.conditions(task))
+
+    @abstractmethod
+    def measure_conditions(self, task: int) -> tuple[Assumption, ...]:
+        """Measure the conditions of the theory for one task."""
+
+    def conditions(self, task: int) -> tuple[Assumption, ...]:
+        """Conditions of the theory for one task, measured once."""
+        if task not in self._conditions:
+            self._conditions[task] = self.measure_conditions(task)
+        return self._conditions[task]
+
+    @cached_property
+    def assumptions(self) -> tuple[Assumption, ...]:
+        """For each condition the worst value over the tasks."""
+        return worst(map(self.conditions, range(len(self.tasks))))
+
+    def trust(self, places: Sequence[int]) -> Trust:
+        """How far numbers about some of the tasks can be trusted."""
+        return Trust(worst(map(self.conditions, sorted(set(places)))), self.promise)
+
+    def largest_rate(self, task: int) -> float:
+        """Learning rate below which descent is sure to settle on a task; nan if not measured."""
+        limits = [a for a in self.conditions(task) if a.name == "stable_learning_rate" and a.measured > 0]
+        return min((self.learning_rate * a.allowed / a.measured for a in limits), default=math.nan)
+
+    def stable_on(self, task: int) -> bool:
+        """Whether gradient descent settles on one task."""
+        return all(a.holds for a in self.conditions(task) if a.name == "stable_learning_rate")
+
+    @property
+    def applies(self) -> bool:
+        """Whether all assumptions except the learning-rate limit hold."""
+        return all(a.holds for a in self.assumptions if a.condition.binding and a.name != "stable_learning_rate")
+
+    # Resampling
+
+    def resample(self, places: Sequence[int], rules: Sequence[Rule]) -> ResampledSteps | None:
+        """Steps of stages under resampled statistics; None if no task can be resampled."""
+        return None
+
+    def resample_stops(self, order: Sequence[int], lengths: Sequence[Sequence[int]], goal: Goal) -> FloatArray:
+        """Resampled steps for several lengths of the stages before the target, (lengths, stages, resamples)."""
+        rows = []
+        for steps in lengths:
+            kept = [(k, n) for k, n in enumerate(steps) if n > 0]
+            rules: list[Rule] = [*((None, float(n)) for _, n in kept), (goal, None)]
+            resampled = self.resample([*(order[k] for k, _ in kept), self.target], rules)
+            assert resampled is not None
+            row = np.zeros((len(order) + 1, resampled.stages.shape[1]))
+            row[[*(k for k, _ in kept), len(order)]] = resampled.stages
+            rows.append(row)
+        return np.stack(rows)
+
+    # Reports
+
+    @property
+    def precise(self) -> Method:
+        """The method at the precision of a report, if it searches with less."""
+        return self
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Notes on direct training."""
+        return self.flow(self.target, self.start).remarks
+
+    def mode_rows(self, task: int, goal: Goal) -> list[dict[str, Any]]:
+        """One row of a table per mode of training on a task from the start."""
+        flow, learned = self.flow(task, self.start), self.learning_time(task, goal)
+        first, last = by_mode(flow.at([0.0, math.inf]).dataset)["strength"].values
+        return [
+            {"mode": k, "optimum": float(last[k]), "initial": float(first[k]), "status": learned.status.name}
+            for k in range(len(first))
+        ]
+
+    @property
+    def optimum(self) -> FloatArray:
+        """Optimal strength of each mode of the target."""
+        return self.flow(self.target, self.start).optimum
+
+    def solution(self, *, tolerance: float = 1e-11, separatrix_tolerance: float | None = None) -> Solution:
+        """Gradient flow of direct training, integrated to a tolerance where it has no closed form."""
+        return self.flow(self.target, self.start)
+
+    def readable_modes(self, task: int) -> Modes | None:
+        """Modes whose strengths can be read from the outputs of a network in training; None if there are none."""
+        return None
+
+    def loss_range(self, task: int, end: FloatArray) -> LossRange:
+        """Losses between which real training on a task is judged, given its forecast end state."""
+        from learncast.training.measured_accuracy import LossRange, answers_of
+
+        excess = float(self.excess_loss(task, end[None])[0])
+        return LossRange(self.baseline_loss(task), answers_of(self.network_of(end)), excess)
+
+    def provenance(self, *parts: Any) -> Provenance:
+        """Origin of numbers; the hash covers everything that could change one."""
+        own = (
+            *(t.hash for t in self.tasks), self.network.hash, self.learning_rate, self.name, self.seed, *self._settings,
+        )  # fmt: skip
+        return Provenance(self.kind, self.citations, spec_hash(*own, *parts), self.seed)
+
+    @property
+    def _settings(self) -> tuple[Any, ...]:
+        """Further settings of this method that decide numbers."""
+        return ()
+
+    def place(self, task: Task) -> int:
+        """Index of a task of the pool."""
+        index = next((k for k, other in enumerate(self.tasks) if other is task), None)
+        if index is None:
+            index = next((k for k, other in enumerate(self.tasks) if other.hash == task.hash), None)
+        if index is None:
+            raise InvalidSpec(
+                f"{task.name!r} is not one of the tasks of this method: {', '.join(t.name for t in self.tasks)}.",
+                field="task",
+            )
+        return index
+
+
+def by_mode(dataset: xr.Dataset) -> xr.Dataset:
+    """Return strengths over (time, mode), also if each output has several response features."""
+    import xarray as xr
+
+    strength = dataset["strength"]
+    if "mode" in strength.dims:
+        return dataset
+    flat = strength.values.reshape(dataset.sizes["time"], -1)
+    return xr.Dataset(
+        {"strength": (("time", "mode"), flat, strength.attrs), "loss": dataset["loss"]},
+        coords={"mode": ("mode", np.arange(flat.shape[1]))},
+        attrs=dataset.attrs,
+    )

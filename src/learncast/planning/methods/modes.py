@@ -1,0 +1,226 @@
+"""The method of modes: tasks and a network that decompose into independent modes, in closed form."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learncast._core.validation import FloatArray
+from learncast.networks import Network
+from learncast.networks.activated import Activated
+from learncast.networks.linear_rnn import LinearRNN
+from learncast.planning.methods.method import Learned, Method, ResampledSteps, Rule
+from learncast.procedure.goals import Accuracy, Goal
+from learncast.procedure.training import Training
+from learncast.tasks.task import Task
+from learncast.theory.assumptions import Assumption
+from learncast.theory.dynamics.modes import Modes, ModeSolution, can_be_resampled, modes_of, with_resamples
+from learncast.theory.dynamics.solution import LearningTime, Solution
+from learncast.theory.dynamics.steps.mode_descent import Goal as Reached
+from learncast.theory.dynamics.steps.mode_descent import Problem
+
+if TYPE_CHECKING:
+    from learncast.training.measured_accuracy import LossRange
+
+
+class ModeMethod(Method):
+    """Common modes and a fixed recurrence. A state is the input and output weight of each mode, (2, modes).
+
+    Attributes
+    ----------
+    modes : tuple of Modes
+        Each task in one frame, the target's.
+    """
+
+    name = "modes"
+    promise = "exact"
+    kind = "theory"
+    citations = ("curriculum2025", "proca2025", "saxe2014")
+    learn = ("input", "output")
+
+    def __init__(self, modes: Sequence[Modes], network: Network, training: Training, seed: int = 0) -> None:
+        super().__init__([m.task for m in modes], network, training)
+        self.modes, self._resampling_seed = tuple(modes), seed
+        self.recorded = any(m.replicas is not None or can_be_resampled(m.task) for m in self.modes)
+
+    @classmethod
+    def of(cls, tasks: Sequence[Task], network: LinearRNN, training: Training, seed: int) -> ModeMethod:
+        """Decompose the tasks in the frame of the target."""
+        target, *rest = modes_of([tasks[-1], *tasks[:-1]], network)
+        return cls((*rest, target), network, training, seed)
+
+    def solve(self, modes: Modes) -> ModeSolution:
+        """Closed form of modes."""
+        return ModeSolution(modes, cast(LinearRNN, self.network), self.learning_rate)
+
+    @cached_property
+    def from_start(self) -> tuple[ModeSolution, ...]:
+        """Each task's solution from the start."""
+        return tuple(self.solve(modes) for modes in self.modes)
+
+    @cached_property
+    def problems(self) -> tuple[Problem, ...]:
+        """Each task's weighted strengths."""
+        return tuple(Problem(m.weighted_cross, m.weighted_input, m.imbalance) for m in self.modes)
+
+    @property
+    def optimum(self) -> FloatArray:
+        return self.modes[-1].optimum
+
+    @property
+    def start(self) -> FloatArray:
+        alignment = self.modes[-1].alignment
+        return np.stack([alignment.input_weight, alignment.output_weight])
+
+    def network_of(self, state: FloatArray) -> Network:
+        return cast(LinearRNN | Activated, self.flow(self.target, state).network_at(0.0))
+
+    def excess_loss(self, task: int, states: FloatArray) -> FloatArray:
+        return self.modes[task].excess_loss(self.strengths(states))
+
+    def least_loss(self, task: int) -> float:
+        best = np.nan_to_num(self.modes[task].optimum, nan=0.0)
+        return float(self.modes[task].loss(best))
+
+    def baseline_loss(self, task: int) -> float:
+        return float(self.modes[task].excess_loss(np.zeros(len(self.modes[task]))))
+
+    def strengths(self, states: FloatArray) -> FloatArray:
+        return np.asarray(states[:, 0] * states[:, 1])
+
+    def accuracy(self, task: int, states: FloatArray) -> FloatArray:
+        """Accuracy of the worst mode, (rows,)."""
+        return self.modes[task].accuracy(self.strengths(states)).min(axis=-1)
+
+    def flow(self, task: int, state: FloatArray) -> ModeSolution:
+        return self.solve(self.modes[task].with_weights(state[0], state[1]))
+
+    def flow_states(self, flow: Solution, times: FloatArray) -> FloatArray:
+        return np.stack(cast(ModeSolution, flow).weights_at(times), axis=1)
+
+    def flow_steps_to(self, task: int, state: FloatArray, goal: Goal, flow: Solution | None = None) -> float:
+        if not self.per_mode(goal):
+            return (self.flow(task, state) if flow is None else flow).time_to_loss(self.goal_excess(task, goal))
+        assert isinstance(goal, Accuracy)
+        p, strength = self.problems[task], state[0] * state[1]
+        here = Problem(p.cross, p.power, self._imbalance(state))
+        return float(here.arrival(strength, 1.0 - goal.value)[0]) / self.learning_rate
+
+    def _imbalance(self, state: FloatArray) -> FloatArray:
+        """Imbalance of a state; the start's where they agree, since the flow conserves it."""
+        own = self.modes[-1].imbalance
+        imbalance = (state[0] - state[1]) * (state[0] + state[1])
+        return np.where(np.abs(imbalance - own) <= 1e-12 * (state**2).sum(axis=0), own, imbalance)
+
+    def per_mode(self, goal: Goal) -> bool:
+        return isinstance(goal, Accuracy)
+
+    def _arrived(self, problem: Problem, task: int, goal: Goal) -> Reached:
+        """Return the test whether weights of a problem of a task have reached the goal."""
+        if isinstance(goal, Accuracy):
+            return problem.within(1.0 - goal.value)
+        baseline = (problem.power * problem.optimum**2).sum(axis=-1) / 2
+        return problem.below(goal.excess(baseline, self.least_loss(task)))
+
+    def steps_to(self, task: int, states: FloatArray, goal: Goal) -> tuple[FloatArray, FloatArray]:
+        p = self.problems[task]
+        return p.steps_to(states, self._arrived(p, task, goal), self.learning_rate)
+
+    def advance(self, task: int, states: FloatArray, stops: Sequence[int]) -> FloatArray:
+        return np.stack(self.problems[task].advance(states, stops, self.learning_rate))
+
+    def learned(self, task: int, goal: Goal) -> Learned:
+        frame, arrived = self.modes[task].frame, self._arrived(self.problems[task], task, goal)
+
+        def test(maps: FloatArray) -> NDArray[np.bool_]:
+            strengths = np.einsum("mk,rmn,nk->rk", frame.mode_outputs, maps, frame.mode_inputs)
+            return arrived(np.stack([strengths, np.ones_like(strengths)], axis=1), np.arange(len(maps)))
+
+        return test
+
+    def goal_text(self, task: int, goal: Goal) -> str:
+        if not isinstance(goal, Accuracy):
+            return super().goal_text(task, goal)
+        return f"{goal.text}: every mode is within {1.0 - goal.value:.3g} of its optimum"
+
+    def learning_time(self, task: int, goal: Goal) -> LearningTime:
+        if not isinstance(goal, Accuracy):
+            return super().learning_time(task, goal)
+        return self.from_start[task].time_to(goal.value)
+
+    def measure_conditions(self, task: int) -> tuple[Assumption, ...]:
+        return self.from_start[task].assumptions
+
+    @cached_property
+    def resampled_modes(self) -> tuple[Modes, ...]:
+        """The modes with resamples of their strengths, where they were estimated from trials."""
+        # One generator per task: tasks of the same trials are resampled identically.
+        return tuple(with_resamples(m, np.random.default_rng(self._resampling_seed)) for m in self.modes)
+
+    def _resampled_problems(self, places: Sequence[int]) -> list[Problem]:
+        """Each task in every resample, (resamples, modes); a known task is the same in all of them."""
+        modes = self.resampled_modes
+        number = max((len(m.replicas[0]) for m in modes if m.replicas is not None), default=0)
+        problems = []
+        for m in (modes[k] for k in places):
+            cross, power = (m.weighted_cross[None], m.weighted_input[None]) if m.replicas is None else m.replicas
+            shape = (number, len(m))
+            problems.append(Problem(np.broadcast_to(cross, shape), np.broadcast_to(power, shape), m.imbalance))
+        return problems
+
+    def resample(self, places: Sequence[int], rules: Sequence[Rule]) -> ResampledSteps | None:
+        if not self.recorded:
+            return None
+        problems, rate = self._resampled_problems(places), self.learning_rate
+        number = len(problems[0].cross)
+        start = np.broadcast_to(self.start, (number, *self.start.shape))
+        states, counts = start, []
+        for place, (goal, given), p in zip(places, rules, problems, strict=True):
+            if goal is not None:
+                steps, states = p.steps_to(states, self._arrived(p, place, goal), rate, precise=False)
+            else:
+                assert given is not None
+                steps = np.full(number, float(math.ceil(given)))
+                states = p.advance(states, [math.ceil(given)], rate, precise=False)[0]
+            counts.append(steps)
+        direct, last = np.full(number, np.nan), rules[-1][0]
+        if last is not None:
+            p = problems[-1]
+            direct = p.steps_to(start, self._arrived(p, places[-1], last), rate, precise=False)[0]
+        return ResampledSteps(np.stack(counts), direct)
+
+    @property
+    def _settings(self) -> tuple[Any, ...]:
+        return (self._resampling_seed,) if self.recorded else ()
+
+    def readable_modes(self, task: int) -> Modes | None:
+        return self.modes[task] if self.promise == "exact" else None
+
+    def loss_range(self, task: int, end: FloatArray) -> LossRange:
+        from learncast.training.measured_accuracy import LossRange
+
+        return LossRange.of_modes(self.modes[task])
+
+    def mode_rows(self, task: int, goal: Goal) -> list[dict[str, Any]]:
+        m, learned = self.modes[task], self.learning_time(task, goal)
+        if len(learned.mode_flow_steps) != len(m):
+            return super().mode_rows(task, goal)
+        return [
+            {
+                "mode": k,
+                "recurrence": m.recurrence[k],
+                "weighted_cross": m.weighted_cross[k],
+                "weighted_input": m.weighted_input[k],
+                "optimum": m.optimum[k],
+                "initial": m.start[k],
+                "flow_steps": learned.mode_flow_steps[k],
+                "descent_steps": learned.mode_descent_steps[k],
+                "status": learned.mode_status[k].name,
+            }
+            for k in range(len(m))
+        ]

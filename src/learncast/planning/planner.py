@@ -1,0 +1,268 @@
+"""The planner: the method whose conditions hold, the best route by its search, and its stops in steps of descent."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+import numpy as np
+
+from learncast._core.errors import InvalidSpec
+from learncast._core.progress import Progress, deadline, noticed, now, silent, time_limit, until
+from learncast.networks import Network
+from learncast.planning.forecast import Forecast
+from learncast.planning.methods.choice import method_for
+from learncast.planning.methods.method import Method
+from learncast.planning.methods.modes import ModeMethod
+from learncast.planning.plan import Candidate, Plan
+from learncast.planning.schedules.exact import search_modes
+from learncast.planning.search import UNTRIED, DescentSearch, FlowSearch, Route, SearchResult, cost_of, in_time
+from learncast.planning.terms import PoolTerms, Terms, checked_pool
+from learncast.procedure.goals import Accuracy, goal_of
+from learncast.procedure.stage import Stage
+from learncast.procedure.training import Training
+from learncast.tasks.task import Task
+from learncast.theory.assumptions import require
+from learncast.theory.dynamics.solution import LearningTime
+from learncast.theory.responses.trials import seed_of
+
+#: Candidates whose stops are refined in whole steps: the best of larger pools by the flow.
+REFINED = 24
+#: Multiples of the stops of a plan from recorded data that are tried for the best mean; then finer ones around it.
+SCALES = (0.0, 0.6, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5)
+FINER = (-0.06, -0.03, -0.015, 0.015, 0.03, 0.06)
+
+
+@noticed("searching plans")
+def plan(
+    target: Task,
+    candidates: Sequence[Task],
+    network: Network,
+    training: Training | None = None,
+    *,
+    learning_rate: float | None = None,
+    terms: Terms = Terms(),  # noqa: B008  frozen
+    method: str = "auto",
+    strict: bool = True,
+    seconds: float | None = None,
+    seed: int = 0,
+    progress: Progress = silent,
+) -> Plan:
+    """Find the intermediate tasks and the stops that reach the target in the fewest steps, or at the least cost.
+
+    With common modes the flow's best stops are exact, and longer schedules exact (one mode) or certified (several).
+    Other methods search: the result says so. The recommended stops are those that take the fewest whole steps of
+    gradient descent. Recorded tasks are resampled: the saving has an interval, and stops are the best on average over
+    resampled statistics.
+
+    Parameters
+    ----------
+    target : Task
+        What must be learned in the end.
+    candidates : sequence of Task
+        Tasks that may be trained first.
+    network : LinearRNN, TwoLayer or Activated
+        The network before training.
+    training : Training, optional
+        Learning rate, weights that learn and other settings.
+    learning_rate : float, optional
+        Shorthand for ``training=Training(learning_rate)``.
+    terms : Terms
+        Goal, number of stages, costs and limits.
+    method : {"auto", "modes", "two-layer", "pooled", "flow", "responses"}
+        The first whose conditions hold, or the one named.
+    strict : bool
+        Raise if a condition of the theory fails, and recommend only candidates that meet all. Otherwise, with
+        ``method="modes"``, candidates with a residual of up to 0.1 compete too.
+    seconds : float, optional
+        Time limit of the search; the plan is then the best found so far, and says so.
+    seed : int
+        Seed of resampled statistics and of measured responses.
+    progress : callable
+        Called with the share of the work done.
+
+    Returns
+    -------
+    Plan
+        The recommended stages, what they save, every candidate, alternatives and how much each stop matters.
+
+    Raises
+    ------
+    AssumptionViolated
+        If a condition of the theory fails and `strict` is set.
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> task = lc.tasks.integration(steps=50)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    >>> stronger = task.varied(target_strength=1.5).renamed("stronger targets")
+    >>> lc.plan(task, [stronger], network, learning_rate=1e-3)
+    <Plan for 'integration': stronger targets to 0.6621 (168 steps) -> integration to 0.9932 (0 steps); saves 163 of
+    331 steps; exact>
+    """
+    if not isinstance(terms, Terms):
+        raise InvalidSpec(f"terms must be learncast.Terms, got {type(terms).__name__}.", field="terms")
+    pool = checked_pool(target, candidates) if terms.max_stages > 1 else []
+    settings = Training.of(training, learning_rate)
+    with time_limit(seconds):
+        chosen = method_for([*pool, target], network, settings, method=method, seed=seed_of(seed))
+        return plan_with(chosen, terms, strict=strict, progress=progress)
+
+
+def plan_with(method: Method, terms: Terms, *, strict: bool = True, progress: Progress = silent) -> Plan:
+    """Plan with a method that was chosen already."""
+    if strict:
+        require(method.conditions(method.target))
+    goal = goal_of(terms.goal, recorded=method.tasks[-1].recording is not None)
+    pool = (terms if method.target else terms.direct).over(method.target, goal)
+    planner = _Planner(method, pool, strict, deadline())
+    planner.direct_time  # noqa: B018  without direct training there is no answer
+    with until(math.inf):  # from here on there is an answer: only the search is limited in time
+        return planner.plan(progress)
+
+
+@dataclass(frozen=True, eq=False)
+class _Planner:
+    method: Method
+    terms: PoolTerms
+    strict: bool
+    end: float
+
+    @cached_property
+    def direct_time(self) -> LearningTime:
+        """Direct training."""
+        return self.method.precise.learning_time(self.method.target, self.terms.goal)
+
+    @cached_property
+    def descent(self) -> DescentSearch | None:
+        """The search in steps of descent; None if descent is too long to count."""
+        return None if math.isnan(self.direct_time.descent_steps) else DescentSearch(self.method, self.terms)
+
+    @cached_property
+    def direct(self) -> Route:
+        """Direct training, in the steps that are reported."""
+        flow = self.direct_time.flow_steps
+        if self.descent is not None and math.isfinite(flow):
+            return self.descent.price((), ())
+        return Route((), (), flow, flow * float(self.terms.cost[-1]))
+
+    def plan(self, progress: Progress) -> Plan:
+        with until(self.end):
+            found = self._search(lambda done: progress(0.8 * done))
+        if not math.isfinite(found.best.total) and math.isfinite(found.direct.rest):
+            raise InvalidSpec("No schedule that was tried meets the limits on accuracy and forgetting.", field="terms")
+        candidates = self._candidates(found)
+        best, proof = self._best(found, candidates), found.proof
+        if self.method.recorded and self.method.promise != "response" and best.order:
+            with until(self.end):
+                best = in_time(partial(self._robust, best), best)
+            proof = "robust" if proof == "exact" else proof
+        if now() > self.end:
+            proof = "out of time"
+        known = next((c for c in candidates if c.route is best), None)
+        progress(1.0)
+        return Plan(
+            method=self.method,
+            terms=self.terms,
+            best=known.forecast if known else self._forecast(best),
+            candidates=candidates,
+            route=best,
+            direct_route=self.direct,
+            flow_route=found.best,
+            direct_flow_route=found.direct,
+            bound=found.lower_bound,
+            proof=proof,
+            counted=self.descent is not None,
+        )
+
+    def _search(self, progress: Progress) -> SearchResult:
+        """Search by modes with a proof, by counting descent if that is fast, else by the flow."""
+        method, terms = self.method, self.terms
+        if isinstance(method, ModeMethod):
+            return search_modes(method, terms, self.strict, progress)
+        search = DescentSearch(method, terms) if method.counts_many else FlowSearch(method, terms)
+        return search.explore(method.target, progress=progress)
+
+    def _candidates(self, found: SearchResult) -> tuple[Candidate, ...]:
+        """Candidates, best first: unusable ones and those whose stops were not refined come last."""
+        order = sorted(range(len(found.singles)), key=lambda k: cost_of(found.singles[k]))
+        refined, ranked = set(order[:REFINED]), []
+        for k, flow in enumerate(found.singles):
+            route = self._counted(flow) if k in refined else flow
+            conditions = self.method.conditions(k)
+            make = partial(self._forecast, route)
+            c = Candidate(self.method.tasks[k], make, route, flow, self.direct.total, conditions)
+            ranked.append(((not c.usable, k not in refined, cost_of(route), cost_of(flow)), k, c))
+        return tuple(c for *_, c in sorted(ranked, key=lambda row: row[:2]))
+
+    def _counted(self, flow: Route) -> Route:
+        """A route of the flow in whole steps of descent; direct training if that is better."""
+        if flow is UNTRIED:
+            return flow
+        if self.descent is None or self.method.counts_many:
+            return flow if flow.order else self.direct
+        if not flow.order or not math.isfinite(flow.total):
+            return self.direct
+        whole = self.descent.price(flow.order, flow.durations)
+        with until(self.end):
+            route = in_time(partial(self.descent.refine, flow, self.direct), whole)
+        return route if route.total < self.direct.total else self.direct
+
+    def _best(self, found: SearchResult, candidates: tuple[Candidate, ...]) -> Route:
+        routes = [self.direct]
+        routes += [c.route for c in candidates if c.helps and (c.holds if self.strict else c.usable)]
+        if len(found.best.order) > 1 or not self.terms.unrestricted:
+            routes.append(self._counted(found.best) if found.best.order else self.direct)
+        return min(routes, key=cost_of)
+
+    def _forecast(self, route: Route) -> Forecast:
+        """Forecast a route: each stage stops at the accuracy it reaches, which training can watch, else by steps."""
+        method, state, stages = self.method, self.method.start, []
+        whole = all(float(t).is_integer() for t in route.durations)
+        for task, steps in zip(route.order, route.durations, strict=True):
+            begin = state
+            if whole:
+                before, state = method.advance(task, begin[None], [max(int(steps) - 1, 0), int(steps)])[:, 0]
+                last, reached = method.accuracy(task, np.stack([before, state])).tolist()
+                # Threshold just below the final accuracy, so that the stage stops exactly here.
+                reached -= 0.01 * abs(reached - last)
+            else:
+                state = method.after_flow(task, begin, steps)
+                reached = float(method.accuracy(task, state[None])[0]) - 1e-12
+            stage = Stage(method.tasks[task], steps=steps)
+            if 0.0 < reached < 1.0:
+                goal = Accuracy(reached)
+                again = float(method.steps_to(task, begin[None], goal)[0][0]) if whole else steps
+                stage = Stage(method.tasks[task], goal) if again == steps else stage
+            stages.append(stage)
+        stages.append(Stage(method.tasks[-1], self.terms.goal))
+        return Forecast(method, tuple(stages), (*route.order, method.target), self.direct_time)
+
+    def _robust(self, best: Route) -> Route:
+        """Scale all stops by one factor to where the mean over resampled pools is least; 0 is direct training."""
+        price = np.array([self.terms.cost[k] for k in (*best.order, self.method.target)])
+
+        def scaled(scale: float) -> list[int]:
+            return [max(round(scale * t), 1) if scale > 0 else 0 for t in best.durations]
+
+        def means(scales: Sequence[float]) -> dict[float, tuple[float, float]]:
+            """Share of resamples that never arrive, and mean cost of the others."""
+            steps = self.method.resample_stops(best.order, [scaled(s) for s in scales], self.terms.goal)
+            found = {}
+            for scale, rows in zip(scales, steps, strict=True):
+                totals = (rows * price[:, None]).sum(axis=0) + self.terms.switch_cost * len(best.order) * (scale > 0)
+                finite = totals[np.isfinite(totals)]
+                found[scale] = (1.0 - len(finite) / len(totals), float(finite.mean()) if len(finite) else math.inf)
+            return found
+
+        tried = means(SCALES)
+        middle = min(tried, key=lambda s: tried[s])
+        if middle > 0:
+            tried |= means([middle + step for step in FINER])
+        scale = min(tried, key=lambda s: tried[s])
+        if scale == 0:
+            return self.direct
+        return best if scale == 1.0 else DescentSearch(self.method, self.terms).price(best.order, scaled(scale))

@@ -1,1 +1,0 @@
-"""Plans: the search for stops and orders, and what is recommended."""

@@ -1,0 +1,193 @@
+"""Plans by modes: exact stops by the flow, and exact or certified schedules."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from learncast._core.errors import InvalidSpec
+from learncast._core.progress import Progress, silent
+from learncast._core.validation import FloatArray
+from learncast.planning.methods.modes import ModeMethod
+from learncast.planning.schedules.branching import branch_and_bound, mode_path, stage_ends
+from learncast.planning.schedules.problem import ScheduleProblem
+from learncast.planning.schedules.stopping import best_stop
+from learncast.planning.search import Route, SearchResult
+from learncast.planning.terms import PoolTerms
+from learncast.procedure.goals import Accuracy
+from learncast.results import Status
+from learncast.theory.assumptions import Trust
+from learncast.theory.dynamics.steps.mode_descent import Problem
+
+#: Relative gap between a schedule and its lower bound at which a search ends, and boxes after which it ends anyway.
+GAP = 1e-6
+MOST_BOXES = 100_000
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """The cheapest schedule of some candidates, by the flow.
+
+    Attributes
+    ----------
+    route : Route
+        With tasks named by their index in the method's pool; an infinite total if no schedule meets the terms.
+    lower_bound : float
+        No schedule that meets the terms costs less.
+    proof : str
+        A key of `learncast.planning.summary.PROOFS`.
+    excess_loss : (places,)
+        Excess loss of each participating task at the end.
+    """
+
+    route: Route
+    lower_bound: float
+    proof: str
+    excess_loss: FloatArray
+
+    @property
+    def gap(self) -> float:
+        """Share of the total by which another schedule could be cheaper; nan if there is no schedule."""
+        total = self.route.total
+        if not math.isfinite(total):
+            return math.nan
+        return (total - self.lower_bound) / total if total > 0 else 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class ScheduleSearch:
+    """The search for the cheapest schedule of some candidates (`places`, the target last) of a mode method."""
+
+    problem: ScheduleProblem
+    method: ModeMethod
+    places: tuple[int, ...]
+    max_stages: int
+    gap: float = GAP
+    max_boxes: int = MOST_BOXES
+
+    @classmethod
+    def of(cls, method: ModeMethod, terms: PoolTerms, candidates: Sequence[int]) -> ScheduleSearch:
+        """Set up the search over some of the candidates."""
+        rows, target, goal = list(candidates), method.modes[-1], terms.goal
+        every = [*(method.modes[k] for k in rows), target]
+        per_mode = isinstance(goal, Accuracy)
+        share = method.goal_excess(method.target, goal) / (method.baseline_loss(method.target) or 1.0)
+        problem = ScheduleProblem(
+            cross=np.stack([m.weighted_cross for m in every]),
+            power=np.stack([m.weighted_input for m in every]),
+            cost=terms.cost[[*rows, method.target]],
+            imbalance=target.imbalance,
+            start=target.start,
+            tolerance=1.0 - goal.value if isinstance(goal, Accuracy) else math.sqrt(max(share, 0.0)),
+            by_loss=not per_mode,
+            switch_cost=terms.switch_cost * method.learning_rate,
+            least=np.append(terms.least[rows], -np.inf),
+            most=np.append(terms.most[rows], 1.0),
+            most_loss=np.append(terms.most_loss[rows], np.inf),
+        )
+        return cls(problem, method, (*rows, method.target), terms.max_stages)
+
+    def limited(self, task: int, most_loss: float) -> ScheduleSearch:
+        """Return this search with a limit on the excess loss of one task at the end."""
+        limits = self.problem.most_loss.copy()
+        limits[task] = min(limits[task], most_loss)
+        return replace(self, problem=replace(self.problem, most_loss=limits))
+
+    def run(self, progress: Progress = silent) -> Schedule:
+        """Find the cheapest schedule: one mode exactly, several by branch and bound."""
+        p = self.problem
+        if len(p.start) == 1 and not np.isfinite(p.most_loss).any():
+            route = self._one_mode()
+            return self._schedule(route, route.total, "exact")
+        route, lower = branch_and_bound(
+            p, self.max_stages - 1, gap=self.gap, max_boxes=self.max_boxes, progress=progress
+        )
+        # An infinite lower bound proves that there is no schedule.
+        met = lower >= route.total * (1 - self.gap) if math.isfinite(route.total) else math.isinf(lower)
+        return self._schedule(route, lower, "certified" if met else "best found")
+
+    def _one_mode(self) -> Route:
+        p = self.problem
+        room = p.tolerance * abs(float(p.optimum[-1, 0]))
+        limits = {
+            "least_accuracy": np.where(np.isinf(p.least), np.nan, p.least),
+            "most_accuracy": np.where(p.most == 1, np.nan, p.most),
+        }
+        path = mode_path(p, 0, room, range(len(p.cost)), self.max_stages, **limits)
+        if path.status is not Status.ok:
+            return Route((), (), math.inf, math.inf)
+        before, last = path.legs[:-1], path.legs[-1]
+        order, durations = tuple(leg.task for leg in before), tuple(leg.flow_steps for leg in before)
+        return Route(order, durations, last.flow_steps, path.total)
+
+    def _schedule(self, route: Route, lower: float, proof: str) -> Schedule:
+        """Convert flow times to steps, leave out empty stages, and measure what is forgotten."""
+        p, rate = self.problem, self.method.learning_rate
+        excess = np.full(len(p.cost), np.nan)
+        if not math.isfinite(route.total):
+            return Schedule(Route((), (), math.inf, math.inf), lower / rate, proof, excess)
+        ends = stage_ends(p, route.order, route.durations)
+        last = ends[-1] if len(ends) else p.start
+        excess = p.excess(p.last.strength(route.rest, last))
+        kept = [(self.places[k], t / rate) for k, t in zip(route.order, route.durations, strict=True) if t > 0]
+        order, steps = tuple(k for k, _ in kept), tuple(t for _, t in kept)
+        return Schedule(Route(order, steps, route.rest / rate, route.total / rate), lower / rate, proof, excess)
+
+
+def participants(method: ModeMethod, strict: bool) -> list[int]:
+    """Candidates that meet every condition; all of them if not strict."""
+    return [k for k in range(method.target) if not strict or Trust(method.conditions(k), method.promise).holds]
+
+
+def search_modes(method: ModeMethod, terms: PoolTerms, strict: bool, progress: Progress = silent) -> SearchResult:
+    """Find the best stop of every candidate, and the best schedule of them together."""
+    rest = method.flow_steps_to(method.target, method.start, terms.goal)
+    direct = Route((), (), rest, rest * float(terms.cost[-1]))
+    if not method.target or terms.max_stages < 2:
+        return SearchResult(direct, [], direct, direct.total, "exact")
+    closed_form = terms.unrestricted and isinstance(terms.goal, Accuracy)
+    searches = not closed_form or terms.max_stages > 2
+    share = 0.5 if searches else 1.0
+    single = _stops if closed_form else _pairs
+    singles = single(method, terms, direct, lambda done: progress(share * done))
+    if not searches:
+        best = min([direct, *singles], key=lambda r: r.total)
+        return SearchResult(direct, singles, best, best.total, "exact")
+    search = ScheduleSearch.of(method, terms, participants(method, strict))
+    schedule = search.run(lambda done: progress(share + share * done))
+    route = schedule.route
+    if not math.isfinite(route.total) and math.isfinite(rest) and np.isfinite(terms.most_loss).any():
+        raise InvalidSpec(
+            "No schedule meets the limits on forgetting. planning.forgetting_front shows what they cost.",
+            field="most_excess_loss",
+        )
+    return SearchResult(direct, singles, route, schedule.lower_bound, schedule.proof)
+
+
+def _pairs(method: ModeMethod, terms: PoolTerms, direct: Route, progress: Progress) -> list[Route]:
+    """Each candidate by itself under limits or prices, by schedules of two stages."""
+    routes = []
+    for k in range(method.target):
+        route = replace(ScheduleSearch.of(method, terms, [k]), max_stages=2).run().route
+        routes.append(route if route.order else direct)
+        progress((k + 1) / method.target)
+    return routes
+
+
+def _stops(method: ModeMethod, terms: PoolTerms, direct: Route, progress: Progress) -> list[Route]:
+    """Each candidate by itself, all of them together in closed form."""
+    pool, target, rate = method.modes[:-1], method.modes[-1], method.learning_rate
+    first = Problem(
+        np.stack([m.weighted_cross for m in pool]), np.stack([m.weighted_input for m in pool]), target.imbalance
+    )
+    assert isinstance(terms.goal, Accuracy)
+    stops, totals = best_stop(target.start, first, method.problems[-1], 1.0 - terms.goal.value)
+    progress(1.0)
+    price = float(terms.cost[-1])
+    return [
+        Route((k,), (stop / rate,), (total - stop) / rate, total / rate * price) if stop > 0 else direct
+        for k, (stop, total) in enumerate(zip(stops.tolist(), totals.tolist(), strict=True))
+    ]

@@ -1,0 +1,176 @@
+"""The cost of thousands of schedules: any order of tasks, with any durations, until the target is learned."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learncast._core.validation import FloatArray
+from learncast.theory.dynamics import mode_equation
+from learncast.theory.dynamics.steps.mode_descent import Problem
+
+#: Iterations towards the time at which the loss meets its goal; ten reach the last digit.
+_ITERATIONS = 30
+
+Indices = NDArray[np.intp]
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class ScheduleProblem:
+    """Modes that share every stage, the tasks they may be trained on, and the goal of the target.
+
+    The target is the last task. Times are flow times, costs are per flow time.
+
+    Attributes
+    ----------
+    cross, power : (tasks, modes)
+    cost : (tasks,)
+    least, most : (tasks,)
+        Accuracy, that of the worst mode, at which a stage before the last may stop.
+    most_loss : (tasks,)
+        Excess loss of each task allowed at the end; infinite for no limit.
+    by_loss : bool
+        Whether the goal is an excess loss of tolerance^2 of the baseline loss, instead of every mode within tolerance
+        of its optimum.
+    """
+
+    cross: FloatArray
+    power: FloatArray
+    cost: FloatArray
+    imbalance: FloatArray
+    start: FloatArray
+    tolerance: float
+    by_loss: bool
+    switch_cost: float
+    least: FloatArray
+    most: FloatArray
+    most_loss: FloatArray
+
+    @property
+    def target(self) -> int:
+        """Index of the target."""
+        return len(self.cost) - 1
+
+    @cached_property
+    def optimum(self) -> FloatArray:
+        """Optimum of every task and mode; 0 for a mode that a task does not depend on."""
+        return np.divide(self.cross, self.power, out=np.zeros_like(self.cross), where=self.power > 0)
+
+    @cached_property
+    def last(self) -> Problem:
+        """The target's modes."""
+        return Problem(self.cross[-1], self.power[-1], self.imbalance)
+
+    def moved(self, tasks: Indices, time: FloatArray, start: FloatArray) -> FloatArray:
+        """Strengths after a stage; time is one per row, or one per row and mode. Task -1 is no stage."""
+        clock = time if time.ndim == start.ndim else time[:, None]
+        after = mode_equation.strength(clock, start, self.imbalance, self.cross[tasks], self.power[tasks])
+        return np.where((tasks < 0)[:, None], start, after)
+
+    def accuracy(self, tasks: Indices, at: FloatArray) -> FloatArray:
+        """Accuracy of every mode on one task per row; 1 for a mode with nothing to learn."""
+        return mode_equation.accuracy(at, self.cross[tasks], self.power[tasks])
+
+    def excess(self, at: FloatArray) -> FloatArray:
+        """Excess loss of every task at strengths (..., modes): (..., tasks)."""
+        return np.asarray((self.power * (at[..., None, :] - self.optimum) ** 2).sum(axis=-1) / 2)
+
+    @cached_property
+    def goal(self) -> float:
+        """Excess loss of the target at the goal, if the goal is a loss."""
+        return float(self.tolerance**2 * (self.power[-1] * self.optimum[-1] ** 2).sum() / 2)
+
+    def mode_rest(self, at: FloatArray) -> FloatArray:
+        """Time each mode needs on the target to come within the tolerance."""
+        p = self.last
+        return mode_equation.time_to_band(at, self.imbalance, p.cross, p.power, self.tolerance)[0]
+
+    def rest(self, at: FloatArray) -> FloatArray:
+        """Time on the target until it is learned, from strengths (rows, modes)."""
+        return self._rest_by_loss(at[None]) if self.by_loss else self.mode_rest(at).max(axis=-1)
+
+    def latest(self, below: FloatArray, above: FloatArray) -> FloatArray:
+        """Time on the target by which it is learned from any strengths between two bounds (rows, modes)."""
+        ends = np.stack([below, above])
+        return self._rest_by_loss(ends) if self.by_loss else self.mode_rest(ends).max(axis=(0, 2))
+
+    def _rest_by_loss(self, at: FloatArray) -> FloatArray:
+        """Time until the loss meets its goal, from the worst of several starts (starts, rows, modes) in each mode.
+
+        Bounded from below by the time at which no mode exceeds the goal by itself, and from above by the time at which
+        every mode has at most an even share of it.
+        """
+        p, weight = self.last, 2 * self.goal
+        size = p.power * mode_equation.band_scale(self.optimum[-1]) ** 2
+        size = np.where(size > 0, size, np.inf)
+        single, even = (
+            mode_equation.time_to_band(at, self.imbalance, p.cross, p.power, np.sqrt(part / size))[0].max(axis=(0, 2))
+            for part in (weight, weight / len(self.start))
+        )
+        # By then a loss that can be met has been met, even if a mode never arrives.
+        high = np.where(np.isfinite(even), even, self.settling(-1, at).max(axis=(0, 2)))
+        time = self._crossing(at, np.minimum(single, high), high)
+        return np.where(np.isinf(single) | (self._remaining(time, at) > self.goal * (1 + 1e-9)), np.inf, time)
+
+    def settling(self, tasks: int | slice, at: FloatArray) -> FloatArray:
+        """Time by which each mode has converged on tasks to the last digit; 0 for a mode without a rate."""
+        rate = np.hypot(2 * self.cross[tasks], self.imbalance * self.power[tasks])
+        scale = np.log(np.maximum(np.abs(self.optimum[tasks]), 1e-300)) - np.log(np.maximum(np.abs(at), 1e-300))
+        return np.where(rate > 0, (40 + np.abs(scale)) / np.where(rate > 0, rate, 1.0), 0.0)
+
+    def _crossing(self, at: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray:
+        """Time between two bounds at which the loss meets its goal, by the Illinois method on its logarithm."""
+        aim = np.log(max(self.goal, 1e-300))
+
+        def above(time: FloatArray) -> FloatArray:
+            return np.log(np.maximum(self._remaining(time, at), 1e-300)) - aim
+
+        over, under = above(low), np.minimum(above(high), -0.0)
+        idle = over <= 0
+        first, time, last = low, high, np.zeros(len(high), dtype=bool)
+        for _ in range(_ITERATIONS):
+            with np.errstate(divide="ignore", invalid="ignore"):
+                time = high - under * (high - low) / (under - over)
+            time = np.where((time > low) & (time < high), time, (low + high) / 2)
+            now = above(time)
+            met = now <= 0
+            # Illinois rule: an end that stays twice counts half, so that both ends close in.
+            again = np.where(met == last, 0.5, 1.0)
+            over, under, last = np.where(met, over * again, now), np.where(met, now, under * again), met
+            low, high = np.where(met, low, time), np.where(met, time, high)
+            if (idle | (np.abs(now) < 1e-13) | (high - low <= 1e-15 * high)).all():
+                break
+        return np.where(idle, first, time)
+
+    def _remaining(self, time: FloatArray, at: FloatArray) -> FloatArray:
+        """Excess loss of the target after a time on it, each mode from its worst start."""
+        share = self.power[-1] * (self.last.strength(time, at) - self.optimum[-1]) ** 2
+        return np.asarray(share.max(axis=0).sum(axis=-1) / 2)
+
+    def fixed(self, orders: Indices) -> FloatArray:
+        """Cost of the switches of each order."""
+        return self.switch_cost * np.count_nonzero(orders >= 0, axis=1)
+
+    def priced(self, orders: Indices, durations: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Total cost of orders (rows, stages before the target) with durations, and the time on the target.
+
+        A schedule that breaks a limit costs infinity.
+        """
+        at = np.broadcast_to(self.start, (len(orders), len(self.start)))
+        broken = np.zeros(len(orders), dtype=bool)
+        for stage in range(orders.shape[1]):
+            tasks = orders[:, stage]
+            at = self.moved(tasks, durations[:, stage], at)
+            accuracy = self.accuracy(tasks, at).min(axis=1)
+            slack = 1e-12  # a stop computed to be on the limit is on it
+            broken |= (tasks >= 0) & ((accuracy < self.least[tasks] - slack) | (accuracy > self.most[tasks] + slack))
+        rest = self.rest(at)
+        total = self.fixed(orders) + (durations * self.cost[orders]).sum(axis=1) + rest * self.cost[-1]
+        if np.isfinite(self.most_loss).any():
+            end = self.last.strength(np.where(np.isfinite(rest), rest, 0.0), at)
+            broken |= (self.excess(end) > self.most_loss).any(axis=1)
+        return np.where(broken, np.inf, total), rest

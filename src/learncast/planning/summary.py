@@ -1,0 +1,202 @@
+"""The summary of a plan in plain words."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from learncast.display import format_count
+from learncast.results import Status
+
+if TYPE_CHECKING:
+    from learncast.planning.plan import Plan
+
+#: Share of resamples that an interval leaves out at each end.
+TAIL = 0.025
+
+#: How good a recommendation is: in a table, and at the end of a sentence.
+PROOFS = {
+    "exact": ("one mode: no schedule that meets the terms costs less, to round-off", ""),
+    "certified": (
+        "no schedule that meets the terms costs less than the lower bound, which is within the gap",
+        "; no other order or stop is better by more than the gap",
+    ),
+    "robust": (
+        "the stop that is best on average over resampled statistics, for each candidate",
+        "; the stop is the best on average over resampled data",
+    ),
+    "out of time": (
+        "the search ran out of time: a cheaper schedule may exist",
+        "; the best found in the time given, a better one may exist",
+    ),
+    "best found": (
+        "the search ended before its bounds met: a cheaper schedule may exist, down to the lower bound",
+        "; the best found, a better one may exist",
+    ),
+}
+
+#: What a forecast class means for a plan, and what it assumes.
+_CLASSES = {
+    "exact": (
+        "Exact for this network",
+        "assumes full-batch gradient descent at this learning rate on half the mean squared error",
+    ),
+    "integrated": (
+        "Counted on the statistics of these tasks for this network",
+        "assumes full-batch gradient descent at this learning rate on half the mean squared error",
+    ),
+    "response": (
+        "Measured on the network's own responses",
+        "assumes a fixed recurrence and gradient descent on half the mean squared error",
+    ),
+    "surrogate": (
+        "A ranking, not a count of steps",
+        "assumes that the network learns tasks in the order its linear part does",
+    ),
+    "outside": ("The theory does not hold exactly here", "treat the numbers as approximate"),
+}
+
+
+def percent(accuracy: float) -> str:
+    """Format an accuracy as a percentage with enough digits to differ from 100%."""
+    if not math.isfinite(accuracy):
+        return "an unknown accuracy"
+    digits = 0 if accuracy < 0.995 else 1 if accuracy < 0.9995 else 3
+    text = f"{100 * accuracy:.{digits}f}"
+    return f"{text.rstrip('0').rstrip('.') if '.' in text else text}%"
+
+
+def steps_text(number: float) -> str:
+    """Format a number of steps."""
+    if math.isnan(number):
+        return "an unknown number of steps"
+    if math.isinf(number):
+        return "no finite number of steps"
+    return "1 step" if round(number) == 1 else f"{round(number):,} steps"
+
+
+def count_text(number: float, status: Status) -> str:
+    """Format a count of descent steps for a table."""
+    return "diverges" if status is Status.diverged and math.isinf(number) else format_count(number)
+
+
+def paragraph(plan: Plan) -> str:
+    """Write the recommendation, its saving, the obvious alternative, its sensitivity and how far to trust it."""
+    sentences = [_recommendation(plan), _interval(plan), _alternative(plan), _sensitivity(plan), _trust(plan)]
+    return " ".join(sentence for sentence in sentences if sentence)
+
+
+def _amount(plan: Plan, cost: float) -> str:
+    return f"a cost of {cost:,.4g}" if plan.terms.priced else steps_text(cost)
+
+
+def _unit(plan: Plan) -> str:
+    return "" if plan.counted else " of the flow (descent is too long to count)"
+
+
+def _recommendation(plan: Plan) -> str:
+    target, direct = f'"{plan.target.name}"', plan.direct
+    if not math.isfinite(plan.total) and math.isinf(direct.flow):
+        return (
+            ": ".join((f"{target} is never learned, directly or after any candidate", *plan.method.remarks[:1])) + "."
+        )
+    if not math.isfinite(plan.total) or not plan.method.stable_on(plan.method.target):
+        flow = steps_text(direct.flow) if direct.flow >= 1 else "less than a step"
+        return (
+            f"Gradient descent diverges on {target} at this learning rate; below "
+            f"{plan.method.largest_rate(plan.method.target):.2g} it is sure to settle. The flow takes {flow}."
+        )
+    flow = f" (flow: {_flow(plan.flow_route.total)})" if _flow_differs(plan) else ""
+    if not plan.pretrains:
+        direct_steps = f"{steps_text(plan.direct_steps)}{_unit(plan)}{flow}"
+        return f"Train {target} directly: {direct_steps}. No candidate pays at any stop."
+    if not plan.worthwhile:
+        saved = f"a cost of {plan.saving:,.3g}" if plan.terms.priced else steps_text(plan.saving)
+        return (
+            f"Train {target} directly: {steps_text(plan.direct_steps)}{_unit(plan)}{flow}. Pretraining hardly pays: at "
+            f"best it saves {saved} ({_stages(plan)})."
+        )
+    stages = _stages(plan)
+    if not math.isfinite(plan.direct_total):
+        return f"{stages[:1].upper()}{stages[1:]}. Directly, {target} is never learned."
+    last = round(plan.stage_steps()[-1])
+    total = (
+        ""
+        if last == 0 and len(plan.best.stages) == 2 and not plan.terms.priced
+        else f" {_amount(plan, plan.total)} in all."
+    )
+    direct_text = f"a cost of {plan.direct_total:,.4g}" if plan.terms.priced else steps_text(plan.direct_total)
+    return (
+        f"{stages[:1].upper()}{stages[1:]}.{total} Training {target} directly takes {direct_text}{_unit(plan)}{flow}."
+    )
+
+
+def _stages(plan: Plan) -> str:
+    """What to train and until when, stage by stage."""
+    counts, parts = plan.stage_steps(), []
+    for k, (s, n) in enumerate(zip(plan.best.stages[:-1], counts, strict=False)):
+        verb = "train" if k == 0 else "then"
+        # A stop too early to be named by an accuracy is named by its steps.
+        stop = f" ({percent(s.accuracy)} learned)" if s.accuracy >= 0.01 else ""
+        parts.append(f'{verb} "{s.task.name}" for {steps_text(n)}{stop}')
+    if round(counts[-1]) == 0:
+        return ", ".join(parts) + f', then stop: "{plan.target.name}" is already learned'
+    return ", ".join(parts) + f', then "{plan.target.name}" for {steps_text(counts[-1])}'
+
+
+def _flow(total: float) -> str:
+    return f"{total:,.4g}" if math.isfinite(total) else "never"
+
+
+def _flow_differs(plan: Plan) -> bool:
+    """Whether the flow's best plan has a clearly different cost."""
+    own, flow = plan.total, plan.flow_route.total
+    return plan.counted and not plan.method.counts_many and math.isfinite(flow) and abs(own - flow) > 0.02 * own + 2
+
+
+def _interval(plan: Plan) -> str:
+    resampled = plan.best.resampled
+    if resampled is not None and plan.trust.holds:
+        never = int(np.isinf(resampled.stages.sum(axis=0)).sum())
+        if never > TAIL * resampled.stages.shape[1]:
+            return f"In {never} of {resampled.stages.shape[1]} resamples of the data it is never learned."
+    if plan.saving_interval is None or not plan.pretrains or any(map(math.isnan, plan.saving_interval)):
+        return ""
+    low, high = plan.saving_interval
+    if high - low < 0.5:  # nothing in the plan was estimated
+        return ""
+    text = f"With these data it saves between {low:,.0f} and {high:,.0f} steps (95% interval)"
+    return f"{text}, so it may not pay." if low <= 0 else f"{text}."
+
+
+def _alternative(plan: Plan) -> str:
+    """Cost of learning the first task in full instead."""
+    first = plan.best.stages[0].task
+    full = next((a for a in plan.alternatives if a.stages[0].task is first and a.in_full), None)
+    if not plan.worthwhile or full is None or not math.isfinite(full.extra) or full.extra < 0.5:
+        return ""
+    more = f"{full.extra:,.4g}" if plan.terms.priced else steps_text(full.extra)
+    only = "" if len(plan.best.stages) == 2 else f' only "{first.name}" and'
+    return f"Training{only} it to {percent(plan.goal_value)} first would cost {more} more."
+
+
+def _sensitivity(plan: Plan) -> str:
+    shifts = plan.fragile if plan.worthwhile else None
+    if shifts is None or not all(math.isfinite(s.extra) for s in shifts):
+        return ""
+    early, late = (s.extra for s in shifts)
+    if min(early, late) < -0.5:  # a limit forbids the cheaper stop; this must not read like advice
+        return ""
+    amounts = [f"{early:,.0f}" if plan.terms.priced else steps_text(max(early, 0.0)), f"{late:,.0f}"]
+    what = "" if len(plan.route.order) == 1 else f' "{shifts[0].task}"'
+    return f"Stopping{what} 10% early costs {amounts[0]}, 10% late costs {amounts[1]}."
+
+
+def _trust(plan: Plan) -> str:
+    proof = PROOFS[plan.proof][1]
+    if not plan.trust.holds:
+        return f"{_CLASSES['outside'][0]}: {plan.trust.names}{proof}."
+    title, assumed = _CLASSES[plan.forecast_class]
+    return f"{title}{proof}; {assumed}."

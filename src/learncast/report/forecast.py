@@ -1,0 +1,183 @@
+"""Report of `learncast forecast`: how many steps until this network has learned this task?"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from learncast._core.errors import InvalidSpec, UnsupportedModel
+from learncast._core.validation import FloatArray
+from learncast.display import Table, format_count, format_interval, format_number
+from learncast.planning.forecast import Forecast
+from learncast.planning.methods.method import Method
+from learncast.planning.summary import count_text
+from learncast.procedure.goals import Goal
+from learncast.procedure.stage import Stage
+from learncast.report.recurrence import LearnedRecurrence
+from learncast.report.report import Report, as_count, batch_values, data_notes, method_note
+from learncast.results import Status
+from learncast.study import Study
+from learncast.theory.dynamics.solution import LearningTime
+
+if TYPE_CHECKING:
+    import xarray as xr
+    from matplotlib.figure import Figure
+
+#: Explanations of the columns of a table of modes.
+LEGEND = {
+    "b": "b: recurrence",
+    "u*": "u0 and u*: strength at the start and at the optimum",
+    "flow": "descent and flow: gradient steps",
+}
+#: Share of the largest strength below which a strength is round-off.
+ROUND_OFF = 1e-12
+#: Rows of a trajectory in a table.
+MOST_ROWS = 30
+
+
+def forecast_report(
+    study: Study, *, task: str | None = None, times: FloatArray | None = None, method: str = "auto"
+) -> Report:
+    """Forecast the learning of the target, or of a named candidate."""
+    chosen = study.target if task is None else study.task(task)
+    m, goal = study.method(method).precise, study.goal
+    place = m.place(chosen)
+    trust, learned, flow = m.trust([place]), m.learning_time(place, goal), m.flow(place, m.start)
+    rows = m.mode_rows(place, goal)
+    recurrence = LearnedRecurrence.of(study, chosen, flow)
+    first, notes = data_notes(m, place)
+    remarks = [*flow.remarks, *flow.bounds(learned.accuracy), *recurrence.remarks, *notes]
+    values: dict[str, Any] = {
+        "task": chosen.name,
+        "learning_rate": study.learning_rate,
+        **study.goal_values,
+        "method": m.name,
+        "flow_steps": learned.flow_steps,
+        "descent_steps": as_count(learned.descent_steps),
+        "status": learned.status.name,
+        **({} if learned.interval is None else {"interval": list(learned.interval)}),
+        "modes": [
+            {**row, "descent_steps": as_count(row.get("descent_steps", math.nan)), **recurrence.of_mode(k)}
+            for k, row in enumerate(rows)
+        ],
+        **recurrence.values,
+        "remarks": remarks,
+    }
+    span = np.linspace(0.0, learned.horizon, 400 if m.name == "modes" else 120)
+    trajectory = flow.at(span if times is None else times)
+    tables = [_table(f"Learning {chosen.name} to {goal.text}", m.goal_text(place, goal), rows, remarks)]
+    tables += recurrence.tables
+    if times is not None:
+        data = trajectory.dataset
+        values["trajectory"] = {"time": times, "strength": data["strength"].values.T, "loss": data["loss"].values}
+        tables.append(_trajectory_table(data))
+
+    def draw() -> Figure:
+        from learncast.figures import mode_strengths, page
+
+        figure, (ax,) = page(width=6.5, height=3.8)
+        optimum = [row["optimum"] for row in rows]
+        mode_strengths(flow.at(span).dataset, ax, optimum=optimum, title=f"How {chosen.name} is learned")
+        return figure
+
+    lead = first + _lead(chosen.name, goal, learned, m, place)
+    if study.batch is not None and trust.holds and math.isfinite(learned.descent_steps):
+        try:
+            batched = Forecast(m, (Stage(chosen, goal),), (place,), resample=False).in_batches(study.batch)
+            values["in_batches"], lead = batch_values(batched), f"{lead} {batched.sentence}"
+        except (InvalidSpec, UnsupportedModel) as error:
+            values["in_batches"], lead = None, f"{lead} {error}"
+    return Report(
+        kind="forecast",
+        title=f"{study.name}: forecast",
+        lead=lead + recurrence.sentence,
+        trust=trust,
+        values=values,
+        tables=tables,
+        dataset=trajectory.dataset,
+        draw=draw,
+        provenance=m.provenance(place, repr(goal)),
+        study=study.resolved(),
+    )
+
+
+def _table(title: str, meaning: str, rows: list[dict[str, Any]], remarks: list[str]) -> Table:
+    every = ("mode", "b", "beta_yx", "beta_xx", "u*", "u0", "descent", "flow", "status")
+    digits = {"recurrence": 4, "weighted_cross": 5, "weighted_input": 5, "optimum": 5, "initial": 3}
+    tiny = ROUND_OFF * max((abs(row["optimum"]) for row in rows), default=0.0)
+    cells = [
+        (
+            str(row["mode"]),
+            *(_known(row.get(key, math.nan), n, tiny if key == "optimum" else 0.0) for key, n in digits.items()),
+            *_steps(row),
+            row["status"],
+        )
+        for row in rows
+    ]
+    # Leave out empty columns: modes that learn together have neither a recurrence nor steps of their own.
+    used = [k for k in range(len(every)) if any(row[k] for row in cells)]
+    columns, cells = [every[k] for k in used], [tuple(row[k] for k in used) for row in cells]
+    legend = "; ".join([*(words for column, words in LEGEND.items() if column in columns), meaning])
+    return Table(title, columns, cells, [f"{r}." for r in (legend, *remarks)])
+
+
+def _steps(row: dict[str, Any]) -> tuple[str, str]:
+    """Steps of one mode; empty for modes that learn together."""
+    if "flow_steps" not in row:
+        return "", ""
+    return count_text(row["descent_steps"], Status[row["status"]]), format_number(row["flow_steps"])
+
+
+def _known(value: float, digits: int, tiny: float = 0.0) -> str:
+    if math.isnan(value):
+        return ""
+    return "0" if abs(value) < tiny else f"{value:.{digits}g}"
+
+
+def _lead(name: str, goal: Goal, learned: LearningTime, method: Method, place: int) -> str:
+    """The result in one sentence."""
+    trust = method.trust([place])
+    flow, descent, task = learned.flow_steps, learned.descent_steps, f'"{name}"'
+    note = method_note(method, trust, place)
+    if not trust.holds:
+        steps = f"{format_number(flow)} flow steps to {goal.text}"
+        rest = steps if math.isfinite(flow) else "no finite number of steps"
+        return f"{note} The {'flow' if method.applies else 'approximation'} takes {rest}."
+    if math.isnan(flow):
+        return f"It is unknown whether {task} reaches {goal.text}: {learned.status.value}.{note}"
+    if math.isinf(flow):
+        why = next(iter(method.flow(place, method.start).remarks), f"it {learned.status.value}")
+        return f"{task} never reaches {goal.text}: {why}.{note}"
+    if not math.isfinite(descent):
+        text = "descent is too long to count" if math.isnan(descent) else _divergence(method.largest_rate(place))
+        return f"The gradient flow of {task} reaches {goal.text} in {format_number(flow)} steps; {text}.{note}"
+    within = "" if learned.interval is None else f"; 95% interval {format_interval(learned.interval)}"
+    steps = f"{format_count(descent)} gradient steps (flow: {format_number(flow)}{within})"
+    return f"{task} reaches {goal.text} in {steps}.{note}"
+
+
+def _divergence(most: float) -> str:
+    sure = "" if math.isnan(most) else f"; below {most:.2g} it is sure to settle"
+    return f"{Status.diverged.value}{sure}"
+
+
+def _trajectory_table(dataset: xr.Dataset) -> Table:
+    steps = dataset.sizes["time"]
+    picks = np.unique(np.linspace(0, steps - 1, min(steps, MOST_ROWS)).round().astype(int))
+    rows = [
+        (
+            f"{float(dataset['time'][i]):g}",
+            *(f"{float(u):.6g}" for u in dataset["strength"].values[i]),
+            f"{float(dataset['loss'][i]):.6g}",
+        )
+        for i in picks
+    ]
+    notes = () if len(picks) == steps else (f"{len(picks)} of {steps} times shown; all are in the files and --json.",)
+    return Table(
+        "Trajectory of the flow",
+        ("step", *(f"strength {k}" for k in range(dataset.sizes["mode"])), "loss"),
+        rows,
+        notes,
+    )

@@ -1,0 +1,93 @@
+"""Report of `learncast forget`: what will be forgotten when I train on the next task?"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import xarray as xr
+
+from learncast._core.errors import InvalidSpec
+from learncast.display import Table, format_number
+from learncast.planning.forecast import Forecast, follow
+from learncast.planning.forget import stages_of
+from learncast.report.report import Report, method_note
+from learncast.study import Study
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def forget_report(study: Study, *, method: str = "auto") -> Report:
+    """Forecast every task's loss after every stage of the study's sequence."""
+    if not study.sequence:
+        raise InvalidSpec(f"{study.source} needs a [[sequence]] table for each task, got none.", field="sequence")
+    tasks, steps = zip(*study.sequence, strict=True)
+    forecast = follow(stages_of(tasks, steps), study.network, study.training, method=method, strict=False)
+    loss, change = forecast.losses(), forecast.forgetting
+    names = [task.name for task in tasks]
+    values: dict[str, Any] = {
+        "tasks": names,
+        "learning_rate": study.learning_rate,
+        "method": forecast.method.name,
+        "stages": [{"task": name, "steps": s} for name, s in zip(names, steps, strict=True)],
+        "loss": loss.values,
+        "forgetting": change.values,
+        "loss_rows": ["start", *names],
+        "loss_is": loss.attrs["long_name"],
+        "remarks": list(forecast.remarks),
+    }
+    return Report(
+        kind="forget",
+        title=f"{study.name}: what is forgotten",
+        lead=_lead(forecast, change),
+        trust=forecast.trust,
+        values=values,
+        tables=[_table("Loss of each task", loss, forecast.remarks), _table("Change over each stage", change, ())],
+        dataset=xr.Dataset({"loss_after": loss.drop_vars("steps"), "forgetting": change.drop_vars("steps")}),
+        draw=lambda: _draw(loss, forecast),
+        provenance=forecast.provenance,
+        study=study.resolved(),
+    )
+
+
+def _lead(forecast: Forecast, change: xr.DataArray) -> str:
+    """The worst forgetting, or the condition that fails."""
+    if not forecast.trust.holds:
+        return method_note(forecast.method, forecast.trust)
+    tasks = [f'"{task.name}"' for task in forecast.tasks]
+    later = [(float(change.values[k, j]), j, k) for k in range(1, len(tasks)) for j in range(k)]
+    note = f" Note: {forecast.remarks[0]}." if forecast.remarks else ""
+    if not later:
+        return f"{tasks[0]} is the only task; nothing can be forgotten.{note}"
+    worst, task, stage = max(later)
+    if math.isnan(worst):
+        return f"The loss of {tasks[task]} could not be computed to the end.{note}"
+    sentence = (
+        "Nothing is forgotten: no earlier task's loss rises in any later stage."
+        if worst <= 0
+        else f"Training {tasks[stage]} raises the loss of {tasks[task]} by {worst:.4g}, the most that any stage does "
+        "to an earlier task."
+    )
+    return sentence + method_note(forecast.method, forecast.trust) + note
+
+
+def _table(title: str, values: xr.DataArray, notes: tuple[str, ...]) -> Table:
+    rows = [
+        (str(stage) if stage == "start" else f"after {stage}", *(_loss(v) for v in row))
+        for stage, row in zip(values["stage"].values, values.values, strict=True)
+    ]
+    return Table(title, ("stage", *(str(t) for t in values["task"].values)), rows, [f"{n}." for n in notes])
+
+
+def _loss(value: float) -> str:
+    return format_number(value, 6) if not math.isfinite(value) else f"{0.0 if abs(value) < 1e-12 else value:.6g}"
+
+
+def _draw(loss: xr.DataArray, forecast: Forecast) -> Figure:
+    from learncast.figures import loss_matrix, page
+
+    figure, axes = page(1, 2, width=5.4, height=3.8)
+    forecast.plot(axes[0])
+    loss_matrix(loss, axes[1], title="Loss after each stage")
+    return figure

@@ -1,0 +1,223 @@
+"""Report of `learncast plan`: which pretraining tasks help, and when do I stop them?"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from learncast._core.errors import InvalidSpec, UnsupportedModel
+from learncast._core.progress import Progress, silent, until
+from learncast._core.validation import one_of
+from learncast.display import Table, format_number
+from learncast.planning.front import Front
+from learncast.planning.plan import Candidate, Plan
+from learncast.planning.planner import plan_with
+from learncast.report.report import Report, as_count, batch_values, data_notes, method_note, validity
+from learncast.results import Steps
+from learncast.study import Study
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def plan_report(
+    study: Study, *, remember: str | None = None, method: str = "auto", progress: Progress = silent
+) -> Report:
+    """Rank the study's candidates as intermediate tasks, each with its best stop, and recommend a plan.
+
+    Parameters
+    ----------
+    study : Study
+    remember : str, optional
+        Candidate that should not be forgotten: the report adds what that costs.
+    method : str
+        As in `learncast.plan`.
+    progress : callable
+    """
+    if remember is not None:
+        one_of("--remember", remember, tuple(task.name for task in study.candidates))
+    share = 1.0 if remember is None else 0.5
+    if study.max_stages > 1:
+        study.check_pool()
+    plan = plan_with(study.method(method), study.terms, strict=False, progress=lambda done: progress(share * done))
+    with until(math.inf):  # the time limit is for the search only
+        return _report(study, plan, remember, lambda done: progress(share + share * done))
+
+
+def _report(study: Study, plan: Plan, remember: str | None, progress: Progress) -> Report:
+    values = _values(study, plan)
+    tables = [plan.stages_table, plan.ranking_table, *_what_if_tables(plan)]
+    if remember is not None:
+        front = plan.front(remember, progress=progress)
+        values["front"] = _front_values(front)
+        tables.append(_front_table(front))
+    first, data = data_notes(plan.method, plan.method.target)
+    if data:
+        tables.append(Table(f"What the trials of {study.target.name} allow", ("",), [(line,) for line in data]))
+    values["data"] = data
+    lead = first + plan.summary + (method_note(plan.method, plan.trust) if plan.trust.holds else "")
+    if study.batch is not None and plan.trust.holds and math.isfinite(plan.best.steps.descent):
+        values["in_batches"], sentence = _in_batches(plan, study.batch)
+        lead = f"{lead} {sentence}"
+    return Report(
+        kind="plan",
+        title=f"{study.name}: plan",
+        lead=lead,
+        trust=plan.trust,
+        values=values,
+        tables=tables,
+        dataset=lambda: plan.dataset,
+        draw=lambda: draw_plan(plan),
+        provenance=plan.provenance,
+        study=study.resolved(),
+    )
+
+
+def _in_batches(plan: Plan, batch: int) -> tuple[dict[str, Any] | None, str]:
+    """The plan and direct training, if every step sees only one batch."""
+    direct = plan.follow([plan.stages[-1]])
+    try:
+        runs = [(plan.best if plan.pretrains else direct).in_batches(batch)]
+        runs += [direct.in_batches(batch)] if plan.pretrains and math.isfinite(direct.steps.descent) else []
+    except (InvalidSpec, UnsupportedModel) as error:
+        return None, str(error)
+    values = dict(zip(("plan", "direct"), map(batch_values, runs), strict=False))
+    by_chance = next((run for run in runs if run.by_chance), None)
+    if by_chance is not None:
+        return values, by_chance.sentence
+    texts = [f"{run.mean:,.0f} ± {run.spread:,.0f} steps" for run in runs]
+    other = f", direct training {texts[1]}" if len(texts) > 1 else ""
+    note = f"mean and standard deviation of {runs[0].runs} runs"
+    return values, f"In batches of {batch:,}, the plan takes {texts[0]}{other} ({note})."
+
+
+def _values(study: Study, plan: Plan) -> dict[str, Any]:
+    best = plan.best
+    return {
+        "target": study.target.name,
+        "learning_rate": study.learning_rate,
+        **study.goal_values,
+        "method": plan.method.name,
+        "summary": plan.summary,
+        "counted_by": "descent" if plan.counted else "flow",
+        "interval": None if plan.interval is None else list(plan.interval),
+        "worthwhile": plan.worthwhile,
+        "saving": plan.saving,
+        "saving_interval": None if plan.saving_interval is None else list(plan.saving_interval),
+        "proof": plan.proof,
+        "lower_bound": plan.bound,
+        "direct": {
+            "descent_steps": as_count(plan.direct.descent),
+            "flow_steps": plan.direct.flow,
+            "total": plan.direct_total,
+            "status": plan.direct.status.name,
+            **_interval(plan.direct),
+        },
+        "candidates": [_candidate(c) for c in plan.candidates],
+        "best": {
+            "stages": [
+                {
+                    "task": s.task.name,
+                    "accuracy": getattr(s.stage.goal, "value", s.accuracy),
+                    "descent_steps": as_count(s.steps.descent),
+                    "flow_steps": s.steps.flow,
+                    "status": s.steps.status.name,
+                    **_interval(s.steps),
+                }
+                for s in best.stages
+            ],
+            "descent_steps": as_count(best.steps.descent),
+            "flow_steps": best.steps.flow,
+            "saving": plan.saving,
+            "saving_ratio": plan.saving_ratio,
+            **_interval(best.steps),
+            "total": plan.total,
+        },
+        "flow": {
+            "total": plan.flow_route.total,
+            "direct_total": plan.direct_flow_route.total,
+            "stages": [
+                {"task": plan.method.tasks[k].name, "flow_steps": t}
+                for k, t in zip(plan.flow_route.order, plan.flow_route.durations, strict=True)
+            ],
+        },
+        "alternatives": [
+            {"plan": a.name, "steps": a.steps, "total": a.total, "extra": a.extra} for a in plan.alternatives
+        ],
+        "sensitivity": [dict(vars(s)) for s in plan.sensitivity],
+    }
+
+
+def _candidate(c: Candidate) -> dict[str, Any]:
+    return {
+        "task": c.task.name,
+        "best_accuracy": c.accuracy,
+        "stop_steps": c.stop_steps,
+        "descent_steps": as_count(c.steps.descent),
+        "flow_steps": c.steps.flow,
+        "saving": c.saving,
+        "saving_ratio": c.saving_ratio,
+        "total": c.total,
+        **_interval(c.steps),
+        "helps": c.helps,
+        "status": c.steps.status.name,
+        "why": c.why,
+        "validity": [validity(a) for a in c.assumptions],
+    }
+
+
+def _interval(steps: Steps) -> dict[str, Any]:
+    """The 95% interval of steps, if statistics were estimated from trials."""
+    return {} if steps.interval is None else {"interval": list(steps.interval)}
+
+
+def _what_if_tables(plan: Plan) -> list[Table]:
+    """Costs of other plans, and of stopping early or late."""
+    tables, unit = [], "steps" if plan.counted else "flow steps"
+    if plan.alternatives:
+        rows = [(a.name, format_number(a.steps, 0), f"{a.extra:+,.0f}") for a in plan.alternatives]
+        tables.append(Table("Instead of this", ("plan", unit, "costs more"), rows))
+    if plan.sensitivity:
+        shifts = [
+            (s.task, f"{s.factor:.0%}", format_number(s.steps, 0), format_number(s.all_steps, 0), f"{s.extra:+,.0f}")
+            for s in plan.sensitivity
+        ]
+        columns = ("stage", "length", unit, "in all", "costs more")
+        tables.append(Table("If a stage stops early or late", columns, shifts))
+    return tables
+
+
+def _front_values(front: Front) -> dict[str, Any]:
+    data = front.dataset
+    return {"task": front.task.name} | {
+        key: data[key].values.tolist() for key in ("excess_loss", "total", "proof", "order")
+    }
+
+
+def _front_table(front: Front) -> Table:
+    data = front.dataset
+    rows = [
+        (f"{float(loss):.4g}", format_number(float(total)), str(order), str(proof))
+        for loss, total, order, proof in zip(
+            data["excess_loss"].values, data["total"].values, data["order"].values, data["proof"].values, strict=True
+        )
+    ]
+    columns = ("excess loss left on it", "flow cost", "order", "proof")
+    return Table(f"Cost of remembering {front.task.name}", columns, rows)
+
+
+def draw_plan(plan: Plan) -> Figure:
+    """The target under the plan and directly, the ranking, and the portrait of the chosen stop."""
+    from learncast.figures import page, ranking, stop_curve, stop_map
+
+    complete = bool(plan.candidates) and not plan.out_of_time
+    figure, axes = page(2 if complete else 1, 2 if complete else 1, width=3.55, height=2.7)
+    plan.plot(axes[0])
+    if complete:
+        ranking(plan.dataset, axes[1], priced=plan.terms.priced, title="Candidates before the target")
+        first = plan.best.tasks[0]
+        chosen = next((k for k, c in enumerate(plan.candidates) if c.task is first), 0)
+        portrait = plan.stop_portrait(chosen)
+        stop_curve(portrait, axes[2], title="Steps saved for each stop of one candidate")
+        stop_map(portrait, axes[3], title="Steps saved for other accuracies")
+    return figure

@@ -1,0 +1,169 @@
+"""Learned recurrence in a forecast report: order of learning, final stability, extrapolation."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import numpy as np
+
+from learncast._core.errors import InvalidSpec, NotLearned
+from learncast.display import Table, format_number
+from learncast.networks.linear_rnn import LinearRNN
+from learncast.planning.methods.choice import DEFAULT_LEARN
+from learncast.study import Study
+from learncast.tasks.task import Task
+from learncast.theory.assumptions import EXACT
+from learncast.theory.dynamics.learning_problem import KINDS
+from learncast.theory.dynamics.modes import Modes, modes
+from learncast.theory.dynamics.solution import Solution
+from learncast.theory.recurrence.order import half_loss_time
+from learncast.theory.recurrence.stability import family_extrapolation, largest_stable_rate
+from learncast.theory.recurrence.tradeoff import zero_recurrence_warning
+
+#: Distance of a spectral radius from 1 within which it counts as 1.
+MARGIN = 1e-6
+
+
+@dataclass(frozen=True)
+class LearnedRecurrence:
+    """Additional results for a learned recurrence; empty if the recurrence is fixed."""
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    values: dict[str, Any] = field(default_factory=dict)
+    tables: list[Table] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+    sentence: str = ""
+
+    def of_mode(self, mode: int) -> dict[str, Any]:
+        """Results for one mode."""
+        return self.rows[mode] if mode < len(self.rows) else {}
+
+    @classmethod
+    def of(cls, study: Study, task: Task, flow: Solution) -> LearnedRecurrence:
+        """Compute order, end, stability and extrapolation."""
+        network, learn = cast(LinearRNN, study.network), study.learn
+        if "input" not in KINDS.get(type(network), ()) or set(learn) == set(DEFAULT_LEARN[LinearRNN]):
+            return cls()
+        view = modes(task, network)
+        aligned = max(view.alignment.start_residual, view.alignment.recurrence_residual) <= EXACT
+        rows = _order(task, view, study.learning_rate, "recurrent" in learn) if aligned else []
+        end = _end(flow, task, study.horizons, learn)
+        remarks = _remarks(task, view, end) if aligned else []
+        sentence = f" It ends with a {end['stability']} recurrence (spectral radius {end['spectral_radius']:.4g})."
+        return cls(rows, {"learn": list(learn), "final": end}, _tables(task, rows, end), remarks, sentence)
+
+
+def _order(task: Task, view: Modes, learning_rate: float, learned: bool) -> list[dict[str, Any]]:
+    """Half-loss times of each mode with fixed and with learned recurrence; lags newest first."""
+    if task.targets != "end":
+        return []
+    rows = []
+    for k in range(len(view)):
+        lags = view.cross_strength[k, ::-1, 0]
+        inputs = view.input_strength[k, ::-1, ::-1]
+        start = {
+            "recurrence": view.recurrence[k],
+            "input_weight": view.alignment.input_weight[k],
+            "output_weight": view.alignment.output_weight[k],
+            "learning_rate": learning_rate,
+        }
+        frozen = half_loss_time(lags, inputs, **start, learn_recurrence=False)
+        free = half_loss_time(lags, inputs, **start, learn_recurrence=True) if learned else frozen
+        rows.append(
+            {
+                "mode": k,
+                "recurrence": view.recurrence[k],
+                "initial": view.start[k],
+                "half_loss_steps_frozen": float(frozen.steps),
+                "half_loss_steps": float(free.steps),
+                "status": str(np.ravel(free.status)[0].name),
+            }
+        )
+    order = np.argsort([row["half_loss_steps"] for row in rows], kind="stable")
+    for place, k in enumerate(order):
+        rows[k]["place"] = place + 1
+    return rows
+
+
+def _end(flow: Solution, task: Task, horizons: tuple[int, ...], learn: tuple[str, ...]) -> dict[str, Any]:
+    """End of training: loss, recurrence, stability, extrapolation and largest stable learning rate."""
+    try:
+        network = cast(LinearRNN, flow.network_at(math.inf))
+    except NotLearned:
+        return {"loss": math.nan, "recurrence": [], "spectral_radius": math.nan, "stability": "unknown"}
+    eigenvalues = np.linalg.eigvals(network.recurrent_weights)
+    radius = float(np.abs(eigenvalues).max())
+    rate = largest_stable_rate(network, task, learn=learn)
+    found: dict[str, Any] = {
+        "loss": float(flow.at([math.inf])["loss"][0]),
+        "recurrence": sorted(np.real_if_close(eigenvalues).real.tolist(), reverse=True),
+        "spectral_radius": radius,
+        "stability": "marginal" if abs(radius - 1) <= MARGIN else "stable" if radius < 1 else "unstable",
+        "largest_stable_learning_rate": rate.learning_rate,
+        "largest_stable_learning_rate_status": rate.status.name,
+    }
+    if horizons:
+        try:
+            reach = family_extrapolation(network, task, horizons)
+        except InvalidSpec as error:
+            found["extrapolation"] = {"horizons": list(horizons), "reason": str(error)}
+        else:
+            found["extrapolation"] = {"horizons": list(horizons), "loss": reach.loss, "unexplained": reach.unexplained}
+    return found
+
+
+def _remarks(task: Task, view: Modes, end: dict[str, Any]) -> list[str]:
+    found = []
+    if task.targets == "end":
+        for k in range(len(view)):
+            warning = zero_recurrence_warning(view.cross_strength[k, ::-1, 0], recurrence=float(view.recurrence[k]))
+            if warning:
+                found.append(f"mode {k}: {warning}")
+    if end["stability"] == "unstable":
+        found.append("the learned recurrence is unstable: activity grows on trials longer than those trained on")
+    return found
+
+
+def _tables(task: Task, rows: list[dict[str, Any]], end: dict[str, Any]) -> list[Table]:
+    tables = []
+    if rows:
+        columns = (
+            "mode",
+            "order",
+            "half loss, b learned",
+            "half loss, b fixed",
+            "b at the start",
+            "status",
+        )
+        cells = [
+            (
+                str(row["mode"]),
+                str(row["place"]),
+                format_number(row["half_loss_steps"]),
+                format_number(row["half_loss_steps_frozen"]),
+                f"{row['recurrence']:.4g}",
+                row["status"],
+            )
+            for row in rows
+        ]
+        tables.append(Table("What is learned first", columns, cells))
+    facts = [
+        ("loss", _loss(end["loss"])),
+        ("recurrence (largest first)", ", ".join(f"{b:.4g}" for b in end["recurrence"][:8]) or "unknown"),
+        ("spectral radius", f"{end['spectral_radius']:.6g} ({end['stability']})"),
+    ]
+    if "largest_stable_learning_rate" in end:
+        facts.append(("largest stable learning rate", f"{end['largest_stable_learning_rate']:.4g}"))
+    reach = end.get("extrapolation", {})
+    for h, value in zip(reach.get("horizons", []), reach.get("loss", []), strict=False):
+        facts.append((f"loss at {h} steps", _loss(float(value))))
+    notes = [reach["reason"]] if "reason" in reach else []
+    tables.append(Table(f"Where training on {task.name} ends", ("quantity", "value"), facts, notes))
+    return tables
+
+
+def _loss(value: float) -> str:
+    """Format a loss; round-off is shown as 0."""
+    return f"{0.0 if abs(value) < 1e-12 else value:.6g}"

@@ -1,0 +1,242 @@
+"""A report: one result as terminal tables, JSON, an HTML page and files."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from learncast._core.citations import bibliography
+from learncast._core.errors import InvalidSpec
+from learncast._core.files import draft_folder
+from learncast.display import Table, data_uri, escape
+from learncast.planning.batches import BatchSteps
+from learncast.planning.methods.method import Method
+from learncast.results import FORECAST_CLASSES, Provenance, save_dataset
+from learncast.tasks.recorded.summary import summary
+from learncast.theory.assumptions import Assumption, Trust
+
+if TYPE_CHECKING:
+    import xarray as xr
+    from matplotlib.figure import Figure
+
+_STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; color: #1b1b1b; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.6rem; margin-bottom: .2rem; } h2 { font-size: 1.15rem; margin-top: 2rem; }
+.lead { font-size: 1.15rem; background: #eef4fa; border-left: 4px solid #0072B2; padding: .7rem 1rem; }
+.warn { background: #fdf1e7; border-left: 4px solid #D55E00; padding: .7rem 1rem; }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; font-size: .92rem; }
+th, td { text-align: right; padding: .3rem .8rem; border-bottom: 1px solid #ddd; font-variant-numeric: tabular-nums; }
+th:first-child, td:first-child, td.text { text-align: left; }
+img { max-width: 100%; height: auto; } pre { background: #f6f6f6; padding: .8rem; overflow-x: auto; font-size: .85rem; }
+.muted { color: #666; font-size: .9rem; }
+"""
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """One result in every output format.
+
+    Attributes
+    ----------
+    kind : str
+        Name of the command, used for file names.
+    title, lead : str
+        Name of the study, and the result in a sentence.
+    trust : Trust
+        How far the result can be trusted.
+    values : dict
+        The JSON object.
+    tables : sequence of Table
+    dataset : Dataset or callable
+        The labelled numbers, or a function that makes them.
+    draw : callable
+        Makes the figure.
+    provenance : Provenance
+    study : str
+        The study with all defaults.
+    passed : bool
+        Whether a check passed; True for other commands.
+    """
+
+    kind: str
+    title: str
+    lead: str
+    trust: Trust
+    values: dict[str, Any]
+    tables: Sequence[Table]
+    dataset: xr.Dataset | Callable[[], xr.Dataset]
+    draw: Callable[[], Figure]
+    provenance: Provenance
+    study: str
+    passed: bool = True
+
+    @property
+    def labelled(self) -> xr.Dataset:
+        """The labelled numbers."""
+        return self.dataset() if callable(self.dataset) else self.dataset
+
+    @property
+    def forecast_class(self) -> str:
+        """What may be promised: a key of FORECAST_CLASSES."""
+        return self.trust.forecast_class
+
+    @property
+    def assumptions(self) -> tuple[Assumption, ...]:
+        """Conditions of the theory, as measured."""
+        return self.trust.assumptions
+
+    @property
+    def every_table(self) -> list[Table]:
+        """The tables, and last the conditions."""
+        return [*self.tables, self.trust.table] if self.assumptions else list(self.tables)
+
+    @property
+    def footer(self) -> str:
+        """Forecast class and what it promises."""
+        return f"{self.forecast_class}: {FORECAST_CLASSES[self.forecast_class]}"
+
+    def json(self) -> str:
+        """One JSON object; infinity is the string "inf", unknown the string "nan"."""
+        shared = {
+            "class": self.forecast_class,
+            "promise": FORECAST_CLASSES[self.forecast_class],
+            "validity": [validity(a) for a in self.assumptions],
+        }
+        return json.dumps(plain({**self.values, **shared}), indent=2, ensure_ascii=False, allow_nan=False)
+
+    def html(self, figure: bytes) -> str:
+        """One self-contained HTML page with the figure."""
+        warning = "".join(
+            f'<p class="warn"><b>{escape(a.name)}</b> measures {a.measured:.3g}, more than the {a.allowed:g} '
+            f"allowed: {escape(a.condition.otherwise)}.</p>"
+            for a in self.trust.failed
+        )
+        picture = data_uri(figure)
+        versions = ", ".join(f"{name} {number}" for name, number in self.provenance.versions.items())
+        origin = f"By {self.provenance.kind}; input {self.provenance.spec_hash}; {versions}."
+        body = [
+            f"<h1>{escape(self.title)}</h1>",
+            f'<p class="lead">{escape(self.lead)}</p>',
+            f"<p><b>Class of this forecast: {escape(self.forecast_class)}</b>, "
+            f"{escape(FORECAST_CLASSES[self.forecast_class])}.</p>",
+            warning,
+            f'<p><img alt="{escape(self.title)}" src="{picture}"></p>',
+            *(table.html() for table in self.every_table),
+            "<h2>Study</h2>",
+            f"<pre>{escape(self.study)}</pre>",
+            "<h2>Where the numbers come from</h2>",
+            f'<p class="muted">{escape(origin)}</p>',
+            f"<pre>{escape(bibliography(*self.provenance.citations))}</pre>",
+        ]
+        return (
+            '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+            '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+            f"<title>{escape(self.title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
+            + "\n".join(part for part in body if part)
+            + "\n</body>\n</html>\n"
+        )
+
+    def write(self, folder: str | os.PathLike[str]) -> list[Path]:
+        """Write JSON, NetCDF, PNG, the study and the HTML page; all of them or none."""
+        target = Path(folder)
+        if target.exists() and not target.is_dir():
+            raise InvalidSpec(f"--out must name a folder, got the file {target}.", field="out")
+        with draft_folder(target) as draft:
+            from learncast.figures import png
+
+            picture = png(self.draw())
+            (draft / f"{self.kind}.json").write_text(self.json() + "\n", encoding="utf-8")
+            save_dataset(self.labelled, draft / f"{self.kind}.nc", kind=self.kind, provenance=self.provenance)
+            (draft / f"{self.kind}.png").write_bytes(picture)
+            (draft / "study.toml").write_text(self.study, encoding="utf-8")
+            (draft / "report.html").write_text(self.html(picture), encoding="utf-8")
+            names = sorted(file.name for file in draft.iterdir())
+        return [target / name for name in names]
+
+
+#: Explainable share of a recorded target below which the report begins with it.
+LITTLE = 0.05
+
+
+def data_notes(method: Method, task: int) -> tuple[str, list[str]]:
+    """Sentences about recorded data, and the one that the report must begin with, if any."""
+    own, recurrence = method.tasks[task], getattr(method.network, "scalar_recurrence", None)
+    if own.recording is None or recurrence is None:
+        return "", []
+    data = summary(own, recurrence=recurrence)
+    shares = [share for share in (data.left_out, data.explained) if math.isfinite(share)]
+    first = f"{data.sentences[0]} " if shares and shares[0] < LITTLE else ""
+    done = own.recording.sentences(own.trials or 0)
+    return first, [sentence.removesuffix(".") for sentence in (*done, *data.sentences)]
+
+
+def batch_values(steps: BatchSteps) -> dict[str, Any]:
+    """JSON values of steps in batches."""
+    return {
+        "batch": steps.batch, "runs": steps.runs, "mean_steps": steps.mean, "spread": steps.spread,
+        "interval": list(steps.interval), "noise_floor": steps.floor, "by_chance": steps.by_chance,
+        "stage_steps": steps.steps.mean(axis=1).tolist(),
+    }  # fmt: skip
+
+
+def validity(assumption: Assumption) -> dict[str, Any]:
+    """JSON values of one condition."""
+    return {
+        "assumption": assumption.name,
+        "measured": assumption.measured,
+        "allowed": assumption.allowed,
+        "holds": assumption.holds,
+        "needed": assumption.condition.binding,
+    }
+
+
+def plain(value: Any) -> Any:
+    """Convert arrays and numpy numbers to JSON values, infinities and nan to strings."""
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if hasattr(value, "tolist"):
+        return plain(value.tolist())
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "nan" if math.isnan(value) else ("inf" if value > 0 else "-inf")
+    return value
+
+
+def as_count(steps: float) -> float | int:
+    """Return a finite count as an integer."""
+    return int(steps) if math.isfinite(steps) else steps
+
+
+#: Notes on methods other than modes.
+_METHODS = {
+    "two-layer": " (No common modes: exact flow of a two-layer network.)",
+    "pooled": " (No common modes: descent on the pooled statistics of these tasks.)",
+    "flow": " (No closed form: integrated flow of the weights that learn.)",
+    "responses": " (Through the measured responses of the units.)",
+}
+
+
+def method_note(method: Method, trust: Trust, place: int = -1) -> str:
+    """Note on the method; if a condition fails, the sentence that says so."""
+    if trust.holds:
+        return _METHODS.get(method.name, "")
+    failed = trust.failed[0]
+    if failed.name == "stable_learning_rate":
+        rate, most = method.learning_rate, method.largest_rate(place)
+        return (
+            f"Gradient descent does not settle at a learning rate of {rate:g}: times the largest curvature it is "
+            f"{failed.measured:.3g} and must stay below {failed.allowed:g}. Below a learning rate of {most:.2g} it is "
+            "sure to settle."
+        )
+    name = failed.name.replace("_", " ")
+    return (
+        f"An approximation: {name} measures {failed.measured:.3g}, more than the {failed.allowed:g} allowed; "
+        f"{failed.condition.otherwise}."
+    )

@@ -1,0 +1,226 @@
+"""Gradient descent and gradient flow of learning modes, many starts in parallel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from learncast._core.validation import FloatArray
+from learncast.theory.dynamics import mode_equation
+from learncast.theory.dynamics.mode_equation import band_scale, imbalance_of, sharpness
+from learncast.theory.dynamics.steps.strides import UNLEARNED, Descents, Rows
+
+__all__ = ["Problem"]
+
+#: Largest number of descent steps that are counted.
+MOST_STEPS = 10**9
+#: Weights beyond this size belong to a descent that has diverged.
+DIVERGED = 1e50
+#: Relative rounding within which the edge of a goal counts as reached: flow and descent end stages on it.
+EDGE = 1e-12
+#: Largest number of modes whose single steps run in Python floats: a numpy call takes as long as a hundred products.
+FEW = 16
+#: Single steps of one mode in Python floats that take as long as one stride.
+STEPS_PER_STRIDE = 250
+
+
+class Goal(Protocol):
+    """Condition on weights (rows, 2, modes) of the given rows."""
+
+    def __call__(self, states: FloatArray, rows: Rows, edge: float = EDGE) -> NDArray[np.bool_]:
+        """Return whether each row has reached the goal, within the relative rounding `edge`; if negative, surely."""
+        ...
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Modes of one task: recurrence-weighted strengths and conserved imbalance, for all rows or one per row."""
+
+    cross: FloatArray
+    power: FloatArray
+    imbalance: FloatArray
+
+    def strength(self, time: ArrayLike, start: FloatArray) -> FloatArray:
+        """Return the strengths after a flow time that all modes share."""
+        return mode_equation.strength(np.asarray(time)[..., None], start, self.imbalance, self.cross, self.power)
+
+    def duration(self, start: FloatArray, tolerance: ArrayLike) -> FloatArray:
+        """Return the flow time until all modes are within the tolerance."""
+        times, *_ = mode_equation.band_entry(
+            start, self.imbalance, self.cross, self.power, np.asarray(tolerance)[..., None]
+        )
+        return np.asarray(times[..., 0] if times.shape[-1] == 1 else times.max(axis=-1))
+
+    def arrival(self, start: FloatArray, tolerance: ArrayLike) -> tuple[FloatArray, FloatArray]:
+        """Return the flow time until all modes are within the tolerance, and the strengths then."""
+        eps = np.asarray(tolerance)[..., None]
+        times, edges = mode_equation.time_to_band(start, self.imbalance, self.cross, self.power, eps)
+        if times.shape[-1] == 1:  # one mode ends on the edge
+            return times[..., 0], edges
+        last = times.max(axis=-1)
+        return last, np.where(times == last[..., None], edges, self.strength(last, start))
+
+    @property
+    def optimum(self) -> FloatArray:
+        """Optimal strength of each mode; 0 for modes without influence on the loss."""
+        return np.divide(self.cross, self.power, out=np.zeros_like(self.cross), where=self.power > 0)
+
+    def within(self, tolerance: ArrayLike) -> Goal:
+        """Return the goal that all modes are within a relative tolerance, one for all rows or one per row."""
+        return self.near(np.asarray(tolerance)[..., None] * band_scale(self.optimum))
+
+    def near(self, distance: FloatArray) -> Goal:
+        """Return the goal that each mode is within the given distance of its optimum."""
+        best, silent = self.optimum, self.power == 0
+
+        def reached(states: FloatArray, rows: Rows, edge: float = EDGE) -> NDArray[np.bool_]:
+            gap = np.abs(states[:, 0] * states[:, 1] - _rows(best, rows))
+            return np.asarray((_at_most(gap, _rows(distance, rows), edge) | _rows(silent, rows)).all(axis=-1))
+
+        return reached
+
+    def below(self, excess: ArrayLike) -> Goal:
+        """Return the goal that the excess loss is at most `excess`."""
+        best, limit = self.optimum, np.asarray(excess, dtype=float)
+
+        def reached(states: FloatArray, rows: Rows, edge: float = EDGE) -> NDArray[np.bool_]:
+            gap = states[:, 0] * states[:, 1] - _rows(best, rows)
+            loss = (_rows(self.power, rows) * gap**2).sum(axis=-1) / 2
+            return _at_most(loss, limit[rows] if limit.ndim else limit, edge)
+
+        return reached
+
+    def steps_to(
+        self, start: FloatArray, goal: Goal, learning_rate: float, most_steps: int = MOST_STEPS, *, precise: bool = True
+    ) -> tuple[FloatArray, FloatArray]:
+        """Count the descent steps from weights `start` (rows, 2, modes) to the goal; return steps and final weights.
+
+        Steps are infinite if descent diverges or the flow never reaches the goal, and nan if `most_steps` are not
+        enough. Counts that are not precise may be off by about one step.
+        """
+        every = np.arange(len(start))
+        diverged = ~(np.abs(start).reshape(len(start), -1).max(axis=1, initial=0.0) < DIVERGED)
+        start = np.where(diverged[:, None, None], 0.0, start)
+        a, c = start[:, 0], start[:, 1]
+        u, imbalance = a * c, imbalance_of(a, c)
+        unstable = (sharpness(u, imbalance, self.cross, self.power) * learning_rate > 2.0).any(axis=-1)
+        limit = mode_equation.strength(np.inf, u, imbalance, self.cross, self.power)
+        rest = np.stack(mode_equation.weights(a, c, limit), axis=1)
+        # A goal whose edge is the final state itself is reached at infinite time only.
+        never = diverged | ((unstable | ~goal(rest, every, -EDGE)) & ~goal(start, every))
+        steps, ends = np.where(never, np.inf, np.nan), start.copy()
+        going = every[~never]
+        if len(going):
+            part = Problem(_rows(self.cross, going), _rows(self.power, going), self.imbalance)
+            descents = part._descents(
+                start[going], lambda w, rows, edge=EDGE: goal(w, going[rows], edge), learning_rate
+            )
+            steps[going], ends[going] = descents.steps_to_goal(start[going], most_steps, precise=precise)
+        return steps, ends
+
+    def advance(
+        self, states: FloatArray, stops: Sequence[int], learning_rate: float, *, precise: bool = True
+    ) -> list[FloatArray]:
+        """Return weights (rows, 2, modes) after each of the increasing numbers of steps; inexact if not precise."""
+        descents = self._descents(states, lambda w, rows, edge=EDGE: np.zeros(len(w), dtype=bool), learning_rate)
+        return descents.states_after(states, stops, precise=precise)
+
+    def _descents(self, states: FloatArray, goal: Goal, learning_rate: float) -> Descents:
+        a, c = states[:, 0], states[:, 1]
+        cross, power = (np.broadcast_to(part, a.shape) for part in (self.cross, self.power))
+        sharp = sharpness(a * c, (a - c) * (a + c), self.cross, self.power)
+        growth = float(np.abs(self.cross).max(initial=0.0))
+        # If the initial strength far exceeds the optimum, unlearning sets the pace instead of growth.
+        if (self.power**2 * (a * c) ** 2 > UNLEARNED * self.cross**2).any():
+            growth = max(growth, float((self.power * (a**2 + c**2)).max(initial=0.0)))
+        curvature = float(sharp[np.isfinite(sharp)].max(initial=0.0))
+        steps = ModeSteps(cross, power, float(learning_rate))
+        per_stride = STEPS_PER_STRIDE // max(a.size, 1) if a.size <= FEW else 0
+        return Descents(steps.slope, goal, curvature, growth, learning_rate, steps, per_stride)
+
+
+@dataclass(eq=False)
+class ModeSteps:
+    """Single steps of modes, a <- a + eta c (beta - a c B), c <- c + eta a (beta - a c B).
+
+    Attributes
+    ----------
+    cross, power : (rows, modes)
+    learning_rate : float
+    """
+
+    cross: FloatArray
+    power: FloatArray
+    learning_rate: float
+
+    def __post_init__(self) -> None:
+        self._last: tuple[Rows, FloatArray, FloatArray] | None = None
+
+    def slope(self, states: FloatArray, rows: Rows) -> FloatArray:
+        """Return minus the gradient."""
+        if self._last is None or self._last[0] is not rows:  # thousands of steps use the same rows
+            self._last = rows, self.cross[rows], self.power[rows]
+        _, cross, power = self._last
+        pull = cross - power * (states[:, 0] * states[:, 1])
+        return np.asarray(states[:, ::-1] * pull[:, None])
+
+    def __call__(self, states: FloatArray, rows: Rows, steps: Sequence[int]) -> list[FloatArray]:
+        """Return states (rows, 2, modes) after each of several increasing numbers of steps."""
+        spans = [after - before for before, after in pairwise((0, *steps))]
+        return (self._in_floats if states.size <= 2 * FEW else self._in_arrays)(states, rows, spans)
+
+    def _in_floats(self, states: FloatArray, rows: Rows, spans: Sequence[int]) -> list[FloatArray]:
+        cross, power = self._lists
+        results = np.array(
+            [
+                [self._mode_in_floats(*mode, spans) for mode in zip(a, c, cross[row], power[row], strict=True)]
+                for (a, c), row in zip(states.tolist(), rows.tolist(), strict=True)
+            ]
+        )
+        return list(results.transpose(2, 0, 3, 1))
+
+    @cached_property
+    def _lists(self) -> tuple[list[list[float]], list[list[float]]]:
+        return self.cross.tolist(), self.power.tolist()
+
+    def _mode_in_floats(
+        self, a: float, c: float, beta: float, power: float, spans: Sequence[int]
+    ) -> list[tuple[float, float]]:
+        rate, results = self.learning_rate, []
+        for span in spans:
+            for _ in range(span):
+                pull = beta - power * (a * c)
+                a, c = c * pull * rate + a, a * pull * rate + c
+            results.append((a, c))
+        return results
+
+    def _in_arrays(self, states: FloatArray, rows: Rows, spans: Sequence[int]) -> list[FloatArray]:
+        cross, power = self.cross[rows], self.power[rows]
+        here, results = np.array(states.swapaxes(0, 1)), []
+        (a, c), swapped = here, here[::-1]
+        pull, moved = np.empty_like(a), np.empty_like(here)
+        for span in spans:
+            for _ in range(span):
+                np.multiply(a, c, out=pull)
+                pull *= power
+                np.subtract(cross, pull, out=pull)
+                np.multiply(swapped, pull, out=moved)
+                moved *= self.learning_rate
+                here += moved
+            results.append(here.copy().swapaxes(0, 1))
+        return results
+
+
+def _at_most(values: FloatArray, limit: FloatArray, edge: float) -> NDArray[np.bool_]:
+    return np.asarray(values <= limit * (1 + edge) if edge > 0 else values < limit * (1 + edge))
+
+
+def _rows(values: FloatArray, rows: Rows) -> FloatArray:
+    """Return the values of some rows; without a row axis they are common to all."""
+    return values[rows] if values.ndim > 1 else values

@@ -1,0 +1,190 @@
+"""The loop of a plan: stages end by the accuracy that is measured on the batches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from learncast._core.errors import InvalidSpec
+from learncast._core.validation import count, one_of, positive, real_array
+from learncast.procedure.stage import Stage
+from learncast.results import Status
+from learncast.tasks.recorded.streams import endless, pair_of
+from learncast.theory.dynamics.modes import Modes
+from learncast.training.loop import Loop, StageRun
+from learncast.training.measured_accuracy import LossMeasure, LossRange, Measure, StrengthMeasure
+from learncast.training.rules import View, Watch
+
+CRITERIA = ("strength", "loss", "steps")
+#: Steps that a stage may take in any case before it is given up: even a forecast of 0 steps allows for noise.
+LEAST_LIMIT = 100
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedStage:
+    """A stage and its forecast.
+
+    Attributes
+    ----------
+    stage : Stage
+    expected_steps : float
+        Steps that the plan forecasts.
+    status : Status
+        Of the forecast.
+    modes : Modes or None
+        The task's modes, if the network is linear.
+    losses : callable
+        Returns the reference losses of the task.
+    """
+
+    stage: Stage
+    expected_steps: float
+    status: Status
+    modes: Modes | None
+    losses: Callable[[], LossRange]
+
+
+@dataclass(eq=False)
+class BatchWatch(Watch):
+    """Ends a stage when the accuracy measured on the batches is reached, or after a number of steps.
+
+    Parameters
+    ----------
+    stage : StageRun
+        Receives warnings of the measure.
+    measure : StrengthMeasure, LossMeasure or None
+    goal : float or None
+        Accuracy to reach; None if the stage ends by steps.
+    every : int
+        Steps between measurements.
+    """
+
+    stage: StageRun
+    measure: Measure | None
+    goal: float | None
+    every: int
+    latest: float = math.nan
+
+    def begin(self, previous: Watch | None) -> Watch:
+        """Take over the strengths at the end of the stage before, so that a goal already met needs no step."""
+        before = previous.measure if isinstance(previous, BatchWatch) else None
+        if self.goal is not None and isinstance(self.measure, StrengthMeasure) and isinstance(before, StrengthMeasure):
+            self.measure.strength = before.strength
+            self.latest = self.measure.accuracy_of(before.strength)
+        return self
+
+    def take(self, step: int, batch: tuple[Any, ...], output: Any) -> None:
+        if self.measure is None or step % self.every or (output is None and self.goal is None):
+            return
+        inputs, targets = batch
+        y = real_array("targets", targets, ndim=(2, 3))
+        if output is None or tuple(output.shape) != y.shape:
+            got = "none" if output is None else f"shape {tuple(output.shape)}"
+            raise InvalidSpec(f"update needs the output, of the targets' shape {y.shape}, got {got}.", field="output")
+        self.latest = self.measure.take(real_array("inputs", inputs, ndim=(2, 3)), y, real_array("output", output))
+        self.stage.warnings = [self.measure.warning] if self.measure.warning else []
+
+    def over(self, step: int, view: View | None) -> bool:
+        return step >= self.stage.expected_steps if self.goal is None else self.latest >= self.goal
+
+    def state(self) -> dict[str, Any]:
+        return {"latest": self.latest, "measure": None if self.measure is None else self.measure.state()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.latest = float(state["latest"])
+        if self.measure is not None:
+            self.measure.restore(state["measure"])
+
+
+def plan_loop(
+    planned: Sequence[PlannedStage],
+    loaders: Mapping[str, Any],
+    *,
+    spec: str,
+    criterion: str = "loss",
+    most: float = 3.0,
+    window: int | None = None,
+    every: int = 1,
+) -> Loop:
+    """Make the loop of a plan.
+
+    Parameters
+    ----------
+    planned : sequence of PlannedStage
+    loaders : mapping of task name to batches
+        For each task a DataLoader, a Dataset, an iterable of (inputs, targets), or a function that returns one.
+    spec : str
+        Hash of the plan; a saved state is restored only by a loop with the same hash.
+    criterion : {"strength", "loss", "steps"}
+        What ends a stage with an accuracy as goal: the strength of every mode, the excess loss, or the number of steps
+        that the plan forecasts.
+    most : float
+        A stage is given up after this multiple of the expected steps (at least 100), and the next one begins.
+    window : int, optional
+        Batches over which the loss is averaged; by default a twentieth of the expected steps, from 1 to 50.
+    every : int
+        Steps between measurements.
+    """
+    one_of("criterion", criterion, CRITERIA)
+    positive("most", most)
+    count("every", every)
+    _check_names(planned, loaders)
+    runs = []
+    for one in planned:
+        expected, name = one.expected_steps, one.stage.task.name
+        if not math.isfinite(expected):
+            raise InvalidSpec(f"The plan must forecast when every stage ends, got {one.status.value} for {name!r}.")
+        goal = None if criterion == "steps" or one.stage.goal is None else one.stage.goal.value
+        limit = math.inf if goal is None else max(math.ceil(most * expected), LEAST_LIMIT)
+        text = f"for {expected:g} steps" if goal is None else f"until {one.stage.goal.text}"
+        run = StageRun(name, text, limit, _no_watch, _Feed(loaders[name], name), expected)
+        run.make_watch = BatchWatch(run, _measure(one, criterion, goal, window), goal, every).begin
+        runs.append(run)
+    return Loop(runs, spec=f"{spec} {criterion}", strict=False).start()
+
+
+def _no_watch(previous: Watch | None) -> Watch:
+    return Watch()
+
+
+class _Feed:
+    """Gives the batches of a loader one after the other, however they are numbered."""
+
+    def __init__(self, source: Any, name: str) -> None:
+        self.source, self.name = source, name
+        self._batches: Iterator[Any] | None = None
+
+    def __call__(self, number: int) -> tuple[Any, Any]:
+        self._batches = self._batches or endless(self.source)
+        return pair_of(next(self._batches), f"a batch of {self.name!r}")
+
+
+def _measure(planned: PlannedStage, criterion: str, goal: float | None, window: int | None) -> Measure | None:
+    name = planned.stage.task.name
+    if planned.modes is not None and (criterion == "strength" or goal is None):
+        return StrengthMeasure(planned.modes)
+    if criterion == "strength":
+        raise InvalidSpec(
+            f"criterion 'strength' needs a linear network with modes on {name!r}. Use 'loss' or 'steps'.",
+            field="criterion",
+        )
+    if goal is None:
+        return None
+    losses = planned.losses()
+    if not losses.baseline > 0:
+        raise InvalidSpec(f"criterion 'loss' needs something to learn in {name!r}. Use 'steps'.", field="criterion")
+    usual = min(max(round(planned.expected_steps / 20), 1), 50)
+    return LossMeasure(losses, usual if window is None else count("window", window))
+
+
+def _check_names(planned: Sequence[PlannedStage], loaders: Mapping[str, Any]) -> None:
+    """Refuse different tasks with one name, and tasks without a loader."""
+    names = [task.name for task in {id(one.stage.task): one.stage.task for one in planned}.values()]
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidSpec(f"Two tasks are called {name!r}. Rename one with task.renamed(...).", field="stages")
+        if name not in loaders:
+            given = ", ".join(map(repr, loaders)) or "none"
+            raise InvalidSpec(f"loaders must contain {name!r}, got {given}.", field="loaders")

@@ -1,0 +1,384 @@
+"""Rules that end a stage of training, and the watches that keep their state along the stage."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from learncast._core.errors import InvalidSpec
+from learncast._core.validation import FloatArray, between, count, positive
+from learncast.procedure.goals import Goal, Loss, Plateau, Rule
+from learncast.results import Status
+from learncast.theory.dynamics.mode_equation import band_scale
+from learncast.training.goals import checked_measurable
+from learncast.training.sources import Source
+
+#: Evaluations whose mean says how far a task is learned.
+LOOKS = 3
+
+
+@dataclass(frozen=True)
+class Learned(Rule):
+    """Stop when a goal is met, or some time later.
+
+    What a task teaches for later stages keeps growing for a while after its own goal is met.
+
+    Parameters
+    ----------
+    goal : Goal
+        Of the task itself: Loss, R2, DecisionAccuracy or Measured.
+    times : float
+        Continue up to this multiple of the steps at which the goal was met; 1 stops there.
+    ahead : Lookahead, optional
+        A goal on the trials of a later stage. The stage also ends when this goal is met.
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import numpy as np
+    >>> inputs = np.random.default_rng(0).standard_normal((64, 5, 1))
+    >>> network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.1, hidden_size=4)
+    >>> rule = lc.training.Learned(lc.Loss(0.5), times=2)
+    >>> rule.text
+    'loss 0.5, then on to 2 times its steps'
+    >>> training = lc.Training(0.02, learn=("input", "recurrent", "output"))
+    >>> recorded = (inputs, inputs.sum(axis=1))
+    >>> lc.training.train(recorded, network, training, goal=rule).steps
+    42
+    >>> lc.training.train(recorded, network, training, goal=lc.Loss(0.5)).steps
+    21
+    """
+
+    goal: Goal
+    times: float = 1.0
+    ahead: Lookahead | None = None
+
+    def __post_init__(self) -> None:
+        checked_measurable(self.goal)
+        if positive("times", self.times) < 1.0:
+            raise InvalidSpec(f"times must be at least 1, got {self.times:g}.", field="times")
+
+    @property
+    def text(self) -> str:
+        after = "" if self.times == 1 else f", then on to {self.times:g} times its steps"
+        return f"{self.goal.text}{after}"
+
+
+@dataclass(frozen=True)
+class Lookahead:
+    """A goal on the trials of a later stage.
+
+    Parameters
+    ----------
+    source : Source
+        Those trials.
+    goal : Goal
+    """
+
+    source: Source = field(repr=False)
+    goal: Goal
+    digest: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "digest", self.source.hash)  # the repr identifies the rule in checkpoints
+
+
+@dataclass(frozen=True)
+class Stalled(Rule):
+    """Stop when the goal is met, or when it is still far and the loss falls ever more slowly.
+
+    A task that stalls may need another task first. It has stalled if, after at least `least` steps, the goal `near` is
+    not met and the second half of the stage contributed less than `share` of the decrease of the loss. This does not
+    depend on the learning rate: a loss that falls linearly loses the same in both halves.
+
+    Parameters
+    ----------
+    goal : Goal
+        Of the task itself: Loss, R2, DecisionAccuracy or Measured.
+    near : Goal, optional
+        An easier goal of the same kind. Once it is met, the stage is not left for stalling.
+    share : float
+        Between 0 and 1.
+    least : int
+        Steps before which a stage cannot stall.
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> inputs, noise = rng.standard_normal((64, 5, 1)), rng.standard_normal((64, 1))
+    >>> network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.1, hidden_size=4)
+    >>> rule = lc.training.Stalled(lc.Loss(0.01))
+    >>> rule.text
+    'loss 0.01, or until it stalls'
+    >>> training = lc.Training(0.02, learn=("input", "recurrent", "output"))
+    >>> run = lc.training.train((inputs, noise), network, training, goal=rule)
+    >>> run.steps, bool(run.dataset["loss"][-1] > 0.1)
+    (30, True)
+    """
+
+    goal: Goal
+    near: Goal | None = None
+    share: float = 0.5
+    least: int = 30
+
+    def __post_init__(self) -> None:
+        checked_measurable(self.goal)
+        between("share", self.share, 0.0, 1.0)
+        count("least", self.least)
+
+    @property
+    def text(self) -> str:
+        return f"{self.goal.text}, or until it stalls"
+
+
+class View(Protocol):
+    """What a watch can see of the network in training."""
+
+    def measure(self, goal: Goal, source: Source) -> float:
+        """Return a goal's quantity on held-out trials."""
+
+    def loss(self, source: Source) -> float:
+        """Return the training loss on a task."""
+
+    @property
+    def strength(self) -> FloatArray:
+        """Strength of each mode."""
+
+    @property
+    def weights(self) -> list[FloatArray]:
+        """The weights that learn."""
+
+
+class Watch:
+    """Decides when a stage is over, and keeps the state that this needs.
+
+    Attributes
+    ----------
+    status : Status
+        Not ok if the stage cannot begin.
+    latest : float
+        What was measured last; nan before.
+    """
+
+    status: Status = Status.ok
+    latest: float = np.nan
+
+    def take(self, step: int, batch: tuple[Any, ...], output: Any) -> None:
+        """Take notice of a step: the batch, and the network's output if the caller reported it."""
+
+    def over(self, step: int, view: View | None) -> bool:
+        """Whether the stage is over after this step."""
+        raise NotImplementedError
+
+    def state(self) -> dict[str, Any]:
+        """The state as plain numbers and lists."""
+        return {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continue from a saved state."""
+
+
+class StepWatch(Watch):
+    """Ends a stage after a number of steps."""
+
+    def __init__(self, steps: float) -> None:
+        self.steps = steps
+
+    def over(self, step: int, view: View | None) -> bool:
+        return step >= self.steps
+
+
+class TargetWatch(Watch):
+    """Ends a stage when the strengths are near their optimum, or when the loss is small enough.
+
+    Parameters
+    ----------
+    source : Source
+    optimum : (modes,)
+        Strengths to reach; nan if a loss is to be reached.
+    accuracy : float
+    loss : float
+        Loss to reach; nan if strengths are to be reached.
+    status : Status
+        Not ok if the first training did not find the optimum.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        optimum: FloatArray,
+        *,
+        accuracy: float,
+        loss: float = np.nan,
+        status: Status = Status.ok,
+    ) -> None:
+        self.source, self.optimum, self.accuracy, self.target, self.status = source, optimum, accuracy, loss, status
+
+    def over(self, step: int, view: View | None) -> bool:
+        assert view is not None
+        if np.isfinite(self.target):
+            return view.loss(self.source) <= self.target
+        return inside(view.strength, self.optimum, self.accuracy)
+
+
+def inside(strength: FloatArray, optimum: FloatArray, accuracy: float) -> bool:
+    """Whether every mode is within 1 - accuracy of its optimum; a mode without optimum (nan) always is."""
+    with np.errstate(invalid="ignore"):
+        gap = np.abs(strength - optimum) <= (1 - accuracy) * band_scale(optimum)
+    return bool((gap | np.isnan(optimum)).all())
+
+
+#: Measures the loss that is trained on.
+TRAINED_LOSS = Loss(np.finfo(float).tiny)
+
+
+class GoalWatch(Watch):
+    """Evaluates a goal along a stage.
+
+    Parameters
+    ----------
+    rule : Goal, Learned or Stalled
+    source : Source
+        What the stage is trained on.
+    previous : Watch, optional
+        Of the stage before. Its last evaluations of the same quantity count here too, so that a goal which is already
+        met ends the stage at once.
+
+    Attributes
+    ----------
+    looked, learned : int
+        Steps of the last evaluation, and at which the goal was met; -1 before.
+    """
+
+    def __init__(self, rule: Rule, source: Source, previous: Watch | None = None) -> None:
+        self.goal = rule.goal if isinstance(rule, Learned | Stalled) else rule
+        assert isinstance(self.goal, Goal)
+        self.source, self.times = source, rule.times if isinstance(rule, Learned) else 1.0
+        self.looked, self.learned = -1, -1
+        before = previous if isinstance(previous, GoalWatch) else None
+        known = [] if before is None else before.looks_at(self)
+        self._recent: deque[float] = deque(known, maxlen=max(LOOKS, self.goal.looks))
+        ahead = rule.ahead if isinstance(rule, Learned) else None
+        self.ahead = None if ahead is None else GoalWatch(ahead.goal, ahead.source, before)
+        self.stall = Stall(rule) if isinstance(rule, Stalled) else None
+
+    def looks_at(self, other: GoalWatch) -> list[float]:
+        """Return the last evaluations of the other watch's quantity, on the same trials."""
+        if self.source.hash == other.source.hash and self.goal.quantity == other.goal.quantity:
+            return list(self._recent)
+        return [] if self.ahead is None else self.ahead.looks_at(other)
+
+    def over(self, step: int, view: View | None) -> bool:
+        assert view is not None
+        if self.ahead is not None and self.ahead.over(step, view):
+            return True
+        if self.learned < 0 and step % self.goal.every == 0:
+            self.latest, self.looked = view.measure(self.goal, self.source), step
+            self._recent.append(self.latest)
+            if self.goal.met(self._mean(self.goal.looks)):
+                self.learned = step
+            elif self.stall is not None:
+                return self.stall.over(step, self._mean(LOOKS), view.measure(TRAINED_LOSS, self.source))
+        return self.learned >= 0 and step >= np.ceil(self.times * self.learned)
+
+    def _mean(self, looks: int) -> float:
+        """Return the mean of the last evaluations; nan if there are fewer."""
+        return float(np.mean(list(self._recent)[-looks:])) if len(self._recent) >= looks else np.nan
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "learned": self.learned,
+            "latest": self.latest,
+            "recent": list(self._recent),
+            "losses": None if self.stall is None else list(self.stall.losses),
+            "ahead": None if self.ahead is None else self.ahead.state(),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.learned, self.latest = int(state["learned"]), float(state["latest"])
+        self._recent.clear()
+        self._recent.extend(state["recent"])
+        if self.stall is not None:
+            self.stall.losses = list(state["losses"])
+        if self.ahead is not None:
+            self.ahead.restore(state["ahead"])
+
+
+class Stall:
+    """State of a `Stalled` rule: the loss at each evaluation of a stage."""
+
+    def __init__(self, rule: Stalled) -> None:
+        self.rule = rule
+        self.losses: list[float] = []
+
+    def over(self, step: int, reached: float, loss: float) -> bool:
+        """Add an evaluation, and return whether the task has stalled."""
+        self.losses.append(loss)
+        rule, near = self.rule, self.rule.near
+        if step < rule.least or len(self.losses) < 3 or (near is not None and near.met(reached)):
+            return False
+        last = len(self.losses) - 1
+        begun, middle, now = self.losses[0], self._around(last // 2), self._around(last)
+        return not (begun > now and middle - now >= rule.share * (begun - now))
+
+    def _around(self, look: int) -> float:
+        """Return the mean loss of the evaluations around one."""
+        return float(np.mean(self.losses[max(0, look - 1) : look + 2]))
+
+
+class PlateauWatch(Watch):
+    """Compares means over consecutive windows of steps.
+
+    Attributes
+    ----------
+    means : list of arrays
+        Over the last window: of the loss, the strengths and each weight matrix; empty before the first window ends.
+    """
+
+    def __init__(self, rule: Plateau, source: Source) -> None:
+        self.rule, self.source, self.steps = rule, source, 0
+        self.means: list[FloatArray] = []
+        self._sums: list[FloatArray] = []
+        self.spacing = next(k for k in range(max(1, rule.window // 10), 0, -1) if rule.window % k == 0)
+
+    def over(self, step: int, view: View | None) -> bool:
+        assert view is not None
+        # The loss changes slowly and may cost more than a step, so it is evaluated at every `spacing`-th step only.
+        loss = self.spacing * view.loss(self.source) if self.steps % self.spacing == 0 else 0.0
+        now = [np.array(loss), view.strength, *view.weights]
+        with np.errstate(over="ignore", invalid="ignore"):
+            begins = self.steps % self.rule.window == 0
+            self._sums = now if begins else [old + new for old, new in zip(self._sums, now, strict=True)]
+        self.steps += 1
+        return self.steps % self.rule.window == 0 and self._compare()
+
+    def _compare(self) -> bool:
+        before, tolerance = self.means, self.rule.tolerance
+        self.means = [total / self.rule.window for total in self._sums]
+        if not before:
+            return False
+        loss, _, *weights = self.means
+        with np.errstate(over="ignore", invalid="ignore"):
+            # Each matrix by itself: large weights at rest would hide small weights that grow.
+            rest = all(
+                np.linalg.norm(now - then) <= tolerance * np.linalg.norm(now)
+                for now, then in zip(weights, before[2:], strict=True)
+            )
+            return bool(rest and before[0] - loss <= tolerance * abs(loss))
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "steps": self.steps,
+            "means": [value.tolist() for value in self.means],
+            "sums": [value.tolist() for value in self._sums],
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.steps = int(state["steps"])
+        self.means, self._sums = ([np.array(value) for value in state[name]] for name in ("means", "sums"))

@@ -1,0 +1,256 @@
+// One part of a panel on the page: its validity, notes, numbers, charts and text.
+
+/* global Plotly */
+
+import { draw, formatNumber, formatUnit, hoverText, isMatrix, isNarrow, legend, markTime, saveChart, showFrame } from "./charts.js";
+import { setText, withTerms } from "./glossary.js";
+
+/** Milliseconds after which the page shows what is being computed. */
+const PROGRESS_DELAY = 500;
+
+export class Part {
+  /**
+   * @param {string} name
+   * @param {Element} stage holds the main chart
+   * @param {object} actions `connect(element, current)` for a new chart, `cancel()`, `again()`, `doing()` returns what is computed,
+   *   `drawn(part)` after a chart was drawn
+   */
+  constructor(name, stage, actions) {
+    this.name = name;
+    this.stage = stage;
+    this.actions = actions;
+    this.figures = new Map();
+    this.view = null;
+    this.overlays = {};
+    this.marks = [];
+    this.element = node("section", { className: "part" });
+    this.element.dataset.part = name;
+    this.waiting = node("p", { className: "waiting", hidden: true });
+    this.validity = node("details", { className: "validity" });
+    this.notes = node("div");
+    this.readings = node("dl", { className: "readings" });
+    this.charts = node("div", { className: "charts" });
+    this.text = node("p", { className: "summary" });
+    this.element.append(this.waiting, this.validity, this.notes, this.readings, this.charts, this.text);
+  }
+
+  /** Mark the part as busy, and show what is computed and a Cancel button if it takes long. */
+  wait() {
+    this.element.setAttribute("aria-busy", "true");
+    if (this.timer) return;
+    this.timer = setTimeout(async () => {
+      const doing = await this.actions.doing();
+      if (!doing || this.element.ariaBusy !== "true") return;
+      const stop = node("button", { type: "button", textContent: "Cancel" });
+      stop.addEventListener("click", this.actions.cancel);
+      this.waiting.replaceChildren(node("span", { className: "spinner" }), `${doing[0].toUpperCase()}${doing.slice(1)} … `, stop);
+      this.waiting.hidden = false;
+    }, PROGRESS_DELAY);
+  }
+
+  rest() {
+    clearTimeout(this.timer);
+    this.timer = null;
+    this.waiting.hidden = true;
+    this.element.setAttribute("aria-busy", "false");
+  }
+
+  /** Show an answer; the part stays busy until the answer to the last request. */
+  show(view, last = true) {
+    if (last) this.rest();
+    this.view = view;
+    this.element.classList.remove("rejected");
+    this.element.classList.toggle("outside", view.validity?.kind === "outside");
+    this.showValidity(view.validity);
+    this.notes.replaceChildren(...view.notes.map((note) => {
+      const line = node("p", { className: `note ${note.tone}` });
+      line.append(withTerms(note.text));
+      return line;
+    }));
+    this.readings.replaceChildren(...view.readings.map(reading));
+    setText(this.text, view.text);
+    const keys = new Set(view.charts.map((chart) => chart.key));
+    for (const [key, slot] of this.figures) {
+      if (!keys.has(key)) this.drop(key, slot);
+    }
+    // All figures are inserted before the first is drawn, so that each has its final width.
+    for (const chart of view.charts) this.addFigure(chart);
+    for (const chart of view.charts) this.showChart(chart);
+  }
+
+  drop(key, slot) {
+    slot.observer.disconnect();
+    Plotly.purge(slot.plot);
+    slot.figure.remove();
+    this.figures.delete(key);
+  }
+
+  close() {
+    clearTimeout(this.timer);
+    for (const [key, slot] of this.figures) this.drop(key, slot);
+    this.element.remove();
+  }
+
+  /** Show why there is no answer; the charts of the earlier setting fade. */
+  reject(message, { busy = false, again = false } = {}) {
+    this.rest();
+    this.element.setAttribute("aria-busy", String(busy));
+    this.element.classList.add("rejected");
+    const line = node("p", { className: "note error", textContent: message });
+    if (again) {
+      const button = node("button", { type: "button", textContent: "Compute anyway" });
+      button.addEventListener("click", this.actions.again);
+      line.append(" ", button);
+    }
+    this.notes.replaceChildren(line);
+    for (const slot of this.figures.values()) slot.figure.classList.add("rejected");
+  }
+
+  /** Keep the curves of this setting, to draw them faintly behind the next ones. */
+  remember() {
+    for (const slot of this.figures.values()) slot.previous = slot.chart;
+  }
+
+  redraw() {
+    for (const slot of this.figures.values()) this.paint(slot);
+  }
+
+  /** Add another part's overlay and the marks of kept settings to a chart. */
+  addOverlay(key, overlay, marks) {
+    if (this.overlays[key] === overlay && JSON.stringify(this.marks) === JSON.stringify(marks)) return;
+    this.overlays[key] = overlay;
+    this.marks = marks;
+    const slot = this.figures.get(key);
+    if (slot) this.paint(slot);
+  }
+
+  /** Show one frame of every animation. */
+  showFrame(k, time) {
+    for (const slot of this.figures.values()) {
+      if (!slot.plot.data) continue;
+      if (slot.at !== k) showFrame(slot.plot, slot.chart, k);
+      slot.at = k;
+      markTime(slot.plot, slot.chart, time);
+    }
+    for (const value of this.readings.querySelectorAll("dd[data-frames]")) {
+      const one = this.view.readings.find((other) => other.label === value.dataset.reading);
+      if (one?.frames) value.firstChild.textContent = one.frames[k];
+    }
+  }
+
+  showValidity(validity) {
+    if (!validity) {
+      this.validity.replaceChildren();
+      return;
+    }
+    const summary = node("summary");
+    // A condition that is not binding may fail without making the forecast invalid.
+    const holds = validity.kind !== "outside" && (validity.kind !== "measured" || validity.rows.every((row) => row[3]));
+    summary.append(
+      node("span", { className: holds ? "badge" : "badge doubtful", textContent: validity.kind }),
+      ` ${validity.sentence}`,
+    );
+    const table = node("table");
+    const head = table.createTHead().insertRow();
+    for (const title of ["condition", "measured", "limit", "holds", "explanation"]) head.append(node("th", { textContent: title, scope: "col" }));
+    const body = table.createTBody();
+    for (const [name, measured, allowed, ok, sentence] of validity.rows) {
+      const row = body.insertRow();
+      row.append(
+        node("td", { textContent: name }), node("td", { textContent: formatNumber(measured) }), node("td", { textContent: formatNumber(allowed) }),
+        node("td", { textContent: ok ? "yes" : "no", className: ok ? "" : "fails" }), node("td", { textContent: sentence }),
+      );
+    }
+    const wrap = node("div", { className: "scroll" });
+    wrap.append(table);
+    this.validity.replaceChildren(summary, ...(validity.rows.length ? [wrap] : []));
+  }
+
+  addFigure(chart) {
+    if (this.figures.has(chart.key)) return;
+    const slot = newFigure(chart);
+    this.figures.set(chart.key, slot);
+    (chart.main ? this.stage : this.charts).append(slot.figure);
+    slot.observer = new ResizeObserver(() => this.resize(slot));
+    slot.observer.observe(slot.plot);
+  }
+
+  resize(slot) {
+    if (!slot.plot.data || !slot.plot.offsetParent) return;
+    const { width, height } = slot.plot.getBoundingClientRect();
+    const same = Math.abs(width - slot.plot._fullLayout.width) < 1 && Math.abs(height - slot.plot._fullLayout.height) < 1;
+    if (same && slot.plot.dataset.narrow === String(isNarrow(slot.plot))) return;
+    this.paint(slot);
+  }
+
+  showChart(chart) {
+    const slot = this.figures.get(chart.key);
+    slot.chart = chart;
+    slot.figure.classList.remove("rejected");
+    setText(slot.title, chart.title);
+    slot.plot.setAttribute("aria-label", chart.title);
+    this.paint(slot);
+    if (slot.connected) return;
+    slot.connected = true;
+    this.actions.connect(slot.plot, () => slot.chart);
+    slot.plot.on("plotly_hover", (event) => {
+      slot.readout.textContent = hoverText(slot.chart, event.points);
+    });
+    slot.plot.on("plotly_unhover", () => {
+      slot.readout.textContent = "";
+    });
+  }
+
+  paint(slot) {
+    const more = { overlay: this.overlays[slot.chart.key], previous: slot.previous, marks: slot.chart.picks ? this.marks : [] };
+    slot.at = null;
+    draw(slot.plot, slot.chart, more);
+    slot.legend.replaceChildren(...legend(slot.chart, more));
+    this.actions.drawn(this);
+  }
+}
+
+function newFigure(chart) {
+  const kinds = ["chart", chart.main ? "main" : "", isMatrix(chart) ? "matrix" : ""];
+  const figure = node("figure", { className: kinds.join(" ").trim() });
+  figure.dataset.chart = chart.key;
+  const title = node("h2");
+  const plot = node("div", { className: "plot", tabIndex: 0 });
+  plot.setAttribute("role", chart.picks || chart.drags || chart.x.clock ? "application" : "img");
+  const caption = node("figcaption");
+  caption.append(title);
+  for (const format of ["png", "svg"]) {
+    const button = node("button", { type: "button", textContent: format.toUpperCase() });
+    button.setAttribute("aria-label", `Save this chart as ${format.toUpperCase()}`);
+    button.addEventListener("click", () => saveChart(plot, chart.key, format));
+    caption.append(button);
+  }
+  const list = node("ul", { className: "legend" });
+  const readout = node("p", { className: "readout" });
+  figure.append(caption, list, plot, readout);
+  const hints = {
+    picks: "Drag the pin. Keyboard: arrow keys move it, Escape removes it.",
+    drags: "Drag the points. Keyboard: left and right select a point, up and down move it.",
+  };
+  for (const [key, text] of Object.entries(hints)) if (chart[key]) figure.append(node("p", { className: "hint", textContent: text }));
+  return { figure, title, plot, chart, readout, legend: list, connected: false, observer: null, previous: null, at: null };
+}
+
+function reading(one) {
+  const box = node("div");
+  const value = node("dd");
+  value.append(one.text);
+  // Text such as "never" has no unit.
+  if (one.unit !== "1" && /^[-+−]?[\d.,]+(e[-+]?\d+)?( \(.*\))?$/i.test(one.text)) value.append(node("small", { textContent: ` ${formatUnit(one.unit)}` }));
+  value.dataset.reading = one.label;
+  value.dataset.value = String(one.value);
+  if (one.frames) value.dataset.frames = "yes";
+  const label = node("dt");
+  label.append(withTerms(one.label));
+  box.append(label, value);
+  return box;
+}
+
+export function node(kind, properties = {}) {
+  return Object.assign(document.createElement(kind), properties);
+}

@@ -1,0 +1,169 @@
+"""The pinned curriculum: charts, numbers and notes about one curriculum and direct training."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import numpy as np
+
+from learncast._core.validation import FloatArray
+from learncast.display import format_count, format_number
+from learncast.planning.forecast import Forecast
+from learncast.planning.plan import hardly_pays
+from learncast.web.chart import Chart, ChartAxis, Series, Trace
+from learncast.web.view import FRAMES, Note, Reading
+
+#: Points of a curve.
+_POINTS = 400
+#: Longest descent that is carried out; of a longer training only the flow is drawn.
+MOST_STEPS = 100_000
+
+
+def answer(curriculum: Forecast, first_task: str, stop: float) -> str:
+    """Say what the curriculum is worth, in descent steps with the flow's in brackets."""
+    assert curriculum.direct is not None
+    direct, total = curriculum.direct.descent, curriculum.steps.descent
+    first, last = (stage.steps.descent for stage in curriculum.stages)
+    if not math.isfinite(total) and not math.isfinite(direct):
+        slow = math.isfinite(curriculum.direct.flow)
+        why = ": at this learning rate descent does not converge" if slow else ""
+        return f"The target is never learned, neither directly nor after {first_task}{why}."
+    takes = f"takes {format_count(direct)} steps" if math.isfinite(direct) else "never learns it"
+    directly = f"Direct training {takes}."
+    if not math.isfinite(total):
+        return f"Do not pretrain on {first_task}: the target is never learned after it. {directly}"
+    flow = f"(Flow: {format_number(curriculum.steps.flow, 0)} instead of {format_number(curriculum.direct.flow, 0)}.)"
+    compared = f"{format_count(total)} steps in total. {directly} {flow}"
+    if total >= direct:
+        return f"Do not pretrain on {first_task} until {stop:.0%} accuracy: training takes {compared}"
+    if hardly_pays(direct, total):
+        return f"Train the target directly. Pretraining on {first_task} hardly pays: it takes {compared}"
+    first_stage = f"Train on {first_task} for {format_count(first)} steps, then"
+    if last == 0:
+        return f"{first_stage} stop: the target is already learned. {directly} {flow}"
+    return f"{first_stage} on the target for {format_count(last)}: {compared}"
+
+
+def last_step(curriculum: Forecast, direct: Forecast) -> float:
+    """Return the step up to which both trainings are drawn."""
+    ends = [steps for way in (curriculum, direct) for steps in (way.steps.flow, way.steps.descent)]
+    return 1.1 * max(filter(math.isfinite, ends), default=1000.0) or 1.0
+
+
+def weights(curriculum: Forecast, last: float) -> FloatArray | None:
+    """Return the unit's input and output weight at each frame; None if descent is too long or has several modes."""
+    if last > MOST_STEPS or len(curriculum.modes[-1]) != 1:
+        return None
+    steps, states = descent_states(curriculum, last)
+    frames = np.searchsorted(steps, np.linspace(0.0, last, FRAMES), side="right") - 1
+    return states[frames][:, :, 0]
+
+
+def charts(curriculum: Forecast, direct: Forecast, last: float) -> tuple[Chart, ...]:
+    """Return the strength and the loss over training, and the three terms of the speedup."""
+    times = np.linspace(0.0, last, _POINTS)
+    target = curriculum.modes[-1]
+    strengths, losses = [], []
+    ways = (Series.FIRST, curriculum, "both stages"), (Series.TARGET, direct, "direct training")
+    for series, way, name in ways:
+        if last <= MOST_STEPS and len(target) == 1:
+            steps, strength = descent_strength(way, last)
+            loss = target.loss(strength[:, None])
+            strengths.append(Trace("steps", "descent", f"{name}, descent", steps, strength, series=series))
+            losses.append(Trace("steps", "descent", f"{name}, descent", steps, loss, series=series))
+        flow = way.at(times).dataset
+        strengths.append(Trace("line", "theory", f"{name}, flow", times, flow["strength"].values[:, 0], series=series))
+        losses.append(Trace("line", "theory", f"{name}, flow", times, flow["target_loss"].values, series=series))
+    optimum = np.full(2, float(target.optimum[0]))
+    strengths.append(Trace("line", "target", "the target's optimum", np.array([0.0, last]), optimum))
+    x, shades = ChartAxis("training time", "steps", span=(0.0, last), clock=True), _stages(curriculum)
+    y, loss_axis = ChartAxis("effective strength", "target/input"), ChartAxis("loss of the target", "target^2")
+    return (
+        Chart("strength", "Effective strength of the network", x, y, tuple(strengths), shades=shades),
+        Chart("loss", "Loss of the target", x, loss_axis, tuple(losses), shades=shades),
+        _terms_chart(curriculum),
+    )
+
+
+def descent_strength(curriculum: Forecast, last: float) -> tuple[FloatArray, FloatArray]:
+    """Return some steps up to `last` of a curriculum with one mode, and the strength after each."""
+    steps, states = descent_states(curriculum, last)
+    return steps, curriculum.method.strengths(states)[:, 0]
+
+
+@lru_cache(maxsize=2)
+def descent_states(curriculum: Forecast, last: float) -> tuple[FloatArray, FloatArray]:
+    """Return some steps up to `last` of a curriculum with one mode, and the weights (2, 1) after each."""
+    method, most, begun = curriculum.method, math.ceil(last), 0
+    lengths = [s.steps.descent if math.isfinite(s.steps.descent) else most for s in curriculum.stages]
+    steps, states = [0.0], [method.start]
+    # The last task goes on after its stage.
+    places = (*curriculum.places, curriculum.places[-1])
+    for place, length, state in zip(places, (*lengths, most), curriculum.descent_states, strict=True):
+        length = min(int(length), most - begun)
+        kept = np.unique(np.linspace(0, length, min(_POINTS, length + 1)).round().astype(int))[1:].tolist()
+        steps += [float(begun + step) for step in kept]
+        states += list(method.advance(place, state[None], kept)[:, 0]) if kept else []
+        begun += length
+    return np.array(steps), np.array(states)
+
+
+def _stages(curriculum: Forecast) -> tuple[tuple[float, float, str, int], ...]:
+    """Return the descent steps in which each task is trained, up to a stage that does not end."""
+    shades, begin = [], 0.0
+    for stage, series in zip(curriculum.stages, (Series.FIRST, Series.TARGET), strict=True):
+        end = begin + stage.steps.descent
+        if not math.isfinite(end):
+            break
+        if end > begin:
+            shades.append((begin, end, stage.task.name, series))
+        begin = end
+    return tuple(shades)
+
+
+def _terms_chart(curriculum: Forecast) -> Chart:
+    """Show the three terms of the paper's speedup in steps."""
+    why = curriculum.explanation
+    assert why is not None
+    names = np.array(["initial scale", "cost of the first task", "closeness to the target"])
+    terms = np.array([why.initial_scale, why.cross_ratio, why.closeness])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        steps = terms / (2 * curriculum.learning_rate * curriculum.modes[-1].weighted_cross[why.mode])
+    bars = Trace("bars", "theory", "terms of the speedup", names, np.where(np.isfinite(steps), steps, np.nan))
+    return Chart("terms", "Why", ChartAxis("term of the speedup"), ChartAxis("contribution", "steps"), (bars,))
+
+
+def readings(curriculum: Forecast) -> tuple[Reading, ...]:
+    """Return the steps of the curriculum, of its stages and of direct training."""
+    assert curriculum.direct is not None
+    steps, direct, saving, (first, last) = curriculum.steps, curriculum.direct, curriculum.saving, curriculum.stages
+    return (
+        Reading.steps("both stages", steps.descent, steps.interval),
+        Reading.steps("direct training", direct.descent, direct.interval),
+        Reading.steps("saved", saving.descent, saving.interval),
+        Reading.steps("first task", first.steps.descent),
+        Reading.steps("target after it", last.steps.descent),
+        Reading.flow("both stages", steps.flow),
+    )
+
+
+def notes(curriculum: Forecast) -> tuple[Note, ...]:
+    """Explain why the curriculum helps or hurts, and where descent and flow differ."""
+    why = curriculum.explanation
+    assert why is not None
+    found = [Note(f"{why.sentence[:1].upper()}{why.sentence[1:]}.")]
+    if math.isinf(why.closeness):
+        found.append(Note("The first task ends exactly on the target's optimum: that term is infinite and has no bar."))
+    descent, flow = curriculum.steps.descent, curriculum.steps.flow
+    if math.isfinite(descent - flow) and abs(descent - flow) > 0.1 * flow:
+        text = (
+            f"Descent takes {format_count(descent)} steps at this learning rate, the flow {format_number(flow)}. Small "
+            "differences at the switch matter here, so discrete steps and the continuous flow differ."
+        )
+        found.append(Note(text, "warning"))
+    saved = curriculum.saving.descent
+    if saved < 0:
+        text = f"With this stop the first task costs {format_count(-saved)} steps more than it saves."
+        found.append(Note(text, "warning"))
+    return tuple(found)

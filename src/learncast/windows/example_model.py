@@ -1,0 +1,155 @@
+"""An example model, a built-in cell with a linear readout, and its training."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor, nn, optim
+
+from learncast._core.errors import InvalidSpec
+from learncast._core.progress import Progress, check_time, silent
+from learncast._core.validation import FloatArray, count, one_of, positive, real_array
+from learncast.windows import cells
+from learncast.windows.transport.base_rate import KNOWN
+
+OWN: dict[str, type[cells.GatedCell]] = {
+    "const-gate": cells.ConstGate,
+    "shared-gate": cells.SharedGate,
+    "diag-gate": cells.DiagGate,
+    "paper-gru": cells.PaperGRU,
+    "paper-lstm": cells.LSTM,
+}
+TORCH: dict[str, Callable[..., nn.RNNBase]] = {"gru": nn.GRU, "lstm": nn.LSTM, "rnn": nn.RNN}
+KINDS = (*OWN, *TORCH)
+OPTIMIZERS: dict[str, Callable[..., optim.Optimizer]] = {kind.__name__.lower(): kind for kind in KNOWN}
+
+
+class CellReadout(nn.Module):
+    """A recurrent block and a linear readout of its states at every step.
+
+    Parameters
+    ----------
+    block : torch.nn.Module
+        (batch, time, inputs) to (batch, time, hidden), or a torch block with batch_first.
+    outputs : int
+    generator : torch.Generator
+        Generator of the readout's weights.
+    """
+
+    def __init__(self, block: nn.Module, outputs: int, *, generator: torch.Generator) -> None:
+        super().__init__()
+        self.block = block
+        width, bound = int(block.hidden_size), 1 / math.sqrt(int(block.hidden_size))  # type: ignore[arg-type]
+        self.weights = nn.Parameter((2 * torch.rand(outputs, width, generator=generator) - 1) * bound)
+        self.bias = nn.Parameter(torch.zeros(outputs))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Outputs at every step, (batch, time, outputs)."""
+        states = self.block(inputs)
+        return nn.functional.linear(states[0] if isinstance(states, tuple) else states, self.weights, self.bias)
+
+
+def build_model(kind: str, *, inputs: int, outputs: int, hidden_size: int, seed: int, **options: Any) -> CellReadout:
+    """Create a built-in cell with a readout; its weights depend on `seed` only.
+
+    Parameters
+    ----------
+    kind : str
+        One of `KINDS`.
+    inputs, outputs, hidden_size, seed : int
+    **options
+        gate, layer_norm and orthogonal for the cells of `learncast.windows.cells`, layers for torch's.
+    """
+    one_of("kind", kind, KINDS)
+    generator = torch.Generator().manual_seed(seed)
+    if kind in OWN:
+        block: nn.Module = OWN[kind](inputs, hidden_size, generator=generator, **options)
+    else:
+        with torch.random.fork_rng(devices=[]):  # torch initialises weights from the global generator
+            block = TORCH[kind](inputs, hidden_size, options.get("layers", 1), batch_first=True)
+        bound = 1 / math.sqrt(hidden_size)
+        with torch.no_grad():
+            for value in block.parameters():
+                value.copy_((2 * torch.rand(value.shape, generator=generator) - 1) * bound)
+    return CellReadout(block, outputs, generator=generator)
+
+
+def build_optimizer(kind: str, model: nn.Module, *, learning_rate: float, **options: Any) -> optim.Optimizer:
+    """Create an optimiser of a supported kind for all parameters of `model`."""
+    one_of("optimizer", kind, tuple(OPTIMIZERS))
+    return OPTIMIZERS[kind](model.parameters(), lr=positive("learning_rate", learning_rate), **options)
+
+
+def train_on_batches(
+    model: nn.Module,
+    optimizer: optim.Optimizer,
+    inputs: ArrayLike,
+    targets: ArrayLike,
+    *,
+    steps: int,
+    batch: int,
+    rng: np.random.Generator,
+    clip: float | None = None,
+    progress: Progress = silent,
+) -> FloatArray:
+    """Train on random batches with the mean squared error, and return the loss of every training step.
+
+    Parameters
+    ----------
+    model, optimizer
+    inputs, targets : (sequences, steps, channels)
+    steps, batch : int
+        Training steps, and sequences per step.
+    rng : numpy Generator
+        Selects the batches.
+    clip : float, optional
+        Largest norm of a gradient.
+    progress : callable
+    """
+    number = count("batch", batch)
+    x, y = (torch.as_tensor(real_array(*pair, ndim=3)).float() for pair in (("inputs", inputs), ("targets", targets)))
+    losses = np.empty(count("steps", steps, least=0))
+    for step in range(len(losses)):
+        rows = torch.as_tensor(rng.integers(0, len(x), number))
+        optimizer.zero_grad(set_to_none=True)
+        loss = nn.functional.mse_loss(model(x[rows]), y[rows])
+        losses[step] = loss.item()
+        if not math.isfinite(losses[step]):
+            raise InvalidSpec(
+                f"the loss must stay finite, got {losses[step]} at step {step}. Lower the learning rate or clip "
+                "gradients.",
+                field="training",
+            )
+        torch.autograd.backward(loss)
+        if clip is not None:
+            nn.utils.clip_grad_norm_(model.parameters(), clip)
+        optimizer.step()
+        check_time()
+        progress((step + 1) / len(losses))
+    return losses
+
+
+def trained_model(
+    settings: Mapping[str, Any], inputs: ArrayLike, targets: ArrayLike, *, progress: Progress = silent
+) -> tuple[CellReadout, optim.Optimizer, FloatArray]:
+    """Build and train a model by the settings of a study; returns the model, its optimiser and the losses.
+
+    Parameters
+    ----------
+    settings : mapping
+        ``model`` (keywords of `build_model`), ``optimizer`` (of `build_optimizer`) and ``training`` (steps, batch,
+        clip, seed).
+    inputs, targets : (sequences, steps, channels)
+    progress : callable
+    """
+    model = build_model(inputs=np.shape(inputs)[2], outputs=np.shape(targets)[2], **settings["model"])
+    optimizer = build_optimizer(model=model, **settings["optimizer"])
+    training = dict(settings["training"])
+    rng = np.random.default_rng([training.pop("seed"), 2])
+    losses = train_on_batches(model, optimizer, inputs, targets, rng=rng, progress=progress, **training)
+    return model, optimizer, losses

@@ -1,0 +1,250 @@
+"""Inputs, outputs and loss gradients of every recurrent layer in one forward pass of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from learncast._core.errors import InvalidSpec, LearncastError, UnsupportedModel
+from learncast._core.limits import unadvised
+from learncast.windows.layers.recurrent_layer import RecurrentLayer, recurrent_layers, recurrent_module
+from learncast.windows.layers.replay import Replay
+from learncast.windows.layers.stepped import SteppedLayer
+
+Loss = Callable[..., Tensor]
+#: Numbers in one array of the steps that are replayed at a time: a few such arrays fit into a core's cache.
+_BLOCK = 2**18
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Capture:
+    """The signals at every recurrent layer, one entry per layer, the lowest first.
+
+    Parameters
+    ----------
+    layers : tuple of RecurrentLayer
+    inputs, outputs : tuple of (batch, time, features) tensors
+    initial : tuple of (tuple of tensors or None)
+        States before the first step, if the model sets them.
+    deltas : tuple of (batch, time, hidden) tensors
+        dE / dh_t of each sequence's loss E, with the layer's own recurrence cut; empty without a loss.
+    """
+
+    layers: tuple[RecurrentLayer | SteppedLayer, ...]
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    initial: tuple[tuple[Tensor, ...] | None, ...]
+    deltas: tuple[Tensor, ...] = ()
+
+    def replay(self, layer: int = 0, sequences: slice = slice(None)) -> Replay:
+        """Replay one layer, on all sequences or some."""
+        start = self.initial[layer]
+        return self.layers[layer].replay(
+            self.inputs[layer][sequences],
+            self.outputs[layer][sequences],
+            None if start is None else tuple(state[sequences] for state in start),
+        )
+
+    def blocks(self, layer: int = 0) -> Iterator[tuple[slice, Replay]]:
+        """Replay one layer on all sequences in consecutive blocks of steps; yields the steps and their replay."""
+        inputs, outputs, start = self.inputs[layer], self.outputs[layer], self.initial[layer]
+        number, steps, width = outputs.shape
+        size = max(1, _BLOCK // (number * width))
+        for begin in range(0, steps, size):
+            block = slice(begin, min(begin + size, steps))
+            replay = self.layers[layer].replay(inputs[:, block], outputs[:, block], start)
+            yield block, replay
+            start = replay.last
+
+
+def capture(model: nn.Module, inputs: Tensor, targets: Tensor | None = None, loss: Loss | None = None) -> Capture:
+    """Run `model(inputs)` once and record the signals at its recurrent layers; the model is left unchanged.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        See `learncast.windows.layers.recurrent_layers`. It runs in its current mode.
+    inputs : tensor
+    targets : tensor, optional
+    loss : function of (model(inputs), targets), optional
+        Must not be averaged over the sequences: one number per sequence or finer (`nn.MSELoss(reduction="none")`). The
+        loss of a sequence is the sum of all its numbers. Without it no deltas are computed.
+    """
+    layers = recurrent_layers(model)
+    _, module = recurrent_module(model)
+    recorder = _Recorder(module, differentiate=loss is not None)
+    deltas: list[Tensor] = []
+    with _restored(model), torch.set_grad_enabled(loss is not None), recorder.attached():
+        with _explained(f"inputs of shape {_shape(inputs)} must suit the model", "inputs"):
+            prediction = model(inputs)
+        if recorder.calls != 1:
+            raise UnsupportedModel(
+                f"model must call its recurrent block once per forward pass, got {recorder.calls} calls.", field="model"
+            )
+        if loss is not None:
+            shapes = f"answers of shape {_shape(prediction)} and targets of shape {_shape(targets)}"
+            with _explained(f"{shapes} must suit the loss", "targets"):
+                losses = loss(prediction, targets)
+            deltas = recorder.deltas(losses)
+    batch_first = bool(getattr(module, "batch_first", True))
+    inputs_, outputs, deltas_ = (
+        tuple(x.detach() if batch_first else x.detach().transpose(0, 1) for x in signals)
+        for signals in (recorder.inputs, recorder.outputs, deltas)
+    )
+    return Capture(layers, inputs_, outputs, tuple(recorder.initial), deltas_)
+
+
+@contextmanager
+def _explained(requirement: str, field: str) -> Iterator[None]:
+    """Report what torch raises on wrong shapes as an invalid argument."""
+    try:
+        yield
+    except (RuntimeError, ValueError, IndexError, TypeError) as error:
+        if isinstance(error, LearncastError):
+            raise
+        raise InvalidSpec(f"{requirement}, got {unadvised(error)}.", field=field) from error
+
+
+def _shape(value: object) -> tuple[int, ...] | str:
+    return tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+
+
+def replays(model: nn.Module, inputs: Tensor) -> tuple[Replay, ...]:
+    """Replay every recurrent layer of `model` on `inputs`, the lowest first."""
+    captured = capture(model, inputs)
+    return tuple(captured.replay(index) for index in range(len(captured.layers)))
+
+
+@dataclass
+class _Recorder:
+    """Hooks that record the signals at the recurrent layers and cut the graph at their outputs."""
+
+    module: nn.Module
+    differentiate: bool
+    calls: int = 0
+    inputs: list[Tensor] = field(default_factory=list)
+    outputs: list[Tensor] = field(default_factory=list)
+    initial: list[tuple[Tensor, ...] | None] = field(default_factory=list)
+    cell: Tensor | None = None
+
+    @contextmanager
+    def attached(self) -> Iterator[None]:
+        handles = [
+            self.module.register_forward_pre_hook(self._enter),
+            self.module.register_forward_hook(self._record, with_kwargs=True),
+        ]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _enter(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        torch.set_grad_enabled(False)  # the graph inside the block is never used and would only cost memory
+
+    def _record(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+        torch.set_grad_enabled(self.differentiate)
+        self.calls += 1
+        sequence = args[0] if args else kwargs["input"]
+        if not isinstance(sequence, Tensor) or sequence.dim() != 3:
+            raise UnsupportedModel(
+                f"the recurrent block must receive a padded (batch, time, features) tensor, got {_shape(sequence)}.",
+                field="model",
+            )
+        initial = args[1] if len(args) > 1 else kwargs.get("hx")
+        if isinstance(module, nn.RNNBase):
+            return self._record_stack(module, sequence.detach(), initial, output)
+        return self._record_cell(sequence, initial, output)
+
+    def _record_cell(self, sequence: Tensor, initial: Any, output: Any) -> Any:
+        """A layer that returns its states, or a tuple of its states and its last state."""
+        start = initial.detach() if isinstance(initial, Tensor) else None
+        self.inputs = [sequence.detach()]
+        self.initial = [None if start is None else (start[0] if start.dim() == 3 else start,)]
+        if not isinstance(output, tuple):
+            self.outputs = [self._leaf(output)]
+            return self.outputs[0]
+        self.outputs = [self._leaf(output[0])]
+        time = 1 if getattr(self.module, "batch_first", True) else 0
+        last = self.outputs[0].select(time, -1)
+        return self.outputs[0], last.reshape(output[1].shape), *output[2:]
+
+    def _record_stack(self, module: nn.RNNBase, sequence: Tensor, initial: Any, output: Any) -> Any:
+        """Run the layers one by one, because a fused stack hides the sequences between them."""
+        given = initial if isinstance(initial, tuple) or initial is None else (initial,)
+        top, last = output
+        for index in range(module.num_layers):
+            start = None if given is None else tuple(state.detach()[index] for state in given)
+            self.inputs.append(sequence.detach())
+            self.initial.append(start)
+            if module.num_layers == 1:
+                sequence = self._leaf(top)
+            else:
+                new = _run_layer(module, index, sequence, start)
+                sequence = self._leaf(new) if index == 0 else new
+            self.outputs.append(sequence)
+        time = 1 if module.batch_first else 0
+        final = torch.stack([out.select(time, -1) for out in self.outputs])
+        if not isinstance(module, nn.LSTM):
+            return sequence, final
+        self.cell = self._leaf(last[1])
+        return sequence, (final, self.cell)
+
+    def _leaf(self, value: Tensor) -> Tensor:
+        return value.detach().requires_grad_(self.differentiate)
+
+    def deltas(self, losses: Tensor) -> list[Tensor]:
+        number = self.inputs[0].shape[0 if getattr(self.module, "batch_first", True) else 1]
+        if not isinstance(losses, Tensor) or number not in losses.shape:
+            raise InvalidSpec(
+                f"loss must return at least one number for each of the {number} sequences, got {_shape(losses)}. Do "
+                'not average it: nn.MSELoss(reduction="none"), for example.',
+                field="loss",
+            )
+        leaves = self.outputs if self.cell is None else [*self.outputs, self.cell]
+        grads: list[Tensor | None] = [None] * len(leaves)
+        if losses.requires_grad:
+            grads = list(torch.autograd.grad(losses.sum(), leaves, allow_unused=True))
+        if self.cell is not None and grads.pop() is not None:
+            raise UnsupportedModel(
+                "loss must reach an LSTM through its hidden states, got one that reads its final cell.", field="loss"
+            )
+        if all(grad is None for grad in grads):
+            raise UnsupportedModel("loss must depend on the outputs of the recurrent block.", field="loss")
+        return [torch.zeros_like(out) if grad is None else grad for grad, out in zip(grads, self.outputs, strict=True)]
+
+
+def _run_layer(module: nn.RNNBase, index: int, sequence: Tensor, start: tuple[Tensor, ...] | None) -> Tensor:
+    """Outputs of one layer of a fused stack, differentiable in its inputs only."""
+    weights = next(module.parameters())
+    options: dict[str, Any] = {name: getattr(module, name) for name in ("bias", "batch_first")}
+    if isinstance(module, nn.RNN):
+        options["nonlinearity"] = module.nonlinearity
+    kind: Any = type(module)
+    single = kind(sequence.shape[2], module.hidden_size, **options).to(weights).requires_grad_(False)
+    for name, value in single.named_parameters():
+        value.data.copy_(getattr(module, name.replace("_l0", f"_l{index}")).detach())
+    if start is None:
+        return single(sequence)[0]
+    first, *others = (state.unsqueeze(0) for state in start)
+    return single(sequence, (first, *others) if others else first)[0]
+
+
+@contextmanager
+def _restored(model: nn.Module) -> Iterator[None]:
+    """Restore the random state and the buffers (running means) that a forward pass may change."""
+    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    devices = sorted({p.device.index for p in model.parameters() if p.device.type == "cuda"})
+    try:
+        with torch.random.fork_rng(devices=devices):
+            yield
+    finally:
+        with torch.no_grad():
+            for buffer, before in buffers:
+                if not torch.equal(buffer, before):
+                    buffer.copy_(before)

@@ -1,0 +1,324 @@
+"""The learnability window of a model: its numbers, how far to trust them, and a summary in words."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import xarray as xr
+
+from learncast._core.errors import SchemaMismatch
+from learncast._core.limits import readable
+from learncast._core.validation import one_of
+from learncast.display import Displayable, HtmlRepr, Plot, Table
+from learncast.results import Result
+from learncast.theory.assumptions import Assumption, Condition, Trust, worst
+from learncast.windows.detection.detection import NOISES
+
+CONDITIONS = {
+    "faithful_replay": Condition(
+        1e-3,
+        "the replayed gates must reproduce the layer's own outputs",
+        "the transport would belong to another network",
+        "run the model in float64, or report the model's equations as a defect",
+    ),
+    "silent_null": Condition(
+        0.05,
+        "data whose sequences have random signs must almost never show a window",
+        "the same window could come from data without a signal",
+        'use method="sound" with more sequences',
+    ),
+    "enough_sequences": Condition(
+        1.0,
+        "at least 100 sequences must remain for the noise after its signs are chosen (measured: 100 / sequences)",
+        "the tail index is unknown, and with it the number of sequences that a lag needs",
+        "diagnose on more sequences",
+    ),
+    "averaging_helps": Condition(
+        0.0,
+        "the noise of every lag with a signal must have a tail index above 1 (measured: the share without)",
+        "means over more sequences would not concentrate",
+        "clip or rescale the outliers of the data",
+    ),
+    "falling_envelope": Condition(
+        0.0,
+        "none: the envelope may rise (measured: its largest relative rise from one lag to the next)",
+        "lemma 5.1 fails to first order: transport need not fall with the lag, and decay laws describe it on average",
+        "read the envelope instead of its fit",
+        binding=False,
+    ),
+    "first_order_transport": Condition(
+        0.25,
+        "none: the envelope to all orders may decay at another rate (measured: distance of their ratio from 1)",
+        "the growth of the window with the data is misjudged by that factor",
+        "read exact_envelope",
+        binding=False,
+    ),
+    "noise_apart_from_envelope": Condition(
+        2.0,
+        "none: the noise of a lag usually shrinks with its envelope (measured: largest over smallest scale)",
+        "the envelope cancels from the ratio of each lag to its own noise",
+        'read the windows with noise="total", for which all lags compete with the same gradient noise',
+        binding=False,
+    ),
+}
+
+
+class WindowAssumption(Assumption):
+    """One measured condition of a learnability window; `name` is a key of `CONDITIONS`."""
+
+    conditions = CONDITIONS
+
+
+CELLS = {
+    "const": "constant-gate cell",
+    "shared": "shared-gate cell",
+    "diag": "diagonal-gate cell",
+    "paper_gru": "GRU",
+    "gru": "GRU",
+    "lstm": "LSTM",
+    "tanh": "tanh RNN",
+    "relu": "ReLU RNN",
+}
+#: Part of the summary of a window without an optimiser.
+NO_OPTIMIZER = "without an optimiser, every base rate is 1"
+DECAYS = {
+    "exponential": "exponentially",
+    "power": "as a power of the lag",
+    "tempered": "as a power of the lag with an exponential end",
+    "logarithmic": "with the logarithm of the lag",
+}
+#: Relative round-off of an envelope whose weights are in single precision.
+_ROUND_OFF = 1e-6
+#: Variables of every layer by their dimensions: numbers and text.
+_NUMBERS = {
+    ("lag",): "envelope envelope_gate envelope_optimizer signal score tail_index scale envelope_fit",
+    ("lag", "side"): "signal_interval tail_index_interval scale_interval",
+    ("noise", "lag"): "required_sequences",
+    ("noise", "sample_size"): "window contiguous_window null_window",
+    ("unit",): "time_scale",
+    (): "critical_score threshold reach contiguous_reach reach_of_fourfold total_scale total_tail_index "
+    "decay_amplitude decay_rate decay_exponent decay_r_squared",
+}
+_TEXT = {("lag",): "status", (): "decay_kind decay_status decay_implication"}
+
+
+def _check_variables(dataset: xr.Dataset) -> None:
+    """Raise ValueError or KeyError unless a stored window has all variables, with their dimensions and types."""
+    for kinds, table in (("biuf", _NUMBERS), ("U", _TEXT)):
+        for dims, names in table.items():
+            for name in names.split():
+                values = dataset[name]
+                if values.dims != ("layer", *dims) or values.dtype.kind not in kinds or 0 in values.shape:
+                    raise ValueError(f"{name} over {values.dims} of type {values.dtype}")
+    for name in ("method", "signs", "optimizer"):
+        if not isinstance(dataset.attrs[name], str):
+            raise ValueError(f"{name} = {dataset.attrs[name]!r}")
+    if dataset["sequences"].ndim or not 1 <= int(dataset["sequences"]) <= 10**9:
+        raise ValueError(f"sequences = {dataset['sequences'].values}")
+    for name, least in (("lag", 1), ("sample_size", 1), ("layer", 0)):
+        values = dataset[name].values
+        if values.dtype.kind not in "iu" or (values < least).any() or (values[1:] <= values[:-1]).any():
+            raise ValueError(f"{name} does not increase")
+    if [*dataset["layer"].values] != [*range(dataset.sizes["layer"])] or [*dataset["noise"].values] != [*NOISES]:
+        raise ValueError("other layers or noises")
+
+
+def summary(layer: xr.Dataset) -> str:
+    """Summarise one layer of a `Window` in words."""
+    parts = [_reach(layer), _more_data(layer), _decay(layer), _exact(layer), _optimizer(layer)]
+    text = "; ".join(part for part in parts if part)
+    return f"{text[0].upper()}{text[1:]}.{_warning(layer)}"
+
+
+def summaries(texts: list[str]) -> str:
+    """One line per layer, numbered if there are several."""
+    return texts[0] if len(texts) == 1 else "\n".join(f"Layer {k}: {text}" for k, text in enumerate(texts))
+
+
+def _reach(layer: xr.Dataset) -> str:
+    n, cell = int(layer["sequences"]), CELLS.get(str(layer.attrs.get("cell")), "model")
+    reach, longest = float(layer["reach"]), int(layer["lag"][-1])
+    if math.isnan(reach):
+        return f"{n:,} sequences are too few to estimate how far back this {cell} can learn"
+    if reach == 0:
+        return f"with {n:,} sequences this {cell} shows no gradient signal above the noise at any lag up to {longest}"
+    gap = float(layer["contiguous_reach"])
+    broken = "" if gap == reach else f" (at every lag up to {gap:g})" if gap else " (though not at every lag below)"
+    most = ", the longest lag measured" if reach == longest else ""
+    return f"with {n:,} sequences this {cell} can learn up to {reach:g} steps back{most}{broken}"
+
+
+def _more_data(layer: xr.Dataset) -> str:
+    reach, more = float(layer["reach"]), float(layer["reach_of_fourfold"])
+    if not reach > 0 or math.isnan(more):
+        return ""
+    if more > 10 * int(layer["lag"][-1]):
+        return "by the fitted decay, 4x the data would reach far beyond the measured lags"
+    return f"by the fitted decay, 4x the data would give about {max(more, reach):.0f}"
+
+
+def _decay(layer: xr.Dataset) -> str:
+    kind = str(layer["decay_kind"].values)
+    if kind == "unknown" or str(layer["decay_status"].values) != "ok":
+        return str(layer["decay_implication"].values)
+    if kind == "exponential":
+        return "the envelope decays exponentially, so more data helps only logarithmically"
+    return f"the envelope decays {DECAYS[kind]}: {layer['decay_implication'].values}"
+
+
+def _exact(layer: xr.Dataset) -> str:
+    slope = float(layer["exact_slope"]) if "exact_slope" in layer else math.nan
+    return "" if math.isnan(slope) else f"it decays {slope:.2f} times as fast as the envelope to all orders"
+
+
+def _optimizer(layer: xr.Dataset) -> str:
+    name = str(layer.attrs.get("optimizer", "none"))
+    if name == "none":
+        return NO_OPTIMIZER
+    f, part = float(layer["envelope"].sum()), float(layer["envelope_optimizer"].sum())
+    if not f > 0 or abs(part) < _ROUND_OFF * f:
+        return f"{name} has one rate for all weights, so the envelope is due to the gates"
+    if 0 < part < 0.9 * f:
+        return f"{100 * part / f:.0f}% of it is due to {name}'s rates"
+    return f"{name}'s rates make it {f / (f - part):.3g} times as large as the learning rate would"
+
+
+def _warning(layer: xr.Dataset) -> str:
+    if layer.attrs.get("method") != "paper":
+        return ""
+    alarms = float(layer["validity_silent_null"])
+    return f" Do not rely on it: the published rule shows a window in {100 * alarms:.0f}% of data without a signal."
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Window(Result, Displayable):
+    """How far back a trained recurrent model can learn, per layer, and from how many sequences.
+
+    Attributes
+    ----------
+    dataset : xarray.Dataset
+        Over (layer, lag, unit, sample_size, direction, noise, side), each variable with ``units`` and ``long_name``:
+        the envelope and its parts, the signal and noise of every lag, the sequences it needs, windows and null windows
+        of data without a signal, the decay of the envelope, and the time scale of every unit. ``noise`` is what a
+        signal competes with: ``"per_lag"`` the noise of its own lag, as published, or ``"total"`` that of the total
+        gradient. Signal, score, tail index and scale belong to the mean over directions; those of each direction are in
+        ``signal_by_direction`` and so on.
+    provenance : Provenance
+        Where the numbers come from.
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import torch
+    >>> inputs = torch.randn(400, 8, 1, generator=torch.Generator().manual_seed(0))
+    >>> model = lc.training.gated_module("gru", hidden_size=4)
+    >>> measurement = lc.windows.Measurement(lags=(1, 2, 3))
+    >>> window = lc.windows.window(model, inputs, inputs[:, -2], measurement=measurement)
+    >>> window.sequences, window.windows()[400], all(one.holds for one in window.validity())
+    (400, 3.0, True)
+    """
+
+    kind = "window"
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, most_bytes: int | None = None) -> Self:
+        """Read a file that `save` wrote; raise an error for any other, or if its numbers exceed `most_bytes`."""
+        window = super().load(path, most_bytes=most_bytes)
+        with readable(Path(path), "save the window again", kind="a complete window", error=SchemaMismatch):
+            _check_variables(window.dataset)
+            for layer in range(window.layers):
+                summary(window.dataset.sel(layer=layer)), window.validity(layer)
+        return window
+
+    @property
+    def layers(self) -> int:
+        """Number of recurrent layers."""
+        return int(self.dataset.sizes["layer"])
+
+    @property
+    def sequences(self) -> int:
+        """Number of diagnosed sequences."""
+        return int(self.dataset["sequences"])
+
+    @property
+    def method(self) -> str:
+        """``"sound"`` or ``"paper"``."""
+        return str(self.dataset.attrs["method"])
+
+    def windows(self, layer: int = 0, *, noise: str = "per_lag", contiguous: bool = False) -> dict[int, float]:
+        """Longest learnable lag by number of sequences; nan is unknown.
+
+        For more sequences than were diagnosed it is a lower bound: they may reveal signals that are not significant
+        here.
+        """
+        return self._by_size("contiguous_window" if contiguous else "window", layer, noise)
+
+    def null_windows(self, layer: int = 0, *, noise: str = "per_lag") -> dict[int, float]:
+        """Window by number of sequences that 95% of data without a signal do not exceed."""
+        return self._by_size("null_window", layer, noise)
+
+    def _by_size(self, name: str, layer: int, noise: str) -> dict[int, float]:
+        one_of("noise", noise, NOISES)
+        values = self.dataset[name].sel(layer=layer, noise=noise)
+        return dict(zip(values["sample_size"].values.tolist(), values.values.tolist(), strict=True))
+
+    def validity(self, layer: int = 0) -> tuple[WindowAssumption, ...]:
+        """The measured conditions of one layer."""
+        values = self.dataset.sel(layer=layer)
+        known = [name for name in CONDITIONS if f"validity_{name}" in values]
+        return tuple(WindowAssumption(name, float(values[f"validity_{name}"])) for name in known)
+
+    @property
+    def trust(self) -> Trust:
+        """How far the window can be trusted: the worst measurement of every condition over the layers."""
+        return Trust(worst(self.validity(layer) for layer in range(self.layers)), "measured")
+
+    @property
+    def trusted(self) -> bool:
+        """Whether every binding condition holds in every layer."""
+        return self.trust.holds
+
+    def table(self, layer: int = 0) -> Table:
+        """Longest learnable lag by number of sequences."""
+        of = f" of layer {layer}" if self.layers > 1 else ""
+        columns = {
+            "window": self.windows(layer),
+            "without gaps": self.windows(layer, contiguous=True),
+            "against all noise": self.windows(layer, noise="total"),
+            "no signal (95%)": self.null_windows(layer),
+        }
+        rows = [
+            (f"{n:,}", *("unknown" if math.isnan(one[n]) else f"{one[n]:.0f}" for one in columns.values()))
+            for n in columns["window"]
+        ]
+        note = f"Windows of more than {self.sequences:,} sequences are lower bounds."
+        return Table(f"Longest learnable lag{of}", ("sequences", *columns), rows, [note])
+
+    def _html_repr(self) -> HtmlRepr:
+        tables = [self.table(layer) for layer in range(self.layers)]
+        return HtmlRepr("Learnability window", self.summary, tables, self.trust.standing, self.trust.table)
+
+    def _plot(self) -> Plot:
+        """Picture of the first layer; `figures.window_curve` draws any layer."""
+        return Plot.of("window_curve", self.dataset.sel(layer=0), title=f"Window ({self.method} method)")
+
+    @property
+    def summary(self) -> str:
+        """Summary in words, layer by layer."""
+        return summaries([summary(self.dataset.sel(layer=layer)) for layer in range(self.layers)])
+
+    def __repr__(self) -> str:
+        first = self.dataset.isel(layer=0)
+        lags = first["lag"].values
+        detected = int((first["score"] > first["critical_score"]).sum())
+        failed = [v.name for v in self.validity() if not v.holds and v.condition.binding]
+        health = f"do not trust: {', '.join(failed)}" if failed else "conditions hold"
+        layers = f"{self.layers} layers, of the first: " if self.layers > 1 else ""
+        return (
+            f"<Window by the {self.method} method: {layers}{self.sequences:,} sequences, lags {lags[0]} to {lags[-1]}, "
+            f"signal at {detected} of {len(lags)}, window {float(first['reach']):g} steps; {health}>"
+        )

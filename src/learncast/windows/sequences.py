@@ -1,0 +1,167 @@
+"""The sequences of a diagnosis, in their own layout, read in chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor, nn
+
+from learncast._core.errors import InvalidSpec
+from learncast._core.validation import FloatArray, real_array
+from learncast.windows.layers.recurrent_layer import recurrent_module
+
+Values = Tensor | NDArray[np.generic]
+LEAST_SEQUENCES = 16
+#: Separates the random numbers of a diagnosis from those of data that were drawn with the same seed.
+STREAM = 0x1A65
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Sequences:
+    """Inputs and targets that are read when a chunk is requested.
+
+    Parameters
+    ----------
+    inputs, targets : arrays or tensors
+        Anything that numpy can index, a memory map for example.
+    axis, target_axis : int
+        The axis that counts sequences.
+    order : (sequences,)
+        The order in which they are visited.
+    dtype, device
+        Of the model.
+    """
+
+    inputs: Values
+    targets: Values
+    axis: int
+    target_axis: int
+    order: NDArray[np.int64]
+    dtype: torch.dtype
+    device: torch.device
+
+    @property
+    def steps(self) -> int:
+        """Steps of a sequence."""
+        return int(self.inputs.shape[1 - self.axis])
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def chunks(self, size: int) -> Iterator[tuple[slice, Tensor, Tensor]]:
+        """Places in the order, inputs and targets of `size` sequences at a time."""
+        for begin in range(0, len(self), size):
+            places = slice(begin, min(begin + size, len(self)))
+            rows = self.order[places]
+            inputs = self._taken("inputs", self.inputs, self.axis, rows)
+            yield places, inputs, self._taken("targets", self.targets, self.target_axis, rows)
+
+    def fingerprint(self) -> tuple[FloatArray, ...]:
+        """A few sequences and the shapes of all, for the hash of a result."""
+        _, inputs, targets = next(self.chunks(min(8, len(self))))
+        shapes = np.array([*self.inputs.shape, *self.targets.shape], dtype=np.float64)
+        return inputs.cpu().numpy(), targets.cpu().numpy(), shapes
+
+    def _taken(self, name: str, values: Values, axis: int, rows: NDArray[np.int64]) -> Tensor:
+        if isinstance(values, Tensor):
+            part = values.detach().index_select(axis, torch.as_tensor(rows, device=values.device))
+        else:
+            part = torch.as_tensor(np.ascontiguousarray(values[rows] if axis == 0 else values[:, rows]))
+        if not part.dtype.is_floating_point:
+            return part.to(self.device)
+        bad = ~torch.isfinite(part.movedim(axis, 0))
+        if bool(bad.any()):
+            sequence, *place = bad.nonzero()[0].tolist()
+            raise InvalidSpec(
+                f"{name} must be finite, got NaN or infinity in sequence {rows[sequence]} at {tuple(place)}.",
+                field=name,
+            )
+        return part.to(self.dtype).to(self.device)
+
+
+def checked_sequences(
+    model: nn.Module,
+    inputs: ArrayLike | Tensor,
+    targets: ArrayLike | Tensor,
+    *,
+    seed: int = 0,
+    batch_first: bool | None = None,
+) -> Sequences:
+    """Check inputs and targets against each other and the model, without copying them.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+    inputs : (sequences, steps, channels)
+        With the first two axes swapped if the model takes time first.
+    targets : (sequences, steps, ...) or (sequences, ...)
+        One per step, in the layout of the inputs, or one per sequence.
+    seed : int
+        Seed of the random order in which sequences are visited. Sequences stored by condition would otherwise put one
+        condition into each half.
+    batch_first : bool, optional
+        Whether the first axis counts sequences; by default as the recurrent block expects.
+    """
+    _, module = recurrent_module(model)
+    if batch_first is None:
+        batch_first = bool(getattr(module, "batch_first", True))
+    x, y = _array("inputs", inputs), _array("targets", targets)
+    if x.ndim != 3 or 0 in x.shape:
+        raise InvalidSpec(f"inputs must be (sequences, steps, channels), got shape {tuple(x.shape)}.", field="inputs")
+    axis = 0 if batch_first else 1
+    number = int(x.shape[axis])
+    if number < LEAST_SEQUENCES:
+        raise InvalidSpec(
+            f"inputs must hold at least {LEAST_SEQUENCES} sequences, got {number} along axis {axis}. Cut long "
+            f"sequences into shorter ones, or set batch_first={not batch_first} if the other axis counts them.",
+            field="inputs",
+        )
+    target_axis = axis if tuple(y.shape[:2]) == tuple(x.shape[:2]) else 0
+    if y.ndim == 0 or y.shape[target_axis] != number:
+        raise InvalidSpec(
+            f"targets must hold one entry per step or per sequence, got shape {tuple(y.shape)} for inputs of shape "
+            f"{tuple(x.shape)}.",
+            field="targets",
+        )
+    weights = next(module.parameters())
+    order = np.random.default_rng([STREAM, seed]).permutation(number)
+    return Sequences(x, y, axis, target_axis, order, weights.dtype, weights.device)
+
+
+def half_squared_error(answers: Tensor, targets: Tensor, *, batch_first: bool = True) -> Tensor:
+    """Half the squared error of every number; that of the last step if there is one target per sequence.
+
+    Parameters
+    ----------
+    answers : tensor
+        What the model returns.
+    targets : tensor
+        Of the shape of the answers, or of their last step.
+    batch_first : bool
+        Whether the steps of the answers are on axis 1 or 0.
+    """
+    if not isinstance(answers, Tensor):
+        raise InvalidSpec(
+            f"model must return a tensor if no loss is given, got {type(answers).__name__}.", field="model"
+        )
+    if answers.shape == targets.shape:
+        return (answers - targets).square() / 2
+    last = answers.select(1 if batch_first else 0, -1) if answers.dim() > 1 else answers
+    if last.shape == targets.shape:
+        return (last - targets).square() / 2
+    raise InvalidSpec(
+        f"targets must have the shape of the model's answers, {tuple(answers.shape)}, or of their last step, "
+        f"{tuple(last.shape)}, got {tuple(targets.shape)}. A loss can compare other shapes.",
+        field="targets",
+    )
+
+
+def _array(name: str, value: ArrayLike | Tensor) -> Values:
+    if isinstance(value, Tensor):
+        return value
+    array = np.asanyarray(value)
+    return array if array.dtype.kind in "fiub" else real_array(name, value)

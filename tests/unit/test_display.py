@@ -1,0 +1,152 @@
+"""Every result has an HTML repr with tables and a plot, and a `plot` method."""
+
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from matplotlib import pyplot
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+import learncast as lc
+from learncast._core.errors import OutOfTime
+from learncast.display import DISPLAY_SECONDS, Displayable, HtmlRepr, Table, facts
+
+HOSTILE = "<script>alert(1)</script> & 'more'"
+TARGET = lc.tasks.integration(steps=10)
+STRONGER = TARGET.varied(target_strength=1.5).renamed(HOSTILE)
+NETWORK = lc.LinearRNN.aligned(recurrence=0.9, hidden_size=4)
+PLAN = lc.plan(TARGET, [STRONGER], NETWORK, learning_rate=1e-2)
+TWO = lc.TwoLayer.balanced(3, 2, 4, scale=0.3, rng=np.random.default_rng(0))
+SOLUTION = lc.solve(TARGET, NETWORK, learning_rate=1e-2)
+OBJECTS = {
+    "task": STRONGER,
+    "static task": lc.tasks.static(np.ones((2, 3))),
+    "task with targets at every step": lc.Task(np.eye(8).reshape(4, 2, 4, 2), np.eye(8).reshape(4, 2, 4, 2)),
+    "recurrent network": NETWORK,
+    "two layers": TWO,
+    "activated": lc.Activated(NETWORK, "relu"),
+    "solution": SOLUTION,
+    "flow": lc.solve(TARGET, NETWORK, learning_rate=1e-2, by="flow"),
+    "response": lc.solve(TARGET, lc.Activated(NETWORK, "relu"), learning_rate=1e-2, strict=False),
+    "descent": lc.descend(TARGET, NETWORK, learning_rate=1e-3, steps=5, learn=("input", "output")),
+    "trajectory": SOLUTION.at(range(20)),
+    "curriculum": PLAN.best,
+    "curriculum without a goal": lc.planning.in_sequence([TARGET, STRONGER], NETWORK, learning_rate=1e-2),
+    "plan": PLAN,
+    "plan on the loss": lc.plan(TARGET, [STRONGER], NETWORK, learning_rate=1e-2, by="pooled"),
+}  # fmt: skip
+FORECASTS = [name for name, one in OBJECTS.items() if hasattr(one, "forecast_class")]
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_html_repr_has_a_table_and_an_image_and_no_foreign_markup(name):
+    html = OBJECTS[name]._repr_html_()
+    assert html.count("<table>") >= 1
+    assert re.search(r'<img alt="[^"]*" src="data:image/png;base64,[A-Za-z0-9+/=]+">', html)
+    assert "<script" not in html
+    assert "http" not in html
+    assert html.count("<div") == html.count("</div>")
+
+
+def test_names_are_html_escaped():
+    assert "&lt;script&gt;alert(1)&lt;/script&gt; &amp; &#x27;more&#x27;" in PLAN._repr_html_()
+
+
+@pytest.mark.parametrize("name", FORECASTS)
+def test_html_repr_of_a_forecast_names_its_class_and_conditions(name):
+    one = OBJECTS[name]
+    html = one._repr_html_()
+    assert f'<span class="badge">{one.forecast_class}</span>' in html
+    for assumption in one.assumptions:
+        assert assumption.name.replace("_", " ") in html
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_plot_draws_on_the_given_axes(name):
+    ax = Figure().subplots()
+    assert OBJECTS[name].plot(ax, title="mine") is ax
+    assert ax.get_title(loc="left") == "mine"
+    assert ax.lines or ax.images
+
+
+def test_plot_without_axes_opens_a_pyplot_figure():
+    before = pyplot.get_fignums()
+    ax = PLAN.plot()
+    assert isinstance(ax, Axes)
+    assert pyplot.get_fignums() == [*before, ax.figure.number]
+    pyplot.close(ax.figure)
+
+
+def test_plot_shows_the_computed_strengths():
+    ax = SOLUTION.plot(Figure().subplots())
+    line = ax.lines[0]
+    np.testing.assert_array_equal(line.get_ydata(), SOLUTION.at(line.get_xdata())["strength"].values[:, 0])
+    assert line.get_xdata()[-1] > SOLUTION.time_to(0.99).flow_steps
+
+
+def test_report_of_a_command_and_html_repr_have_the_same_tables():
+    from learncast.answers.plan import planned
+
+    from learncast.study import Study
+
+    raw = {
+        "network": {"kind": "linear-rnn", "recurrence": 0.9, "hidden_size": 4},
+        "training": {"learning_rate": 1e-2},
+        "target": {"name": "integration", "family": "integration", "steps": 10},
+        "candidates": [{"name": HOSTILE, "family": "integration", "steps": 10, "target_strength": 1.5}],
+    }
+    answer = planned(Study.from_dict(raw, folder=None, source="here"))
+    assert list(answer.tables[:2]) == list(PLAN._html_repr().tables)
+    assert answer.lead == PLAN.summary
+
+
+def test_a_saving_below_two_percent_is_not_recommended():
+    target = lc.tasks.integration(steps=10, name="target")
+    almost = target.varied(target_strength=1.001).renamed("almost the same")
+    found = lc.plan(target, [almost], NETWORK, learning_rate=1e-3)
+    assert found.pretrains
+    assert 0 < found.saving < 0.02 * found.direct_total
+    assert not found.worthwhile
+    assert f"{found.direct_steps:,.0f}" in found.summary
+    assert found._html_repr().tables[0].title != PLAN._html_repr().tables[0].title
+    assert PLAN.worthwhile
+
+
+def test_head_of_a_table_counts_the_remaining_rows():
+    table = Table("many", ("a",), [(str(k),) for k in range(11)])
+    assert table.head(8).notes == ("3 more.",)
+    assert len(table.head(8).rows) == 8
+    assert facts([("known", "1"), ("unknown", "")]).rows == [("known", "1")]
+
+
+class Slow(Displayable):
+    """Object whose plot exceeds the time limit."""
+
+    def __repr__(self):
+        return "<Slow: thing>"
+
+    def _html_repr(self):
+        return HtmlRepr.of(self)
+
+    def _plot(self):
+        raise OutOfTime("too slow")
+
+
+def test_html_repr_that_takes_too_long_has_no_image():
+    html = Slow()._repr_html_()
+    assert "Slow: thing" in html
+    assert f"{DISPLAY_SECONDS:g} s" in html
+    assert "<img" not in html
+
+
+def test_matplotlib_loads_only_when_a_plot_is_requested():
+    code = (
+        "import sys, learncast as lc; t = lc.tasks.integration(steps=5); n = lc.LinearRNN.aligned(hidden_size=2);"
+        "s = lc.solve(t, n, learning_rate=1e-2); p = lc.plan(t, [t.varied(target_strength=2.0).renamed('b')], n,"
+        "learning_rate=1e-2); repr((t, n, s, p)); assert 'matplotlib' not in sys.modules;"
+        "t._repr_html_(); assert 'matplotlib' in sys.modules; assert 'matplotlib.pyplot' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
