@@ -907,11 +907,11 @@ def test_the_explained_mode_is_the_slowest(two_modes):
 
 def test_the_printed_time_is_the_exact_one_from_below(target, network):
     solution = solve(target, network, learning_rate=RATE)
-    assert lc.papers.printed_time(solution, 0.9) == pytest.approx(
+    assert lc.papers.paper_time(solution, 0.9) == pytest.approx(
         time_to_learn(solution, 0.9).mode_flow_steps, rel=1e-9
     )
     assert "the printed formula needs a solution made of modes" in refused(
-        lambda: lc.papers.printed_time("no solution"), UnsupportedModel
+        lambda: lc.papers.paper_time("no solution"), UnsupportedModel
     )
 
 
