@@ -910,10 +910,12 @@ def test_the_explained_mode_is_the_slowest(two_modes):
 
 
 def test_the_printed_time_is_the_exact_one_from_below(target, network):
-    solution = lc.forecast(target, network, learning_rate=RATE).solution
-    assert lc.papers.printed_time(solution, 0.9) == pytest.approx(solution.time_to(0.9).mode_flow_steps, rel=1e-9)
+    solution = solve(target, network, learning_rate=RATE)
+    assert lc.papers.paper_time(solution, 0.9) == pytest.approx(
+        time_to_learn(solution, 0.9).mode_flow_steps, rel=1e-9
+    )
     assert "the printed formula needs a solution made of modes" in refused(
-        lambda: lc.papers.printed_time("no solution"), UnsupportedModel
+        lambda: lc.papers.paper_time("no solution"), UnsupportedModel
     )
 
 
