@@ -41,6 +41,14 @@ def weights(network):
     return {name: getattr(network, f"{name}_weights") for name in RECURRENT}
 
 
+def descend(task, network, *, learning_rate, goal=None, steps=None, rng=None, learn=None, **settings):
+    """Descend; all weights learn unless `learn` names some, and a number is an accuracy."""
+    names = tuple(weights(network)) if learn is None else learn
+    training = lc.Training(learning_rate, learn=names, **settings)
+    goal = lc.Accuracy(goal) if isinstance(goal, float) else goal
+    return lc.descend(task, network, training, goal=goal, steps=steps, rng=rng)
+
+
 def flat(network, learn):
     found = weights(network)
     return np.concatenate([np.asarray(found[name]).ravel() for name in learn])
@@ -126,6 +134,7 @@ OPTIMIZERS = {
         {"eps": 1e-3, "betas": (0.7, 0.9)},
     ),
     "adamw, decay": ({"optimizer": "adamw", "weight_decay": 0.3}, torch.optim.AdamW, {"weight_decay": 0.3}),
+    "rmsprop": ({"optimizer": "rmsprop"}, torch.optim.RMSprop, {}),
 }
 
 
@@ -133,7 +142,7 @@ def assert_trains_like_torch(kind, learn, name, steps=100, seed=0, rate=0.01):
     settings, optimizer, keywords = OPTIMIZERS[name]
     x, y, task, network = problem(kind, seed=seed)
     losses, ends = trained(x, y, network, learn, lambda p: optimizer(p, lr=rate, **keywords), steps)
-    found = lc.descend(task, network, learning_rate=rate, steps=steps, learn=learn, **settings)
+    found = descend(task, network, learning_rate=rate, steps=steps, learn=learn, **settings)
     assert found.status is lc.Status.ok
     # Two sums in different orders differ by 1e-15 a step, which a hundred steps add up and spread; measured: 3e-14.
     np.testing.assert_allclose(found.loss, losses, rtol=1e-10)
@@ -167,7 +176,7 @@ def test_a_number_for_the_recurrence_is_pooled_and_still_torch_s(targets):
     learn = ("input", "output")
     assert LearningProblem.of(task, network, learn).statistics.lags == 1
     losses, ends = trained(x, y, network, learn, lambda p: torch.optim.SGD(p, lr=0.01), 100)
-    found = lc.descend(task, network, learning_rate=0.01, steps=100, learn=learn)
+    found = descend(task, network, learning_rate=0.01, steps=100, learn=learn)
     np.testing.assert_allclose(found.loss, losses, rtol=1e-10)
     for key, wanted in ends.items():
         np.testing.assert_allclose(weights(found.network_at(np.inf))[key], wanted, rtol=0, atol=1e-10)
@@ -178,18 +187,18 @@ def test_any_sizes_train_like_torch(sizes):
     inputs, hidden, outputs, steps = sizes
     x, y, task, network = problem("every", seed=3, inputs=inputs, hidden=hidden, outputs=outputs, steps=steps)
     losses, _ = trained(x, y, network, RECURRENT, lambda p: torch.optim.SGD(p, lr=0.005), 60)
-    np.testing.assert_allclose(lc.descend(task, network, learning_rate=0.005, steps=60).loss, losses, rtol=1e-10)
+    np.testing.assert_allclose(descend(task, network, learning_rate=0.005, steps=60).loss, losses, rtol=1e-10)
 
 
 def test_endless_data_are_the_limit_of_many_trials():
     """The task's own statistics against a batch of P of its trials: the losses' difference falls as 1 / sqrt(P)."""
     task = lc.tasks.leaky_integration(steps=4, timescale=3.0)
     network = lc.LinearRNN([[0.3], [0.2]], [[0.5, 0.1], [0.0, 0.4]], [[0.4, -0.1]])
-    population = lc.descend(task, network, learning_rate=0.02, steps=80).network_at(np.inf)
+    population = descend(task, network, learning_rate=0.02, steps=80).network_at(np.inf)
     gaps = []
     for trials in (10**3, 10**5):
         x, y = task.sample(trials, np.random.default_rng(0))
-        sampled = lc.descend(lc.Task.from_samples(x, y), network, learning_rate=0.02, steps=80).network_at(np.inf)
+        sampled = descend(lc.Task.from_samples(x, y), network, learning_rate=0.02, steps=80).network_at(np.inf)
         gaps.append(np.linalg.norm(flat(sampled, RECURRENT) - flat(population, RECURRENT)))
     # a tenth, give or take the two draws: seven weights, so either norm is within a factor 3 of its mean (rate < 1e-3)
     assert 0.01 < gaps[1] / gaps[0] < 1.0
@@ -206,7 +215,7 @@ def test_the_network_at_a_step_is_that_of_the_run_stopped_there(optimizer, batch
 
     def run(steps):
         rng = None if batch is None else np.random.default_rng(7)
-        return lc.descend(
+        return descend(
             task,
             network,
             learning_rate=0.005,
@@ -234,8 +243,8 @@ def test_the_network_at_a_step_is_that_of_the_run_stopped_there(optimizer, batch
 @pytest.mark.parametrize("kind", [np.random.MT19937, np.random.Philox, np.random.SFC64])
 def test_any_generator_can_be_walked_again(kind):
     _, _, task, network = problem("static")
-    whole = lc.descend(task, network, learning_rate=0.01, steps=20, batch=4, rng=np.random.Generator(kind(1)))
-    stopped = lc.descend(task, network, learning_rate=0.01, steps=13, batch=4, rng=np.random.Generator(kind(1)))
+    whole = descend(task, network, learning_rate=0.01, steps=20, batch=4, rng=np.random.Generator(kind(1)))
+    stopped = descend(task, network, learning_rate=0.01, steps=13, batch=4, rng=np.random.Generator(kind(1)))
     np.testing.assert_array_equal(flat(whole.network_at(13), LAYERS), flat(stopped.network_at(np.inf), LAYERS))
     # asked twice, and after later steps: nothing is used up
     first, again = (flat(whole.network_at(n), LAYERS) for n in (5, 5))
@@ -244,7 +253,7 @@ def test_any_generator_can_be_walked_again(kind):
 
 def test_weights_handed_out_cannot_change_the_run():
     _, _, task, network = problem("static")
-    run = lc.descend(task, network, learning_rate=0.01, steps=5)
+    run = descend(task, network, learning_rate=0.01, steps=5)
     with pytest.raises(ValueError, match="read-only"):
         run.network_at(5).first[0, 0] = 1.0
 
@@ -361,11 +370,11 @@ def test_batches_at_every_step_drive_the_descent_without_bias(targets):
     rng = np.random.default_rng(3)
     ends = np.array(
         [
-            flat(lc.descend(task, network, learning_rate=0.1, steps=1, batch=8, rng=rng).network_at(1), RECURRENT)
+            flat(descend(task, network, learning_rate=0.1, steps=1, batch=8, rng=rng).network_at(1), RECURRENT)
             for _ in range(400)
         ]
     )
-    wanted = flat(lc.descend(task, network, learning_rate=0.1, steps=1).network_at(1), RECURRENT)
+    wanted = flat(descend(task, network, learning_rate=0.1, steps=1).network_at(1), RECURRENT)
     z = (ends.mean(axis=0) - wanted) / (ends.std(axis=0) / np.sqrt(len(ends)))
     assert np.abs(z).max() < norm.isf(3e-7)
     assert ends.std(axis=0).min() > 1e-3
@@ -373,7 +382,7 @@ def test_batches_at_every_step_drive_the_descent_without_bias(targets):
 
 def test_the_loss_told_is_the_task_s_own_also_with_batches():
     _, _, task, network = problem("end")
-    run = lc.descend(task, network, learning_rate=0.01, steps=20, batch=3, rng=np.random.default_rng(0))
+    run = descend(task, network, learning_rate=0.01, steps=20, batch=3, rng=np.random.default_rng(0))
     again = LearningProblem.of(task, network, None)
     for step in (0, 7, 20):
         loss, _ = again.loss_and_slopes(dict(weights(run.network_at(step))))
@@ -382,8 +391,8 @@ def test_the_loss_told_is_the_task_s_own_also_with_batches():
 
 def test_large_batches_are_the_population():
     _, _, task, network = problem("every")
-    exact = lc.descend(task, network, learning_rate=0.005, steps=50)
-    noisy = lc.descend(task, network, learning_rate=0.005, steps=50, batch=10**12, rng=np.random.default_rng(0))
+    exact = descend(task, network, learning_rate=0.005, steps=50)
+    noisy = descend(task, network, learning_rate=0.005, steps=50, batch=10**12, rng=np.random.default_rng(0))
     # relative noise of 1e-6 a step
     np.testing.assert_allclose(noisy.loss, exact.loss, rtol=1e-4)
     assert not np.array_equal(noisy.loss, exact.loss)
@@ -404,7 +413,7 @@ def test_until_stops_at_the_first_step_inside(kind, accuracy):
         pooled = np.einsum("t,pti->pi", 0.6 ** np.arange(3, -1, -1), x)
     else:
         pooled = x
-    run = lc.descend(task, network, learning_rate=0.04, until=accuracy, learn=learn)
+    run = descend(task, network, learning_rate=0.04, goal=accuracy, learn=learn)
     assert run.status is lc.Status.ok
     # The best map by least squares; its error in the data's own measure is 1 - accuracy of the best map's own size.
     best = np.linalg.lstsq(pooled, y, rcond=None)[0].T
@@ -416,14 +425,14 @@ def test_until_stops_at_the_first_step_inside(kind, accuracy):
 
     assert distance(run.steps) <= 1 - accuracy < distance(run.steps - 1)
     assert run.time_to(accuracy).descent_steps == run.steps
-    longer = lc.descend(task, network, learning_rate=0.04, steps=run.steps + 50, learn=learn)
+    longer = descend(task, network, learning_rate=0.04, steps=run.steps + 50, learn=learn)
     assert longer.time_to(accuracy).descent_steps == run.steps
     np.testing.assert_array_equal(longer.loss[: run.steps + 1], run.loss)
 
 
 def test_until_is_given_up():
     _, _, task, network = problem("static")
-    run = lc.descend(task, network, learning_rate=1e-4, until=0.99, most_steps=30)
+    run = descend(task, network, learning_rate=1e-4, goal=0.99, most_steps=30)
     assert run.status is lc.Status.not_learned
     assert run.steps == 30
     assert (run.time_to(0.99).descent_steps, run.time_to(0.99).status) == (np.inf, lc.Status.not_learned)
@@ -432,7 +441,7 @@ def test_until_is_given_up():
 def test_a_start_inside_takes_no_step():
     task = lc.tasks.static(np.diag([1.0, 0.5]))
     root = np.diag(np.sqrt([1.0, 0.5]))
-    run = lc.descend(task, lc.TwoLayer(root, root), learning_rate=0.1, until=0.99)
+    run = descend(task, lc.TwoLayer(root, root), learning_rate=0.1, goal=0.99)
     assert (run.steps, run.status) == (0, lc.Status.ok)
     assert run.time_to(0.99).descent_steps == 0
 
@@ -441,10 +450,10 @@ def test_a_start_inside_takes_no_step():
 
 
 @pytest.mark.parametrize("optimizer", ["gd", "momentum"])
-@pytest.mark.parametrize("stop", [{"steps": 200}, {"until": 0.99}])
+@pytest.mark.parametrize("stop", [{"steps": 200}, {"goal": 0.99}])
 def test_divergence_is_a_status_and_no_nan_travels(optimizer, stop):
     _, _, task, network = problem("end")
-    run = lc.descend(task, network, learning_rate=3.0, optimizer=optimizer, **stop)
+    run = descend(task, network, learning_rate=3.0, optimizer=optimizer, **stop)
     assert run.status is lc.Status.diverged
     assert run.steps < 200
     # the last step is the one that is no longer finite; nothing before it is harmed
@@ -469,7 +478,7 @@ def unstable(hidden=1):
 @pytest.mark.parametrize("learn", [RECURRENT, ("input", "output")])
 def test_an_unstable_start_overflows_into_a_status(hidden, learn):
     task, network = unstable(hidden)
-    run = lc.descend(task, network, learning_rate=1e-3, steps=5, learn=learn)
+    run = descend(task, network, learning_rate=1e-3, steps=5, learn=learn)
     assert (run.status, run.steps) == (lc.Status.diverged, 0)
     flow = gradient_flow(task, network, learning_rate=1e-3, learn=learn)
     found = flow.at([0.0, 1.0, np.inf])
@@ -646,7 +655,7 @@ def test_descent_approaches_the_flow_in_proportion_to_the_learning_rate(kind, le
         ends = [
             found.network_at(steps)
             for found in (
-                lc.descend(task, network, learning_rate=rate, steps=steps, learn=learn),
+                descend(task, network, learning_rate=rate, steps=steps, learn=learn),
                 gradient_flow(task, network, learning_rate=rate, learn=learn),
             )
         ]
@@ -662,7 +671,7 @@ def test_time_to_learn_of_descent_approaches_that_of_the_flow():
     flow = gradient_flow(task, network, learning_rate=1e-3).time_to(0.9)
     assert flow.status is lc.Status.ok
     for rate in (4e-3, 1e-3):
-        steps = lc.descend(task, network, learning_rate=rate, until=0.9).steps
+        steps = descend(task, network, learning_rate=rate, goal=0.9).steps
         # one whole step, and a first-order term of rate times sharpness
         assert steps * rate == pytest.approx(1e-3 * flow.flow_steps, abs=2 * rate, rel=20 * rate)
 
@@ -674,7 +683,7 @@ def test_the_steps_of_descent_are_those_of_the_weights_that_learn(learn):
     rest = gradient_flow(task, network, learning_rate=1e-2, learn=learn).limit()["excess_loss"].values[0]
     whole = LearningProblem.of(task, network, learn)
     goal = rest + 0.01 * (whole.statistics.constant - whole.least_loss - rest)
-    run = lc.descend(task, network, learning_rate=1e-2, learn=learn, excess_loss=float(goal))
+    run = descend(task, network, learning_rate=1e-2, learn=learn, goal=lc.Loss(whole.least_loss + float(goal)))
     assert learned.descent_steps == run.steps
 
 
@@ -733,37 +742,44 @@ def test_a_start_without_a_slope_is_where_the_flow_ends(name):
 
 def refused(task, network, **given):
     with pytest.raises(lc.InvalidSpec) as error:
-        lc.descend(task, network, **{"learning_rate": 0.01, "steps": 3, **given})
-    # one sentence in four parts
-    assert all((error.value.required, error.value.got, error.value.why, error.value.remedy))
-    return str(error.value)
+        descend(task, network, **{"learning_rate": 0.01, "steps": 3, **given})
+    return error.value.field
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "field"),
     [
-        ({"steps": None}, "either steps, until or excess_loss must be given"),
-        ({"until": 0.9}, "either steps, until or excess_loss must be given"),
-        ({"steps": 1.5}, "steps must be a whole number"),
-        ({"steps": -1}, "steps must be a whole number of at least 0"),
-        ({"steps": None, "until": 1.5}, "until must lie between 0 and 1"),
-        ({"steps": None, "until": 0.9, "most_steps": 0}, "most_steps must be a whole number of at least 1"),
-        ({"learning_rate": 0.0}, "learning_rate must be positive"),
-        ({"learning_rate": np.nan}, "learning_rate must be finite"),
-        ({"learn": ("inputs",)}, "did you mean 'input'?"),
-        ({"learn": ("first",)}, "learn must be one of input, recurrent, output"),
-        ({"learn": ()}, "at least one kind of weights must learn"),
-        ({"optimizer": "adm"}, "did you mean 'adam'?"),
-        ({"optimizer": "momentum", "momentum": 1.5}, "momentum must lie between 0 and 1"),
-        ({"optimizer": "adam", "betas": (0.9, 1.5)}, "betas must lie between 0 and 1"),
-        ({"batch": 10}, "batches need an rng"),
-        ({"batch": 0, "rng": np.random.default_rng(0)}, "batch must be a whole number of at least 1"),
-        ({"batch": 2.5, "rng": np.random.default_rng(0)}, "batch must be a whole number"),
+        ({"steps": None}, "goal"),
+        ({"goal": 0.9}, "goal"),
+        ({"steps": 1.5}, "steps"),
+        ({"steps": -1}, "steps"),
+        ({"steps": None, "goal": 1.5}, "accuracy"),
+        ({"steps": None, "goal": 0.9, "most_steps": 0}, "most_steps"),
+        ({"learning_rate": 0.0}, "learning_rate"),
+        ({"learning_rate": np.nan}, "learning_rate"),
+        ({"learn": ("inputs",)}, "learn"),
+        ({"learn": ("first",)}, "learn"),
+        ({"optimizer": "adm"}, "optimizer"),
+        ({"optimizer": torch.optim.Adam}, "optimizer"),
+        ({"optimizer": "momentum", "momentum": 1.5}, "momentum"),
+        ({"optimizer": "adam", "betas": (0.9, 1.5)}, "betas"),
+        ({"loss": "cross_entropy"}, "training"),
+        ({"clip": 1.0}, "training"),
+        ({"batch": 10}, "rng"),
+        ({"batch": 0, "rng": np.random.default_rng(0)}, "batch"),
+        ({"batch": 2.5, "rng": np.random.default_rng(0)}, "batch"),
     ],
 )
-def test_bad_settings_are_refused_in_words(given, said):
+def test_invalid_settings_are_refused_by_name(given, field):
     _, _, task, network = problem("end")
-    assert said in refused(task, network, **given)
+    assert refused(task, network, **given) == field
+
+
+def test_recurrent_weights_are_fixed_unless_named():
+    _, _, task, network = problem("end")
+    run = lc.descend(task, network, learning_rate=0.01, steps=5)
+    assert run.problem.learn == ("input", "output")
+    np.testing.assert_array_equal(run.network_at(5).recurrent_weights, network.recurrent_weights)
 
 
 @pytest.mark.parametrize(
@@ -787,25 +803,24 @@ def test_settings_that_torch_refuses_are_refused_here(given):
 
 def test_what_does_not_fit_together_is_refused():
     _, _, task, network = problem("end")
-    assert "must have the network's 2 inputs and 2 outputs" in refused(lc.tasks.integration(4), network)
+    refused(lc.tasks.integration(4), network)
     wide = lc.tasks.integration(4, [1.0, 1.0])
-    assert "needs a static task (one step)" in refused(wide, lc.TwoLayer(np.eye(2), np.eye(2)))
-    with pytest.raises(lc.UnsupportedModel, match="LinearRNN or a TwoLayer"):
+    refused(wide, lc.TwoLayer(np.eye(2), np.eye(2)))
+    with pytest.raises(lc.UnsupportedModel):
         lc.descend(task, object(), learning_rate=0.1, steps=1)
-    with pytest.raises(lc.InvalidSpec, match="tolerance must lie between"):
+    with pytest.raises(lc.InvalidSpec):
         gradient_flow(task, network, learning_rate=0.1, tolerance=0.5)
 
 
 def test_a_task_without_target_covariance_can_descend_by_steps_alone():
     _, _, full, network = problem("end")
     task = lc.Task(full.input_covariance, full.cross_covariance)
-    run, known = (lc.descend(t, network, learning_rate=0.01, steps=10) for t in (task, full))
+    run, known = (descend(t, network, learning_rate=0.01, steps=10) for t in (task, full))
     assert np.isnan(run.loss).all()
     assert run.status is lc.Status.ok
     np.testing.assert_allclose(flat(run.network_at(10), RECURRENT), flat(known.network_at(10), RECURRENT), rtol=1e-12)
-    assert "must know its target covariance to descend until" in refused(task, network, steps=None, until=0.9)
-    batch = {"batch": 5, "rng": np.random.default_rng(0)}
-    assert "must know its target covariance to be drawn in batches" in refused(task, network, **batch)
+    assert refused(task, network, steps=None, goal=0.9) == "goal"
+    refused(task, network, batch=5, rng=np.random.default_rng(0))
 
 
 def test_rank_deficient_covariances_are_trained_on():
@@ -817,8 +832,8 @@ def test_rank_deficient_covariances_are_trained_on():
     task = lc.Task.from_samples(x, y)
     network = problem("end", inputs=3, outputs=1)[3]
     losses, _ = trained(x, y, network, RECURRENT, lambda p: torch.optim.SGD(p, lr=0.01), 50)
-    np.testing.assert_allclose(lc.descend(task, network, learning_rate=0.01, steps=50).loss, losses, rtol=1e-10)
-    run = lc.descend(task, network, learning_rate=0.01, steps=50, batch=2, rng=rng)
+    np.testing.assert_allclose(descend(task, network, learning_rate=0.01, steps=50).loss, losses, rtol=1e-10)
+    run = descend(task, network, learning_rate=0.01, steps=50, batch=2, rng=rng)
     assert np.isfinite(run.loss).all()
     flow = gradient_flow(task, network, learning_rate=0.01)
     assert np.isfinite(flow.at([100.0])["loss"].values).all()
@@ -829,7 +844,7 @@ def test_nothing_is_printed_or_warned_on_the_way():
     task, network = unstable()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        lc.descend(task, network, learning_rate=1e-3, steps=3)
+        descend(task, network, learning_rate=1e-3, steps=3)
         gradient_flow(task, network, learning_rate=1e-3).limit()
 
 
@@ -839,7 +854,7 @@ def test_networks_at_several_steps_are_those_at_each(kind, batch):
     """In any order, with repetitions, and more of them than there are snapshots."""
     _, _, task, network = problem(kind)
     options = {"batch": batch, "rng": np.random.default_rng(3)} if batch else {}
-    run = lc.descend(task, network, learning_rate=0.01, steps=150, **options)
+    run = descend(task, network, learning_rate=0.01, steps=150, **options)
     steps = [*range(0, 151, 2), 150, 7, 7, 149]
     alone = [run.network_at(step) for step in steps]
     for one, other in zip(run.networks_at(steps), alone, strict=True):
@@ -866,5 +881,5 @@ def test_a_network_that_has_all_but_learned_goes_on_resting(by, off):
 def test_progress_is_told_now_and_then():
     _, _, task, network = problem("end")
     told = []
-    lc.descend(task, network, learning_rate=1e-3, steps=1000, progress=told.append)
+    descend(task, network, learning_rate=1e-3, steps=1000, progress=told.append)
     assert told == [0.0, 0.256, 0.512, 0.768]

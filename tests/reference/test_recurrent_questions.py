@@ -14,6 +14,7 @@ import pytest
 from scipy.integrate import solve_ivp
 from scipy.optimize import brentq, minimize_scalar
 
+import learncast as lc
 from learncast.networks import LinearRNN
 from learncast.results import Status
 from learncast.tasks import Task, sensory
@@ -78,6 +79,8 @@ COVERED = {
     "full_loss_grad": ("test_statistics",),
     "conserved_matrix": ("test_recurrent_questions",),
 }
+
+ALL = ("input", "recurrent", "output")
 
 
 def golden(name):
@@ -616,8 +619,8 @@ def test_descent_leaves_a_solution_above_the_largest_stable_rate(decay):
     task = sensory.leaky(decay=decay)
     rate = largest_stable_rate(mode(1.0, decay, 1.0), task).learning_rate
     nearby = mode(1 + 1e-4, decay, 1.0)
-    below = descend(task, nearby, learning_rate=0.97 * rate, steps=400)
-    above = descend(task, nearby, learning_rate=1.03 * rate, steps=400)
+    below = descend(task, nearby, lc.Training(0.97 * rate, learn=ALL), steps=400)
+    above = descend(task, nearby, lc.Training(1.03 * rate, learn=ALL), steps=400)
     assert below.loss[-1] < 1e-3 * below.loss[0]
     assert above.loss.max() > 1e3 * above.loss[0]
 
@@ -844,7 +847,7 @@ def test_zero_recurrence_is_never_left_where_the_warning_says_so():
 def test_a_whole_matrix_of_zeros_is_not_left_either():
     task = sensory.evidence_delay(8, 2)
     network = LinearRNN(np.full((3, 1), 0.4), np.zeros((3, 3)), np.array([[0.3, -0.2, 0.5]]))
-    end = descend(task, network, learning_rate=0.05, steps=200).network_at(200)
+    end = descend(task, network, lc.Training(0.05, learn=ALL), steps=200).network_at(200)
     np.testing.assert_array_equal(end.recurrent_weights, 0.0)
 
 
@@ -921,7 +924,7 @@ def test_control_starts_as_the_same_function_on_the_same_statistics(targets):
     np.testing.assert_allclose(
         x[:, ::-1].reshape(50, 8) @ control.function.T, network.respond(x), rtol=1e-10, atol=1e-12
     )
-    whole = descend(task, network, learning_rate=1e-4, steps=0)
+    whole = descend(task, network, lc.Training(1e-4, learn=ALL), steps=0)
     flat = descend(at_once(task), control, learning_rate=1e-4, steps=0)
     assert flat.loss[0] == pytest.approx(whole.loss[0], rel=1e-12)
     one, two = (kernel_change(n, n, steps=s).blocks["output"] for n, s in ((network, 4), (control, 1)))

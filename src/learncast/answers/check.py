@@ -22,7 +22,9 @@ from learncast.planning.batches import BatchSteps
 from learncast.planning.curriculum import Curriculum, followed
 from learncast.planning.methods.choice import ground_for
 from learncast.planning.plans.planner import plan_on
+from learncast.procedure.goals import Accuracy, Goal, Loss
 from learncast.procedure.stage import Stage
+from learncast.procedure.training import Training
 from learncast.results import Provenance, described, spec_hash
 from learncast.study import Study
 from learncast.tasks.recorded.resampling import halves
@@ -159,17 +161,19 @@ def _trained(study: Study, seeds: int, processes: int | None, progress: Progress
 
     forecasts = _forecasts(study)
     batch = study.batch or TRAINED
-    settings = training.Training(study.learning_rate, batch=batch, learn=study.learn, record=("strength",))
+    settings = Training(study.learning_rate, batch=batch, learn=study.learn)
 
-    def job(way: Curriculum, seed: int) -> tuple[Any, ...]:
+    def job(way: Curriculum, seed: int) -> training.TrainingJob:
         own = settings.with_(seed=seed, most_steps=_most(way.descent_steps))
-        if way.modes and way.ground.goal == "modes":
-            return [o.stage for o in way.outcomes], study.network, own, [m.optimum for m in way.modes]
-        rules = [
-            (o.stage.task, training.LossBelow(way.ground.goal_loss(k, float(o.stage.accuracy or 0.0))))
-            for k, o in zip(way.places, way.outcomes, strict=True)
-        ]
-        return rules, study.network, own, None
+        goals: list[Goal] = []
+        for k, outcome in enumerate(way.outcomes):
+            accuracy = float(outcome.stage.accuracy or 0.0)
+            if way.modes and way.ground.goal == "modes":
+                goals.append(Accuracy(accuracy, optimum=tuple(way.modes[k].optimum)))
+            else:
+                goals.append(Loss(way.ground.goal_loss(way.places[k], accuracy)))
+        stages = [Stage(o.stage.task, goal) for o, goal in zip(way.outcomes, goals, strict=True)]
+        return training.TrainingJob(stages, study.network, own, record=("strength",))
 
     jobs = [job(way, seed) for way in forecasts.values() for seed in range(seeds)]
     runs = training.trained_in_time(jobs, processes=processes, progress=progress)

@@ -20,7 +20,8 @@ from learncast.answers.forecast import forecast
 from learncast.answers.plan import planned
 from learncast.answers.window import rehearsed_window
 from learncast.planning.methods.choice import ground_for
-from learncast.procedure.stage import Stage
+from learncast.procedure.goals import Accuracy, Goal, Loss
+from learncast.procedure.training import Training
 from learncast.results import STEPS, described
 from learncast.study import Study, WindowStudy
 from learncast.study.sections import SweepSection
@@ -176,17 +177,19 @@ def _train(study: Study, options: dict[str, Any], spec: Spec) -> xr.Dataset:
     """Train on the target until the study's accuracy is reached, on batches of the task's own stream."""
     from learncast import training
 
-    told: dict[str, Any] = {"every": 10, **options, "seed": spec.seeds(1)[0]}
-    settings = training.Training(study.learning_rate, batch=study.batch or TRAINED, learn=study.learn, **told)
+    record = training.Recording(every=options.get("every", 10))
+    given = {"most_steps": options["most_steps"]} if "most_steps" in options else {}
+    settings = Training(
+        study.learning_rate, batch=study.batch or TRAINED, learn=study.learn, seed=spec.seeds(1)[0], **given
+    )
     ground = ground_for(
         [study.target], study.network, learning_rate=study.learning_rate, learn=study.named_learn
     ).precise
     if ground.goal == "modes":
-        stages = [Stage(study.target, goal=study.accuracy)]
-        run = training.train(stages, study.network, settings, optima=[ground.modes[0].optimum])
+        goal: Goal = Accuracy(study.accuracy, optimum=tuple(ground.modes[0].optimum))
     else:
-        goal = training.LossBelow(ground.goal_loss(0, study.accuracy))
-        run = training.train(study.target, study.network, settings.with_(until=goal))
+        goal = Loss(ground.goal_loss(0, study.accuracy))
+    run = training.train(study.target, study.network, settings, goal=goal, record=record)
     reached = run.status.name == "ok"
     steps = ((), float(run.steps) if reached else float("inf"), described("steps until it was learned", STEPS))
     return run.dataset.assign({"steps": steps, "training_status": run.status.name})

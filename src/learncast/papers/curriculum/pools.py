@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import islice, product
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import xarray as xr
@@ -23,9 +23,14 @@ from learncast.planning.curriculum import Curriculum, follow, followed
 from learncast.planning.methods.choice import ground_for
 from learncast.planning.phase import phase_portrait
 from learncast.planning.solving import solve
+from learncast.procedure.goals import Accuracy
 from learncast.procedure.stage import Stage
+from learncast.procedure.training import Training
 from learncast.results import STEPS, described
 from learncast.theory.dynamics.descent import descend
+
+if TYPE_CHECKING:
+    from learncast.training import TrainingJob
 
 #: Stops at which the theory's curve is drawn.
 FINE = np.linspace(0.05, 0.985, 60)
@@ -45,9 +50,6 @@ SAME_TARGET = {"4B": "4A"}
 OPTIMA = ("response", "trained")
 #: Training runs of a sample.
 SEEDS = {"smoke": 1, "full": 3}
-
-#: What `training.train_all` takes: trials or stages, network, training, optima.
-Job = tuple[Any, Any, Any, Any]
 
 
 @dataclass(frozen=True)
@@ -119,12 +121,9 @@ def portrait_of(pool: Pool, activation: str, values: Any, accuracies: FloatArray
     return phase_portrait(pool.target, network(activation), **over, learning_rate=LEARNING_RATE, accuracy=ACCURACY)
 
 
-def settings_of(seed: int, record: tuple[str, ...] = (), **options: Any) -> Any:
-    """Of every training here."""
-    from learncast.training import Training
-
-    settings = Training(LEARNING_RATE, batch=BATCH, learn=("input", "output"), record=record)
-    return settings.with_(seed=seed, **options)
+def settings_of(seed: int, **options: Any) -> Training:
+    """Settings of every training here."""
+    return Training(LEARNING_RATE, batch=BATCH, seed=seed, **options)
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,12 +163,28 @@ class PoolPlan:
             return 0
         return 1 + self.values.index(value) * len(self.stops) + self.stops.index(stop)
 
-    def job(self, place: int, seed: int) -> Job:
+    def job(self, place: int, seed: int) -> TrainingJob:
         """One training, given up at twenty times its forecast."""
         told = self.forecasts[place]
         settings = settings_of(seed, most_steps=20 * math.ceil(told.descent_steps))
-        stages = [outcome.stage for outcome in told.outcomes]
-        return stages, network(self.activation), settings, [modes.optimum for modes in told.modes]
+        return _to_optima(
+            [outcome.stage for outcome in told.outcomes],
+            [modes.optimum for modes in told.modes],
+            network(self.activation),
+            settings,
+        )
+
+
+def _to_optima(stages: Sequence[Stage], optima: Sequence[FloatArray], net: Any, settings: Training) -> TrainingJob:
+    """A training whose stages end near given optima."""
+    from learncast.training import TrainingJob
+
+    goals = [
+        Accuracy(float(stage.accuracy or 0.0), optimum=tuple(optimum))
+        for stage, optimum in zip(stages, optima, strict=True)
+    ]
+    ends = [Stage(stage.task, goal) for stage, goal in zip(stages, goals, strict=True)]
+    return TrainingJob(ends, net, settings, record=())
 
 
 def _forecasts(plans: list[list[Stage]], firsts: list[tasks.Task], target: tasks.Task, net: Any) -> list[Curriculum]:
@@ -208,7 +223,7 @@ def pool_runs(name: str, activation: str, preset: str, optimum: str = "response"
     ]
 
 
-def curriculum_job(settings: Mapping[str, Any]) -> Job:
+def curriculum_job(settings: Mapping[str, Any]) -> TrainingJob:
     """The job of one of `pool_runs`."""
     value, stop = settings["value"], settings["stop"]
     plan = _one_plan(settings["pool"], settings["activation"], value, stop)
@@ -233,14 +248,13 @@ def train_to_trained_optima(settings: Mapping[str, Any], progress: Progress = si
     seed, found = settings["seed"], dict[str, FloatArray]()
     steps, learned = [], []
     for k in range(len(plan.forecasts)):
-        stages, net, training, _ = plan.job(k, seed)
-        for stage in stages:
+        job = plan.job(k, seed)
+        for stage in job.source:
             if stage.task.name not in found:
-                long = settings_of(seed, record=("strength",), until=Plateau(), most_steps=training.most_steps)
-                tail = train(stage.task, net, long)["strength"].values[-AVERAGED:]
-                found[stage.task.name] = tail.mean(axis=0)
-        optima = [found[stage.task.name] for stage in stages]
-        run = train(stages, net, training, optima=optima)
+                to_end = train(stage.task, job.network, job.training, goal=Plateau(), record=("strength",))
+                found[stage.task.name] = to_end["strength"].values[-AVERAGED:].mean(axis=0)
+        optima = [found[stage.task.name] for stage in job.source]
+        run = _to_optima(job.source, optima, job.network, job.training).run()
         steps.append(float(run.steps))
         learned.append(run.status.name == "ok")
         progress((k + 1) / len(plan.forecasts))
@@ -290,26 +304,23 @@ def tanh_runs(preset: str) -> list[PaperRun]:
     return [PaperRun(train_once, {"task": k, "seed": seed}) for k, seed in np.ndindex(number, seeds)]
 
 
-def tanh_job(settings: Mapping[str, Any]) -> Job:
+def tanh_job(settings: Mapping[str, Any]) -> TrainingJob:
     """The job of one of `tanh_runs`."""
-    from learncast.training import Accuracy
+    from learncast.training import TrainingJob
 
     goal = tanh_goal(settings["task"])
-    rule = Accuracy(0.99, optimum=goal.strength / 0.99)  # entered from below, at the goal
-    training = settings_of(settings["seed"], until=rule, most_steps=3 * goal.steps)
-    return goal.task, network("tanh"), training, None
+    rule = Accuracy(0.99, optimum=(goal.strength / 0.99,))  # entered from below, at the goal
+    training = settings_of(settings["seed"], most_steps=3 * goal.steps)
+    return TrainingJob(goal.task, network("tanh"), training, rule, record=())
 
 
-def _job(settings: Mapping[str, Any]) -> Job:
+def _job(settings: Mapping[str, Any]) -> TrainingJob:
     return curriculum_job(settings) if "pool" in settings else tanh_job(settings)
 
 
 def train_once(settings: Mapping[str, Any], progress: Progress = silent) -> xr.Dataset:
     """Train one curriculum of a pool, or one tanh unit on one task, once."""
-    from learncast.training import train
-
-    source, net, training, optima = _job(settings)
-    return _steps(train(source, net, training, optima=optima, progress=progress))
+    return _steps(_job(settings).run(progress))
 
 
 def _steps(run: Any) -> xr.Dataset:
@@ -620,7 +631,7 @@ def _trained(curriculum: Curriculum, net: Any, horizon: int, seeds: int) -> np.n
     from learncast.training import train
 
     stages = _schedule(curriculum, horizon)
-    runs = [train(stages, net, settings_of(seed, record=("strength",))) for seed in range(seeds)]
+    runs = [train(stages, net, settings_of(seed), record=("strength",)) for seed in range(seeds)]
     return np.stack([run["strength"].values[:, 0] for run in runs])
 
 

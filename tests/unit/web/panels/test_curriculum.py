@@ -175,11 +175,10 @@ def test_descent_is_that_of_the_network_itself(rate):
     network = LinearRNN.aligned(recurrence=0.9, initial=0.1, output_initial=0.2, hidden_size=3, task=target)
     way = follow([Stage(first, goal=0.6), Stage(target, goal=0.99)], network, learning_rate=rate, strict=False)
     steps, strength = descent_of(way, 1.1 * way.flow_steps)
-    options = {"learning_rate": rate, "learn": ("input", "output")}
-    alone = descend(first, network, steps=int(steps[-1]), **options)
+    alone = descend(first, network, learning_rate=rate, steps=int(steps[-1]))
     best = way.modes[0].optimum[0]
     end = int(np.argmax(np.abs(alone.strength[:, 0] - best) <= 0.4 * best))
-    two = descend(target, alone.network_at(end), steps=int(steps[-1]) - end, **options)
+    two = descend(target, alone.network_at(end), learning_rate=rate, steps=int(steps[-1]) - end)
     whole = np.concatenate([alone.strength[:end, 0], two.strength[:, 0]])
     # Thousands of steps, each with a few roundings of relative size 2e-16 that the approach to the optimum forgets.
     np.testing.assert_allclose(strength, whole[steps.astype(int)], rtol=1e-11)
