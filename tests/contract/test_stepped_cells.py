@@ -250,7 +250,7 @@ def test_constraints_hold_while_training():
         rng = np.random.default_rng(1)
         x = rng.standard_normal((64, 5, INPUTS))
         pair = (x, x.sum((1, 2), keepdims=True)[:, 0])
-        run = lc.training.train(pair, model, Training(0.02, batch=None, optimizer="adam"), steps=60)
+        run = lc.training.train(pair, model, lc.Training(0.02, optimizer="adam"), steps=60)
         assert float(run["loss"][-1]) < 0.8 * float(run["loss"][0])
         assert holds(run.module.layer.recurrent().detach().numpy())
 

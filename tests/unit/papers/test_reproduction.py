@@ -278,16 +278,17 @@ def test_every_run_describes_its_training():
     runs = pool_runs("4A", "linear", "full")
     assert len(runs) == 3 * (1 + 2 * 5)
     for run in runs:
-        stages, _, training, optima = curriculum_job(run.settings)
+        job = curriculum_job(run.settings)
         value, stop = run.settings["value"], run.settings["stop"]
-        trained = [(stage.task.name, stage.accuracy) for stage in stages]
+        told = [(stage.task.name, stage.accuracy) for stage in job.source]
         first = [] if value is None else [(f"target_strength {value:g}", stop)]
-        assert trained == [*first, ("target", 0.99)]
-        assert training.seed == run.settings["seed"]
+        assert told == [*first, ("target", 0.99)]
+        assert job.training.seed == run.settings["seed"]
         # The optimum of s_yx = 1 under recurrence 0.96 over 50 steps is a ratio of two geometric sums.
         best = (1 - 0.96**50) / (1 - 0.96) / ((1 - 0.96**100) / (1 - 0.96**2))
         scales = [1.0] if value is None else [value, 1.0]
-        np.testing.assert_allclose(np.ravel(optima), best * np.array(scales), rtol=1e-10)  # sums of 50 terms
+        optima = np.ravel([stage.goal.optimum for stage in job.source])
+        np.testing.assert_allclose(optima, best * np.array(scales), rtol=1e-10)  # sums of 50 terms
 
 
 @pytest.mark.parametrize(

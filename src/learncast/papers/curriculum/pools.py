@@ -24,14 +24,16 @@ from learncast.planning.curriculum import Curriculum, follow, followed
 from learncast.planning.methods.choice import ground_for
 from learncast.planning.phase import phase_portrait
 from learncast.planning.solving import solve
+from learncast.procedure.goals import Accuracy
 from learncast.procedure.stage import Stage
+from learncast.procedure.training import Training
 from learncast.results import STEPS, described
 from learncast.theory.dynamics.descent import descend
 
 if TYPE_CHECKING:
-    from learncast.training import Training
+    from learncast.training import TrainingJob
 
-#: Stops at which the curve of the theory is drawn.
+#: Stops at which the theory's curve is drawn.
 FINE = np.linspace(0.05, 0.985, 60)
 LEARNING_RATE, ACCURACY, BATCH = 1e-3, 0.99, 1000
 #: For each portrait its pool, and value and stop of a weaker and a stronger first task (our choice).
@@ -51,11 +53,6 @@ OPTIMA = ("response", "trained")
 SEEDS = {"smoke": 1, "full": 3}
 #: Last steps over which the strength at a plateau is averaged.
 AVERAGED = 50
-
-Network = LinearRNN | Activated
-#: Arguments of `training.train`: trials or stages, network, training, optima.
-Job = tuple[Any, Network, "Training", Any]
-Settings = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -118,12 +115,9 @@ def portrait_of(pool: TaskPool, activation: str, values: Sequence[float] | Float
     return phase_portrait(pool.target, network(activation), **over, learning_rate=LEARNING_RATE, accuracy=ACCURACY)
 
 
-def training_settings(seed: int, record: tuple[str, ...] = (), **options: Any) -> Training:
-    """Return the settings of every training of this paper."""
-    from learncast.training import Training
-
-    settings = Training(LEARNING_RATE, batch=BATCH, learn=("input", "output"), record=record)
-    return settings.with_(seed=seed, **options)
+def settings_of(seed: int, **options: Any) -> Training:
+    """Settings of every training here."""
+    return Training(LEARNING_RATE, batch=BATCH, seed=seed, **options)
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,12 +151,34 @@ class PoolPlan:
         )
         return cls(pool, activation, tuple(values), tuple(stops), forecasts, linear)
 
-    def job(self, place: int, seed: int) -> Job:
-        """Return the training of one forecast, limited to twenty times its steps."""
-        forecast = self.forecasts[place]
-        settings = training_settings(seed, most_steps=20 * math.ceil(forecast.descent_steps))
-        stages = [outcome.stage for outcome in forecast.outcomes]
-        return stages, network(self.activation), settings, [modes.optimum for modes in forecast.modes]
+    def place(self, value: float | None, stop: float | None) -> int:
+        """Where a curriculum is among the forecasts; direct training has no value."""
+        if value is None or stop is None:
+            return 0
+        return 1 + self.values.index(value) * len(self.stops) + self.stops.index(stop)
+
+    def job(self, place: int, seed: int) -> TrainingJob:
+        """One training, given up at twenty times its forecast."""
+        told = self.forecasts[place]
+        settings = settings_of(seed, most_steps=20 * math.ceil(told.descent_steps))
+        return _to_optima(
+            [outcome.stage for outcome in told.outcomes],
+            [modes.optimum for modes in told.modes],
+            network(self.activation),
+            settings,
+        )
+
+
+def _to_optima(stages: Sequence[Stage], optima: Sequence[FloatArray], net: Any, settings: Training) -> TrainingJob:
+    """A training whose stages end near given optima."""
+    from learncast.training import TrainingJob
+
+    goals = [
+        Accuracy(float(stage.accuracy or 0.0), optimum=tuple(optimum))
+        for stage, optimum in zip(stages, optima, strict=True)
+    ]
+    ends = [Stage(stage.task, goal) for stage, goal in zip(stages, goals, strict=True)]
+    return TrainingJob(ends, net, settings, record=())
 
 
 def _forecasts(
@@ -203,8 +219,8 @@ def pool_runs(name: str, activation: str, preset: str, optimum: str = "response"
     ]
 
 
-def curriculum_job(settings: Settings) -> Job:
-    """Return the training of one of `pool_runs`."""
+def curriculum_job(settings: Mapping[str, Any]) -> TrainingJob:
+    """The job of one of `pool_runs`."""
     value, stop = settings["value"], settings["stop"]
     plan = _one_plan(settings["pool"], settings["activation"], value, stop)
     return plan.job(0 if value is None else 1, settings["seed"])
@@ -228,13 +244,13 @@ def train_to_trained_optima(settings: Settings, progress: Progress = silent) -> 
     seed, found = settings["seed"], dict[str, FloatArray]()
     steps, learned = [], []
     for k in range(len(plan.forecasts)):
-        stages, net, training, _ = plan.job(k, seed)
-        for stage in stages:
+        job = plan.job(k, seed)
+        for stage in job.source:
             if stage.task.name not in found:
-                long = training_settings(seed, record=("strength",), until=Plateau(), most_steps=training.most_steps)
-                tail = train(stage.task, net, long)["strength"].values[-AVERAGED:]
-                found[stage.task.name] = tail.mean(axis=0)
-        run = train(stages, net, training, optima=[found[stage.task.name] for stage in stages])
+                to_end = train(stage.task, job.network, job.training, goal=Plateau(), record=("strength",))
+                found[stage.task.name] = to_end["strength"].values[-AVERAGED:].mean(axis=0)
+        optima = [found[stage.task.name] for stage in job.source]
+        run = _to_optima(job.source, optima, job.network, job.training).run()
         steps.append(float(run.steps))
         learned.append(run.status.name == "ok")
         progress((k + 1) / len(plan.forecasts))
@@ -283,22 +299,27 @@ def tanh_runs(preset: str) -> list[PaperRun]:
     return [PaperRun(train_once, {"task": k, "seed": seed}) for k, seed in np.ndindex(number, seeds)]
 
 
-def tanh_job(settings: Settings) -> Job:
-    """Return the training of one of `tanh_runs`."""
-    from learncast.training import Accuracy
+def tanh_job(settings: Mapping[str, Any]) -> TrainingJob:
+    """The job of one of `tanh_runs`."""
+    from learncast.training import TrainingJob
 
     goal = tanh_goal(settings["task"])
-    rule = Accuracy(0.99, optimum=goal.strength / 0.99)  # the strength enters this band from below at the goal
-    training = training_settings(settings["seed"], until=rule, most_steps=3 * goal.steps)
-    return goal.task, network("tanh"), training, None
+    rule = Accuracy(0.99, optimum=(goal.strength / 0.99,))  # entered from below, at the goal
+    training = settings_of(settings["seed"], most_steps=3 * goal.steps)
+    return TrainingJob(goal.task, network("tanh"), training, rule, record=())
 
 
-def train_once(settings: Settings, progress: Progress = silent) -> xr.Dataset:
-    """Train one curriculum of a pool, or one tanh unit on one task."""
-    from learncast.training import train
+def _job(settings: Mapping[str, Any]) -> TrainingJob:
+    return curriculum_job(settings) if "pool" in settings else tanh_job(settings)
 
-    job = curriculum_job(settings) if "pool" in settings else tanh_job(settings)
-    run = train(*job[:3], optima=job[3], progress=progress)
+
+def train_once(settings: Mapping[str, Any], progress: Progress = silent) -> xr.Dataset:
+    """Train one curriculum of a pool, or one tanh unit on one task, once."""
+    return _steps(_job(settings).run(progress))
+
+
+def _steps(run: Any) -> xr.Dataset:
+    """Steps of a training, and whether it reached what it was to reach."""
     return xr.Dataset(
         {
             "steps": ((), float(run.steps), described("measured steps", STEPS)),
@@ -591,7 +612,7 @@ def _trained(curriculum: Curriculum, net: Network, horizon: int, seeds: int) -> 
     from learncast.training import train
 
     stages = _schedule(curriculum, horizon)
-    runs = [train(stages, net, training_settings(seed, record=("strength",))) for seed in range(seeds)]
+    runs = [train(stages, net, settings_of(seed), record=("strength",)) for seed in range(seeds)]
     return np.stack([run["strength"].values[:, 0] for run in runs])
 
 

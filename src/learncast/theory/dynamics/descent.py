@@ -23,6 +23,7 @@ from learncast.tasks.covariance import check_memory
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import Assumption
 from learncast.theory.dynamics.learning_problem import LearningProblem, Weights
+from learncast.theory.dynamics.pooled import PooledProblem
 from learncast.theory.dynamics.solution import POINTS, LearningTime, Solution, checked_time, checked_times
 from learncast.theory.dynamics.statistics import LagStatistics
 from learncast.theory.dynamics.steps.optimizer import Optimizer
@@ -223,7 +224,9 @@ def descend(
     <Descent of 'integration' by gd, learning input, output: 331 steps, loss 24.9978 to 6.13453, ok>
     """
     training = Training.of(training, learning_rate)
-    problem = LearningProblem.of(task, network, learned_weights(network, training.learn))
+    problem = LearningProblem.of(task, network, training.learn)
+    if training.learn is None:
+        problem = replace(problem, learn=problem.map_names)
     limit, target = _end(problem, goal, steps, training)
     state = _Snapshot(problem, _batches(problem, training.batch, rng), problem.start, Optimizer(training), rng)
     strengths, losses, snapshots = [], [], [state.copy()]
@@ -300,7 +303,7 @@ def _batches(problem: LearningProblem, batch: int | None, rng: np.random.Generat
     if batch is None:
         return None
     if rng is None:
-        raise InvalidSpec("batches need an rng, got none. Pass rng=np.random.default_rng(seed).")
+        raise InvalidSpec("batch needs an rng, e.g. rng=np.random.default_rng(0).", field="rng")
     return BatchStatistics.of(problem, batch)
 
 
