@@ -26,7 +26,7 @@ from learncast.sweep_cli import (
     command,
     exit_unless_done,
     parse_shard,
-    show_progress,
+    show_sweep_progress,
     sweep_app,
     with_options,
 )
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from learncast._core.validation import FloatArray
-    from learncast.answers.answer import Answer
-    from learncast.card import Table
+    from learncast.display import Table
+    from learncast.report.report import Report
     from learncast.study import Study
     from learncast.study.study_file import Section
 
@@ -51,7 +51,7 @@ app = typer.Typer(
 app.add_typer(sweep_app)
 
 StudyFile = Annotated[Path, typer.Argument(metavar="STUDY", help="Study file (TOML).", show_default=False)]
-By = Annotated[str, typer.Option("--by", help="Method: auto, modes, two-layer, pooled, flow or responses.")]
+MethodName = Annotated[str, typer.Option("--method", help="auto, modes, two-layer, pooled, flow or responses.")]
 
 #: Most numbers in a range of an option.
 MOST_NUMBERS = 10**6
@@ -83,7 +83,7 @@ class Delivery:
         with allowing(self.most_bytes):
             return read_study(kind, path)
 
-    def deliver(self, doing: str, answered: Callable[[Progress], Answer]) -> None:
+    def deliver(self, doing: str, answered: Callable[[Progress], Report]) -> None:
         """Compute, write and print an answer; exit 1 if a condition (with --strict) or a check fails."""
         with show_progress(doing) as progress, time_limit(self.seconds), allowing(self.most_bytes):
             answer = answered(progress)
@@ -190,7 +190,7 @@ def advise(
 
     options: dict[str, Any] = {"pilot": pilot or None, "seeds": seeds, "budget": budget}
 
-    def answered(progress: Progress) -> Answer:
+    def answered(progress: Progress) -> Report:
         if model is None:
             return advised(AdviceStudy(*given), options=options, progress=progress)
         _warn_of_execution(model)
@@ -226,7 +226,7 @@ def phase(
     accuracies: Annotated[
         str, typer.Option(help="Accuracies at which the first task is stopped: 0.1,0.3 or 0.01:0.99:99.")
     ] = ("0.02:0.98:49"),
-    by: By = "auto",
+    method: MethodName = "auto",
     *,
     delivery: Delivery,
 ) -> None:
@@ -242,8 +242,8 @@ def phase(
     varied = None if values is None else _numbers("--values", values)
     stops = _numbers("--accuracies", accuracies)
 
-    def answered(progress: Progress) -> Answer:
-        return portrayed(asked(), vary=vary, values=varied, accuracies=stops, by=by, progress=progress)
+    def answered(progress: Progress) -> Report:
+        return phase_report(asked(), vary=vary, values=varied, accuracies=stops, method=method, progress=progress)
 
     delivery.deliver("timing curricula", answered)
 
@@ -327,7 +327,7 @@ def window(
     from learncast.report.window import OwnModel, evolving_window, rehearsed_window, stored_window
     from learncast.study import WindowStudy
 
-    def answered(progress: Progress) -> Answer:
+    def answered(progress: Progress) -> Report:
         if model is None:
             return rehearsed_window(WindowStudy(*given), progress=progress)
         _warn_of_execution(model)
@@ -408,24 +408,24 @@ def reproduce(
     wanted: dict[str, Any] = {
         "figure": figure,
         "preset": preset,
-        "shard": share_of_tasks(shard),
+        "shard": parse_shard(shard),
         "seeds": None if seeds is None else _whole_numbers("--seeds", seeds).tolist(),
         "cells": _words(cells),
         "device": device,
         "optimum": optimum,
     }
-    Reproduction.of(paper, **wanted, store=out)  # checks the options before they name a store
-    reproduction = Reproduction.of(paper, **wanted, store=store or default_store(paper, preset, out))
-    workers = way.executor().workers
+    Reproduction(paper, **wanted, store=out)  # checks the options before they name a store
+    reproduction = Reproduction(paper, **wanted, store=store or default_store(paper, preset, out))
+    workers = options.executor().workers
     if dry_run:
         _print_runs(reproduction.estimate(workers=workers), workers, options.as_json)
         return
     if preset == "paper" and reproduction.missing():
-        outlook = reproduction.outlook(workers=workers)
-        print(f"learncast: {_missing_runs(outlook, workers)}", file=sys.stderr, flush=True)
-    with watching() as watcher, allowing(way.most_bytes):
-        options: dict[str, Any] = {"fail_fast": way.fail_fast, "batch": way.batch, "seconds": way.seconds}
-        trained = reproduction.train(executor=way.executor(), watcher=watcher, **options)
+        cost = reproduction.estimate(workers=workers)
+        print(f"learncast: {_missing_runs(cost, workers)}", file=sys.stderr, flush=True)
+    with show_sweep_progress() as watcher, allowing(options.most_bytes):
+        given: dict[str, Any] = {key: getattr(options, key) for key in ("fail_fast", "batch", "seconds")}
+        trained = reproduction.train(executor=options.executor(), watcher=watcher, **given)
     if trained is not None:
         stopped = f"stopped after {trained.done} of {trained.total} runs; repeat the command to continue"
         exit_unless_done(trained, reproduction.stores[0], "runs", stopped=stopped)
@@ -436,7 +436,7 @@ def reproduce(
     with show_progress("drawing") as progress:
         figures = reproduction.draw(out=out, progress=progress, formats=_words(formats))
     figures["drawing_cpu_seconds"] = time.process_time() - begun
-    if way.as_json:
+    if options.as_json:
         print(json.dumps(figures, indent=2))
         return
     for name, entry in figures["figures"].items():
@@ -456,20 +456,20 @@ def _words(text: str | None) -> list[str] | None:
     return None if text is None else [word.strip() for word in text.split(",") if word.strip()]
 
 
-def _missing_runs(outlook: dict[str, Any], workers: int) -> str:
-    cpu, wall = (duration(outlook[key]) for key in ("cpu_seconds", "seconds"))
-    runs = f"{outlook['missing']} of {outlook['runs']} runs are missing"
+def _missing_runs(cost: dict[str, Any], workers: int) -> str:
+    cpu, wall = (duration(cost[key]) for key in ("cpu_seconds", "seconds"))
+    runs = f"{cost['missing']} of {cost['runs']} runs are missing"
     return f"{runs}: about {cpu} of CPU time, {wall} with {workers} workers"
 
 
-def _print_runs(outlook: dict[str, Any], workers: int, as_json: bool) -> None:
+def _print_runs(cost: dict[str, Any], workers: int, as_json: bool) -> None:
     """Print the cost of a reproduction."""
     if as_json:
-        print(json.dumps({**outlook, "workers": workers}))
+        print(json.dumps({**cost, "workers": workers}))
         return
-    if outlook["failed"]:
-        print(f"{outlook['failed']} of {outlook['pilot']} pilot runs failed:\n{outlook['error'].strip()}")
-    print(_missing_runs(outlook, workers) if outlook["missing"] else f"all {outlook['runs']} runs are complete")
+    if cost["failed"]:
+        print(f"{cost['failed']} of {cost['pilot']} pilot runs failed:\n{cost['error'].strip()}")
+    print(_missing_runs(cost, workers) if cost["missing"] else f"all {cost['runs']} runs are complete")
 
 
 @command(app, example="explore")
@@ -494,7 +494,7 @@ def explore(
         from learncast.web.export import export_site
 
         with show_progress("computing the examples") as progress:
-            exported(export, progress)
+            export_site(export, progress)
         print(f"Wrote {export}; serve it with: python -m http.server --directory {export}")
         return
     from learncast.web.app import serve
@@ -537,15 +537,15 @@ def schema(
 
 
 @command(app, example="explain examples/two_integration_tasks.toml")
-def explain(study: StudyFile, by: By = "auto", as_json: AsJson = False) -> None:
+def explain(study: StudyFile, method: MethodName = "auto", as_json: AsJson = False) -> None:
     """What does this study ask, which method answers it, why, and at what cost?"""
     build = _asked(study, Delivery())
-    from learncast.answers.answer import plain
-    from learncast.answers.explain import explained, in_words
+    from learncast.report.explain import explain_study, explanation_text
+    from learncast.report.report import plain
 
     own = build()
-    explanation = explained(own, by=by)
-    print(json.dumps(plain(explanation), indent=2) if as_json else in_words(own, explanation))
+    explanation = explain_study(own, method=method)
+    print(json.dumps(plain(explanation), indent=2) if as_json else explanation_text(own, explanation))
 
 
 @command(app, example="version")

@@ -102,12 +102,16 @@ class TrainingSection(Section):
     """Learning rate of gradient descent on half the mean squared error."""
     batch: int | None = Field(default=None, ge=1)
     """Trials of a step; all of them by default."""
-    accuracy: float = Field(default=0.99, ge=0, le=1)
-    """Fraction of the optimum at which a task counts as learned."""
+    accuracy: float | None = Field(default=None, ge=0, le=1)
+    """Goal: every mode within 1 - accuracy of its optimum; 0.99 unless another goal is given."""
+    explained: float | None = Field(default=None, ge=0, le=1)
+    """Goal: share of the explainable variance that is learned."""
+    loss: float | None = Field(default=None, gt=0)
+    """Goal: half the mean squared error."""
+    r2: float | None = Field(default=None, ge=0, le=1)
+    """Goal: R², one minus the loss over the loss of answering zero."""
     max_stages: int = Field(default=2, ge=1, le=8)
     """Largest number of stages of a plan, the target included."""
-    goal: Literal["modes", "loss"] | None = None
-    """What the accuracy refers to: every mode, or the loss."""
     switch_cost: float = Field(default=0.0, ge=0)
     """Cost of a change of task, in steps."""
     learn: list[Literal["input", "recurrent", "output", "first", "second"]] | None = None
@@ -350,7 +354,7 @@ class StudySection(Section):
             raise ValueError("[[candidates]] need a [target]")
         for key in RULES[1:]:
             if self.target is not None and getattr(self.target, key) is not None:
-                raise ValueError(f"{key} belongs to [[candidates]]; the accuracy of the target is set in [training]")
+                raise ValueError(f"{key} belongs to [[candidates]]; the goal of the target is set in [training]")
         for key in RULES:
             if any(key in stage.task.model_fields_set for stage in self.sequence):
                 raise ValueError(f"{key} belongs to [[candidates]]; a [[sequence]] is not planned")

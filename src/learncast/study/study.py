@@ -56,7 +56,8 @@ class Study(StudyFile[StudySection]):
     candidates : tuple of Task
     sequence : tuple of (Task, steps)
         Tasks learned one after another; infinite steps train to convergence.
-    learning_rate, accuracy : float
+    learning_rate : float
+    goal : Goal
     max_stages : int
 
     Examples
@@ -76,8 +77,8 @@ class Study(StudyFile[StudySection]):
 
     def __init__(self, section: StudySection, folder: Path, source: str) -> None:
         super().__init__(section, folder, source)
-        self._grounds: dict[str, Ground] = {}
-        self.learning_rate, self.accuracy = section.training.learning_rate, section.training.accuracy
+        self._methods: dict[str, Method] = {}
+        self.learning_rate, self.goal = section.training.learning_rate, section.training.goal_object
         self.max_stages, self.batch = section.training.max_stages, section.training.batch
         self.horizons = tuple(section.training.horizons)
         self._tasks: dict[str, Task] = {}
@@ -129,11 +130,10 @@ class Study(StudyFile[StudySection]):
 
     @property
     def terms(self) -> Terms:
-        """Terms of a plan: accuracy, costs and rules of the candidates."""
+        """Terms of a plan: goal, costs and limits of the candidates."""
         candidates = self.section.candidates
-        terms: dict[str, Any] = self.section.training.model_dump(
-            include={"accuracy", "goal", "max_stages", "switch_cost"}
-        )
+        training = self.section.training
+        terms: dict[str, Any] = {"goal": self.goal, **training.model_dump(include={"max_stages", "switch_cost"})}
         if candidates and self.section.target is not None:
             terms["costs"] = [section.cost for section in (*candidates, self.section.target)]
         for key in RULES[1:]:
@@ -142,15 +142,26 @@ class Study(StudyFile[StudySection]):
                 terms[key] = [math.nan if value is None else value for value in values]
         return Terms(**terms)
 
-    def ground(self, by: str = "auto") -> Ground:
-        """Return the method for the target and its candidates, chosen once for all questions."""
-        if by not in self._grounds:
-            pool = checked_pool(self.target, self.candidates) if self.candidates else []
-            self._grounds[by] = ground_for(
-                [*pool, self.target], self.network, learning_rate=self.learning_rate, learn=self.named_learn, by=by,
-                goal=self.section.training.goal,
-            )  # fmt: skip
-        return self._grounds[by]
+    @property
+    def training(self) -> Training:
+        """How the network is trained: full-batch gradient descent; `batch` is for steps in batches."""
+        return Training(self.learning_rate, learn=self.named_learn)
+
+    @property
+    def goal_values(self) -> dict[str, float]:
+        """The goal under its study key, for JSON."""
+        return {self.section.training.goal_key: float(getattr(self.goal, "value", math.nan))}
+
+    def check_pool(self) -> list[Task]:
+        """Check target and candidates of a plan."""
+        return checked_pool(self.target, self.candidates)
+
+    def method(self, name: str = "auto") -> Method:
+        """The method by which target and candidates are learned, chosen once for every question about them."""
+        if name not in self._methods:
+            pool = self.check_pool() if self.candidates else []
+            self._methods[name] = method_for([*pool, self.target], self.network, self.training, method=name)
+        return self._methods[name]
 
     def activated(self, activation: str) -> Study:
         """Return this study with another activation function."""
@@ -184,7 +195,7 @@ class Study(StudyFile[StudySection]):
         kind: type[LinearRNN | TwoLayer] = TwoLayer if isinstance(section, TwoLayerSection) else LinearRNN
         if section.weights is not None:
             path, names = self.folder / section.weights, tuple(field.name for field in fields(kind))
-            return kind(*arrays_named(path, "weights", names, why="such a network has these"))
+            return kind(*arrays_named(path, "weights", names))
         task = self._target if self._target is not None else self.sequence[0][0]
         units, inputs, outputs = section.hidden_size, task.inputs, task.outputs
         size = 8 * units * (units * (kind is LinearRNN) + inputs + outputs)

@@ -14,7 +14,7 @@ from learncast.study.study_file import StudyFile, located
 from learncast.study.window_sections import WindowStudySection
 from learncast.tasks.delays import multi_lag_trials
 from learncast.tasks.recorded.arrays import arrays_named
-from learncast.windows.options import Options, grouped
+from learncast.windows.options import grouped
 
 #: Inputs and targets, (sequences, steps, channels).
 Sequences = tuple[FloatArray, FloatArray]
@@ -52,7 +52,7 @@ class WindowStudy(StudyFile[WindowStudySection]):
             "training": training.model_dump(include={"steps", "batch", "clip", "seed"}),
         }
 
-    def question(self) -> dict[str, Any]:
+    def question(self) -> Options:
         """Return the three objects that `learncast.windows.window` takes, by keyword."""
         return grouped(self.section.window.model_dump(exclude={"sequences"}))
 
@@ -92,5 +92,4 @@ class WindowStudy(StudyFile[WindowStudySection]):
 
 def sequences_from_file(path: Path) -> list[FloatArray]:
     """Return inputs and targets of an .npz file."""
-    remedy = "save them with np.savez(file, inputs=..., targets=...)"
-    return arrays_named(path, "data", ("inputs", "targets"), why="a model is diagnosed on both", remedy=remedy)
+    return arrays_named(path, "data", ("inputs", "targets"))

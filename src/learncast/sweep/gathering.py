@@ -113,7 +113,7 @@ def _check_table(path: Path) -> None:
     if path.suffix.lower() not in (".csv", ".parquet"):
         raise InvalidSpec(f"table must be a .csv or .parquet file, got {path.name!r}.", field="table")
     if path.suffix.lower() == ".parquet":
-        package("pyarrow", "to write Parquet", why="the columns are written with it", extra="tables")
+        package("pyarrow", "to write Parquet", extra="tables")
 
 
 def _write_table(path: Path, columns: Mapping[str, xr.DataArray], like: xr.DataArray) -> None:

@@ -14,15 +14,13 @@ from learncast._core.errors import InvalidSpec
 from learncast._core.limits import tables_of
 from learncast._core.packages import torch_package
 from learncast._core.validation import one_of
-from learncast.answers.answer import Answer
-from learncast.answers.check import TRAINED
-from learncast.answers.check import checked as checked_forecast
-from learncast.answers.forecast import forecast
-from learncast.answers.plan import planned
-from learncast.answers.window import rehearsed_window
-from learncast.planning.methods.choice import ground_for
+from learncast.planning.methods.choice import method_for
 from learncast.procedure.goals import Accuracy, Goal, Loss
-from learncast.procedure.training import Training
+from learncast.report.check import check_report
+from learncast.report.forecast import forecast_report
+from learncast.report.plan import plan_report
+from learncast.report.report import Report
+from learncast.report.window import rehearsed_window
 from learncast.results import STEPS, described
 from learncast.study import Study, WindowStudy
 from learncast.study.sections import SweepSection
@@ -172,18 +170,16 @@ def _train(study: Study, options: dict[str, Any], spec: Spec) -> xr.Dataset:
     from learncast import training
     from learncast.training.sources import FRESH
 
-    record = training.Recording(every=options.get("every", 10))
-    given = {"most_steps": options["most_steps"]} if "most_steps" in options else {}
-    settings = Training(
-        study.learning_rate, batch=study.batch or TRAINED, learn=study.learn, seed=spec.seeds(1)[0], **given
-    )
-    ground = ground_for(
-        [study.target], study.network, learning_rate=study.learning_rate, learn=study.named_learn
-    ).precise
-    if ground.goal == "modes":
-        goal: Goal = Accuracy(study.accuracy, optimum=tuple(ground.modes[0].optimum))
+    recorded = {key: options[key] for key in ("every", "evaluation") if key in options}
+    given = {key: value for key, value in options.items() if key not in recorded}
+    method = method_for([study.target], study.network, study.training).precise
+    settings = study.training.with_(batch=study.batch or FRESH, learn=method.learn, seed=spec.seeds(1)[0], **given)
+    goal: Goal = study.goal
+    if isinstance(goal, Accuracy) and method.per_mode(goal):
+        goal = replace(goal, optimum=tuple(method.modes[0].optimum.tolist()))
     else:
-        goal = Loss(ground.goal_loss(0, study.accuracy))
+        goal = Loss(method.goal_loss(0, goal))
+    record = training.Recording(**{"every": 10, **recorded})
     run = training.train(study.target, study.network, settings, goal=goal, record=record)
     reached = run.status.name == "ok"
     steps = ((), float(run.steps) if reached else float("inf"), described("steps until it was learned", STEPS))

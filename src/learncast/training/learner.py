@@ -17,6 +17,8 @@ from learncast._core.validation import FloatArray
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
+from learncast.procedure.goals import Goal, Loss
+from learncast.procedure.training import Training
 from learncast.results import spec_hash
 from learncast.tasks.geometry import Frame, common_frame
 from learncast.tasks.one_step import from_pairs
@@ -24,12 +26,54 @@ from learncast.tasks.task import Task
 from learncast.theory.assumptions import exact
 from learncast.theory.dynamics.learning_problem import LearningProblem, learned_weights
 from learncast.theory.dynamics.modes import modes_of, without_round_off
-from learncast.training.borrowed import at_rest, own_randomness
-from learncast.training.goals import Goal, LossBelow
-from learncast.training.losses import HalfSquaredError, Loss
+from learncast.training.goals import loss_of, measure
+from learncast.training.losses import HalfSquaredError, LossFunction
 from learncast.training.modules import LayeredModule, Network, RecurrentModule, as_module
-from learncast.training.sources import Source
-from learncast.training.training import DTYPES, Training
+from learncast.training.sources import Batch, Source
+from learncast.training.torch_state import evaluating, own_randomness
+
+#: Returns the loss of a network in training.
+Judge = Callable[[], float]
+
+
+class HeldOutView:
+    """Measures goals of a module on held-out trials.
+
+    Parameters
+    ----------
+    module : nn.Module
+    loss : LossFunction
+        That is trained on.
+    trials : int
+        Held-out trials.
+    seed : int
+        Of the held-out trials.
+    """
+
+    strength: FloatArray = np.zeros(0)
+
+    def __init__(self, module: nn.Module, loss: LossFunction, *, trials: int, seed: int = 0) -> None:
+        self.module, self.loss_function, self.trials, self.seed = module, loss, trials, seed
+        self._trials: dict[str, Batch] = {}
+
+    def measure(self, goal: Goal, source: Source) -> float:
+        """Return a goal's quantity on a source's held-out trials, which are drawn once."""
+        if source.hash not in self._trials:
+            dtype = next(self.module.parameters()).dtype
+            found = source.held_out(self.trials, (self.seed, 0), dtype)
+            self._trials[source.hash] = found.rows(slice(0, self.trials))
+        x, y, w = self._trials[source.hash]
+        with evaluating(self.module):
+            return measure(goal, self.loss_function, self.module(x), y, w)
+
+    def loss(self, source: Source) -> float:
+        """Return the training loss on held-out trials."""
+        return self.measure(Loss(1.0), source)
+
+    @property
+    def weights(self) -> list[FloatArray]:
+        """The weights that learn."""
+        return [p.detach().numpy().astype(float) for p in self.module.parameters() if p.requires_grad]
 
 
 class Learner:

@@ -22,17 +22,19 @@ from learncast._core.progress import Progress, check_time, noticed, seconds_left
 from learncast._core.system import held, serve
 from learncast._core.threads import one_thread_each
 from learncast._core.validation import FloatArray, count, one_or_each
-from learncast.practice.stage import Stage
+from learncast.procedure.goals import Accuracy, Explained, Goal, Plateau, Rule, goal_of
+from learncast.procedure.stage import Stage
+from learncast.procedure.training import Training
 from learncast.results import Status, spec_hash
-from learncast.training.borrowed import own_threads
-from learncast.training.goals import Goal
-from learncast.training.learner import Judge, Learner
+from learncast.training.checkpoint import Checkpoint
+from learncast.training.learner import Learner
+from learncast.training.loop import Loop, stage_keys, stage_run, watch_of
 from learncast.training.modules import Network
-from learncast.training.run import History, TrainingRun, training_provenance
-from learncast.training.sources import Source
-from learncast.training.stopping import Accuracy, GoalWatch, Plateau, Rule, Watch, inside, read_rule, watch_of
-from learncast.training.training import Training
-from learncast.training.updates import Updates
+from learncast.training.rules import GoalWatch, Learned, PlateauWatch, Stalled, TargetWatch, Watch
+from learncast.training.run import DTYPES, Execution, History, Recording, TrainingRun, training_provenance
+from learncast.training.sources import FRESH, Source
+from learncast.training.torch_state import own_threads
+from learncast.training.updates import Updates, optimizer_name, training_hash
 
 #: Steps between two calls of the progress report.
 REPORT = 64

@@ -203,10 +203,9 @@ def description(panel: Panel) -> dict[str, object]:
 
 
 def assets() -> dict[str, Path]:
-    """The files that may be asked for, by name: the page's own, and plotly's."""
-    found = {path.name: path for path in sorted(PAGE.iterdir()) if path.suffix in _KINDS}
-    plotly = package("plotly", "for the explorer", extra="web")
-    return {**found, "plotly.min.js": Path(plotly.__file__).parent / "package_data" / "plotly.min.js"}
+    """Return the files that the page may load, by name: its own and plotly's."""
+    files = {path.name: path for path in sorted(PAGE.iterdir()) if path.suffix in _MEDIA_TYPES}
+    return {**files, "plotly.min.js": Path(plotly.__file__).parent / "package_data" / "plotly.min.js"}
 
 
 async def _error_response(_: Request, error: Exception) -> Response:
@@ -233,10 +232,10 @@ def serve(host: str, port: int, window: Path | None, *, browse: bool, most_bytes
         from learncast.windows import Window
 
         with allowing(most_bytes):
-            opened = LearnabilityWindow.load(window)
+            opened = Window.load(window)
         with readable(window, kind="a window that can be drawn", error=SchemaMismatch):
-            room = window_room(opened)
-            room.parts["window"](room.state())
+            panel = window_panel(opened)
+            panel.parts["window"](panel.state())
     token = "" if is_loopback(host) else secrets.token_urlsafe(16)
     with _listen(host, port) as listener, closing(JobQueue(workers=True)) as queue:
         app = application(opened, (*LOOPBACK, _bracketed(host), *_machine_names(host)), token=token, queue=queue)

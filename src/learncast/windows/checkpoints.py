@@ -207,11 +207,11 @@ class Evolution(Result):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, most_bytes: int | None = None) -> Self:
-        """Read a file that `save` wrote, refusing any other, and one whose numbers take more than `most_bytes`."""
-        found = super().load(path, most_bytes=most_bytes)
-        with readable(Path(path), kind="a whole evolution", error=SchemaMismatch):
-            found.summary, found.validity()
-        return found
+        """Read a file that `save` wrote; raise an error for any other, or if its numbers exceed `most_bytes`."""
+        course = super().load(path, most_bytes=most_bytes)
+        with readable(Path(path), kind="a complete evolution", error=SchemaMismatch):
+            course.summary, course.validity()
+        return course
 
     @property
     def layers(self) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
-from learncast._core.errors import InvalidSpec, suggestion
+from learncast._core.errors import InvalidSpec
 from learncast._core.validation import count, increasing, one_of, positive
 
 if TYPE_CHECKING:
@@ -126,8 +126,7 @@ class DetectionRule:
         if self.threshold is not None:
             positive("threshold", self.threshold)
         if self.sample_sizes is not None:
-            sizes = increasing("sample_sizes", self.sample_sizes)
-            object.__setattr__(self, "sample_sizes", sizes)
+            object.__setattr__(self, "sample_sizes", increasing("sample_sizes", self.sample_sizes))
         count("seed", self.seed, least=0)
 
     def threshold_at(self, critical: float) -> float:

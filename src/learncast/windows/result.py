@@ -226,13 +226,13 @@ class Window(Result, Displayable):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, most_bytes: int | None = None) -> Self:
-        """Read a file that `save` wrote, refusing any other, and one whose numbers take more than `most_bytes`."""
-        found = super().load(path, most_bytes=most_bytes)
-        with readable(Path(path), kind="a whole learnability window", error=SchemaMismatch):
-            _check_variables(found.dataset)
-            for layer in range(found.layers):
-                summary(found.dataset.sel(layer=layer)), found.validity(layer)
-        return found
+        """Read a file that `save` wrote; raise an error for any other, or if its numbers exceed `most_bytes`."""
+        window = super().load(path, most_bytes=most_bytes)
+        with readable(Path(path), kind="a complete window", error=SchemaMismatch):
+            _check_variables(window.dataset)
+            for layer in range(window.layers):
+                summary(window.dataset.sel(layer=layer)), window.validity(layer)
+        return window
 
     @property
     def layers(self) -> int:

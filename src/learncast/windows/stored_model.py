@@ -250,17 +250,9 @@ def optimizer_tensors(optimizer: optim.Optimizer, model: nn.Module) -> dict[str,
     }
 
 
-def _fill(optimizer: optim.Optimizer, model: nn.Module, stored: dict[str, Tensor]) -> None:
-    parameters = dict(model.named_parameters())
-    for name, value in stored.items():
-        owner, _, key = name.rpartition(SEPARATOR)
-        if owner not in parameters:
-            raise KeyError(f"{name} names no parameter of the model")
-        optimizer.state[parameters[owner]][key] = value
-
-
-def _tensors(path: Path, what: str) -> dict[str, Any]:
-    check_bytes(f"{path}: {what}", file_size(path, f"the file of {what}"), remedy="store less")
+def _tensors(path: Path, content: str) -> dict[str, Any]:
+    size = file_size(path, f"the file of {content}")
+    check_bytes(f"{path}: {content}", size, remedy="store less")
     if path.suffix == ".safetensors":
         from safetensors.torch import load_file
 
@@ -288,8 +280,9 @@ _PLAIN = {
 }  # fmt: skip
 
 
-def _check_pickled(path: Path) -> None:
-    """Look at a .pt file without reading it: how much it declares, and what it would call."""
+def _check_pickle(path: Path) -> None:
+    """Check the declared size of a .pt file and the objects that it would create, without loading it."""
+    names = set()
     with readable(path):
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:

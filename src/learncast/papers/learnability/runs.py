@@ -121,8 +121,6 @@ class CellTrainer:
 
     def train(self, updates: int, progress: Progress = silent) -> FloatArray:
         """Take `updates` further steps, and return their losses."""
-        from learncast.windows.rehearsal import rehearsed
-
         place = self.model.weights.device
         # The data stay in main memory; batches are copied to the device.
         to_device = self.model.register_forward_pre_hook(lambda _, given: (given[0].to(place),))

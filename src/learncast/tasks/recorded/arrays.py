@@ -115,7 +115,11 @@ def _npy(path: Path) -> Directory:
 
 
 def _safetensors(path: Path) -> Directory:
-    safe_open = package("safetensors", "to read .safetensors files", extra="torch").safe_open
+    safetensors = package(
+        "safetensors",
+        "to read .safetensors files",
+        extra="torch",
+    )
 
     def read(name: str) -> Any:
         with safetensors.safe_open(path, framework="numpy") as file:

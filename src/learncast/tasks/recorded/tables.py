@@ -118,22 +118,23 @@ def from_table(
 
 
 def _frame(table: Any, most_bytes: int | None) -> tuple[str, Any]:
-    """What to call the table, and the table as a pandas frame."""
-    if not isinstance(table, str | os.PathLike):
-        if hasattr(table, "columns") and hasattr(table, "to_pandas"):  # of polars or arrow
-            package("pyarrow", "to take tables of other libraries", extra="tables")
-            table = table.to_pandas()
-        if not (hasattr(table, "columns") and hasattr(table, "reset_index")):
-            raise InvalidSpec(f"a table must be a path or a pandas DataFrame, got {type(table).__name__}.")
-        return "the table", table
-    path = Path(table)
-    if path.suffix.lower() not in SUFFIXES:
-        raise InvalidSpec(
-            f"a table must be a file of kind {' or '.join(SUFFIXES)}, got {path.name}. Write it as csv, or "
-            "pass a pandas DataFrame."
-        )
-    check_bytes(f"{path}: the table", file_size(path, "the table"), most_bytes)
-    return str(path), _read(path, allowed(most_bytes))
+    """Name of the table in messages, and the table as a pandas frame."""
+    if isinstance(table, str | os.PathLike):
+        path = Path(table)
+        if path.suffix.lower() not in SUFFIXES:
+            raise InvalidSpec(f"table must be a {' or '.join(SUFFIXES)} file, got {path.name}.", field="table")
+        check_bytes(f"{path}: the table", file_size(path, "the table"), most_bytes)
+        return str(path), _read(path, allowed(most_bytes))
+    if hasattr(table, "columns") and hasattr(table, "to_pandas"):  # polars or arrow
+        _pyarrow("to read tables of other libraries")
+        table = table.to_pandas()
+    if not (hasattr(table, "columns") and hasattr(table, "reset_index")):
+        raise InvalidSpec(f"table must be a path or a pandas DataFrame, got {type(table).__name__}.", field="table")
+    return "the table", table
+
+
+def _pyarrow(purpose: str) -> None:
+    package("pyarrow", purpose, extra="tables")
 
 
 def _read(path: Path, most_bytes: int) -> Any:
@@ -143,8 +144,8 @@ def _read(path: Path, most_bytes: int) -> Any:
     # Cells of a csv file stay strings: the number parser of some pandas versions is wrong in the last digit.
     read, size = partial(pandas.read_csv, dtype=str, skipinitialspace=True), _csv_size
     if path.suffix.lower() != ".csv":
-        package("pyarrow", "to read .parquet files", extra="tables")
-        read = partial(pandas.read_parquet, engine="pyarrow")
+        _pyarrow("to read .parquet files")
+        read, size = partial(pandas.read_parquet, engine="pyarrow"), _parquet_size
     with readable(path, kind="a table"):
         rows, columns = size(path)
         needed = rows * columns * CELL + 8 * columns**2  # cells, and covariances of the channels

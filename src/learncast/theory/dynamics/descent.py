@@ -23,7 +23,6 @@ from learncast.tasks.covariance import check_memory
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import Assumption
 from learncast.theory.dynamics.learning_problem import LearningProblem, Weights
-from learncast.theory.dynamics.pooled import PooledProblem
 from learncast.theory.dynamics.solution import POINTS, LearningTime, Solution, checked_time, checked_times
 from learncast.theory.dynamics.statistics import LagStatistics
 from learncast.theory.dynamics.steps.optimizer import Optimizer

@@ -97,11 +97,14 @@ def _open_window(token: str) -> Panel:
     changes = {**panel.state().model_dump(), "data": token}
     return replace(panel, examples=(replace(first, changes=changes), *others))
 
-    def load(path: Path) -> LearnabilityWindow:
+
+def _dropped(token: str) -> Window:
+
+    def load(path: Path) -> Window:
         with readable(path, kind="a window that can be drawn", error=SchemaMismatch):
-            found = LearnabilityWindow.load(path)
-            _shown(found, WindowState())
-            return found
+            window = Window.load(path)
+            _view(window, WindowState())
+            return window
 
     return UPLOADS.read(token, "window", load)
 
