@@ -107,7 +107,7 @@ def keys(kind: str = "study") -> Iterator[Key]:
                 continue  # listed once for all tasks, or a table of its own
             default = part.get("default")
             text = "" if default is None else str(default).lower() if isinstance(default, bool) else repr(default)
-            yield Key(table, name, _type(part), text, part["description"], name in described.get("required", ()))
+            yield Key(table, name, value_type(part), text, part["description"], name in described.get("required", ()))
 
 
 def _tables(kind: str) -> dict[str, type[Section]]:
@@ -126,15 +126,15 @@ def _tables(kind: str) -> dict[str, type[Section]]:
     return {"": whole, **sections, **tasks}
 
 
-def _type(part: dict[str, Any]) -> str:
-    """Describe the values of a key."""
+def value_type(part: dict[str, Any]) -> str:
+    """Return the type of the values of a key, from its schema, as text."""
     if "anyOf" in part:
-        return " or ".join(dict.fromkeys(_type(one) for one in part["anyOf"]))
+        return " or ".join(dict.fromkeys(value_type(one) for one in part["anyOf"]))
     if "enum" in part:
         return " | ".join(f'"{word}"' if isinstance(word, str) else str(word) for word in part["enum"])
     if part.get("type") == "array":
         items = part.get("items") or {"anyOf": part.get("prefixItems", [{}])}
-        return f"list of {_type(items)}"
+        return f"list of {value_type(items)}"
     names = {"integer": "whole number", "string": "text", "boolean": "true | false", "object": "table"}
     name = names.get(part.get("type", "value"), part.get("type", "value"))
     bounds = {"minimum": "from {}", "exclusiveMinimum": "above {}", "maximum": "to {}", "exclusiveMaximum": "below {}"}
