@@ -20,8 +20,6 @@ from learncast.papers.runs import PaperRun, Settings, share_of
 from learncast.results import STEPS, described
 
 if TYPE_CHECKING:
-    import torch
-
     from learncast.windows.rehearsal import CellReadout
 
 Pair = tuple[FloatArray, FloatArray]
@@ -246,7 +244,7 @@ def _compared(
     return envelope(False), more, replay, rates
 
 
-def at_random_times(rates: torch.Tensor, lags: list[int], times: int, rng: np.random.Generator) -> torch.Tensor:
+def at_random_times(rates: Any, lags: list[int], times: int, rng: np.random.Generator) -> Any:
     """Return base rates, (lags, time, batch, hidden), whose mean over all times is a mean over random times.
 
     Rates are kept at `times` sources of each sequence, and scaled up accordingly.
