@@ -14,7 +14,7 @@ from learncast.study.study_file import StudyFile, located
 from learncast.study.window_sections import WindowStudySection
 from learncast.tasks.delays import multi_lag_trials
 from learncast.tasks.recorded.arrays import arrays_named
-from learncast.windows.options import grouped
+from learncast.windows.options import Options, grouped
 
 #: Inputs and targets, (sequences, steps, channels).
 Sequences = tuple[FloatArray, FloatArray]

@@ -22,7 +22,7 @@ from learncast._core.progress import Progress, silent, within
 from learncast.results import described
 from learncast.sweep.grid import Grid
 from learncast.sweep.ledger import TaskStatus
-from learncast.sweep.spec import json_text
+from learncast.sweep.spec import Tables, json_text
 from learncast.sweep.store import PathLike, Store, study_mismatch
 
 #: Bytes above which an array is kept in a temporary file instead of memory.
@@ -129,7 +129,7 @@ def _write_table(path: Path, columns: Mapping[str, xr.DataArray], like: xr.DataA
         pq.write_table(pa.table(cells | odd), draft)
 
 
-def _common_study(stores: Sequence[Store]) -> tuple[dict[str, Any], bool]:
+def _common_study(stores: Sequence[Store]) -> tuple[Tables, bool]:
     """Return the study of all stores, and whether they are shards of it."""
     if not stores:
         raise InvalidSpec("store must name at least one store, got none.", field="store")

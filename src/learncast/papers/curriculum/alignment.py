@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
@@ -17,6 +17,9 @@ from learncast.papers.paper import Numbers, short
 from learncast.planning.curriculum import follow
 from learncast.procedure.stage import Stage
 from learncast.results import STEPS, described
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 def mode_updates(
@@ -87,7 +90,7 @@ def two_ways() -> xr.Dataset:
 def draw_two_ways(dataset: xr.Dataset) -> figures.Figure:
     """Draw the times as stacked bars."""
 
-    def draw(ax: Any) -> None:
+    def draw(ax: Axes) -> None:
         names = ["target directly", *(f"first $s_{{yx}}$ = {value:g}" for value in dataset["value"].values)]
         rows = np.arange(len(names))
         ax.barh(0, float(dataset["direct"]), color=DIRECT, height=0.6, label=r"$\tau_{0\to2}$, or $\tau_{1\to2}$")
@@ -167,7 +170,7 @@ def rotated_frame(hidden: int = 6) -> xr.Dataset:
 def draw_rotated_frame(dataset: xr.Dataset) -> figures.Figure:
     """Draw both matrices and the shares."""
 
-    def shares(ax: Any) -> None:
+    def shares(ax: Axes) -> None:
         ax.bar(dataset["start"].values, dataset["cross_share"], color=[COLOURS[0], COLOURS[1]], width=0.55)
         figures.label(ax, x="start of the modes' vectors", y="share of the flow\nfrom other modes", title="eqs. 33–34")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import islice, product
@@ -19,7 +19,7 @@ from learncast._core.validation import FloatArray
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.papers.paper import Numbers
-from learncast.papers.runs import PaperRun
+from learncast.papers.runs import PaperRun, Settings
 from learncast.planning.curriculum import Curriculum, follow, followed
 from learncast.planning.methods.choice import ground_for
 from learncast.planning.phase import phase_portrait
@@ -53,6 +53,8 @@ OPTIMA = ("response", "trained")
 SEEDS = {"smoke": 1, "full": 3}
 #: Last steps over which the strength at a plateau is averaged.
 AVERAGED = 50
+
+Network = LinearRNN | Activated
 
 
 @dataclass(frozen=True)

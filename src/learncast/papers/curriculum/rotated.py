@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
@@ -17,6 +17,9 @@ from learncast.planning.solving import solve
 from learncast.results import STEPS, described
 from learncast.tasks.task import Task
 from learncast.theory.representation.alignment import AlignmentTime, time_to_align
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 #: Angles by which the second task is rotated, and ratios of the largest to the smallest input variance.
 ANGLES, SPREADS = np.linspace(0.0, 1.5, 6), (1.0, 3.0, 10.0)
@@ -75,7 +78,7 @@ def times() -> xr.Dataset:
 def draw(dataset: xr.Dataset) -> figures.Figure:
     """Draw the times against the angle, one panel for each spread of the inputs."""
 
-    def panel(k: int, spread: float, ax: Any) -> None:
+    def panel(k: int, spread: float, ax: Axes) -> None:
         one = dataset.sel(spread=spread)
         looks: dict[str, dict[str, Any]] = {
             "learned": {"color": COLOURS[0], "label": "learned"},

@@ -16,12 +16,10 @@ from learncast._core.errors import UnsupportedModel
 from learncast._core.progress import Progress, silent
 from learncast._core.validation import FloatArray
 from learncast.papers.learnability.preset import CELLS, LEARNED_GATES, OPTIMIZERS, VALIDATED, Preset, RunSize
-from learncast.papers.runs import PaperRun, share_of
+from learncast.papers.runs import PaperRun, Settings, share_of
 from learncast.results import STEPS, described
 
 if TYPE_CHECKING:
-    import torch
-
     from learncast.windows.rehearsal import CellReadout
 
 Pair = tuple[FloatArray, FloatArray]
@@ -75,7 +73,7 @@ class Run:
         return cls(cell=cell, optimizer=dict(optimizer), seed=seed, **{"gate": None, **shared, **own})
 
     @classmethod
-    def from_dict(cls, stored: Mapping[str, Any]) -> Self:
+    def from_dict(cls, stored: Settings) -> Self:
         """Return the run of the result of `asdict`, whose tuples may have become lists."""
         values = _with_tuples(stored)
         return cls(**{**values, "training": RunSize(**values["training"])})
@@ -151,7 +149,7 @@ class DiagnosedRun(Run):
         return tasks.multi_lag_trials(number, rng, steps=self.training.steps, direction=u, lags=self.task_lags)
 
 
-def diagnose(settings: Mapping[str, Any], progress: Progress = silent) -> xr.Dataset:
+def diagnose(settings: Settings, progress: Progress = silent) -> xr.Dataset:
     """Train a network and return its diagnosis by both rules, and its time scales during training."""
     from learncast.windows import Batching, DetectionRule, Measurement, window
 
@@ -244,7 +242,7 @@ def _compared(
     return envelope(False), more, replay, rates
 
 
-def at_random_times(rates: torch.Tensor, lags: list[int], times: int, rng: np.random.Generator) -> torch.Tensor:
+def at_random_times(rates: Any, lags: list[int], times: int, rng: np.random.Generator) -> Any:
     """Return base rates, (lags, time, batch, hidden), whose mean over all times is a mean over random times.
 
     Rates are kept at `times` sources of each sequence, and scaled up accordingly.
@@ -286,7 +284,8 @@ def gate_runs(preset: Preset) -> list[PaperRun]:
 
 def stacked(results: list[xr.Dataset], cells: tuple[str, ...], preset: Preset) -> xr.Dataset:
     """Return the results of every cell and seed, over (cell, seed)."""
-    each, options = len(preset.seeds), {"combine_attrs": "override", "join": "exact"}
+    each = len(preset.seeds)
+    options: dict[str, Any] = {"combine_attrs": "override", "join": "exact"}
     rows = [xr.concat(results[k : k + each], "seed", **options) for k in range(0, len(results), each)]
     return xr.concat(rows, "cell", **options).assign_coords(
         cell=[CELLS[cell] for cell in cells], seed=list(preset.seeds)
@@ -338,7 +337,7 @@ def harmonic_trials(
     return inputs, targets
 
 
-def compare_envelopes(settings: Mapping[str, Any], progress: Progress = silent) -> xr.Dataset:
+def compare_envelopes(settings: Settings, progress: Progress = silent) -> xr.Dataset:
     """Train a network, and return its first-order and exact envelope on some of its training sequences."""
     from learncast.windows.transport.exact import exact_transport
 
@@ -363,7 +362,7 @@ def compare_envelopes(settings: Mapping[str, Any], progress: Progress = silent) 
     )
 
 
-def estimated_seconds(settings: Mapping[str, Any]) -> float:
+def estimated_seconds(settings: Settings) -> float:
     """Estimate the CPU seconds of a run on this device from a few of its training steps and diagnosed sequences.
 
     The estimate for the exact transport of appendix C is that of its matrix products.

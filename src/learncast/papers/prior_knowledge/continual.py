@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import product
@@ -19,7 +19,7 @@ from learncast.networks.two_layer import TwoLayer
 from learncast.papers.paper import Numbers, short
 from learncast.papers.prior_knowledge import descent
 from learncast.papers.prior_knowledge.learning import NETWORKS
-from learncast.papers.runs import PaperRun, parts_of
+from learncast.papers.runs import PaperRun, Settings, parts_of
 from learncast.planning.forgetting import in_sequence
 from learncast.results import described
 
@@ -143,7 +143,7 @@ def _sampled(number: int, length: int) -> list[_Samples]:
 
 def _trained_part(
     samples: Sequence[_Samples],
-    settings: Mapping[str, Any],
+    settings: Settings,
     table: Callable[[_Samples, list[Trained]], xr.Dataset],
     progress: Progress,
 ) -> xr.Dataset:
@@ -174,7 +174,7 @@ def _forgetting(samples: _Samples, stages: list[Trained]) -> xr.Dataset:
     return xr.Dataset(variables, coords={"kind": list(KINDS), "when": ["at the start", "after task 1", "after task 2"]})
 
 
-def train_pairs(settings: Mapping[str, Any], progress: Progress = silent) -> xr.Dataset:
+def train_pairs(settings: Settings, progress: Progress = silent) -> xr.Dataset:
     """Train on some of the pairs of tasks of 5B."""
     return _trained_part(_sampled(settings["networks"], 2), settings, _forgetting, progress)
 
@@ -202,7 +202,7 @@ def _tables(samples: _Samples, stages: list[Trained]) -> xr.Dataset:
     return xr.Dataset(variables, coords={"kind": list(KINDS), "stage": names, "task": names, "later": names[1:]})
 
 
-def train_fives(settings: Mapping[str, Any], progress: Progress = silent) -> xr.Dataset:
+def train_fives(settings: Settings, progress: Progress = silent) -> xr.Dataset:
     """Train on some of the sequences of five tasks of 5D."""
     return _trained_part(_sampled(settings["sequences"], 5), settings, _tables, progress)
 

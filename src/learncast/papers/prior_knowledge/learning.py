@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cache, partial
 from typing import Any, cast
 
@@ -16,7 +15,7 @@ from learncast.networks.two_layer import TwoLayer
 from learncast.papers.paper import Numbers, short
 from learncast.papers.prior_knowledge import descent
 from learncast.papers.prior_knowledge.kingdom import ITEMS, living_kingdom
-from learncast.papers.runs import PaperRun, joined, parts_of, share_of
+from learncast.papers.runs import PaperRun, Settings, joined, parts_of, share_of
 from learncast.results import STEPS, described
 from learncast.theory.dynamics.balanced.two_layer import TwoLayerSolution
 from learncast.theory.dynamics.descent import descend
@@ -75,7 +74,7 @@ def _finer(finest: int) -> FloatArray:
     return np.array([k for k in (1, 2, 5, 10, 20, 50, 100) if k <= finest], dtype=float)
 
 
-def train_architectures(settings: Mapping[str, Any], progress: Progress = silent) -> xr.Dataset:
+def train_architectures(settings: Settings, progress: Progress = silent) -> xr.Dataset:
     """Train some of the random architectures at every learning rate, and return their losses."""
     from learncast.training.ensembles import train_ensemble
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
@@ -16,12 +16,15 @@ from learncast.networks.two_layer import TwoLayer
 from learncast.papers.paper import Numbers, short
 from learncast.papers.prior_knowledge import descent
 from learncast.papers.prior_knowledge.kingdom import ITEMS, living_kingdom, revisions
-from learncast.papers.runs import PaperRun, share_of
+from learncast.papers.runs import PaperRun, Settings, share_of
 from learncast.results import STEPS, Status, described
 from learncast.theory.dynamics.balanced.two_layer import TwoLayerSolution, shallow
 from learncast.theory.dynamics.gradient_flow import gradient_flow
 from learncast.theory.dynamics.pooled import PooledProblem
 from learncast.theory.representation.similarity import scaled_to_plane
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 #: Noise on every weight at the switch of tasks, which determines when training leaves the saddle.
 KICK = 1e-6
@@ -40,7 +43,7 @@ def reversal_runs(preset: str) -> list[PaperRun]:
     return [PaperRun(train_reversal, {"sizes": SIZES[preset], "draws": DRAWS[preset]})]
 
 
-def train_reversal(settings: Mapping[str, Any], progress: Progress = silent) -> xr.Dataset:
+def train_reversal(settings: Settings, progress: Progress = silent) -> xr.Dataset:
     """Train the reversal with several noise levels and draws of each."""
     rng = np.random.default_rng(8)
     x, y = descent.random_pairs(3, 2, rng)
@@ -58,7 +61,7 @@ def _escapes(
     pairs: descent.Pairs,
     task: tasks.Task,
     start: TwoLayer,
-    settings: Mapping[str, Any],
+    settings: Settings,
     rng: np.random.Generator,
     progress: Progress,
 ) -> xr.Dataset:
@@ -142,7 +145,7 @@ def revised(results: list[xr.Dataset], preset: str) -> xr.Dataset:
     return joined.assign_coords(descent.over_steps(joined["time"]))
 
 
-def train_revision(settings: Mapping[str, Any], progress: Progress = silent) -> xr.Dataset:
+def train_revision(settings: Settings, progress: Progress = silent) -> xr.Dataset:
     """Train one panel: the living kingdom, then its revision."""
     k, tree = settings["panel"], living_kingdom()
     rate, scale, revision = (0.01, descent.RATE)[k], (0.003, 0.25)[k], revisions()[k]
@@ -224,7 +227,7 @@ def draw_features(dataset: xr.Dataset) -> figures.Figure:
 def draw_revision(panel: str, name: str, dataset: xr.Dataset) -> figures.Figure:
     """Draw a quantity while the living kingdom and then its revision are learned."""
 
-    def draw(k: int, ax: Any) -> None:
+    def draw(k: int, ax: Axes) -> None:
         one, what = dataset.isel(panel=k), f": {ITEMS[k]}" if name == "item_output" else ""
         head = f"then {dataset['panel'].values[k]}{what}"
         descent.curves(one, name, legend=False, title=head if k else f"{panel}  {head}")(ax)
