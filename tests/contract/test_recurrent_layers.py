@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.autograd.functional import jacobian
 
-from learncast._core.errors import InvalidSpec
+from learncast import InvalidSpec
 from learncast.windows import cells, layers, transport
 
 INPUTS, HIDDEN, STEPS, BATCH = 2, 3, 5, 2

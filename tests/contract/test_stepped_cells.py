@@ -13,7 +13,7 @@ from torch import nn
 from torch.autograd.functional import jacobian
 
 import learncast as lc
-from learncast._core.errors import InvalidSpec, UnsupportedModel
+from learncast import InvalidSpec, UnsupportedModel
 from learncast.windows import cells, layers, transport
 
 INPUTS, HIDDEN, STEPS, BATCH = 2, 4, 6, 3

@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn, optim
 
-from learncast import windows
-from learncast._core.errors import InvalidSpec, SchemaMismatch, UnsupportedModel
+from learncast import InvalidSpec, SchemaMismatch, UnsupportedModel, windows
 from learncast.windows import (
     Batching,
     DetectionRule,
