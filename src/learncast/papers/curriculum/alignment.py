@@ -14,7 +14,7 @@ from learncast.figures.page import COLOURS, DIRECT, STAGED
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.papers.curriculum.pools import ACCURACY, LEARNING_RATE, SAMPLES, network, pools
 from learncast.papers.paper import Numbers, short
-from learncast.planning.curriculum import follow
+from learncast.planning.forecast import follow
 from learncast.procedure.stage import Stage
 from learncast.results import STEPS, described
 
@@ -73,8 +73,8 @@ def two_ways() -> xr.Dataset:
     rows = []
     for value, stop in choices:
         staged = follow([Stage(pool.first(value), goal=stop), target], network=net, learning_rate=LEARNING_RATE)
-        rows.append([one.flow_steps for one in staged.outcomes])
-    direct = follow([target], network=net, learning_rate=LEARNING_RATE).flow_steps
+        rows.append([one.steps.flow for one in staged.stages])
+    direct = follow([target], network=net, learning_rate=LEARNING_RATE).steps.flow
     first, then = np.array(rows).T
     return xr.Dataset(
         {

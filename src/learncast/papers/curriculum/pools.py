@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import islice, product
@@ -20,10 +20,9 @@ from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.papers.paper import Numbers
 from learncast.papers.runs import PaperRun, Settings
-from learncast.planning.curriculum import Curriculum, follow, followed
-from learncast.planning.methods.choice import ground_for
-from learncast.planning.phase import phase_portrait
-from learncast.planning.solving import solve
+from learncast.planning.forecast import Forecast, follow, forecast
+from learncast.planning.methods.choice import method_for
+from learncast.planning.phase import phase
 from learncast.procedure.goals import Accuracy
 from learncast.procedure.stage import Stage
 from learncast.procedure.training import Training
@@ -114,7 +113,7 @@ def network(activation: str) -> Network:
 def portrait_of(pool: TaskPool, activation: str, values: Sequence[float] | FloatArray, stops: FloatArray) -> xr.Dataset:
     """Return the flow steps over the value of the first task and its stop."""
     over: dict[str, Any] = {"vary": pool.vary, "values": np.array(values), "accuracies": stops}
-    return phase_portrait(pool.target, network(activation), **over, learning_rate=LEARNING_RATE, accuracy=ACCURACY)
+    return phase(pool.target, network(activation), **over, learning_rate=LEARNING_RATE, goal=ACCURACY)
 
 
 def settings_of(seed: int, **options: Any) -> Training:
@@ -132,7 +131,7 @@ class PoolPlan:
     activation : str
     values, stops : tuple of float
         First tasks, and accuracies at which they are stopped.
-    forecasts, linear : list of Curriculum
+    forecasts, linear : list of Forecast
         Forecasts of direct training, then of every value and stop: for this activation and for linear units.
     """
 
@@ -140,8 +139,8 @@ class PoolPlan:
     activation: str
     values: tuple[float, ...]
     stops: tuple[float, ...]
-    forecasts: list[Curriculum]
-    linear: list[Curriculum]
+    forecasts: list[Forecast]
+    linear: list[Forecast]
 
     @classmethod
     def of(cls, pool: TaskPool, activation: str, *, values: Sequence[float], stops: Sequence[float]) -> PoolPlan:
@@ -162,9 +161,9 @@ class PoolPlan:
     def job(self, place: int, seed: int) -> TrainingJob:
         """One training, given up at twenty times its forecast."""
         told = self.forecasts[place]
-        settings = settings_of(seed, most_steps=20 * math.ceil(told.descent_steps))
+        settings = settings_of(seed, most_steps=20 * math.ceil(told.steps.descent))
         return _to_optima(
-            [outcome.stage for outcome in told.outcomes],
+            list(told.requested),
             [modes.optimum for modes in told.modes],
             network(self.activation),
             settings,
@@ -185,11 +184,11 @@ def _to_optima(stages: Sequence[Stage], optima: Sequence[FloatArray], net: Any, 
 
 def _forecasts(
     plans: list[list[Stage]], firsts: list[tasks.Task], target: tasks.Task, net: Network
-) -> list[Curriculum]:
+) -> list[Forecast]:
     """Return the forecasts of many plans over the same tasks; each task is analysed once."""
-    method = ground_for([*firsts, target], net, learning_rate=LEARNING_RATE, by="modes")
+    method = method_for([*firsts, target], net, LEARNING_RATE, method="modes")
     names = [task.name for task in method.tasks]
-    return [followed(stages, [names.index(stage.task.name) for stage in stages], method) for stages in plans]
+    return [Forecast(method, tuple(plan), tuple(names.index(stage.task.name) for stage in plan)) for plan in plans]
 
 
 def _values(pool: TaskPool, activation: str, preset: str) -> tuple[float, ...]:
@@ -287,10 +286,10 @@ class TanhGoal:
 def tanh_goal(index: int) -> TanhGoal:
     """Return the goal of one of `TANH_TASKS`."""
     task = tasks.leaky_integration(steps=50, timescale=10.0, correlation=0.0).varied(**TANH_TASKS[index])
-    solution = solve(task, network("tanh"), learning_rate=LEARNING_RATE)
+    solution = forecast(task, network("tanh"), learning_rate=LEARNING_RATE).solution
     steps = math.ceil(solution.time_to(TANH_ACCURACY).flow_steps)
     goal = solution.descend(steps)["strength"].values.reshape(steps + 1)[-1]  # type: ignore[attr-defined]
-    linear = solve(task, network("linear"), learning_rate=LEARNING_RATE).at(np.arange(steps + 1.0))
+    linear = forecast(task, network("linear"), learning_rate=LEARNING_RATE).solution.at(np.arange(steps + 1.0))
     reached = linear["strength"].values[:, 0] >= goal
     return TanhGoal(task, float(goal), steps, float(np.argmax(reached)) if reached.any() else math.inf)
 
@@ -348,12 +347,12 @@ def with_forecasts(plan: PoolPlan, measured: FloatArray) -> xr.Dataset:
     """
     seeds, grid = measured.shape[1], (len(plan.values), len(plan.stops))
     forecasts = plan.forecasts
-    bounds = np.array([f.descent_interval or (f.descent_steps,) * 2 for f in forecasts], dtype=float)
+    bounds = np.array([f.steps.interval or (f.steps.descent,) * 2 for f in forecasts], dtype=float)
     columns = {
-        "predicted": (np.array([f.descent_steps for f in forecasts]), "predicted steps"),
+        "predicted": (np.array([f.steps.descent for f in forecasts]), "predicted steps"),
         "predicted_low": (bounds[:, 0], "predicted steps, lower bound"),
         "predicted_high": (bounds[:, 1], "predicted steps, upper bound"),
-        "linear_predicted": (np.array([f.descent_steps for f in plan.linear]), "steps predicted for linear units"),
+        "linear_predicted": (np.array([f.steps.descent for f in plan.linear]), "steps predicted for linear units"),
     }
     text = described("measured steps", STEPS)
     variables: dict[str, Any] = {"measured": (("value", "stop", "seed"), measured[1:].reshape(*grid, seeds), text)}
@@ -577,7 +576,7 @@ def train_path(settings: Settings, progress: Progress = silent) -> xr.Dataset:
     value, accuracy, target = settings["value"], settings["stop"], Stage(pool.target, goal=ACCURACY)
     stages = [target] if value is None else [Stage(pool.first(value), goal=accuracy), target]
     curriculum = follow(stages, network=net, learning_rate=LEARNING_RATE)
-    horizon = int(1.15 * curriculum.flow_steps) + 20
+    horizon = int(1.15 * curriculum.steps.flow) + 20
     times, trained = np.arange(horizon + 1.0), _trained(curriculum, net, horizon, settings["seeds"])
     variables: dict[str, Any] = {
         "theory": ("time", curriculum.at(times)["strength"].values[:, 0], described("theory", "1")),
@@ -592,24 +591,24 @@ def train_path(settings: Settings, progress: Progress = silent) -> xr.Dataset:
         attrs={
             "optimum": float(curriculum.modes[-1].optimum[0]),
             "first_optimum": float(curriculum.modes[0].optimum[0]),
-            "switch_step": float(curriculum.outcomes[0].descent_steps),
-            "flow_steps": curriculum.flow_steps,
-            "steps": curriculum.descent_steps,
+            "switch_step": float(curriculum.stages[0].steps.descent),
+            "flow_steps": curriculum.steps.flow,
+            "steps": curriculum.steps.descent,
         },
     )
 
 
-def _schedule(curriculum: Curriculum, horizon: int) -> list[Stage]:
+def _schedule(curriculum: Forecast, horizon: int) -> list[Stage]:
     """Return the stages with their predicted steps; the last one fills the horizon."""
     stages, left = [], horizon
-    for outcome in curriculum.outcomes[:-1]:
-        steps = min(int(outcome.descent_steps), left)
-        stages.append(Stage(outcome.stage.task, steps=steps))
+    for one in curriculum.stages[:-1]:
+        steps = min(int(one.steps.descent), left)
+        stages.append(Stage(one.task, steps=steps))
         left -= steps
-    return [*stages, Stage(curriculum.outcomes[-1].stage.task, steps=left)]
+    return [*stages, Stage(curriculum.target, steps=left)]
 
 
-def _trained(curriculum: Curriculum, net: Network, horizon: int, seeds: int) -> FloatArray:
+def _trained(curriculum: Forecast, net: Network, horizon: int, seeds: int) -> FloatArray:
     """Return the strength at every step of training, (seeds, steps)."""
     from learncast.training import train
 
@@ -618,7 +617,7 @@ def _trained(curriculum: Curriculum, net: Network, horizon: int, seeds: int) -> 
     return np.stack([run["strength"].values[:, 0] for run in runs])
 
 
-def _descended(curriculum: Curriculum, net: LinearRNN, horizon: int) -> FloatArray:
+def _descended(curriculum: Forecast, net: LinearRNN, horizon: int) -> FloatArray:
     """Return the strength at every step of descent on the exact statistics."""
     parts = []
     for stage in _schedule(curriculum, horizon):

@@ -13,7 +13,7 @@ from learncast._core.validation import FloatArray
 from learncast.figures.page import COLOURS, THEORY
 from learncast.networks.two_layer import TwoLayer
 from learncast.papers.paper import Numbers, short
-from learncast.planning.solving import solve
+from learncast.planning.forecast import forecast
 from learncast.results import STEPS, described
 from learncast.tasks.task import Task
 from learncast.theory.representation.alignment import AlignmentTime, time_to_align
@@ -43,7 +43,7 @@ def switched(angle: float, spread: float, draw: int) -> tuple[Task, TwoLayer, Tw
     C = V @ np.diag(np.geomspace(1.0, spread, inputs) / spread**0.5) @ V.T
     best = U @ np.diag(STRENGTHS) @ np.eye(outputs, inputs)
     start = TwoLayer.balanced(inputs, 6, outputs, scale=0.1, rng=rng)
-    solution = solve(tasks.static(best @ C, C, name="first"), start, learning_rate=RATE)
+    solution = forecast(tasks.static(best @ C, C, name="first"), start, learning_rate=RATE).solution
     network = solution.network_at(solution.time_to(0.999).flow_steps)
     assert isinstance(network, TwoLayer)
     turn = rotation(inputs, angle)
@@ -58,7 +58,7 @@ def times() -> xr.Dataset:
     for place in np.ndindex(*shape):
         task, network, turned = switched(float(ANGLES[place[1]]), SPREADS[place[0]], place[2])
         both: list[AlignmentTime] = [
-            time_to_align(solve(task, one, learning_rate=RATE), ACCURACY) for one in (network, turned)
+            time_to_align(forecast(task, one, learning_rate=RATE).solution, ACCURACY) for one in (network, turned)
         ]
         error = max(one.error for one in both)
         values[:, *place] = both[0].aligned, both[0].learned, both[1].learned, error

@@ -20,7 +20,7 @@ from learncast.papers.runs import PaperRun, Settings, share_of
 from learncast.results import STEPS, described
 
 if TYPE_CHECKING:
-    from learncast.windows.rehearsal import CellReadout
+    from learncast.windows.example_model import CellReadout
 
 Pair = tuple[FloatArray, FloatArray]
 #: Share of a run's progress that is training.
@@ -80,7 +80,7 @@ class Run:
 
     def model(self) -> CellReadout:
         """Return the network before training, on its device."""
-        from learncast.windows.rehearsal import build_model
+        from learncast.windows.example_model import build_model
 
         sizes: dict[str, Any] = {"inputs": self.training.inputs, "outputs": 1, "hidden_size": self.training.hidden_size}
         sizes |= {} if self.gate is None else {"gate": self.gate}
@@ -95,7 +95,7 @@ class Run:
 
     def trainer(self, data: Callable[[], Pair]) -> CellTrainer:
         """Return the trainer of the network."""
-        from learncast.windows.rehearsal import build_optimizer
+        from learncast.windows.example_model import build_optimizer
 
         model, rng = self.model(), np.random.default_rng([self.seed, 2])
         return CellTrainer(self, model, build_optimizer(model=model, **self.optimizer), data(), rng)
@@ -119,6 +119,8 @@ class CellTrainer:
 
     def train(self, updates: int, progress: Progress = silent) -> FloatArray:
         """Take `updates` further steps, and return their losses."""
+        from learncast.windows.example_model import train_on_batches
+
         place = self.model.weights.device
         # The data stay in main memory; batches are copied to the device.
         to_device = self.model.register_forward_pre_hook(lambda _, given: (given[0].to(place),))
@@ -222,9 +224,8 @@ def _compared(
     trainer: CellTrainer, inputs: FloatArray, lags: list[int], times: int | None = None
 ) -> tuple[FloatArray, FloatArray, Any, Any]:
     """Return the first-order envelope without and with a GRU's auxiliary terms, the replay and its base rates."""
-    from learncast.windows.replay.capture import capture
-    from learncast.windows.transport.base_rate import base_rates, parameter_rates
-    from learncast.windows.transport.gathering import mean_transport
+    from learncast.windows.layers import capture
+    from learncast.windows.transport import base_rates, mean_transport, parameter_rates
 
     seen = capture(trainer.model, trainer.model.weights.new_tensor(inputs))
     replay = seen.replay()

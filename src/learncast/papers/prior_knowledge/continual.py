@@ -20,7 +20,8 @@ from learncast.papers.paper import Numbers, short
 from learncast.papers.prior_knowledge import descent
 from learncast.papers.prior_knowledge.learning import NETWORKS
 from learncast.papers.runs import PaperRun, Settings, parts_of
-from learncast.planning.forgetting import in_sequence
+from learncast.planning.forecast import follow
+from learncast.planning.forget import stages_of
 from learncast.results import described
 
 #: Activations in the order of the paper, and their names in pictures.
@@ -136,7 +137,7 @@ def _sampled(number: int, length: int) -> list[_Samples]:
             if descent.learns_all(in_turn, start, learning_rate=FAST, steps=STAGE):
                 kept.sequences.append(pairs)
                 kept.starts.append(start)
-                kept.losses.append(in_sequence(in_turn, start, learning_rate=FAST).losses()[1:].values)
+                kept.losses.append(follow(stages_of(in_turn, np.inf), start, learning_rate=FAST).losses()[1:].values)
         samples.append(replace(kept, set_aside=draws - number))
     return samples
 

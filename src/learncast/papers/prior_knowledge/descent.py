@@ -15,7 +15,7 @@ from learncast._core.progress import Progress, silent, within
 from learncast._core.validation import FloatArray
 from learncast.networks.two_layer import TwoLayer
 from learncast.papers.paper import Numbers, short
-from learncast.planning.solving import solve
+from learncast.planning.forecast import forecast
 from learncast.results import STEPS, described
 from learncast.theory.dynamics.balanced.two_layer import TwoLayerSolution, checked_two_layer
 from learncast.theory.dynamics.descent import descend
@@ -34,7 +34,7 @@ Learn = Callable[[int, TwoLayer], Sequence[TwoLayer]]
 
 def solved(task: tasks.Task, network: TwoLayer, learning_rate: float) -> TwoLayerSolution:
     """Return the exact flow."""
-    return checked_two_layer(solve(task, network, learning_rate=learning_rate))
+    return checked_two_layer(forecast(task, network, learning_rate=learning_rate).solution)
 
 
 def learned(task: tasks.Task, network: TwoLayer, learning_rate: float) -> TwoLayer:

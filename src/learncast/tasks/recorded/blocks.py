@@ -167,8 +167,8 @@ class BlockSums:
     ) -> None:
         self.values, self.size, self._filled = int(np.prod(input_shape) + np.prod(target_shape)), size, 0
         self.most = blocks_that_fit(self.values)
-        arrays = (np.zeros((self.most, *[self.values] * axes)) for axes in range(3))
-        self._blocks = Blocks(*arrays, input_shape, target_shape, centred, scaled)
+        count, total, square = (np.zeros((self.most, *[self.values] * axes)) for axes in range(3))
+        self._blocks = Blocks(count, total, square, input_shape, target_shape, centred, scaled)
 
     def add(self, *parts: FloatArray) -> None:
         """Add trials, (trials, values), given as one array or as adjacent groups of columns."""

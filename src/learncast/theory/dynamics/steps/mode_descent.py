@@ -73,11 +73,11 @@ class Problem:
 
     def near(self, distance: FloatArray) -> Goal:
         """Return the goal that each mode is within the given distance of its optimum."""
-        best, silent = self.optimum, self.power == 0
+        best, silent = self.optimum, np.asarray(self.power == 0)
 
         def reached(states: FloatArray, rows: Rows, edge: float = EDGE) -> NDArray[np.bool_]:
             gap = np.abs(states[:, 0] * states[:, 1] - _rows(best, rows))
-            return np.asarray((_at_most(gap, _rows(distance, rows), edge) | _rows(silent, rows)).all(axis=-1))
+        XX
 
         return reached
 
