@@ -71,7 +71,7 @@ rows = {
     "by hand": by_hand,
     "learncast, flow": time.flow_steps,
     "an ODE solver": float(ode.t_events[0][0]),
-    "eq. (12) as printed": float(lc.papers.printed_time(solution, accuracy)[0]),
+    "eq. (12) as printed": float(lc.papers.paper_time(solution, accuracy)[0]),
     "learncast, descent": time.descent_steps,
     "whole steps, counted": float(np.argmax(inside)),
 }
@@ -115,7 +115,7 @@ course = lc.solve(task, above, learning_rate=rate)
 for band in (0.99, 0.9, 0.7):
     print(
         f"to {band:.0%} from above: {course.time_to(band).flow_steps:.2f} steps, "
-        f"as printed {float(lc.papers.printed_time(course, band)[0]):.2f}"
+        f"as printed {float(lc.papers.paper_time(course, band)[0]):.2f}"
     )
 
 # %%

@@ -291,7 +291,7 @@ def responding(task, network, rate):
 
 def descent(*learn):
     return lambda task, network, rate: lc.descend(
-        task, network, learning_rate=rate, learn=learn or None, steps=DESCENT_STEPS
+        task, network, lc.Training(rate, learn=learn or None), steps=DESCENT_STEPS
     )
 
 

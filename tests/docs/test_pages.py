@@ -1,4 +1,4 @@
-"""Every block of code on the pages of Start here and How-to does what it says.
+"""The code on the pages of Start here and How-to runs and prints what is shown.
 
 Python blocks of a page run one after the other in a folder with the examples; one that imports a package that is not
 installed is only compiled. Where a block of text follows one that prints, it is what is printed. Studies are read.
@@ -110,7 +110,7 @@ def test_studies_are_read(page, beside_examples):
         (sweep_of if "[sweep]" in block.text else Study.load)(path)
 
 
-def test_a_wrong_number_on_a_page_is_told(tmp_path):
+def test_a_wrong_number_on_a_page_is_found(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("```python\nprint(1 + 1)\n```\n\n```text\n3\n```\n", encoding="utf-8")
     with pytest.raises(AssertionError):

@@ -135,3 +135,12 @@ def test_a_solution_by_modes_is_rejected():
     with pytest.raises(lc.InvalidSpec) as caught:
         time_to_align(lc.solve(task, network, learning_rate=RATE))
     assert caught.value.field == "solution"
+
+
+def test_zero_and_opposed_functions_are_fully_misaligned():
+    task = lc.tasks.static(np.diag([2.0, 1.0]))
+    opposed = lc.TwoLayer(np.eye(2), -np.diag([2.0, 1.0]))
+    zero = lc.TwoLayer(np.zeros((2, 2)), np.eye(2))
+    for network in (opposed, zero):
+        solution = lc.solve(task, network, learning_rate=RATE, by="flow")
+        assert misalignment(solution, [0.0])[0] == 1.0

@@ -14,10 +14,23 @@ import pytest
 from scipy.integrate import solve_ivp
 from scipy.optimize import brentq, minimize_scalar
 
-from learncast import InvalidSpec, LinearRNN, Status, Task
-from learncast.tasks import sensory
-from learncast.theory import (
-    basins,
+import learncast as lc
+from learncast.networks import LinearRNN
+from learncast.results import Status
+from learncast.tasks import Task, sensory
+from learncast.theory.dynamics.descent import descend
+from learncast.theory.dynamics.gradient_flow import gradient_flow
+from learncast.theory.dynamics.recurrent_mode import mode_flow, mode_trajectory, polynomial_values, polynomials_of
+from learncast.theory.recurrence.feature_learning import at_once, feature_learning, feedforward_control, kernel_change
+from learncast.theory.recurrence.order import (
+    effective_start,
+    half_loss_time,
+    half_strength_time,
+    learned_first,
+    mode_profiles,
+    order_reversal,
+)
+from learncast.theory.recurrence.stability import (
     best_recurrence,
     change_of_kind,
     descend,
@@ -75,6 +88,8 @@ COVERED = {
     "full_loss_grad": ("test_statistics",),
     "conserved_matrix": ("test_recurrent_questions",),
 }
+
+ALL = ("input", "recurrent", "output")
 
 
 def golden(name):
@@ -611,8 +626,8 @@ def test_descent_leaves_a_solution_above_the_largest_stable_rate(decay):
     task = sensory.leaky(decay=decay)
     rate = largest_stable_rate(mode(1.0, decay, 1.0), task).learning_rate
     nearby = mode(1 + 1e-4, decay, 1.0)
-    below = descend(task, nearby, learning_rate=0.97 * rate, steps=400)
-    above = descend(task, nearby, learning_rate=1.03 * rate, steps=400)
+    below = descend(task, nearby, lc.Training(0.97 * rate, learn=ALL), steps=400)
+    above = descend(task, nearby, lc.Training(1.03 * rate, learn=ALL), steps=400)
     assert below.loss[-1] < 1e-3 * below.loss[0]
     assert above.loss.max() > 1e3 * above.loss[0]
 
@@ -841,7 +856,7 @@ def test_the_recurrence_stays_at_0_if_there_is_a_warning():
 def test_a_recurrent_matrix_of_zeros_stays_zero():
     task = sensory.evidence_delay(8, 2)
     network = LinearRNN(np.full((3, 1), 0.4), np.zeros((3, 3)), np.array([[0.3, -0.2, 0.5]]))
-    end = descend(task, network, learning_rate=0.05, steps=200).network_at(200)
+    end = descend(task, network, lc.Training(0.05, learn=ALL), steps=200).network_at(200)
     np.testing.assert_array_equal(end.recurrent_weights, 0.0)
 
 
@@ -918,9 +933,9 @@ def test_the_control_computes_the_same_function_and_loss(targets):
     np.testing.assert_allclose(
         x[:, ::-1].reshape(50, 8) @ control.function.T, network.respond(x), rtol=1e-10, atol=1e-12
     )
-    recurrent = descend(task, network, learning_rate=1e-4, steps=0)
-    flat = descend(unrolled(task), control, learning_rate=1e-4, steps=0)
-    assert flat.loss[0] == pytest.approx(recurrent.loss[0], rel=1e-12)
+    whole = descend(task, network, lc.Training(1e-4, learn=ALL), steps=0)
+    flat = descend(at_once(task), control, learning_rate=1e-4, steps=0)
+    assert flat.loss[0] == pytest.approx(whole.loss[0], rel=1e-12)
     one, two = (kernel_change(n, n, steps=s).blocks["output"] for n, s in ((network, 4), (control, 1)))
     assert (one.movement, one.misalignment, two.movement, two.misalignment) == (0, 0, 0, 0)
 

@@ -230,7 +230,7 @@ def solutions():
     yield lc.solve(task, start, learning_rate=1e-3), ("input", "output")
     yield gradient_flow(task, start, learning_rate=1e-3), BLOCKS
     yield gradient_flow(task, start, learning_rate=1e-3, learn=("input",)), ("input",)
-    yield lc.descend(task, start, learning_rate=1e-3, steps=80), BLOCKS
+    yield lc.descend(task, start, lc.Training(1e-3, learn=BLOCKS), steps=80), BLOCKS
 
 
 def test_the_kernel_of_a_solution_is_that_of_its_network():

@@ -35,6 +35,7 @@ RENAMED: dict[str, str | None] = {
     "plan sequential digits: accuracy": None,
     "plan sequential digits: best/stages/*/accuracy": None,
     "plan sequential digits: alternatives/*/plan": None,
+    "sweep: summary": None,
     "check: integrated_flow_steps": None,
     "check: exact_descent_steps": None,
 }

@@ -46,10 +46,10 @@ def test_an_interrupted_command_says_so_in_one_line(words, monkeypatch):
         raise KeyboardInterrupt
 
     for place in (
-        "learncast.study.study_file.Given.read",
+        "learncast.study.study_file.read_study",
         "learncast.sweep.reproduction.Reproduction.of",
         "learncast.web.app.serve",
-        "learncast.study.beginning.begin",
+        "learncast.study.template.new_study",
         "learncast.study.schema.schema",
         "learncast.sweep.studies.sweep_of",
         "learncast.sweep.sweeping.stored_sweep",

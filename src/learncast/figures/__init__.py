@@ -14,8 +14,8 @@ __all__, __getattr__, __dir__ = exported(
         "time_scale_histogram time_scale_spectra time_scale_survival time_scales_over_training window_curve "
         "window_over_training windows_by_cell",
         "maps": "basin_map portrait stop_map",
-        "matrices": "agreement agreement_by_kind escapes loss_matrix matrix network_scheme networks_on_lines "
-        "networks_per_case predicted_and_trained spectrum spread spread_by_kind",
+        "matrices": "agreement_by_kind escapes loss_matrix matrix network_scheme networks_on_lines "
+        "networks_per_case predicted_and_trained spectrum spread_by_kind",
         "page": "COLOURS Figure THEORY axis_label composite key label new_axes page png save sheet style",
     },
 )

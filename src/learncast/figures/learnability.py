@@ -153,10 +153,10 @@ def time_scale_survival(layer: xr.Dataset, ax: Axes, *, title: str = "") -> Axes
     '2 of 4 units do not decay'
     >>> plt.close(figure)
     """
-    finite, share, endless = _survival(layer["time_scale"].values)
+    finite, share, undecayed = _survival(layer["time_scale"].values)
     ax.step(finite, share, where="pre", color=COLOURS[2], linewidth=1.3)
-    if endless:
-        _remark(ax, f"{endless} of {len(finite) + endless} units do not decay")
+    if undecayed:
+        _remark(ax, f"{undecayed} of {len(finite) + undecayed} units do not decay")
     logarithmic(ax)
     ax.set_ylim(0, 1.03)
     return label(ax, x=r"time scale $\tau$ (steps)", y="share of units at least as slow", title=title)
@@ -324,8 +324,8 @@ def survivals_by_cell(dataset: xr.Dataset, ax: Axes, *, scale: str = "semilog", 
     >>> plt.close(figure)
     """
     for cell, colour, one in _cells(dataset):
-        finite, share, endless = _survival(one["time_scale"].values)
-        name = f"{cell}, {100 * endless / (len(finite) + endless):.0f}% do not decay" if endless else cell
+        finite, share, undecayed = _survival(one["time_scale"].values)
+        name = f"{cell}, {100 * undecayed / (len(finite) + undecayed):.0f}% do not decay" if undecayed else cell
         ax.step(finite, share, where="pre", color=colour, linewidth=1.3, label=name)
     logarithmic(ax)
     if scale == "log-log":
@@ -469,9 +469,9 @@ def time_scale_histogram(layer: xr.Dataset, ax: Axes, *, colour: int = 0, title:
         ax.hist(finite, bins=np.exp(np.linspace(low, high, bins + 1)).tolist(), color=COLOURS[colour], alpha=0.8)
         if len(finite) < 30:
             ax.plot(finite, np.zeros(len(finite)), "|", color="black", markersize=7, clip_on=False)
-    endless = int(np.isinf(values).sum())
-    if endless:
-        _remark(ax, f"{endless} do not decay")
+    undecayed = int(np.isinf(values).sum())
+    if undecayed:
+        _remark(ax, f"{undecayed} do not decay")
     logarithmic(ax)
     ax.yaxis.set_major_locator(MaxNLocator(integer=True))
     return label(ax, x=r"time scale $\tau$ (steps)", y="number of units", title=title)
@@ -737,8 +737,8 @@ def time_scale_spectra(layer: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     steps = layer["step"].values
     lines = colormaps["viridis_r"](np.linspace(0.08, 1, len(steps)))
     for k, colour in enumerate(lines):
-        finite, share, endless = _survival(layer["time_scale"].isel(step=k).values)
-        more = f" ({endless} of {layer.sizes['unit']} units do not decay)" if endless else ""
+        finite, share, undecayed = _survival(layer["time_scale"].isel(step=k).values)
+        more = f" ({undecayed} of {layer.sizes['unit']} units do not decay)" if undecayed else ""
         named = k in {0, len(steps) // 2, len(steps) - 1}
         text = f"{layer['step'].attrs['long_name']} {steps[k]:,}{more}" if named else None
         ax.step(finite, share, where="pre", color=colour, linewidth=1.2, label=text)

@@ -402,94 +402,12 @@ def spread_by_kind(
     ax.set_xticks(places, [str(name) for name in values["when"].values])
     ax.set_xlim(-0.5, len(places) - 0.5)
     if ceiling is not None:
-        _draw_ceiling(ax, ceiling)
+        ax.axhline(ceiling, color="grey", linewidth=0.8)
+        name_line(ax, ceiling, "largest possible", x=0.02, up=-8)
     if legend:
         ax.plot([], [], "_", color="black", markersize=8, markeredgewidth=1.3, label="median")
         key(ax, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return label(ax, x="", y=axis_label(values), title=title)
-
-
-def agreement(predicted: xr.DataArray, measured: xr.DataArray, ax: Axes, *, title: str = "") -> Axes:
-    """Draw measured over predicted values, with the line of equality.
-
-    Parameters
-    ----------
-    predicted, measured : DataArray
-        Arrays of the same shape.
-    ax : Axes
-    title : str
-
-    Returns
-    -------
-    Axes
-        `ax`.
-
-    Examples
-    --------
-    >>> import matplotlib.pyplot as plt
-    >>> import xarray as xr
-    >>> import learncast as lc
-    >>> predicted = xr.DataArray([1.0, 2.0, 3.0], dims="network", name="predicted_steps")
-    >>> measured = xr.DataArray([1.1, 2.0, 2.8], dims="network", name="measured_steps")
-    >>> figure, ax = plt.subplots()
-    >>> lc.figures.agreement(predicted, measured, ax).get_xlabel()
-    'predicted steps'
-    >>> ax.get_ylabel()
-    'measured steps'
-    >>> plt.close(figure)
-    """
-    low, high = float(min(predicted.min(), measured.min())), float(max(predicted.max(), measured.max()))
-    margin = 0.05 * (high - low)
-    ends = [low - margin, high + margin]
-    ax.plot(predicted.values.ravel(), measured.values.ravel(), "o", color=COLOURS[1], markersize=3.5, alpha=0.7)
-    ax.plot(ends, ends, **THEORY, label="equal")
-    key(ax, loc="upper left")
-    return label(ax, x=axis_label(predicted), y=axis_label(measured), title=title)
-
-
-def spread(values: xr.DataArray, ax: Axes, *, ceiling: float | None = None, title: str = "") -> Axes:
-    """Draw the value of every network at a few times on a logarithmic axis, joined by lines.
-
-    Parameters
-    ----------
-    values : DataArray over (when, network)
-    ax : Axes
-    ceiling : float, optional
-        Largest possible value, drawn as a thin line.
-    title : str
-
-    Returns
-    -------
-    Axes
-        `ax`.
-
-    Examples
-    --------
-    >>> import matplotlib.pyplot as plt
-    >>> import xarray as xr
-    >>> import learncast as lc
-    >>> values = xr.DataArray(
-    ...     [[1.0, 2.0], [0.1, 0.2]], dims=("when", "network"), coords={"when": ["before", "after"]}, name="change"
-    ... )
-    >>> figure, ax = plt.subplots()
-    >>> lc.figures.spread(values, ax, ceiling=4.0).get_ylabel()
-    'change'
-    >>> [text.get_text() for text in ax.get_xticklabels()]
-    ['before', 'after']
-    >>> plt.close(figure)
-    """
-    places = np.arange(values.sizes["when"])
-    ax.semilogy(places, values.values, "o-", color=COLOURS[1], markersize=3, linewidth=0.5, alpha=0.5)
-    ax.set_xticks(places, [str(name) for name in values["when"].values])
-    ax.margins(x=0.15)
-    if ceiling is not None:
-        _draw_ceiling(ax, ceiling)
-    return label(ax, x="", y=axis_label(values), title=title)
-
-
-def _draw_ceiling(ax: Axes, height: float) -> None:
-    ax.axhline(height, color="grey", linewidth=0.8)
-    name_line(ax, height, "largest possible", x=0.02, up=-8)
 
 
 def networks_on_lines(

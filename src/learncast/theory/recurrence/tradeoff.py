@@ -585,7 +585,7 @@ def _tie(fit: Callable[[float], RecurrenceFit], low: float, high: float) -> Recu
 
 
 def _bisected(holds: Callable[[float], bool], low: float, high: float, width: float = 0.0) -> float:
-    """Bisect between low, where a condition holds, and high, where it does not."""
+    """Bisect between low, which meets a condition, and high, which does not."""
     while abs(high - low) > max(width, 4 * np.spacing(max(abs(low), abs(high)))):
         middle = (low + high) / 2
         low, high = (middle, high) if holds(middle) else (low, middle)

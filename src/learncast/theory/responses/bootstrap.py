@@ -11,7 +11,7 @@ from learncast._core.progress import check_time
 from learncast._core.validation import FloatArray
 from learncast.theory.responses.trials import TrialStream
 
-__all__: list[str] = []  # internal to the package
+__all__ = ["bounds", "interval"]
 
 #: Coverage probability of an interval.
 LEVEL = 0.95
@@ -90,6 +90,24 @@ def interval(estimate: FloatArray | float, resamples: FloatArray, *, signed: boo
     median resample: by a factor for counts, by a difference for quantities of either sign (`signed`). Only the first is
     known if the estimate or half of the resamples is infinite. ``python -m benchmarks coverage`` measures how often
     the intervals cover.
+
+    Parameters
+    ----------
+    estimate : (...)
+    resamples : (resamples, ...)
+    signed : bool
+        Whether the quantity can have either sign.
+
+    Returns
+    -------
+    (2, ...) array
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from learncast.theory import interval
+    >>> interval(110.0, np.linspace(100.0, 140.0, 99)).round(1)
+    array([ 84.5, 139.4])
     """
     values, centre = np.asarray(resamples, dtype=float), np.asarray(estimate, dtype=float)
     plain = bounds(values)
@@ -104,7 +122,23 @@ def interval(estimate: FloatArray | float, resamples: FloatArray, *, signed: boo
 
 
 def bounds(resamples: FloatArray) -> FloatArray:
-    """Return the ends (2, ...) of the central interval over the first axis; nan if any resample is nan."""
+    """Return the ends of the central 95% interval over the first axis; nan if any resample is nan.
+
+    Parameters
+    ----------
+    resamples : (resamples, ...)
+
+    Returns
+    -------
+    (2, ...) array
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from learncast.theory import bounds
+    >>> bounds(np.arange(1.0, 40.0))
+    array([ 1., 39.])
+    """
     tail = (1 - LEVEL) / 2
     ordered = np.sort(np.asarray(resamples, dtype=float), axis=0)  # nan last
     unknown = np.isnan(ordered).any(axis=0)

@@ -212,7 +212,31 @@ def solve_response(measured: Response, *, learning_rate: float) -> ResponseSolut
 def modes_of_responses(
     network: Activated, tasks: Sequence[Task], rng: np.random.Generator | int = 0, trials: int | None = None
 ) -> list[ResponseModes]:
-    """Return the mode of each task for a network whose ReLU units share one response."""
+    """Return the mode of each task for a network whose ReLU units share one response.
+
+    Parameters
+    ----------
+    network : Activated
+        ReLU units of one recurrence and one sign, with one output.
+    tasks : sequence of Task
+    rng : numpy.random.Generator or int
+        Generator or seed of the trials. All tasks share their noise.
+    trials : int, optional
+        Number of trials, as for `response`.
+
+    Returns
+    -------
+    list of ResponseModes
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> tasks = [lc.tasks.integration(steps=20, target_strength=strength) for strength in (1.0, 2.0)]
+    >>> network = lc.Activated(lc.LinearRNN.aligned(recurrence=0.9, initial=0.05, hidden_size=1), "relu")
+    >>> modes = lc.theory.modes_of_responses(network, tasks, trials=2000)
+    >>> [float(mode.optimum[0].round(2)) for mode in modes]
+    [0.9, 1.81]
+    """
     check_network(network)
     if not has_one_response(network):
         raise UnsupportedModel(

@@ -106,17 +106,16 @@ class TrialStream:
         width = self.steps
         if self.task is not None and self.task.trials is not None:
             width = max(width, self.task.trials)  # new trials of a recorded task are mixtures of all recorded ones
-        most = max(1, _BLOCK // width)
-        begin = 0
-        while begin < self.number:
-            group = int(np.searchsorted(edges, begin, side="right")) - 1
-            last = int(np.searchsorted(edges, begin + most, side="right")) - 1
-            end = int(edges[last]) if last > group else min(begin + most, int(edges[group + 1]))
-            inputs, targets = self._draw(begin, end)
-            for k in range(group, max(last, group + 1)):
-                part = slice(max(int(edges[k]), begin) - begin, min(int(edges[k + 1]), end) - begin)
-                yield k, np.ascontiguousarray(inputs[part].T), np.ascontiguousarray(targets[part].transpose(1, 0, 2))
-            begin = end
+        most, end = max(1, _BLOCK // width), 0
+        while end < self.number:
+            begin, group = end, int(np.searchsorted(edges, end, side="right")) - 1
+            end = int(edges[edges <= begin + most][-1])
+            if end <= begin:  # the group does not fit into one block
+                end = min(begin + most, int(edges[group + 1]))
+            inside = edges[(edges > begin) & (edges < end)] - begin
+            parts = (np.split(array, inside) for array in self._draw(begin, end))
+            for k, (inputs, targets) in enumerate(zip(*parts, strict=True), start=group):
+                yield k, np.ascontiguousarray(inputs.T), np.ascontiguousarray(targets.transpose(1, 0, 2))
 
     def _draw(self, begin: int, end: int) -> tuple[FloatArray, FloatArray]:
         """Return inputs (trials, steps) and targets (trials, readouts, outputs) of the trials from begin to end."""

@@ -24,10 +24,6 @@ MOST_STEPS = 10**9
 DIVERGED = 1e50
 #: Relative rounding within which the edge of a goal counts as reached: flow and descent end stages on it.
 EDGE = 1e-12
-#: Largest number of modes whose single steps run in Python floats: a numpy call takes as long as a hundred products.
-FEW = 16
-#: Single steps of one mode in Python floats that take as long as one stride.
-STEPS_PER_STRIDE = 250
 
 
 class Goal(Protocol):
@@ -77,11 +73,11 @@ class Problem:
 
     def near(self, distance: FloatArray) -> Goal:
         """Return the goal that each mode is within the given distance of its optimum."""
-        best, silent = self.optimum, self.power == 0
+        best, silent = self.optimum, np.asarray(self.power == 0)
 
         def reached(states: FloatArray, rows: Rows, edge: float = EDGE) -> NDArray[np.bool_]:
             gap = np.abs(states[:, 0] * states[:, 1] - _rows(best, rows))
-            return np.asarray((_at_most(gap, _rows(distance, rows), edge) | _rows(silent, rows)).all(axis=-1))
+        XX
 
         return reached
 
@@ -141,8 +137,7 @@ class Problem:
             growth = max(growth, float((self.power * (a**2 + c**2)).max(initial=0.0)))
         curvature = float(sharp[np.isfinite(sharp)].max(initial=0.0))
         steps = ModeSteps(cross, power, float(learning_rate))
-        per_stride = STEPS_PER_STRIDE // max(a.size, 1) if a.size <= FEW else 0
-        return Descents(steps.slope, goal, curvature, growth, learning_rate, steps, per_stride)
+        return Descents(steps.slope, goal, curvature, growth, learning_rate, steps)
 
 
 @dataclass(eq=False)
@@ -171,15 +166,11 @@ class ModeSteps:
         return np.asarray(states[:, ::-1] * pull[:, None])
 
     def __call__(self, states: FloatArray, rows: Rows, steps: Sequence[int]) -> list[FloatArray]:
-        """Return states (rows, 2, modes) after each of several increasing numbers of steps."""
-        spans = [after - before for before, after in pairwise((0, *steps))]
-        return (self._in_floats if states.size <= 2 * FEW else self._in_arrays)(states, rows, spans)
-
-    def _in_floats(self, states: FloatArray, rows: Rows, spans: Sequence[int]) -> list[FloatArray]:
+        """Return states (rows, 2, modes) after each of several increasing numbers of steps, in Python floats."""
         cross, power = self._lists
         results = np.array(
             [
-                [self._mode_in_floats(*mode, spans) for mode in zip(a, c, cross[row], power[row], strict=True)]
+                [self._mode(*mode, steps) for mode in zip(a, c, cross[row], power[row], strict=True)]
                 for (a, c), row in zip(states.tolist(), rows.tolist(), strict=True)
             ]
         )
@@ -189,31 +180,13 @@ class ModeSteps:
     def _lists(self) -> tuple[list[list[float]], list[list[float]]]:
         return self.cross.tolist(), self.power.tolist()
 
-    def _mode_in_floats(
-        self, a: float, c: float, beta: float, power: float, spans: Sequence[int]
-    ) -> list[tuple[float, float]]:
+    def _mode(self, a: float, c: float, beta: float, power: float, steps: Sequence[int]) -> list[tuple[float, float]]:
         rate, results = self.learning_rate, []
-        for span in spans:
-            for _ in range(span):
+        for before, after in pairwise((0, *steps)):
+            for _ in range(after - before):
                 pull = beta - power * (a * c)
                 a, c = c * pull * rate + a, a * pull * rate + c
             results.append((a, c))
-        return results
-
-    def _in_arrays(self, states: FloatArray, rows: Rows, spans: Sequence[int]) -> list[FloatArray]:
-        cross, power = self.cross[rows], self.power[rows]
-        here, results = np.array(states.swapaxes(0, 1)), []
-        (a, c), swapped = here, here[::-1]
-        pull, moved = np.empty_like(a), np.empty_like(here)
-        for span in spans:
-            for _ in range(span):
-                np.multiply(a, c, out=pull)
-                pull *= power
-                np.subtract(cross, pull, out=pull)
-                np.multiply(swapped, pull, out=moved)
-                moved *= self.learning_rate
-                here += moved
-            results.append(here.copy().swapaxes(0, 1))
         return results
 
 
