@@ -120,7 +120,7 @@ def stop_map(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     Parameters
     ----------
     dataset : Dataset
-        Result of `learncast.planning.stop_portrait`.
+        Result of `learncast.Plan.stop_portrait`.
     ax : Axes
     title : str
 
@@ -136,7 +136,7 @@ def stop_map(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     >>> task = lc.tasks.integration(steps=50)
     >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
     >>> pool = [task.varied(target_strength=1.5).renamed("stronger")]
-    >>> portrait = lc.planning.stop_portrait(lc.plan(task, pool, network, learning_rate=1e-3))
+    >>> portrait = lc.plan(task, pool, network, learning_rate=1e-3).stop_portrait()
     >>> figure, ax = plt.subplots()
     >>> lc.figures.stop_map(portrait, ax).get_xlabel()
     'steps on stronger'
