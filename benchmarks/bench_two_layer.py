@@ -73,7 +73,7 @@ def rows() -> Iterator[tuple[str, str, str]]:
                 return BalancedFlow(*given).grams(times)
 
             def answered(task=task, network=network, times=times):
-                return lc.solve(task, network, learning_rate=0.01).at(times / 0.01)
+                return lc.forecast(task, network, learning_rate=0.01).solution.at(times / 0.01)
 
             if size < 200:  # the solver's error of 1e-9 a step, and the same numbers on both sides
                 assert np.abs(integrate() - closed()).max() < 1e-6
@@ -122,5 +122,5 @@ def rows() -> Iterator[tuple[str, str, str]]:
     tree = lc.tasks.hierarchy(3)
     sequence = [tree, tree.shuffled([0, 2, 4, 6, 1, 3, 5, 7]), tree.shuffled([0, 4, 1, 5, 2, 6, 3, 7])]
     start = lc.TwoLayer.balanced(8, 16, 8, scale=0.01, rng=np.random.default_rng(0))
-    chained = fastest(lambda: lc.planning.in_sequence(sequence, start, learning_rate=0.05).losses())
+    chained = fastest(lambda: lc.forget(sequence, start, learning_rate=0.05).losses())
     yield "forgetting over three hierarchies of eight items, exact", f"{chained * 1e3:.1f} ms", ""
