@@ -324,7 +324,7 @@ def _reduced(problem: LearningProblem) -> tuple[LearningProblem, FloatArray | No
         return problem, None
     small = {**start, first: basis.T @ start[first], second: start[second] @ basis}
     if "recurrent" in small:
-        small["recurrent"] = problem.pooled_recurrence * np.eye(basis.shape[1])
+        small["recurrent"] = problem.two_layers.recurrence * np.eye(basis.shape[1])
     return LearningProblem(problem.task, problem.built(small), problem.learn), basis
 
 
