@@ -105,7 +105,7 @@ class FlowCourse:
     def _step(self) -> None:
         self.solver.step()
         if self.solver.status == "failed" and self.solver.t_old is None:
-            # If the slope is almost 0, the solver's own first step may be so long that it fails.
+            # If the slope is almost 0, the solver's default first step may be too long and fail.
             self.solver = self.new_solver(short_step=True)
             self.solver.step()
         if self.solver.status == "failed" or not np.abs(self.solver.y).max() < LARGEST:
