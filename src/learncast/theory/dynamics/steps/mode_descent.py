@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,6 +24,9 @@ MOST_STEPS = 10**9
 DIVERGED = 1e50
 #: Relative rounding within which the edge of a goal counts as reached: flow and descent end stages on it.
 EDGE = 1e-12
+
+
+Number = TypeVar("Number", np.float64, np.bool_)
 
 
 class Goal(Protocol):
@@ -194,6 +197,6 @@ def _at_most(values: FloatArray, limit: FloatArray, edge: float) -> NDArray[np.b
     return np.asarray(values <= limit * (1 + edge) if edge > 0 else values < limit * (1 + edge))
 
 
-def _rows(values: FloatArray, rows: Rows) -> FloatArray:
+def _rows(values: NDArray[Number], rows: Rows) -> NDArray[Number]:
     """Return the values of some rows; without a row axis they are common to all."""
     return values[rows] if values.ndim > 1 else values
