@@ -14,7 +14,7 @@ import pytest
 from scipy.integrate import solve_ivp
 from scipy.optimize import brentq, minimize_scalar
 
-from learncast import InvalidSpec, LinearRNN, Status, Task
+from learncast import InvalidSpec, LinearRNN, Status, Task, Training
 from learncast.tasks import sensory
 from learncast.theory import (
     basins,
@@ -46,6 +46,7 @@ from learncast.theory import (
 )
 from learncast.theory.dynamics.recurrent_mode import mode_flow, mode_trajectory, polynomial_values, polynomials_of
 
+ALL = ("input", "recurrent", "output")
 HERE = Path(__file__).parent
 GOLDEN = {e["id"]: e for e in json.loads((HERE / "golden" / "recurrent.json").read_text())["entries"]}
 
@@ -576,7 +577,7 @@ def test_golden_largest_stable_rate():
 
 
 @pytest.mark.parametrize("every_step", [False, True])
-@pytest.mark.parametrize("learn", [("input", "recurrent", "output"), ("input", "output"), ("recurrent",)])
+@pytest.mark.parametrize("learn", [ALL, ("input", "output"), ("recurrent",)])
 def test_sharpness_is_the_largest_eigenvalue_of_the_hessian(every_step, learn):
     """On trials without error, by automatic differentiation."""
     torch = pytest.importorskip("torch")
@@ -611,8 +612,8 @@ def test_descent_leaves_a_solution_above_the_largest_stable_rate(decay):
     task = sensory.leaky(decay=decay)
     rate = largest_stable_rate(mode(1.0, decay, 1.0), task).learning_rate
     nearby = mode(1 + 1e-4, decay, 1.0)
-    below = descend(task, nearby, learning_rate=0.97 * rate, steps=400)
-    above = descend(task, nearby, learning_rate=1.03 * rate, steps=400)
+    below = descend(task, nearby, Training(0.97 * rate, learn=ALL), steps=400)
+    above = descend(task, nearby, Training(1.03 * rate, learn=ALL), steps=400)
     assert below.loss[-1] < 1e-3 * below.loss[0]
     assert above.loss.max() > 1e3 * above.loss[0]
 
@@ -841,7 +842,7 @@ def test_the_recurrence_stays_at_0_if_there_is_a_warning():
 def test_a_recurrent_matrix_of_zeros_stays_zero():
     task = sensory.evidence_delay(8, 2)
     network = LinearRNN(np.full((3, 1), 0.4), np.zeros((3, 3)), np.array([[0.3, -0.2, 0.5]]))
-    end = descend(task, network, learning_rate=0.05, steps=200).network_at(200)
+    end = descend(task, network, Training(0.05, learn=ALL), steps=200).network_at(200)
     np.testing.assert_array_equal(end.recurrent_weights, 0.0)
 
 
