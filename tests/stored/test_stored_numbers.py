@@ -20,13 +20,13 @@ _spec.loader.exec_module(collect)
 
 #: Stored key -> key of today, or None if it was removed on purpose. A key is one name ("flow_steps") or several joined
 #: by "/" ("direct/total"), with "*" for the position in a list ("candidates/*/why"). It applies wherever it occurs, and
-#: the longest key that fits is taken. "case name: key" restricts it to one case, "group: key" to the cases of a command.
+#: the longest matching key is used. "case name: key" restricts it to one case, "command: key" to those of a command.
 RENAMED: dict[str, str | None] = {}
 
 #: Stored text -> text of today, for statuses, names of methods and the like.
 RENAMED_VALUES: dict[str, str] = {}
 
-#: Relative tolerance: room for another order of additions, none for another formula.
+#: Relative tolerance: allows another order of additions, but no other formula.
 TOLERANCE = 1e-9
 #: Networks trained in torch in single precision, or for thousands of steps: round-off grows along the run.
 TRAINED_TOLERANCE = 1e-6
