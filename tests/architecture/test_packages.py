@@ -23,7 +23,7 @@ def test_every_exported_name_exists(package):
         assert not isinstance(value, ModuleType) or hasattr(value, "__all__")
 
 
-def test_every_name_at_the_top_exists():
+def test_every_top_level_name_exists():
     for name in learncast.__all__:
         assert getattr(learncast, name) is not None
     assert set(learncast.__all__) <= set(dir(learncast))
