@@ -35,7 +35,11 @@ def test_accuracy_is_one_minus_the_root_of_the_share_of_the_excess_loss(name):
     assert method.excess_loss(0, start) == pytest.approx([excess], rel=1e-12)
     assert method.baseline_loss(0) == pytest.approx(baseline, rel=1e-12)
     assert method.accuracy(0, start) == pytest.approx([1 - np.sqrt(excess / baseline)], rel=1e-12)
-    goals = {lc.Accuracy(0.9): 0.01 * baseline, lc.Explained(0.9): 0.1 * baseline, lc.Loss(9.0): 9.0 - method.least_loss(0)}
+    goals = {
+        lc.Accuracy(0.9): 0.01 * baseline,
+        lc.Explained(0.9): 0.1 * baseline,
+        lc.Loss(9.0): 9.0 - method.least_loss(0),
+    }
     for goal, limit in goals.items():
         assert method.goal_excess(0, goal) == pytest.approx(limit, rel=1e-9)
         assert method.goal_loss(0, goal) - method.least_loss(0) == pytest.approx(limit, rel=1e-9)
