@@ -7,7 +7,6 @@ import pytest
 from scipy.integrate import solve_ivp
 
 import learncast as lc
-from learncast.planning.methods import linear
 from learncast.tasks import resampled
 from learncast.theory import Problem
 
