@@ -9,6 +9,8 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from learncast._core.errors import InvalidSpec
 from learncast._core.limits import check_made
+from learncast.procedure.goals import Explained, Goal, Loss
+from learncast.procedure.training import Training
 from learncast.study.sections import Chosen, DataSection, NamedSection, task_name
 from learncast.study.study import task_of
 from learncast.study.study_file import Section, StudyFile, located
@@ -171,18 +173,24 @@ class AdviceStudy(StudyFile[AdviceStudySection]):
 
     def question(self) -> dict[str, Any]:
         """Keywords of `learncast.advise`."""
-        from learncast.training.goals import DecisionAccuracy, LossBelow
+        from learncast.training.goals import DecisionAccuracy
 
         named = [self.section.target, *self.section.candidates]
         sources = [self._trials(one, k) for k, one in enumerate(named)]
         goal, training = self.section.goal, self.section.training
-        asked: dict[str, Any] = {"accuracy": goal.accuracy} if goal.accuracy is not None else {}
-        if goal.loss is not None:
-            asked["goal"] = LossBelow(goal.loss)
         if goal.decisions is not None:
-            asked["goal"] = DecisionAccuracy(goal.decisions, goal.steps, goal.outputs, goal.ignore)
-        said = training.model_dump(exclude={"batch"})
-        batch = training.batch if training.batch is not None else 64
+            meant: Goal = DecisionAccuracy(goal.decisions, goal.steps, goal.outputs, goal.ignore)
+        else:
+            meant = Loss(goal.loss) if goal.loss is not None else Explained(goal.accuracy or 0.0)
+        settings = training.model_dump(exclude={"batch", "optimizer", "loss", "learning_rate"})
+        names = {"sgd": "gd", "half_squared_error": "half_mse", "mean_squared_error": "mse"}
+        how = Training(
+            training.learning_rate,
+            batch=training.batch if training.batch is not None else 64,
+            optimizer=names.get(training.optimizer, training.optimizer),
+            loss=names.get(training.loss, training.loss),
+            **settings,
+        )
         with located(self.source, "[model] and [target]"):
             model = self._model(sources[0])
         candidates = {one.name: one for one in sources[1:]}
@@ -191,7 +199,7 @@ class AdviceStudy(StudyFile[AdviceStudySection]):
                 f"{self.source}: candidates must have names of their own, got "
                 f"{', '.join(one.name for one in sources[1:])}."
             )
-        return {"model": model, "target": sources[0], "candidates": candidates, "batch": batch, **said, **asked}
+        return {"model": model, "target": sources[0], "candidates": candidates, "training": how, "goal": meant}
 
     def _trials(self, section: Any, place: int) -> Any:
         from learncast.training.sources import trials

@@ -177,7 +177,7 @@ def _train(study: Study, options: dict[str, Any], spec: Spec) -> xr.Dataset:
     """Train on the target until the study's accuracy is reached, on batches of the task's own stream."""
     from learncast import training
 
-    record = training.Recording(every=options.get("every", 10))
+    record = training.Records(every=options.get("every", 10))
     given = {"most_steps": options["most_steps"]} if "most_steps" in options else {}
     settings = Training(
         study.learning_rate, batch=study.batch or TRAINED, learn=study.learn, seed=spec.seeds(1)[0], **given
