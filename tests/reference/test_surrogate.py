@@ -11,7 +11,7 @@ import learncast as lc
 from learncast.advice.moments import Moments, MomentStack
 from learncast.advice.surrogate import BatchSlopes, descend_surrogate, linear_surrogate
 from learncast.tasks.task import Task
-from learncast.training.sources import Source
+from learncast.training import Source
 
 
 @pytest.fixture(autouse=True)

@@ -535,8 +535,8 @@ def _check_labelled(name: str, trials: Batch, surrogate: LinearSurrogate) -> Non
     """Refuse trials with labels or masks that do not fit the model."""
     if trials.inputs.shape[2] != surrogate.inputs or trials.every_step != surrogate.every_step:
         raise InvalidSpec(
-            f"{name!r} must have {so_many(surrogate.inputs, 'input')} and targets {_when(surrogate.every_step)}, as the "
-            f"model has, got {trials.inputs.shape[2]} and targets {_when(trials.every_step)}.",
+            f"{name!r} must have {so_many(surrogate.inputs, 'input')} and targets {_when(surrogate.every_step)}, like "
+            f"the model, got {trials.inputs.shape[2]} and targets {_when(trials.every_step)}.",
             field=name,
         )
 
@@ -552,7 +552,7 @@ def _check_fit(name: str, task: Task, surrogate: LinearSurrogate) -> None:
     if (task.inputs, task.outputs, every_step) != (surrogate.inputs, surrogate.outputs, surrogate.every_step):
         raise InvalidSpec(
             f"{name!r} must have {so_many(surrogate.inputs, 'input')}, {so_many(surrogate.outputs, 'output')} and "
-            f"targets {_when(surrogate.every_step)}, as the model has, got {task.inputs}, {task.outputs} and targets "
+            f"targets {_when(surrogate.every_step)}, like the model, got {task.inputs}, {task.outputs} and targets "
             f"{_when(every_step)}.",
             field=name,
         )

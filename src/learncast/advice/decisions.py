@@ -169,9 +169,7 @@ class Outlook:
         if not order:
             texts.append("none: no candidate is left; train directly and reset the optimiser on the way.")
         elif not self.easier:
-            texts.append(
-                f"no_easier: no candidate has a shorter readout time than {target}, so pretraining may not help."
-            )
+            texts.append(f"no_easier: no candidate has a shorter readout time than {target}; it may not help.")
         elif self.time(order[0]) > TIMES[-1]:
             texts.append(
                 "never: no candidate can be read from the features of the untrained network. Their order is uncertain; "
@@ -253,7 +251,7 @@ def _help(request: Request, outlook: Outlook, name: str) -> Stage:
 def decision_cost(request: Request) -> str:
     """Return the cost of the advice as text."""
     return (
-        f"advice for decisions: no gradient step; one forward pass on {PROBED} trials of each of {len(request.sources)} "
+        f"advice for decisions: no gradient step; one forward pass on {PROBED} trials of {len(request.sources)} "
         f"tasks, and three regressions on {TRIALS} trials"
     )
 
