@@ -44,9 +44,9 @@ _HOME = {
     "solve": "planning.solving",
     "time_to_learn": "planning.solving",
 }
-_PACKAGES = ("figures", "papers", "planning", "sweep", "tasks", "theory", "training", "windows")
+_PACKAGES = ("advice", "figures", "papers", "planning", "sweep", "tasks", "theory", "training", "windows")
 #: Packages and names that need torch.
-_NEEDS_TORCH = ("advise", "training", "windows")
+_NEEDS_TORCH = ("advice", "advise", "training", "windows")
 __all__ = [*sorted(_HOME), *_PACKAGES]
 
 
@@ -69,6 +69,7 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:  # under their own names: type checkers then know them as offered here
+    from learncast import advice as advice
     from learncast import figures as figures
     from learncast import papers as papers
     from learncast import planning as planning
