@@ -46,10 +46,13 @@ def carried_out(number: int) -> tuple[lc.Plan, np.ndarray]:
     """A plan and the steps its training took, one for each seed."""
     target, others, network, rate = pool(number)
     found = lc.plan(target, others, network, learning_rate=rate, terms=lc.Terms(accuracy=ACCURACY, max_stages=3))
-    settings = lc.training.Training(rate, batch=BATCH, learn=("input", "output"), record=(), most_steps=20_000)
-    runs = lc.training.train_replicas(
-        list(found.stages), network, settings, seeds=SEEDS, processes=1, optima=[m.optimum for m in found.best.modes]
-    )
+    settings = lc.Training(rate, batch=BATCH, most_steps=20_000)
+    stages = [
+        stage if stage.goal is None else lc.Stage(stage.task, lc.Accuracy(stage.accuracy, optimum=tuple(m.optimum)))
+        for stage, m in zip(found.stages, found.best.modes, strict=True)
+    ]
+    jobs = [lc.training.TrainingJob(stages, network, settings.with_(seed=k), record=()) for k in range(SEEDS)]
+    runs = lc.training.train_all(jobs, processes=1)
     return found, np.array([run.steps for run in runs], dtype=float)
 
 

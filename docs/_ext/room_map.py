@@ -14,7 +14,7 @@ ROW, ROOM, GAP, WIDTH = 40, 30, 10, 760
 #: What a level is about, by a room of it.
 ABOUT = {
     "_core": "errors, validation, files, progress", "results": "results with units", "tasks": "what is learned",
-    "networks": "what learns", "theory": "learning dynamics", "procedure": "carrying out a plan", "planning": "methods, forecasts, plans",
+    "networks": "what learns", "theory": "learning dynamics", "procedure": "training, goals, stages", "planning": "methods, forecasts, plans",
     "training": "torch training, windows", "advice": "what to train first", "card": "HTML repr of results", "figures": "matplotlib figures",
     "study": "study files", "answers": "reports of commands", "sweep": "many forecasts; web app", "sweep_cli": "sweep commands",
     "cli": "the command line", "__main__": "entry point",

@@ -122,14 +122,12 @@ plt.show()
 # -----------
 #
 # The forecast promised full-batch training on these very trials. So we train in torch, on these very trials, and compare: as
-# arrays of shape (trials, steps, channels). We tell the training which weights move, since forecasts keep the recurrence fixed
-# unless told otherwise.
+# arrays of shape (trials, steps, channels). Training and forecast both keep the recurrence fixed, unless ``learn`` names it.
 
 inputs = table[["input_left", "input_right"]].to_numpy().reshape(-1, 12, 2)
 answers = table.groupby("trial")[["target_left", "target_right"]].last().to_numpy()
 steps = int(1.3 * plan.direct_steps)
-training = lc.training.Training(2e-3, batch=None, steps=steps, learn=("input", "output"))
-run = lc.training.train((inputs, answers), network, training)
+run = lc.training.train((inputs, answers), network, lc.Training(2e-3), steps=steps)
 forecast = lc.solve(task, network, learning_rate=2e-3).at(np.arange(steps + 1))
 
 _, ax = plt.subplots(figsize=(7, 3.2), layout="constrained")
