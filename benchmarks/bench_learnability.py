@@ -1,7 +1,7 @@
 """Learnability windows of gated cells, against the published pipeline written plainly.
 
 The arithmetic of the limit, printed beside each cell: a window of a lag is one element; each takes about 8 operations
-(its product and first order, two sizes, the delta, a product with each of two directions), once per lag, sequence and unit,
+(product, first order, two sizes, the delta, a product with each of two directions), once per lag, sequence and unit,
 1.0e8 elements in all here. Matrix products take 2 (inputs + units) units operations per sequence, step and block of
 weights for the forward pass, for the replay and for each direction, and 2 units^2 for the scan of the total gradient.
 Both are divided by the rates that this machine reaches in the same run, in cache and on one core. What is above it:
@@ -115,8 +115,8 @@ def _same(model: torch.nn.Module, x: torch.Tensor, y: torch.Tensor) -> None:
         seen = capture(model, x[k : k + CHUNK], y[k : k + CHUNK], half_squared_error)
         replay = seen.replay()
         w = unit_directions(seen.layers[0], 1, generator=torch.Generator().manual_seed(0))
-        sums = lag_sums(replay.chain, LAGS, sensitivities=sensitivities(replay, w), deltas=seen.deltas[0])
-        parts.append(sums.contributions[0])
+        _, found = lag_sums(replay.chain, LAGS, sensitivities=sensitivities(replay, w), deltas=seen.deltas[0])
+        parts.append(found[0])
     found = detect(LAGS, np.concatenate(parts), rng=np.random.default_rng(0), method="paper", nulls=19)
     found.windows(np.array(SIZES, dtype=float), 0.1)
 

@@ -31,29 +31,27 @@ class Raised(NamedTuple):
     """One place where an error is raised."""
 
     kind: str
-    room: str
-    required: str
-    why: str
-    remedy: str
+    package: str
+    message: str
+    field: str
 
 
 def raised() -> Iterator[Raised]:
-    """Every error with its four parts, as the source writes them."""
+    """Yield every error with its message, as the source writes it, and the argument it is about."""
     kinds = {
         name for name, one in vars(errors).items() if inspect.isclass(one) and issubclass(one, errors.LearncastError)
     }
     for path in sorted(SOURCE.rglob("*.py")):
-        room = path.relative_to(SOURCE).parts[0].removesuffix(".py")
+        package = path.relative_to(SOURCE).parts[0].removesuffix(".py")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             name = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
-            if name in kinds:
-                parts = {one.arg: _text(one.value) for one in node.keywords if one.arg}
-                if parts.get("required") and parts.get("remedy"):
-                    yield Raised(name, room, parts["required"], parts.get("why", ""), parts["remedy"])
+            if name in kinds and node.args and (message := _text(node.args[0])):
+                field = next((_text(one.value) for one in node.keywords if one.arg == "field"), "")
+                yield Raised(name, package, message, field)
 
 
 def _text(node: ast.expr) -> str:
-    """A string of the source, with what is filled in as <name>."""
+    """Return a string of the source, with the names of inserted values in brackets."""
     if isinstance(node, ast.Constant):
         return str(node.value)
     if isinstance(node, ast.JoinedStr):
@@ -72,8 +70,8 @@ def page() -> str:
 OPENING = """\
 # Errors and statuses
 
-A request that cannot be answered is an error, one sentence in four parts: what is required, what was given, why it matters, and
-what to do. A number that comes out strangely is no error: *never* is `inf`, *unknown* is `nan`, each beside a status."""
+A request that cannot be answered raises an error. Its message says what is required and what was given, and its `field` names
+the argument or study key. An unusual number is not an error: *never* is `inf` and *unknown* is `nan`, each with a status."""
 
 
 def _kinds() -> str:
@@ -82,7 +80,7 @@ def _kinds() -> str:
         if inspect.isclass(one) and issubclass(one, errors.LearncastError):
             bases = ", ".join(f"`{base.__name__}`" for base in one.__bases__)
             rows.append((f"`{name}`", (one.__doc__ or "").split("\n")[0], bases))
-    text = "```python\ntry:\n    plan = lc.plan(target, candidates, network, learning_rate=rate)\nexcept lc.LearncastError as error:\n    print(error.required, error.got, error.why, error.remedy, sep='\\n')\n```"
+    text = "```python\ntry:\n    plan = lc.plan(target, candidates, network, learning_rate=rate)\nexcept lc.LearncastError as error:\n    print(error.field, error)\n```"
     return f"## Kinds of errors\n\n{_table(('error', 'is raised for', 'is a'), rows)}\n\n{text}"
 
 
@@ -103,17 +101,14 @@ def _conditions() -> str:
 
 
 def _everything() -> str:
-    rooms: dict[str, list[Raised]] = {}
+    packages: dict[str, list[Raised]] = {}
     for one in dict.fromkeys(raised()):
-        rooms.setdefault(one.room, []).append(one)
-    parts = [
-        "## Every error, with its cure",
-        "As the code writes them; what is filled in stands in ‹brackets›. Room by room:",
-    ]
-    for room, listed in rooms.items():
-        rows = [(f"`{one.kind}`", one.required, one.why, one.remedy) for one in listed]
-        table = _table(("error", "required", "why", "what to do"), rows)
-        parts.append(f":::{{dropdown}} {room} ({len(listed)})\n{table}\n:::")
+        packages.setdefault(one.package, []).append(one)
+    parts = ["## Every error", "The messages of each package; inserted values are in ‹brackets›."]
+    for package, listed in packages.items():
+        rows = [(f"`{one.kind}`", one.message, f"`{one.field}`" if one.field else "") for one in listed]
+        table = _table(("error", "message", "field"), rows)
+        parts.append(f":::{{dropdown}} {package} ({len(listed)})\n{table}\n:::")
     return "\n\n".join(parts)
 
 

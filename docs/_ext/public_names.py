@@ -78,7 +78,7 @@ def _is_shown(value: Any, module: ModuleType, room: str) -> bool:
         return False
     home = str(getattr(value, "__module__", ""))
     here = home == module.__name__ if room in (*IN_MODULES, *ONE_MODULE) else home.startswith("learncast")
-    return here and (inspect.isclass(value) or inspect.isfunction(value))
+    return here and (inspect.isclass(value) or (inspect.isfunction(value) and room != "_core.errors"))
 
 
 def every() -> list[Name]:

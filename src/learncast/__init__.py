@@ -44,7 +44,7 @@ _HOME = {
     "forget": "planning.forget",
     "phase": "planning.phase",
     "plan": "planning.planner",
-    "window": "windows.diagnosis",
+    "window": "windows",
 }
 _PACKAGES = ("figures", "papers", "planning", "sweep", "tasks", "theory", "training", "windows")
 #: Packages and names that need torch.

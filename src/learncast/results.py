@@ -362,7 +362,7 @@ class Trajectory(Result, Displayable):
         return self.dataset["time"]
 
     def at(self, times: ArrayLike) -> Trajectory:
-        """Return this trajectory; it has no other times."""
+        """Return this trajectory with its own times."""
         return self
 
     def __sub__(self, other: Trajectory) -> xr.Dataset:
@@ -552,9 +552,8 @@ def load_dataset(
     (array([0.5, 0.1]), 3)
     """
     source = Path(path)
-    file_size(source, f"a saved {kind}", why="there is nothing to load", error=SchemaMismatch)
-    remedy = f"load a file written by the save method of a {kind}"
-    with readable(source, remedy, kind="a NetCDF file", error=SchemaMismatch):
+    file_size(source, f"a saved {kind}", error=SchemaMismatch)
+    with readable(source, kind="a NetCDF file", error=SchemaMismatch):
         dataset = read(source, most_bytes=most_bytes)
     attributes = dict(dataset.attrs)
     stored = attributes.pop("learncast_object", None)

@@ -76,7 +76,7 @@ class RunOptions:
         from learncast.sweep.sweeping import run_sweep
 
         executor, options = self.executor(), {"fail_fast": self.fail_fast, "batch": self.batch, "seconds": self.seconds}
-        with show_progress() as watcher, allowing(self.most_bytes):
+        with show_sweep_progress() as watcher, allowing(self.most_bytes):
             made = run_sweep(sweep, store, executor, retry=self.retry, watcher=watcher, **options)
         if self.as_json:
             print(json.dumps({"store": str(store), **dataclasses.asdict(made)}))
@@ -327,7 +327,7 @@ def _size(number: float) -> str:
 
 
 @contextmanager
-def show_progress() -> Iterator[Callable[[Summary], None]]:
+def show_sweep_progress() -> Iterator[Callable[[Summary], None]]:
     """Yield a watcher that shows progress on stderr: a bar on a terminal, elsewhere a line a minute."""
     shown = {""}
 

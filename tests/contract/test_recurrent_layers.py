@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.autograd.functional import jacobian
 
-from learncast._core.errors import InvalidSpec
+from learncast import InvalidSpec
 from learncast.windows import cells, layers, transport
 
 INPUTS, HIDDEN, STEPS, BATCH = 2, 3, 5, 2
@@ -63,7 +63,7 @@ class Reader(nn.Module):
 
 
 def unit_contributions(replay, lags, **given):
-    return transport.lag_sums(replay.chain, lags, **given).contributions
+    return transport.lag_sums(replay.chain, lags, **given)[1]
 
 
 def body(name: str, seed: int = 0, dtype: torch.dtype = torch.float64) -> nn.Module:

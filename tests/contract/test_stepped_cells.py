@@ -13,7 +13,7 @@ from torch import nn
 from torch.autograd.functional import jacobian
 
 import learncast as lc
-from learncast._core.errors import InvalidSpec, UnsupportedModel
+from learncast import InvalidSpec, UnsupportedModel
 from learncast.windows import cells, layers, transport
 
 INPUTS, HIDDEN, STEPS, BATCH = 2, 4, 6, 3
@@ -55,7 +55,7 @@ class Wrapped(OnlyStep):
         return (1 - z) * torch.tanh(a[2] + r * u[2]) + z * state
 
 
-def drawn(module: nn.Module, seed: int = 0) -> nn.Module:
+def randomised(module: nn.Module, seed: int = 0) -> nn.Module:
     g = torch.Generator().manual_seed(seed)
     for parameter in module.parameters():
         parameter.data = 0.8 * torch.randn(parameter.shape, generator=g, dtype=torch.float64)
@@ -63,7 +63,7 @@ def drawn(module: nn.Module, seed: int = 0) -> nn.Module:
 
 
 def const(seed=0):
-    return drawn(cells.ConstGate(INPUTS, HIDDEN, gate=0.3, generator=torch.Generator().manual_seed(0)), seed)
+    return randomised(cells.ConstGate(INPUTS, HIDDEN, gate=0.3, generator=torch.Generator().manual_seed(0)), seed)
 
 
 def known(name: str) -> tuple[nn.Module, nn.Module]:
@@ -73,7 +73,7 @@ def known(name: str) -> tuple[nn.Module, nn.Module]:
         cell = const()
         return cell, OnlyStep(cell, lambda state, input: torch.full_like(state, 0.7))
     if name == "diag":
-        cell = drawn(cells.DiagGate(INPUTS, HIDDEN, generator=g))
+        cell = randomised(cells.DiagGate(INPUTS, HIDDEN, generator=g))
 
         def kept(state, input):
             a = input @ cell.input_weights.T + cell.bias + state @ cell.recurrent_weights.T
@@ -81,17 +81,17 @@ def known(name: str) -> tuple[nn.Module, nn.Module]:
 
         return cell, OnlyStep(cell, kept)
     if name == "normed":
-        cell = drawn(cells.ConstGate(INPUTS, HIDDEN, gate=0.3, layer_norm=True, generator=g))
+        cell = randomised(cells.ConstGate(INPUTS, HIDDEN, gate=0.3, layer_norm=True, generator=g))
         return cell, OnlyStep(cell, lambda state, input: torch.full_like(state, 0.7))
     if name == "paper_gru":
-        cell = drawn(cells.PaperGRU(INPUTS, HIDDEN, generator=g))
+        cell = randomised(cells.PaperGRU(INPUTS, HIDDEN, generator=g))
 
         def update(state, input):
             a = input @ cell.input_weights.T + cell.bias + state @ cell.recurrent_weights.T
             return 1 - a[:, :HIDDEN].sigmoid()
 
         return cell, OnlyStep(cell, update)
-    cell = drawn(nn.GRU(INPUTS, HIDDEN, batch_first=True))
+    cell = randomised(nn.GRU(INPUTS, HIDDEN, batch_first=True))
 
     def turned(state, input):
         a = input @ cell.weight_ih_l0.T + cell.bias_ih_l0 + state @ cell.weight_hh_l0.T + cell.bias_hh_l0
@@ -250,7 +250,7 @@ def test_constraints_hold_while_training():
         rng = np.random.default_rng(1)
         x = rng.standard_normal((64, 5, INPUTS))
         pair = (x, x.sum((1, 2), keepdims=True)[:, 0])
-        run = lc.training.train(pair, model, Training(0.02, batch=None, optimizer="adam"), steps=60)
+        run = lc.training.train(pair, model, lc.Training(0.02, optimizer="adam"), steps=60)
         assert float(run["loss"][-1]) < 0.8 * float(run["loss"][0])
         assert holds(run.module.layer.recurrent().detach().numpy())
 

@@ -8,17 +8,14 @@ import pytest
 import learncast as lc
 from learncast import SchemaMismatch
 from learncast.results import ALWAYS, SCHEMA, Trajectory
-from learncast.theory import (
-    ModeSolution,
-    PooledProblem,
-    ResponseFlowSolution,
-    TwoLayerSolution,
-    gradient_flow,
-    modes,
-    response,
-    solve_response,
-)
-from learncast.training import Training, train
+from learncast.theory.dynamics.balanced.two_layer import TwoLayerSolution
+from learncast.theory.dynamics.gradient_flow import gradient_flow
+from learncast.theory.dynamics.modes import ModeSolution, modes
+from learncast.theory.dynamics.pooled import PooledProblem
+from learncast.theory.responses.modes import solve_response
+from learncast.theory.responses.response import response
+from learncast.theory.responses.solution import ResponseFlowSolution
+from learncast.training import Recording, train
 
 RATE, TIMES = 2e-3, np.arange(0.0, 601.0, 50.0)
 #: Closed forms against each other: some hundred roundings. The integration: 1e-11 per step, over some hundred steps and
@@ -27,7 +24,7 @@ ROUNDING, INTEGRATED, TRACED = 1e-11, 3e-9, 3e-6
 #: Descent is off its flow by half a step of the learning rate: with curvatures up to 8 here, 8 RATE / 2 of numbers of
 #: order 1, grown by at most e while modes rise.
 STEPPED = 8 * RATE * np.e / 2
-#: The same steps by autograd as from statistics: a unit of the last place at each of 600.
+#: Steps by autograd and from statistics differ by a unit of the last place at each of 600 steps.
 TRAINED = 1e-10
 
 
@@ -50,19 +47,18 @@ def found():
     known = lc.Task(
         *(c.dense() for c in (task.input_covariance, task.cross_covariance)),
         target_covariance=task.target_covariance.dense(),
-    )  # without trials there is nothing to resample
-    training = Training(RATE, batch=None, steps=int(TIMES[-1]), learn=learn, every=50)
+    )  # no trials: nothing to draw again
     solutions = {
         "modes": ModeSolution(modes(task, network), network, RATE),
         "two layers": TwoLayerSolution(PooledProblem.of(task, network), network, RATE),
         "flow": gradient_flow(task, network, learning_rate=RATE, learn=learn),
         "curriculum": lc.follow([lc.Stage(task, goal=0.99)], network, learning_rate=RATE),
         "traced curriculum": lc.follow([lc.Stage(known, goal=0.99)], network, learning_rate=RATE, by="flow"),
-        "descent": lc.descend(task, network, learning_rate=RATE, learn=learn, steps=int(TIMES[-1])),
+        "descent": lc.descend(task, network, learning_rate=RATE, steps=int(TIMES[-1])),
     }
     return {
         **{name: solution.at(TIMES) for name, solution in solutions.items()},
-        "training": train(data, network, training),
+        "training": train(data, network, lc.Training(RATE), steps=int(TIMES[-1]), record=Recording(every=50)),
     }
 
 

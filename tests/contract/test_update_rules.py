@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from learncast.theory import Optimizer
+import learncast as lc
+from learncast.theory.dynamics.steps.optimizer import Optimizer
 
 torch = pytest.importorskip("torch")
 
@@ -17,6 +18,7 @@ RULES = {
     "adam": ({}, "Adam", {}),
     "adam, decay": ({"weight_decay": 0.05, "betas": (0.5, 0.7), "eps": 1e-3}, "Adam", {}),
     "adamw": ({}, "AdamW", {}),
+    "rmsprop": ({"eps": 1e-6}, "RMSprop", {}),
 }
 
 
@@ -27,7 +29,7 @@ def test_weights_move_as_torch_moves_them(name):
     rng = np.random.default_rng(3)
     slopes = rng.normal(size=(40, 4)) * np.array([1e-9, 1e-3, 1.0, 30.0])
     slopes[10:20] = 0.0
-    rule = Optimizer(name.partition(",")[0], learning_rate=0.02, **given)
+    rule = Optimizer(lc.Training(0.02, optimizer=name.partition(",")[0], **given))
     weights = {"weights": np.array([0.5, -1.0, 2.0, 0.0])}
     theirs = torch.nn.Parameter(torch.tensor(weights["weights"]))
     optimizer = getattr(torch.optim, torch_name)([theirs], lr=0.02, **given, **told)
@@ -40,7 +42,7 @@ def test_weights_move_as_torch_moves_them(name):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_training_moves_weights_as_torch_does_bit_for_bit(dtype):
-    from learncast.training.training import SGD
+    from learncast.training.updates import SGD
 
     rng = np.random.default_rng(4)
     begun = torch.tensor(rng.normal(size=(5, 3)), dtype=getattr(torch, dtype))

@@ -1,4 +1,4 @@
-"""What looks through the built site sees each kind of fault."""
+"""The check of the built site finds each kind of fault."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def site(tmp_path):
     return tmp_path
 
 
-def test_a_whole_site_has_no_fault(site):
+def test_a_complete_site_has_no_fault(site):
     assert list(check_site.faults(site)) == []
 
 
@@ -36,12 +36,12 @@ def test_a_whole_site_has_no_fault(site):
         ('<a href="#nowhere">x</a>', "links to #nowhere, which has no such place"),
     ],
 )
-def test_each_fault_is_told(site, page, fault):
+def test_each_fault_is_found(site, page, fault):
     (site / "faulty.html").write_text(page)
     assert list(check_site.faults(site)) == [f"faulty.html {fault}"]
 
 
-def test_sheets_and_search_count_too(site):
+def test_style_sheets_and_search_index_are_checked(site):
     (site / "sheet.css").write_text("@import 'https://cdn.org/a.css'; p { background: url(//cdn.org/b.png) }")
     (site / "searchindex.js").unlink()
     assert list(check_site.faults(site)) == [

@@ -1,4 +1,4 @@
-"""Pages that cite tests, rooms and commands cite what there is."""
+"""Tests, packages and commands that pages name exist."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 
 
-def test_every_misprint_names_a_test_that_there_is():
+def test_every_misprint_names_an_existing_test():
     text = (DOCS / "theory" / "misprints.md").read_text(encoding="utf-8")
     cited = set(re.findall(r"`(test_\w+)`", text))
     written = set()
@@ -32,16 +32,16 @@ def test_every_misprint_has_its_evidence():
     assert all("`test_" in row for row in rows)
 
 
-def test_the_map_shows_every_room_on_its_level():
+def test_the_map_shows_every_package_on_its_level():
     drawn = room_map.svg()
     found = {path.stem for path in (ROOT / "src" / "learncast").iterdir() if path.suffix == ".py" or path.is_dir()}
-    rooms = [room for level in room_map.layers() for room in level]
-    assert sorted(rooms) == sorted(found - {"__init__", "__pycache__", "py"})
-    heights = [float(re.search(rf'y="([\d.]+)"[^>]*>{room}<', drawn)[1]) for room in rooms]
+    packages = [package for level in room_map.layers() for package in level]
+    assert sorted(packages) == sorted(found - {"__init__", "__pycache__", "py"})
+    heights = [float(re.search(rf'y="([\d.]+)"[^>]*>{package}<', drawn)[1]) for package in packages]
     assert heights == sorted(heights, reverse=True)
 
 
-def test_files_that_pages_name_are_there():
+def test_files_that_pages_name_exist():
     for page in ("reliability", "contributing"):
         text = (DOCS / "project" / f"{page}.md").read_text(encoding="utf-8")
         for path in re.findall(r"`((?:tests|docs|examples|src)/[\w/.-]+)`", text):

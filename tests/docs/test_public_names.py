@@ -1,4 +1,4 @@
-"""Every public name is what it says, and is documented."""
+"""Every public name exists and has a docstring."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-pytest.importorskip("torch", reason="some rooms train")
+pytest.importorskip("torch", reason="some packages train networks")
 import public_names
 
 import learncast as lc
@@ -20,9 +20,9 @@ def test_every_name_has_a_docstring_of_its_own():
     for one in NAMES:
         value = one.value
         if one.documents_itself:
-            told = vars(value).get("__doc__") if inspect.isclass(value) else inspect.getdoc(value)
-            assert told, one.path
-            assert not told.startswith(f"{one.name}("), f"{one.path} has the docstring that a dataclass writes itself"
+            text = vars(value).get("__doc__") if inspect.isclass(value) else inspect.getdoc(value)
+            assert text, one.path
+            assert not text.startswith(f"{one.name}("), f"{one.path} has the generated docstring of a dataclass"
 
 
 def test_public_methods_have_docstrings():
@@ -37,7 +37,7 @@ def test_public_methods_have_docstrings():
     assert not missing
 
 
-def test_all_names_of_the_rooms_are_in_the_reference():
+def test_all_public_names_are_in_the_reference():
     listed = {one.path for one in NAMES}
     for name in lc.__all__:
         value = getattr(lc, name)
@@ -46,15 +46,15 @@ def test_all_names_of_the_rooms_are_in_the_reference():
 
 def test_a_name_is_not_hidden_by_the_module_it_comes_from():
     assert callable(lc.theory.richness)
-    assert callable(lc.theory.richness), "the second look finds the module"
-    for room in lc._ROOMS:
-        module = getattr(lc, room)
+    assert callable(lc.theory.richness), "the second access finds the module"
+    for package in lc._PACKAGES:
+        module = getattr(lc, package)
         for name in getattr(module, "_HOME", {}):
-            assert not isinstance(getattr(module, name), ModuleType), f"{room}.{name}"
+            assert not isinstance(getattr(module, name), ModuleType), f"{package}.{name}"
 
 
 def test_examples_can_be_parsed():
-    """A fault in one would be shown as text."""
+    """Sphinx would show an example with a syntax error as text."""
     parser = doctest.DocTestParser()
     for one in NAMES:
         if one.documents_itself:

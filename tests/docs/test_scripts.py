@@ -1,4 +1,4 @@
-"""Every script of the tutorials and of the gallery runs, without a warning, and draws."""
+"""Every script of the tutorials and the gallery runs without a warning and draws a figure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 DOCS = Path(__file__).parents[2] / "docs"
 SCRIPTS = sorted(DOCS.glob("gallery/*/plot_*.py")) + sorted(DOCS.glob("tutorials/plot_*.py"))
-#: Quick ones that stand for the others in the fast suite: one from each room of the gallery.
+#: Scripts of the fast suite: a quick one from each part of the gallery.
 QUICK = ("plot_03_paths", "plot_14_hierarchy", "plot_20_late_first", "plot_25_batches")
 
 
@@ -19,10 +19,10 @@ def cases():
         yield pytest.param(script, id=script.stem, marks=[] if script.stem in QUICK else [pytest.mark.slow])
 
 
-def test_gallery_has_its_twenty_examples_and_every_lesson_is_there():
-    rooms = [script.relative_to(DOCS).parts[0] for script in SCRIPTS]
-    assert rooms.count("gallery") >= 20
-    assert rooms.count("tutorials") == 7
+def test_the_gallery_has_twenty_examples_and_there_are_seven_lessons():
+    folders = [script.relative_to(DOCS).parts[0] for script in SCRIPTS]
+    assert folders.count("gallery") >= 20
+    assert folders.count("tutorials") == 7
 
 
 @pytest.mark.parametrize("script", list(cases()))

@@ -28,7 +28,7 @@ USES = {
         from safetensors.numpy import save_file
         task = lc.tasks.integration(steps=4)
         start = lc.LinearRNN.aligned(recurrence=0.9, initial=0.05, hidden_size=2, task=task)
-        print(lc.training.train(task, start, lc.training.Training(0.01, batch=20, steps=5)).steps)
+        print(lc.training.train(task, start, lc.Training(0.01, batch=20), steps=5).steps)
         save_file({"inputs": numpy.ones((4, 2, 1)), "targets": numpy.ones((4, 1))}, "trials.safetensors")
         print(lc.tasks.from_file("trials.safetensors"))
     """,

@@ -37,8 +37,8 @@ from learncast.cli import app
 from learncast.study import Study
 from learncast.sweep.studies import sweep_of
 from learncast.web.app import serve
-from learncast.windows.learnability_window import LearnabilityWindow
-from learncast.windows.rehearsal import build_model, build_optimizer, rehearsed
+from learncast.windows import Window
+from learncast.windows.example_model import build_model, build_optimizer, train_on_batches
 from learncast.windows.stored_model import optimizer_tensors
 
 #: Seconds that one command may take; `--seconds` ends what is merely long.

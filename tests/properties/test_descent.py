@@ -58,7 +58,7 @@ class Case:
         return LearningProblem.of(self.task, self.network, self.learn)
 
     def turned(self, inputs=None, hidden=None, outputs=None):
-        """The same problem in other coordinates, and the map of weights into them."""
+        """Return the problem in other coordinates, and the map of weights into them."""
         sizes = self.sizes
         A, R, B = (
             np.eye(size) if turn is None else turn
@@ -184,7 +184,7 @@ def test_gradients_of_some_weights_are_those_of_all(case):
     assert abs(part_loss - loss) <= ROUNDING * scale
     for name in case.learn:
         np.testing.assert_allclose(part[name], slopes[name], rtol=0, atol=ROUNDING * scale)
-    ends = weights_of(lc.descend(case.task, case.network, learning_rate=1e-3, steps=3, learn=case.learn).network_at(3))
+    ends = weights_of(lc.descend(case.task, case.network, lc.Training(1e-3, learn=case.learn), steps=3).network_at(3))
     for name in set(names) - set(case.learn):
         np.testing.assert_array_equal(ends[name], case.weights[name])
 
@@ -201,7 +201,7 @@ def test_a_small_step_lowers_the_loss(case):
     _, there = problem.loss_and_slopes(ahead)
     curvature = abs(sum(((there[k] - s) * s).sum() for k, s in slopes.items())) / (1e-5 * size)
     rate = min(0.1 / max(curvature, 1e-3), 1e-2 / size)
-    found = lc.descend(case.task, case.network, learning_rate=rate, steps=1, learn=case.learn)
+    found = lc.descend(case.task, case.network, lc.Training(rate, learn=case.learn), steps=1)
     drop = found.loss[0] - found.loss[1]
     # first order rate |g|^2, and less than half of it lost to second order
     assert drop >= 0.5 * rate * size**2 - 1e-13 * (1 + abs(found.loss[0]))
@@ -217,7 +217,7 @@ def test_rotating_inputs_outputs_and_hidden_units_rotates_the_solution(case, opt
     other, maps = case.turned(**turn)
     rate = 0.01
     plain, turned = (
-        lc.descend(c.task, c.network, learning_rate=rate, steps=20, learn=c.learn, optimizer=optimizer)
+        lc.descend(c.task, c.network, lc.Training(rate, learn=c.learn, optimizer=optimizer), steps=20)
         for c in (case, other)
     )
     assume(plain.status is lc.Status.ok and np.abs(plain.loss).max() < 1e3)
@@ -235,8 +235,8 @@ def test_permuting_hidden_units_permutes_their_weights(case, optimizer):
     """A permutation commutes with elementwise updates, including Adam."""
     order = case.rng.permutation(case.sizes[1])
     other, maps = case.turned(hidden=np.eye(case.sizes[1])[order])
-    options = {"learning_rate": 1e-3, "steps": 10, "learn": case.learn, "optimizer": optimizer}
-    plain, turned = (lc.descend(c.task, c.network, **options) for c in (case, other))
+    training = lc.Training(1e-3, learn=case.learn, optimizer=optimizer)
+    plain, turned = (lc.descend(c.task, c.network, training, steps=10) for c in (case, other))
     assume(optimizer in ("gd", "momentum") or well_sloped(plain))
     for name, end in weights_of(plain.network_at(10)).items():
         np.testing.assert_allclose(weights_of(turned.network_at(10))[name], maps[name](end), rtol=0, atol=1e-9)
@@ -255,8 +255,8 @@ def test_two_layers_equal_a_recurrent_network_with_one_step(case):
     W_h = case.rng.standard_normal((case.sizes[1],) * 2)  # never used: there is no step before the first
     network = lc.LinearRNN(case.weights["first"], W_h, case.weights["second"])
     learn = tuple(names[name] for name in case.learn)
-    one = lc.descend(case.task, case.network, learning_rate=0.01, steps=10, learn=case.learn)
-    other = lc.descend(case.task, network, learning_rate=0.01, steps=10, learn=learn)
+    one = lc.descend(case.task, case.network, lc.Training(0.01, learn=case.learn), steps=10)
+    other = lc.descend(case.task, network, lc.Training(0.01, learn=learn), steps=10)
     np.testing.assert_allclose(other.loss, one.loss, rtol=1e-12, atol=1e-13)
     np.testing.assert_allclose(other.network_at(10).input_weights, one.network_at(10).first, rtol=0, atol=1e-12)
 

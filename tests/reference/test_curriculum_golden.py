@@ -162,7 +162,7 @@ def test_time_to_learn_and_the_printed_time(task):
     accuracies = 1 - tolerance
     learned = [s.time_to(accuracy) for s, accuracy in zip(solutions, accuracies, strict=True)]
     agree(f"time_{task}", [time.flow_steps for time in learned])
-    printed = [lc.papers.printed_time(s, accuracy)[0] for s, accuracy in zip(solutions, accuracies, strict=True)]
+    printed = [lc.papers.paper_time(s, accuracy)[0] for s, accuracy in zip(solutions, accuracies, strict=True)]
     agree(f"time_{task}_eq12", printed)
 
 
@@ -245,9 +245,9 @@ def test_curriculum_as_printed(name):
     first, accuracies = first_task(name), (1 - given["eps1"], 1 - given["eps2"])
     stages = [lc.Stage(first, goal=accuracies[0]), lc.Stage(WHITE, goal=accuracies[1])]
     curriculum = lc.follow(stages, PAPER, learning_rate=1 / given["gamma"])
-    direct = lc.papers.printed_time(solution(WHITE), accuracies[1])[0]
-    one = lc.papers.printed_time(solution(first), accuracies[0])[0]
-    two = lc.papers.printed_time(solution(WHITE, at_strength(curriculum.stages[0].end[0])), accuracies[1])[0]
+    direct = lc.papers.paper_time(solution(WHITE), accuracies[1])[0]
+    one = lc.papers.paper_time(solution(first), accuracies[0])[0]
+    two = lc.papers.paper_time(solution(WHITE, at_strength(curriculum.outcomes[0].end[0])), accuracies[1])[0]
     agree(entry, direct, "t02")
     agree(entry, one, "t01")
     agree(entry, two, "t12")

@@ -347,7 +347,7 @@ def test_noise_of_one_lag_hides_the_envelope_and_total_noise_shows_it():
     sizes = np.array([10.0, 100.0, 1000.0, 10000.0])
     seen = found.windows(sizes, noise="total").any_lag
     # f = exp(-0.3 lag) must exceed a level that falls as 1/sqrt(N): log(10) / (2 x 0.3) = 3.8 lags per decade. Means
-    # and scale are known to 8% and 3%, which moves a window by half a lag, and windows are whole.
+    # and scale are known to 8% and 3%, which moves a window by half a lag, and windows are integers.
     np.testing.assert_allclose(np.diff(seen), np.log(10) / 0.6, atol=1.9)
     assert found.total_index == 2
     missing = detection.detect(LAGS, contributions, rng=rng)

@@ -4,10 +4,19 @@ import numpy as np
 import pytest
 import torch
 
-from learncast._core.errors import InvalidSpec, SchemaMismatch, UnsupportedModel
-from learncast.networks import Activated, LinearRNN, TwoLayer
-from learncast.results import Status, Trajectory
-from learncast.training import EnsembleRun, LossBelow, Training, train, train_ensemble
+from learncast import (
+    Activated,
+    InvalidSpec,
+    LinearRNN,
+    Loss,
+    SchemaMismatch,
+    Status,
+    Training,
+    Trajectory,
+    TwoLayer,
+    UnsupportedModel,
+)
+from learncast.training import EnsembleRun, Recording, train, train_ensemble
 
 KINDS = (None, "relu", "tanh")
 #: Sums in another order: a few units of the last place at each step, and descent on these losses does not amplify them.
@@ -51,7 +60,7 @@ def test_each_network_learns_as_it_would_alone():
     assert run.status == (Status.ok,) * 6
     assert run.steps == (100,) * 6
     for k, (network, pair) in enumerate(zip(networks, pairs, strict=True)):
-        alone = train(pair, network, Training(learning_rate=float(rates[k]), batch=None, steps=100, every=7))
+        alone = train(pair, network, Training(float(rates[k])), steps=100, record=Recording(every=7))
         same_weights(run.networks[k], alone.network)
         np.testing.assert_allclose(run["loss"][:, k], alone["loss"], rtol=ROUNDING)
         np.testing.assert_array_equal(run.time, alone.time)
@@ -73,7 +82,7 @@ def test_shared_trials_and_answers():
     for k, network in enumerate(run.networks):
         expected = network.respond(pair[0]) if isinstance(network, Activated) else pair[0] @ network.function.T
         np.testing.assert_allclose(run["answers"][-1, k], expected, rtol=1e-10, atol=1e-12)
-        same_weights(network, train(pair, networks[k], Training(learning_rate=0.05, batch=None, steps=50)).network)
+        same_weights(network, train(pair, networks[k], Training(0.05, batch=None), steps=50).network)
     assert set(run.dataset.data_vars) == {"answers", "final_loss", "steps"}
 
 
@@ -81,12 +90,12 @@ def test_each_network_ends_at_its_own_loss():
     networks, pairs, _ = made(6, seed=2)
     began = train_ensemble(pairs, networks, learning_rate=0.05, steps=0)["final_loss"].values
     goals = np.append(0.9 * began[:5], 1e-9)  # noise cannot be fitted to the last of them
-    run = train_ensemble(pairs, networks, learning_rate=0.05, steps=400, until=goals, every=50)
+    run = train_ensemble(pairs, networks, learning_rate=0.05, steps=400, target_loss=goals, every=50)
     assert run.status == (Status.ok,) * 5 + (Status.not_learned,)
     assert len(set(run.steps)) > 3
     for k in range(6):
-        settings = Training(learning_rate=0.05, batch=None, until=LossBelow(float(goals[k])), most_steps=400, every=50)
-        alone = train(pairs[k], networks[k], settings)
+        settings, record = Training(0.05, most_steps=400), Recording(every=50)
+        alone = train(pairs[k], networks[k], settings, goal=Loss(float(goals[k])), record=record)
         assert (run.steps[k], run.status[k]) == (alone.steps, alone.status)
         same_weights(run.networks[k], alone.network)
         assert float(run["final_loss"][k]) == pytest.approx(float(alone["loss"][-1]), rel=ROUNDING)
@@ -99,7 +108,7 @@ def test_each_network_has_its_own_number_of_steps():
     run = train_ensemble(pairs, networks, learning_rate=rates, steps=[0, 10, 30])
     assert run.steps == (0, 10, 30)
     same_weights(run.networks[0], networks[0])
-    alone = train(pairs[1], networks[1], Training(learning_rate=float(rates[1]), batch=None, steps=10))
+    alone = train(pairs[1], networks[1], Training(float(rates[1]), batch=None), steps=10)
     same_weights(run.networks[1], alone.network)
 
 
@@ -110,7 +119,7 @@ def test_a_diverging_network_harms_no_other():
     calm = train_ensemble(pairs, networks, learning_rate=rates, steps=60)
     run = train_ensemble(pairs, networks, learning_rate=wild, steps=60)
     assert [s is Status.diverged for s in run.status] == [k == 3 for k in range(6)]
-    alone = train(pairs[3], networks[3], Training(learning_rate=50.0, batch=None, steps=60))
+    alone = train(pairs[3], networks[3], Training(50.0, batch=None), steps=60)
     assert alone.status is Status.diverged
     assert run.steps[3] == alone.steps < 60
     assert np.isfinite(layers(run.networks[3])[0]).all()
@@ -145,7 +154,7 @@ def test_the_run_is_repeatable_saved_and_reported(tmp_path):
     assert shares[-1] == 1.0
     assert len(shares) > 2
     loaded = EnsembleRun.load(run.save(tmp_path / "run.nc"))
-    with pytest.raises(SchemaMismatch, match="holds ensemble"):
+    with pytest.raises(SchemaMismatch):
         Trajectory.load(tmp_path / "run.nc")
     np.testing.assert_array_equal(loaded["loss"], run["loss"])
     assert (loaded.status, loaded.steps, repr(loaded)) == (run.status, run.steps, repr(run))
@@ -164,31 +173,32 @@ def test_torch_keeps_its_threads():
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("changes", "field"),
     [
-        ({"networks": []}, "list of at least one"),
-        ({"trials": np.ones((3, 2))}, "one pair"),
-        ({"trials": [(np.ones((3, 2)), np.ones((3, 1)))] * 3}, "list of 2 pairs"),
-        ({"trials": (np.ones((3, 4)), np.ones((3, 1)))}, "2 inputs"),
-        ({"trials": (np.ones((3, 2)), np.ones((4, 1)))}, "trial"),
-        ({"learning_rate": [0.1, 0.1, 0.1]}, "each of the 2 networks"),
-        ({"learning_rate": 0.0}, "positive"),
-        ({"until": -1.0}, "positive"),
-        ({"steps": 1.5}, "whole number"),
-        ({"steps": -1}, "at least 0"),
+        ({"networks": []}, "networks"),
+        ({"trials": np.ones((3, 2))}, "trials"),
+        ({"trials": [(np.ones((3, 2)), np.ones((3, 1)))] * 3}, "trials"),
+        ({"trials": (np.ones((3, 4)), np.ones((3, 1)))}, "trials"),
+        ({"trials": (np.ones((3, 2)), np.ones((4, 1)))}, "targets"),
+        ({"learning_rate": [0.1, 0.1, 0.1]}, "learning_rate"),
+        ({"learning_rate": 0.0}, "learning_rate"),
+        ({"target_loss": -1.0}, "target_loss"),
+        ({"steps": 1.5}, "steps"),
+        ({"steps": -1}, "steps"),
         ({"every": 0}, "every"),
-        ({"record": ("strength",)}, "loss, weights, answers"),
+        ({"record": ("strength",)}, "record"),
     ],
 )
-def test_what_cannot_be_trained_is_refused(changes, words):
+def test_invalid_arguments_are_refused_by_name(changes, field):
     networks = [TwoLayer.random(2, 3, 1, scale=0.1, rng=np.random.default_rng(0))] * 2
     given = {"trials": (np.ones((3, 2)), np.ones((3, 1))), "networks": networks, "learning_rate": 0.1, "steps": 1}
     given |= changes
-    with pytest.raises(InvalidSpec, match=words):
+    with pytest.raises(InvalidSpec) as caught:
         train_ensemble(given.pop("trials"), given.pop("networks"), **given)
+    assert caught.value.field == field
 
 
 def test_only_two_layers_stack():
     rnn = LinearRNN(np.ones((1, 1)), np.zeros((1, 1)), np.ones((1, 1)))
-    with pytest.raises(UnsupportedModel, match="TwoLayer"):
+    with pytest.raises(UnsupportedModel):
         train_ensemble((np.ones((3, 1)), np.ones((3, 1))), [rnn], learning_rate=0.1, steps=1)

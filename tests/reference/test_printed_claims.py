@@ -9,7 +9,7 @@ from scipy.stats import norm
 
 from learncast import TwoLayer, tasks
 from learncast.papers.curriculum.alignment import mode_updates
-from learncast.papers.prior_knowledge.printed import printed_grams, printed_overlaps
+from learncast.papers.prior_knowledge.paper_solution import paper_grams, paper_overlaps
 
 torch = pytest.importorskip("torch")
 
@@ -76,12 +76,12 @@ def test_the_published_solution_holds_under_its_assumptions(sizes):
     while left:
         S = rng.standard_normal((sizes[2], sizes[0]))
         network = TwoLayer.balanced(*sizes, scale=0.5, rng=rng)
-        if np.linalg.cond(printed_overlaps(S, network)[0]) > 100:
+        if np.linalg.cond(paper_overlaps(S, network)[0]) > 100:
             continue
         left -= 1
         for time in (0.3, 2.0):
-            # The solver's error, and rounding amplified by cond(B)^2 in the published formula.
-            np.testing.assert_allclose(printed_grams(S, network, time), integrated(S, network, time), atol=1e-9)
+            # The solver's own error, and cond(B)^2 roundings of the print's.
+            np.testing.assert_allclose(paper_grams(S, network, time), integrated(S, network, time), atol=1e-9)
 
 
 def test_b_is_singular_when_the_determinants_differ_in_sign():
@@ -89,7 +89,7 @@ def test_b_is_singular_when_the_determinants_differ_in_sign():
     rng, signs = np.random.default_rng(5), []
     for _ in range(40):
         S, network = rng.standard_normal((3, 3)), TwoLayer.balanced(3, 4, 3, scale=0.5, rng=rng)
-        singular = np.linalg.cond(printed_overlaps(S, network)[0]) > 1e10
+        singular = np.linalg.cond(paper_overlaps(S, network)[0]) > 1e10
         signs.append(np.linalg.det(network.function) * np.linalg.det(S) < 0)
         assert singular == signs[-1]
     assert 10 <= sum(signs) <= 30  # half are expected; false alarm 0.1%

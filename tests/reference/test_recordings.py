@@ -87,7 +87,7 @@ def test_descent_on_a_masked_task_is_descent_on_its_trials(trials, mask):
         losses.append(0.5 * (error**2).sum() / len(x))
         G = np.einsum("pto,ptc->oc", error, z) / len(x)
         A, C = A - rate * C.T @ G, C - rate * G @ A.T
-    found = lc.descend(task, start, learning_rate=rate, steps=5, learn=("input", "output")).loss
+    found = lc.descend(task, start, learning_rate=rate, steps=5).loss
     np.testing.assert_allclose(found, losses, rtol=1e-9)
 
 
@@ -423,7 +423,7 @@ def test_sequential_digits_take_the_steps_of_descent_on_their_images():
     start = lc.LinearRNN.random(8, 12, 10, recurrence=b, scale=0.05, rng=1)
     z = plain_pool(x, b)
     wanted = plain_steps(z, y, start.input_weights, start.output_weights, 0.02, 0.6)
-    found = lc.descend(task, start, learning_rate=0.02, until=0.6, learn=("input", "output"))
+    found = lc.descend(task, start, learning_rate=0.02, goal=lc.Accuracy(0.6))
     assert found.steps == wanted
     found = tasks.summary(task, recurrence=b)
     fit = z @ np.linalg.lstsq(z, y, rcond=None)[0]
@@ -443,7 +443,7 @@ def test_static_pairs_take_the_steps_of_descent_on_the_pairs(name):
     np.testing.assert_allclose(task.cross_covariance.dense()[0, :, 0], z.T @ y / len(z), atol=1e-12)
     start = lc.TwoLayer.random(x.shape[1], 6, 3, scale=0.1, rng=np.random.default_rng(0))
     wanted = plain_steps(z, y, start.first, start.second, 0.05, 0.7)
-    assert lc.descend(task, start, learning_rate=0.05, until=0.7).steps == wanted
+    assert lc.descend(task, start, learning_rate=0.05, goal=lc.Accuracy(0.7)).steps == wanted
     found = tasks.summary(task, recurrence=0.0)
     np.testing.assert_allclose(found.explained, plain_shares(z, y, intercept=True)[0], rtol=1e-9)
     assert found.left_out < found.explained

@@ -333,10 +333,16 @@ def test_steps_in_floats_equal_steps_in_arrays_bit_for_bit(monkeypatch, rows, mo
         return [steps, ends, *problem.advance(weights, [0, 1, 2, 3, 70, 500, 501, 3000], rate)]
 
     found = taken()
-    here, there = ("_in_floats", "_in_arrays") if rows * modes <= 16 else ("_in_arrays", "_in_floats")
-    steps = f"learncast.theory.dynamics.steps.mode_descent.ModeSteps.{here}"
-    used = []
-    monkeypatch.setattr(steps, lambda self, *given: used.append(here) or getattr(self, there)(*given))
+    step, used = strides.Descents._step, []
+
+    def in_the_other_way(self: Any, *given: Any) -> Any:
+        small, used[:] = strides.SMALL, [True]
+        monkeypatch.setattr(strides, "SMALL", 0 if 2 * rows * modes <= small else 1000)
+        result = step(self, *given)
+        monkeypatch.setattr(strides, "SMALL", small)
+        return result
+
+    monkeypatch.setattr(strides.Descents, "_step", in_the_other_way)
     others = taken()
     assert used
     assert (found[0] > 2).all()

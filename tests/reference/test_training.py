@@ -327,7 +327,7 @@ def test_training_approaches_the_theory_in_proportion_to_the_learning_rate(name)
         ask = np.arange(0, coarse + 1, 6) * 2**halving
         strengths = np.sort(np.abs(np.asarray(solved.at(ask)["strength"])), axis=1)[:, ::-1]
         gap = strength_gap = 0.0
-        for step, w_in, w_out in train(network, batch, learning_rate):
+        for step, w_in, w_out in train(network, batch, learning_rate, steps):
             where = np.flatnonzero(ask == step)
             if where.size:
                 theory = solved.network_at(float(step))
@@ -361,7 +361,7 @@ def test_training_is_done_at_the_step_forecast(name):
     order = np.argsort(-modes.optimum)
     np.testing.assert_allclose(s, modes.optimum[order], rtol=1e-9)
     counted = np.full(3, np.inf)
-    for step, w_in, w_out in train(network, batch, learning_rate):
+    for step, w_in, w_out in train(network, batch, learning_rate, int(learned.flow_steps) + 20):
         strengths = np.einsum("om,oh,hi,mi->m", u[:, :3], w_out, w_in, vt)
         inside = np.abs(strengths - s) <= (1 - accuracy) * s
         counted[inside & np.isinf(counted)] = step
@@ -385,7 +385,7 @@ def test_a_curriculum_trained_for_real():
     for task, accuracy in stages:
         optimum = modes_of_one(task, network).optimum[0]
         batch = exact_batch(task, np.random.default_rng(8))
-        for step, w_in, w_out in train(here, batch, learning_rate):
+        for step, w_in, w_out in train(here, batch, learning_rate, 2000):
             if abs((w_out @ w_in).item() - optimum) <= (1 - accuracy) * optimum:
                 counted.append(step)
                 here = lc.LinearRNN(w_in.copy(), network.recurrent_weights, w_out.copy())
@@ -399,7 +399,7 @@ def test_a_curriculum_trained_for_real():
     optimum = modes_of_one(target, network).optimum[0]
     direct = next(
         step
-        for step, w_in, w_out in train(network, batch, learning_rate)
+        for step, w_in, w_out in train(network, batch, learning_rate, 2000)
         if abs((w_out @ w_in).item() - optimum) <= 0.02 * optimum
     )
     assert curriculum.direct.descent_steps == pytest.approx(direct, abs=1)

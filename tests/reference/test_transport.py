@@ -40,7 +40,7 @@ GATES = {
 
 
 def unit_contributions(replay, lags, **given):
-    return transport.lag_sums(replay.chain, lags, **given).contributions
+    return transport.lag_sums(replay.chain, lags, **given)[1]
 
 
 def tensor(value):
@@ -142,7 +142,7 @@ def test_golden_transports(name):
         ((_, _, auxiliary),) = transport.transport_factors(replay, [lag], auxiliary=True)
         close(entry, auxiliary[source, 0], expected["gamma_with_aux"])
         close(entry, (auxiliary - total)[source, 0], np.add(expected["aux_rho"], expected["aux_eta"]))
-    # The last `lag` steps alone hold a single window: the one of the golden entry.
+    # The last `lag` steps hold a single window, that of the golden entry.
     layer = layers.recurrent_layers(cell_of(given))[0]
     tail = slice(source, t)
     start = (tensor(expected["states_h"][source])[None],)

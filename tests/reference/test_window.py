@@ -114,7 +114,7 @@ class Leaky(nn.Module):
 def test_a_linear_unit_learns_exactly_as_far_as_its_task():
     """With targets x_{t-6} the mean contribution of lag l is w a^l times the covariance of the target and b_{t-l}.
 
-    b = (x_{t-l}, h_{t-l-1}, 1, 1): nothing covaries beyond lag 6, x does at lag 6 alone, and h by a^(6 - l - 1) before,
+    b = (x_{t-l}, h_{t-l-1}, 1, 1): nothing covaries beyond lag 6, x only at lag 6, and h by a^(6 - l - 1) before,
     so that the signal is w a^5 |d_h| at every lag below 6, w a^6 |d_x| at 6 and 0 beyond.
     """
     lag, burn = 6, 40  # after 40 steps the start of the unit has decayed to 1e-4
@@ -159,5 +159,5 @@ def test_a_lag_needs_as_many_sequences_as_its_score_says():
     assert significant.any()
     expected = 2000 * (here["critical_score"] / here["score"]) ** 2
     needed = here["required_sequences"].sel(noise="per_lag")
-    # The score divides by n - 1 where the scale does so too, then by n: they differ by 1 / n at most.
+    # Score and scale both divide by n - 1, then one by n: they differ by 1 / n at most.
     np.testing.assert_allclose(needed[significant.values], expected[significant.values], rtol=2 / 2000)

@@ -31,7 +31,7 @@ OBJECTS = {
     "solution": SOLUTION,
     "flow": lc.solve(TARGET, NETWORK, learning_rate=1e-2, by="flow"),
     "response": lc.solve(TARGET, lc.Activated(NETWORK, "relu"), learning_rate=1e-2, strict=False),
-    "descent": lc.descend(TARGET, NETWORK, learning_rate=1e-3, steps=5, learn=("input", "output")),
+    "descent": lc.descend(TARGET, NETWORK, learning_rate=1e-3, steps=5),
     "trajectory": SOLUTION.at(range(20)),
     "curriculum": PLAN.best,
     "curriculum without a goal": lc.planning.in_sequence([TARGET, STRONGER], NETWORK, learning_rate=1e-2),

@@ -1,4 +1,4 @@
-"""Locks, processes and names, here and as Windows would have them."""
+"""Locks, processes and renames, on this system and as on Windows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from learncast._core import system
 
 
-def refused(*_):
+def fail(*_):
     raise PermissionError(13, "in use")
 
 
@@ -23,7 +23,7 @@ def windows(monkeypatch):
     monkeypatch.setattr(system, "WINDOWS", True)
 
 
-def test_a_lock_is_held_by_one_process(tmp_path):
+def test_a_lock_excludes_other_processes(tmp_path):
     script = "import sys\nfrom learncast._core import system\nsystem.lock(open(sys.argv[1], 'a'))\n"
     with open(tmp_path / "lock", "a", encoding="utf-8") as file:
         system.lock(file)
@@ -42,7 +42,7 @@ def test_windows_locks_a_byte_beyond_the_text(tmp_path, windows, monkeypatch):
         assert file.tell() == system.FAR
 
 
-def test_windows_waits_for_a_file_that_somebody_reads(tmp_path, windows, monkeypatch):
+def test_windows_repeats_the_rename_of_a_file_in_use(tmp_path, windows, monkeypatch):
     tries, real = [], os.replace
 
     def busy(source, target):
@@ -56,12 +56,12 @@ def test_windows_waits_for_a_file_that_somebody_reads(tmp_path, windows, monkeyp
     system.replace(tmp_path / "a", tmp_path / "b")
     assert (tmp_path / "b").read_text() == "new"
     monkeypatch.setattr(system, "PATIENCE", 0.05)
-    monkeypatch.setattr(os, "replace", refused)
+    monkeypatch.setattr(os, "replace", fail)
     with pytest.raises(PermissionError):
         system.replace(tmp_path / "b", tmp_path / "c")
 
 
-def test_elsewhere_a_refusal_is_told_at_once(tmp_path, monkeypatch):
+def test_other_systems_raise_at_once(tmp_path, monkeypatch):
     tries = []
 
     def refuse(*given):
@@ -79,7 +79,7 @@ def test_folders_are_not_opened_on_windows(tmp_path, windows, monkeypatch):
     system.sync(tmp_path)
 
 
-def test_processes_that_live_and_that_do_not():
+def test_running_processes_are_alive():
     assert system.alive(os.getpid())
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
@@ -87,7 +87,7 @@ def test_processes_that_live_and_that_do_not():
 
 
 @pytest.mark.parametrize(("handle", "code", "living"), [(7, 259, True), (7, 0, False), (0, 259, False)])
-def test_windows_asks_its_kernel_whether_a_process_lives(windows, monkeypatch, handle, code, living):
+def test_windows_queries_the_exit_code_of_a_process(windows, monkeypatch, handle, code, living):
     closed = []
 
     def exit_code(_, place):
@@ -98,12 +98,12 @@ def test_windows_asks_its_kernel_whether_a_process_lives(windows, monkeypatch, h
         OpenProcess=lambda *_: handle, GetExitCodeProcess=exit_code, CloseHandle=lambda one: closed.append(one)
     )
     monkeypatch.setattr(system.ctypes, "windll", SimpleNamespace(kernel32=kernel), raising=False)
-    monkeypatch.setattr(os, "kill", None)  # there it would end the process
+    monkeypatch.setattr(os, "kill", None)  # on Windows it would end the process
     assert system.alive(4321) is living
     assert closed == ([7] if handle else [])
 
 
-def test_folders_change_places_at_once_or_it_is_said(tmp_path, monkeypatch):
+def test_folders_are_swapped_or_the_result_is_false(tmp_path, monkeypatch):
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         (tmp_path / name / name).touch()
@@ -115,7 +115,7 @@ def test_folders_change_places_at_once_or_it_is_said(tmp_path, monkeypatch):
     assert not system.exchange(tmp_path / "a", tmp_path / "b")
 
 
-def test_signals_wait_where_the_system_lets_them(monkeypatch):
+def test_held_signals_arrive_after_the_context(monkeypatch):
     heard = []
     before = signal.signal(signal.SIGTERM, lambda *_: heard.append(True))
     try:

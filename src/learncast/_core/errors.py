@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 from functools import partial
-from typing import Any
 
 
 class LearncastError(Exception):
@@ -13,7 +12,7 @@ class LearncastError(Exception):
     Parameters
     ----------
     message : str
-        What is required, what was given and, where it is not obvious, what to do.
+        What is required, what was given and, unless it is obvious, what to do.
     field : str, optional
         Argument or study key that the message is about.
 
@@ -24,7 +23,7 @@ class LearncastError(Exception):
     ...     lc.tasks.integration(steps=0)
     ... except lc.LearncastError as error:
     ...     print(error.field, "|", error)
-    steps | steps must be a whole number of at least 1, got 0.
+    steps | steps must be at least 1, got 0.
     """
 
     def __init__(self, message: str = "", *, field: str | None = None, **parts: str) -> None:
@@ -100,7 +99,8 @@ def suggestion(word: str, choices: tuple[str, ...]) -> str:
     return f"Did you mean {close[0]!r}?" if close else ""
 
 
-def brief(value: Any) -> str:
-    """Return the repr of a value, cut to 60 characters; numpy scalars are shown as Python numbers."""
-    text = repr(value.item() if type(value).__module__ == "numpy" and not getattr(value, "ndim", 1) else value)
+def brief(value: object) -> str:
+    """Return the repr of a value, cut to 60 characters; numpy scalars are written as Python numbers."""
+    scalar = type(value).__module__ == "numpy" and not getattr(value, "ndim", 1)
+    text = repr(value.item() if scalar else value)  # type: ignore[attr-defined]
     return text if len(text) <= 60 else text[:57] + "..."

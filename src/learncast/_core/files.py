@@ -1,4 +1,4 @@
-"""Files and folders that appear whole: written aside, then renamed."""
+"""Atomic writing of files and folders: write a draft, then rename it."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from learncast._core.system import alive, exchange, replace, sync
 
 @contextmanager
 def draft_of(path: str | os.PathLike[str], *, sole: bool = False, durable: bool = False) -> Iterator[Path]:
-    """A draft beside `path`, to be written inside; it takes the place of `path` at the end, or goes if anything fails.
+    """Yield the path of a draft, which replaces `path` at the end or is removed if anything fails.
 
     Parameters
     ----------
     path : path
-        Folders on the way to it are made.
+        Missing parent folders are created.
     sole : bool
-        Nobody else writes this file: drafts have one name, and what a kill leaves of one the next takes over.
+        No other process writes this file: drafts share one name, so a draft left by a kill is overwritten.
     durable : bool
-        The content is on the disk before the name is; the name is once `sync` was called for its folder.
+        Flush the content to the disk before the rename. The rename is durable once `sync` was called for its folder.
     """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    # Not a tempfile: those are private, and the renamed file should be as readable as any other new one.
+    # A tempfile would be private; the renamed file must have the usual permissions.
     draft = target.with_name(f".{target.name}.part" if sole else f".{target.name}.{secrets.token_hex(4)}.part")
     try:
         yield draft
@@ -42,7 +42,7 @@ def draft_of(path: str | os.PathLike[str], *, sole: bool = False, durable: bool 
 
 
 def write_file(path: str | os.PathLike[str], content: str | bytes) -> Path:
-    """Write text or bytes; whoever looks finds the old file or the new one."""
+    """Write text or bytes atomically."""
     with draft_of(path) as draft:
         draft.write_bytes(content.encode() if isinstance(content, str) else content)
     return Path(path)
@@ -50,35 +50,35 @@ def write_file(path: str | os.PathLike[str], content: str | bytes) -> Path:
 
 @contextmanager
 def draft_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A folder to be filled inside; at the end it becomes `path`, with what else the folder there holds.
+    """Yield an empty folder, which at the end becomes `path` together with the other files already there.
 
-    Whenever the process is killed, all files are the old ones or all are the new ones. Where a folder cannot be changed
-    for another at once (it holds folders, somebody works inside, the system cannot) files are renamed one by one.
+    If the process is killed, either all files are the old ones or all are the new ones. Files are renamed one by one
+    if folders cannot be swapped: `path` holds folders or is the working folder, or the file system cannot swap.
     """
     target = Path(path).absolute()
-    # The draft lies beside what exists already, so that a failure leaves no new folder behind.
-    beside = next(folder for folder in target.parents if folder.is_dir())
-    _clear(beside, target.name)
-    draft = beside / f".{target.name}.{_OWN}.{secrets.token_hex(4)}.part"
+    # In the nearest existing folder, so that a failure leaves no new folder behind.
+    parent = next(folder for folder in target.parents if folder.is_dir())
+    _remove_dead_drafts(parent, target.name)
+    draft = parent / f".{target.name}.{_PROCESS}.{secrets.token_hex(4)}.part"
     draft.mkdir()
     try:
         yield draft
         target.parent.mkdir(parents=True, exist_ok=True)
         if not target.is_dir():
             replace(draft, target)
-        elif not _changed_at_once(draft, target):
+        elif not _swapped(draft, target):
             for file in sorted(draft.iterdir()):
                 replace(file, target / file.name)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
 
-#: This process among all that may write to one disk.
-_OWN = f"{zlib.crc32(socket.gethostname().encode()):08x}-{os.getpid()}"
+#: Identifies this process among all that may write to one file system.
+_PROCESS = f"{zlib.crc32(socket.gethostname().encode()):08x}-{os.getpid()}"
 
 
-def _changed_at_once(draft: Path, target: Path) -> bool:
-    """Whether the draft has taken the folder's place, with links to the files that it does not bring itself."""
+def _swapped(draft: Path, target: Path) -> bool:
+    """Swap the two folders, after linking the other files of the target into the draft; return whether it worked."""
     inside = Path.cwd()
     if inside == target or target in inside.parents or target.is_symlink():
         return False
@@ -94,10 +94,10 @@ def _changed_at_once(draft: Path, target: Path) -> bool:
     return exchange(draft, target)
 
 
-def _clear(beside: Path, name: str) -> None:
-    """Remove drafts of processes of this machine that live no more."""
-    machine = _OWN.partition("-")[0]
-    for draft in beside.glob(f".{glob.escape(name)}.{machine}-*.part"):
+def _remove_dead_drafts(parent: Path, name: str) -> None:
+    """Remove drafts of processes of this machine that no longer run."""
+    machine = _PROCESS.partition("-")[0]
+    for draft in parent.glob(f".{glob.escape(name)}.{machine}-*.part"):
         number = draft.name.removeprefix(f".{name}.{machine}-").partition(".")[0]
         if number.isdecimal() and not alive(int(number)):
             shutil.rmtree(draft, ignore_errors=True)

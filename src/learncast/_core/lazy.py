@@ -15,7 +15,7 @@ def exported(package: str, names: Mapping[str, str]) -> tuple[list[str], Callabl
     package : str
         Its `__name__`.
     names : mapping
-        Module of the package, relative to it, and the names that it offers, separated by spaces.
+        From a module, relative to the package, to the names that it offers, separated by spaces.
     """
     home = {name: module for module, offered in names.items() for name in offered.split()}
     every = sorted(home)

@@ -1,4 +1,4 @@
-"""Packages that are used where they are installed."""
+"""Optional packages, imported when they are needed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from learncast._core.errors import InvalidSpec
 
-#: Packages of each extra, by the names under which they are installed and loaded.
+#: Packages of each extra, by the names under which they are installed and imported.
 EXTRAS = {
     "torch": ("torch", "safetensors"),
     "tables": ("pyarrow",),
@@ -20,33 +20,30 @@ EXTRAS = {
 
 
 def install(extra: str) -> str:
-    """How to install what an extra brings, wherever learncast itself came from.
+    """Return the command that installs the packages of an extra.
 
-    By the packages' own names: beside a clone, pip would look for `learncast[...]` on an index that does not hold it.
+    It names the packages themselves: a clone of the repository is on no index where pip could find `learncast[...]`.
     """
     return f"pip install {' '.join(EXTRAS[extra])}"
 
 
-def package(name: str, purpose: str, *, why: str, extra: str, otherwise: str = "") -> Any:
-    """A module of a package that an extra brings; `purpose` says what it is needed for."""
+def package(name: str, purpose: str, *, extra: str) -> Any:
+    """Import a module of an optional package; `purpose` completes "must be installed ..." if it is missing."""
     try:
         return import_module(name)
     except ImportError as error:
-        raise InvalidSpec(f"{name.partition('.')[0]} must be installed {purpose}, got no such package.") from error
+        root = name.partition(".")[0]
+        raise InvalidSpec(f"{root} must be installed {purpose}: {install(extra)}.", field=root) from error
 
 
 def torch_package(purpose: str) -> Any:
-    """Torch; `purpose` says what it is needed for. Asked for before any work, so that none is lost."""
-    return package("torch", purpose, why="networks are trained with it", extra="torch")
+    """Import torch; called before any work, so that none is lost if torch is missing."""
+    return package("torch", purpose, extra="torch")
 
 
-def lightning_package(instead: str) -> Any:
-    """Lightning, under either of the names it is published by; `instead` says what to do without it."""
+def lightning_package() -> Any:
+    """Import Lightning under either of the names it is published by."""
     for name in ("lightning", "pytorch_lightning"):
         if find_spec(name) is not None:
             return import_module("lightning.pytorch" if name == "lightning" else name)
-    raise InvalidSpec(
-        "lightning must be installed for a Lightning callback, got no such package. Pip install "
-        f"lightning, or {instead}.",
-        field="lightning",
-    )
+    raise InvalidSpec("lightning must be installed for a Lightning callback: pip install lightning.", field="lightning")

@@ -1,4 +1,4 @@
-"""How long work reports that it goes on, and how it is given up in time."""
+"""Progress reports and time limits of long work."""
 
 from __future__ import annotations
 
@@ -14,48 +14,48 @@ from typing import Any, ParamSpec, TypeVar
 
 from learncast._core.errors import InvalidSpec, OutOfTime
 
-#: Called now and then with the share of the work that is done, from 0 to 1.
+#: Callback that receives the fraction of the work that is done, from 0 to 1.
 Progress = Callable[[float], None]
 
-#: Seconds of silence before a bar appears, or before how long it will take is said.
+#: Seconds before anything is reported.
 PATIENCE = 2.0
-#: Work that takes less, in seconds, is not announced.
+#: Work that takes fewer seconds is not reported by lines.
 LONG = 5.0
-#: Seconds between two lines where there is no terminal.
+#: Seconds between two lines if there is no terminal.
 QUIET = 10.0
-#: Seconds between two states of a notebook's bar.
+#: Seconds between two updates of a bar.
 BLINK = 0.2
 
 Call = ParamSpec("Call")
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
-#: The clock's reading at which work is given up.
+#: Clock reading at which work must end.
 _end: ContextVar[float] = ContextVar("end", default=math.inf)
-#: Whether some work shows its progress already.
-_shown: ContextVar[bool] = ContextVar("shown", default=False)
+#: Whether an enclosing function reports progress already.
+_reporting: ContextVar[bool] = ContextVar("reporting", default=False)
 
 
 def now() -> float:
-    """The clock, in seconds."""
+    """Return the clock, in seconds."""
     return monotonic()
 
 
 class Silence:
-    """What reports nothing; as a default it prints as a word."""
+    """Progress callback that does nothing; its repr keeps signatures short."""
 
-    def __call__(self, share: Any) -> None:
-        """Hear it, and say nothing."""
+    def __call__(self, share: object) -> None:
+        """Ignore the progress."""
 
     def __repr__(self) -> str:
         return "silent"
 
 
-#: Report nothing; in a notebook the functions that are `noticed` show a bar instead.
+#: Report nothing; in a notebook, functions decorated with `noticed` show a bar instead.
 silent = Silence()
 
 
 def within(progress: Progress, done: int, number: int) -> Progress:
-    """Progress of one of several pieces of work."""
+    """Return the callback of piece `done` of `number` equal pieces of work."""
     return partial(_within, progress, done, number)
 
 
@@ -65,22 +65,19 @@ def _within(progress: Progress, done: int, number: int, share: float) -> None:
 
 @contextmanager
 def time_limit(seconds: float | None) -> Iterator[None]:
-    """Give up what runs inside after so many seconds; a limit outside holds too. None sets no limit of its own."""
+    """Limit the time of the work inside the context; an enclosing limit stays in force, None adds none."""
     if seconds is None:
         yield
         return
     if not seconds > 0:
-        raise InvalidSpec(
-            f"seconds must be a positive number, got {seconds!r}. Give the seconds you would wait, or leave it out.",
-            field="seconds",
-        )
+        raise InvalidSpec(f"seconds must be positive, got {seconds!r}.", field="seconds")
     with until(min(deadline(), now() + seconds)):
         yield
 
 
 @contextmanager
 def until(end: float) -> Iterator[None]:
-    """Give up what runs inside when the clock reads so much; infinity lets it finish, whatever the limit outside."""
+    """Set the clock reading at which the work inside must end; infinity lifts an enclosing limit."""
     token = _end.set(end)
     try:
         yield
@@ -89,142 +86,146 @@ def until(end: float) -> Iterator[None]:
 
 
 def deadline() -> float:
-    """The clock's reading at which work is given up."""
+    """Return the clock reading at which work must end."""
     return _end.get()
 
 
 def seconds_left() -> float:
-    """What is left of the time that was given; infinite where none was set."""
+    """Return the seconds until the deadline, infinite without a limit."""
     return deadline() - now()
 
 
 def time_is_up() -> bool:
-    """Whether the time that was given has passed."""
+    """Return whether the deadline has passed."""
     return now() > deadline()
 
 
 def check_time() -> None:
-    """Give up where the time that was given has passed."""
+    """Raise `OutOfTime` if the deadline has passed."""
     if time_is_up():
         raise OutOfTime(
-            "the answer must be there in the time that was given, got work that is not done. Allow more "
-            "seconds, or ask for less: a lower accuracy, fewer tasks, a larger learning rate."
+            "the time limit was reached. Allow more seconds, or reduce the accuracy or the number of tasks.",
+            field="seconds",
         )
 
 
 def duration(seconds: float) -> str:
-    """A time in words."""
+    """Return a time with its unit."""
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 @contextmanager
-def shown(what: str) -> Iterator[Progress]:
-    """Progress of long work: a bar in a notebook or on a terminal, elsewhere a line on stderr now and then."""
-    show = _Display(what) if in_notebook() else _Bar(what) if sys.stderr.isatty() else _Lines(what)
-    token = _shown.set(True)
+def show_progress(what: str) -> Iterator[Progress]:
+    """Show the progress of long work: a bar in a notebook or terminal, otherwise lines on stderr."""
+    if in_notebook():
+        report: _Report = _NotebookBar(what, BLINK)
+    else:
+        report = _TerminalBar(what, BLINK) if sys.stderr.isatty() else _Lines(what, QUIET, least=LONG)
+    token = _reporting.set(True)
     try:
-        yield show
+        yield report
     finally:
-        _shown.reset(token)
-        show.close()
+        _reporting.reset(token)
+        report.close()
 
 
 def in_notebook() -> bool:
-    """Whether a notebook's kernel runs this."""
+    """Return whether a notebook kernel runs this process."""
     python = sys.modules.get("IPython")
     return getattr(python and python.get_ipython(), "kernel", None) is not None
 
 
-def noticed(what: str) -> Callable[[Callable[Call, Found]], Callable[Call, Found]]:
-    """Let a function that takes `progress` show it by itself in a notebook, where nobody gave another."""
+def noticed(what: str) -> Callable[[Callable[Call, Result]], Callable[Call, Result]]:
+    """Let a function with a `progress` argument show a bar in notebooks, unless the caller passes `progress`."""
 
-    def told(run: Callable[Call, Found]) -> Callable[Call, Found]:
+    def decorate(run: Callable[Call, Result]) -> Callable[Call, Result]:
         @wraps(run)
-        def called(*args: Call.args, **options: Call.kwargs) -> Found:
-            if "progress" in options or _shown.get() or not in_notebook():
+        def call(*args: Call.args, **options: Call.kwargs) -> Result:
+            if "progress" in options or _reporting.get() or not in_notebook():
                 return run(*args, **options)
-            with shown(what) as progress:
+            with show_progress(what) as progress:
                 options["progress"] = progress
                 return run(*args, **options)
 
-        return called
+        return call
 
-    return told
-
-
-class _Display:
-    """A bar in a notebook's output, which appears when work is long and goes when it is done."""
-
-    def __init__(self, what: str) -> None:
-        self.what, self.begun, self.last = what, now(), -math.inf
-        self.place: Any = None
-
-    def __call__(self, share: float) -> None:
-        here = now()
-        if here - self.begun < PATIENCE or not 0.0 < share < 1.0 or here - self.last < BLINK:
-            return
-        self.last = here
-        left = duration((here - self.begun) * (1 - share) / share)
-        self._show(f'<progress value="{share:.3f}"></progress> {html.escape(self.what)}: about {left} left')
-
-    def _show(self, text: str) -> None:
-        from IPython.display import HTML, display
-
-        if self.place is None:
-            self.place = display(HTML(text), display_id=True)
-        else:
-            self.place.update(HTML(text))
-
-    def close(self) -> None:
-        """Take the bar away."""
-        if self.place is not None:
-            self._show("")
+    return decorate
 
 
-class _Lines:
-    """How long it will take as soon as that can be told, then a line every ten seconds."""
+class _Report:
+    """Progress callback that reports at intervals, once the work has taken longer than `PATIENCE`.
 
-    def __init__(self, what: str) -> None:
-        self.what, self.begun, self.last = what, now(), -math.inf
+    Work that is expected to take fewer than `least` seconds is not reported.
+    """
+
+    def __init__(self, what: str, interval: float, *, least: float = 0.0) -> None:
+        self.what, self.interval, self.least = what, interval, least
+        self.begun, self.last = now(), -math.inf
 
     def __call__(self, share: float) -> None:
+        """Report if it is time to."""
         here = now()
         spent = here - self.begun
-        if spent < PATIENCE or not 0.0 < share < 1.0 or here - self.last < QUIET:
+        if spent < PATIENCE or not 0.0 < share < 1.0 or here - self.last < self.interval:
             return
         left = spent * (1 - share) / share
-        if math.isinf(self.last) and spent + left < LONG:
-            return
-        self.last = here
-        print(f"learncast: {self.what}, {share:.0%} done, about {duration(left)} left", file=sys.stderr, flush=True)
+        if spent + left >= self.least or math.isfinite(self.last):
+            self.last = here
+            self.show(share, duration(left))
+
+    def show(self, share: float, left: str) -> None:
+        """Report the fraction done and the time left."""
+        raise NotImplementedError
 
     def close(self) -> None:
-        """Nothing is left open."""
+        """Remove the report."""
 
 
-class _Bar:
-    """A bar that appears when work is long."""
+class _NotebookBar(_Report):
+    """Bar in the output of a notebook cell."""
 
-    def __init__(self, what: str) -> None:
-        self.what, self.begun = what, now()
-        self.bar: Any = None
-        self.line: Any = None
+    output: Any = None
 
-    def __call__(self, share: float) -> None:
-        if self.bar is None and (now() - self.begun < PATIENCE or share >= 1.0):
-            return
+    def show(self, share: float, left: str) -> None:
+        self._display(f'<progress value="{share:.3f}"></progress> {html.escape(self.what)}: about {left} left')
+
+    def _display(self, text: str) -> None:
+        from IPython.display import HTML, display
+
+        if self.output is None:
+            self.output = display(HTML(text), display_id=True)
+        else:
+            self.output.update(HTML(text))
+
+    def close(self) -> None:
+        if self.output is not None:
+            self._display("")
+
+
+class _Lines(_Report):
+    """Lines on stderr: the first as soon as the remaining time is known, then one every ten seconds."""
+
+    def show(self, share: float, left: str) -> None:
+        print(f"learncast: {self.what}, {share:.0%} done, about {left} left", file=sys.stderr, flush=True)
+
+
+class _TerminalBar(_Report):
+    """Bar on a terminal."""
+
+    bar: Any = None
+
+    def show(self, share: float, left: str) -> None:
         if self.bar is None:
             from rich.console import Console
             from rich.progress import Progress as Bar
 
             self.bar = Bar(console=Console(stderr=True), transient=True)
             self.bar.start()
-            self.line = self.bar.add_task(self.what, total=1.0)
-        self.bar.update(self.line, completed=share)
+            self.bar.add_task(self.what, total=1.0)
+        self.bar.update(self.bar.task_ids[0], completed=share)
 
     def close(self) -> None:
-        """Take the bar away."""
         if self.bar is not None:
             self.bar.stop()

@@ -1,4 +1,4 @@
-"""What operating systems do each in their own way: locks, names that change places, signals, processes that live."""
+"""Differences between operating systems: locks, renames, signals and processes."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from importlib import import_module
 from pathlib import Path
 from typing import IO, Any
 
-#: What asks a process to end.
+#: Signals that ask a process to end.
 STOPS = (signal.SIGINT, signal.SIGTERM)
 
 WINDOWS = os.name == "nt"
 PLATFORM = str(sys.platform)
-#: Seconds for which a file that another program has open is tried again; Windows does not replace it meanwhile.
+#: Seconds for which a rename is repeated on Windows, which refuses to replace a file that another program has open.
 PATIENCE = 2.0
-#: Byte that is locked on Windows, where nobody could read a locked one: far beyond the text.
+#: Byte that is locked on Windows. A locked byte cannot be read there, so it lies far beyond the content.
 FAR = 2**30
-#: Numbers of the systems' own calls: the working folder, "exchange the two", a process that is only asked about.
-AT_FDCWD, EXCHANGE, SWAP, QUERY, STILL_ACTIVE = -100, 2, 2, 0x1000, 259
+#: Constants of the system calls below.
+AT_FDCWD, RENAME_EXCHANGE, RENAME_SWAP, PROCESS_QUERY, STILL_ACTIVE = -100, 2, 2, 0x1000, 259
 
 
 def lock(file: IO[str]) -> None:
-    """Lock an open file for this process, or raise OSError; the system lets go when the process ends, however."""
+    """Lock an open file for this process, or raise OSError; the lock ends with the process."""
     if WINDOWS:
         windows: Any = import_module("msvcrt")
         file.seek(FAR)
@@ -41,7 +41,7 @@ def lock(file: IO[str]) -> None:
 
 
 def replace(source: Path, target: Path) -> None:
-    """Give a file, or a folder where there is none, another name: whoever looks finds the old one or the new one."""
+    """Rename a file over another, or a folder to a free name, atomically."""
     begun = time.monotonic()
     while True:
         try:
@@ -55,20 +55,20 @@ def replace(source: Path, target: Path) -> None:
 
 
 def exchange(one: Path, other: Path) -> bool:
-    """Let two folders change places at once; False where this system, or this disk, cannot."""
+    """Swap two folders atomically; return False if the system or the file system cannot."""
     names = os.fsencode(one), os.fsencode(other)
     with contextlib.suppress(OSError, AttributeError):
         system: Any = ctypes.CDLL(None, use_errno=True)
         if PLATFORM.startswith("linux"):
-            return bool(system.renameat2(AT_FDCWD, names[0], AT_FDCWD, names[1], EXCHANGE) == 0)
+            return bool(system.renameat2(AT_FDCWD, names[0], AT_FDCWD, names[1], RENAME_EXCHANGE) == 0)
         if PLATFORM == "darwin":
-            return bool(system.renamex_np(*names, SWAP) == 0)
+            return bool(system.renamex_np(*names, RENAME_SWAP) == 0)
     return False
 
 
 def sync(path: Path) -> None:
-    """Have a file, or the names in a folder, on the disk."""
-    if WINDOWS and path.is_dir():  # folders cannot be opened there
+    """Flush a file, or the entries of a folder, to the disk."""
+    if WINDOWS and path.is_dir():  # Windows cannot open folders
         return
     number = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
     try:
@@ -78,10 +78,10 @@ def sync(path: Path) -> None:
 
 
 def alive(process: int) -> bool:
-    """Whether a process of this machine runs."""
-    if WINDOWS:  # there os.kill would end it
+    """Return whether a process of this machine runs."""
+    if WINDOWS:  # os.kill would end the process there
         kernel = ctypes.windll.kernel32  # type: ignore[attr-defined, unused-ignore]
-        handle = kernel.OpenProcess(QUERY, False, process)
+        handle = kernel.OpenProcess(PROCESS_QUERY, False, process)
         if not handle:
             return False
         code = ctypes.c_ulong()
@@ -93,36 +93,36 @@ def alive(process: int) -> bool:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except OSError:  # somebody else's, and alive
+    except OSError:  # a process of another user
         return True
     return True
 
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Let Ctrl-C count where Python would report it and go on: in what is called when an object is let go."""
-    told, late = sys.unraisablehook, []
+    """Raise Ctrl-C again if it arrives in a destructor or weak-reference callback, where Python only reports it."""
+    hook, timers = sys.unraisablehook, []
 
-    def again(found: Any) -> None:
-        if isinstance(found.exc_value, KeyboardInterrupt):
-            # From a thread, a moment later: raised here it would be lost once more.
-            late.append(threading.Timer(0.05, _thread.interrupt_main))
-            late[-1].start()
+    def raise_again(problem: Any) -> None:
+        if isinstance(problem.exc_value, KeyboardInterrupt):
+            # From another thread and a moment later: an exception raised here would be lost too.
+            timers.append(threading.Timer(0.05, _thread.interrupt_main))
+            timers[-1].start()
         else:
-            told(found)
+            hook(problem)
 
-    sys.unraisablehook = again
+    sys.unraisablehook = raise_again
     try:
         yield
     finally:
-        sys.unraisablehook = told
-        for timer in late:  # all is done: there is nothing left to end
+        sys.unraisablehook = hook
+        for timer in timers:  # the work is complete, nothing is left to interrupt
             timer.cancel()
 
 
 @contextmanager
 def held(signals: Sequence[signal.Signals] = STOPS) -> Iterator[None]:
-    """Signals wait until the end; processes started inside are born deaf to them, until they listen themselves."""
+    """Block signals inside the context; processes started inside inherit this until they call `listen`."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -134,36 +134,35 @@ def held(signals: Sequence[signal.Signals] = STOPS) -> Iterator[None]:
 
 
 def listen(signals: Sequence[signal.Signals] = STOPS) -> None:
-    """Hear signals to which a process was born deaf."""
+    """Unblock signals that the parent process had blocked."""
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
 
 
 def serve() -> None:
-    """Begin a process that works for the one that started it: that one alone decides what a signal means.
+    """Prepare a worker process: ignore stop signals, which its driver handles, and end with the driver.
 
-    Ctrl-C reaches every process of a terminal, and a batch system ends all at once. Without its driver it ends, for
-    nobody would take what it computes.
+    Ctrl-C reaches every process of a terminal, and a batch system signals all processes of a job.
     """
-    # A handler, not SIG_IGN: that would be handed down to what a task starts, which then could not be ended.
+    # A handler instead of SIG_IGN, which processes started by a task would inherit and could not be stopped.
     for number in STOPS:
-        signal.signal(number, _unheard)
+        signal.signal(number, _ignore)
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=_hearing_again)
+        os.register_at_fork(after_in_child=_restore_default_signals)
     listen()
-    threading.Thread(target=_follow_driver, daemon=True).start()
+    threading.Thread(target=_end_with_driver, daemon=True).start()
 
 
-def _unheard(number: int, frame: object) -> None:
-    """Go on."""
+def _ignore(number: int, frame: object) -> None:
+    """Do nothing."""
 
 
-def _hearing_again() -> None:
+def _restore_default_signals() -> None:
     for number in STOPS:
         signal.signal(number, signal.SIG_DFL)
 
 
-def _follow_driver() -> None:
+def _end_with_driver() -> None:
     import multiprocessing
     from multiprocessing.connection import wait
 

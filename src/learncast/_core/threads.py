@@ -1,4 +1,4 @@
-"""How many threads the processes started here may use."""
+"""Number of threads of worker processes."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from contextlib import contextmanager
 
 @contextmanager
 def one_thread_each() -> Iterator[None]:
-    """Processes started inside run their linear algebra in one thread; it can only be said before they start."""
+    """Let processes started inside the context run their linear algebra in one thread.
+
+    The libraries read these variables when they load, so a process cannot set them for itself.
+    """
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-    before = {name: os.environ.get(name) for name in names}
+    before = {name: os.environ[name] for name in names if name in os.environ}
     os.environ.update(dict.fromkeys(names, "1"))
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        for name in names:
+            del os.environ[name]
+        os.environ.update(before)

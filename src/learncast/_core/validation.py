@@ -1,13 +1,12 @@
-"""Checks of arguments at the public boundary; each raises `InvalidSpec`."""
+"""Checks of arguments at the public boundary, which raise `InvalidSpec`."""
 
 from __future__ import annotations
 
 import math
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from learncast._core.errors import InvalidSpec, brief, suggestion
 
@@ -16,7 +15,7 @@ FloatArray = NDArray[np.float64]
 
 def real_array(
     name: str,
-    value: Any,
+    value: object,
     *,
     ndim: int | tuple[int, ...] | None = None,
     numbers: NDArray[np.int64] | None = None,
@@ -31,7 +30,7 @@ def real_array(
     numbers : (rows,), optional
         Row numbers to report if `value` is part of a larger array.
     axes : tuple of str
-        What each index stands for, for the message.
+        Names of the axes, for the message.
     """
     if hasattr(value, "detach"):
         tensor = value.detach().cpu()
@@ -42,7 +41,8 @@ def real_array(
             raise TypeError("complex numbers")
         array = np.asarray(array, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise InvalidSpec(f"{name} must be an array of real numbers: {error}.", field=name) from error
+        problem = str(error).rstrip(".")
+        raise InvalidSpec(f"{name} must be an array of real numbers: {problem}.", field=name) from error
     allowed = (ndim,) if isinstance(ndim, int) else ndim
     if allowed is not None and array.ndim not in allowed:
         wanted = " or ".join(map(str, allowed))
@@ -67,7 +67,7 @@ def frozen(array: FloatArray) -> FloatArray:
     return copy
 
 
-def positive(name: str, value: Any) -> float:
+def positive(name: str, value: object) -> float:
     """Return `value` as a finite number above zero."""
     number = _number(name, value)
     if not number > 0:
@@ -75,7 +75,7 @@ def positive(name: str, value: Any) -> float:
     return number
 
 
-def between(name: str, value: Any, low: float, high: float) -> float:
+def between(name: str, value: object, low: float, high: float) -> float:
     """Return `value` as a number in [low, high]."""
     number = _number(name, value)
     if not low <= number <= high:
@@ -83,15 +83,17 @@ def between(name: str, value: Any, low: float, high: float) -> float:
     return number
 
 
-def count(name: str, value: Any, *, least: int = 1) -> int:
+def count(name: str, value: object, *, least: int = 1) -> int:
     """Return `value` as an integer of at least `least`."""
     number = _number(name, value)
-    if number != int(number) or number < least:
-        raise InvalidSpec(f"{name} must be a whole number of at least {least}, got {brief(value)}.", field=name)
+    if number != int(number):
+        raise InvalidSpec(f"{name} must be a whole number, got {brief(value)}.", field=name)
+    if number < least:
+        raise InvalidSpec(f"{name} must be at least {least}, got {brief(value)}.", field=name)
     return int(number)
 
 
-def one_or_each(name: str, value: Any, number: int, *, of: str) -> FloatArray:
+def one_or_each(name: str, value: object, number: int, *, of: str) -> FloatArray:
     """Return `number` values: those given, or a single one repeated."""
     values = real_array(name, value, ndim=(0, 1))
     if values.ndim and len(values) != number:
@@ -101,7 +103,7 @@ def one_or_each(name: str, value: Any, number: int, *, of: str) -> FloatArray:
     return np.broadcast_to(values, (number,))
 
 
-def evenly(low: Any, high: Any, points: Any) -> list[float]:
+def evenly(low: float, high: float, points: int) -> list[float]:
     """Return evenly spaced numbers from `low` to `high`."""
     first, last = real_array("low and high", [low, high]).tolist()
     if not first < last:
@@ -109,17 +111,16 @@ def evenly(low: Any, high: Any, points: Any) -> list[float]:
     return np.linspace(first, last, count("points", points, least=2)).tolist()
 
 
-def growing(name: str, values: Any, *, most: int | None = None) -> tuple[int, ...]:
+def increasing(name: str, values: ArrayLike, *, most: int | None = None) -> tuple[int, ...]:
     """Return `values` as strictly increasing whole numbers from 1, up to `most`."""
     numbers = tuple(count(name, value) for value in np.ravel(np.asarray(values)))
     if not numbers or any(b <= a for a, b in pairwise(numbers)) or (most is not None and numbers[-1] > most):
-        got = f"{list(numbers)}" if len(numbers) < 9 else f"{len(numbers)} from {numbers[0]} to {numbers[-1]}"
         limit = "" if most is None else f" and be at most {most}"
-        raise InvalidSpec(f"{name} must increase strictly{limit}, got {got}.", field=name)
+        raise InvalidSpec(f"{name} must increase strictly{limit}, got {brief(list(numbers))}.", field=name)
     return numbers
 
 
-def one_of(name: str, value: Any, choices: tuple[str, ...]) -> str:
+def one_of(name: str, value: object, choices: tuple[str, ...]) -> str:
     """Return `value` if it is one of `choices`."""
     if value in choices:
         return str(value)
@@ -127,9 +128,9 @@ def one_of(name: str, value: Any, choices: tuple[str, ...]) -> str:
     raise InvalidSpec(f"{name} must be one of {', '.join(choices)}, got {brief(value)}. {hint}".strip(), field=name)
 
 
-def _number(name: str, value: Any) -> float:
+def _number(name: str, value: object) -> float:
     try:
-        number = float(value)
+        number = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError) as error:
         raise InvalidSpec(f"{name} must be a number, got {brief(value)}.", field=name) from error
     if not math.isfinite(number):

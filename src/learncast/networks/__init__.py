@@ -1,14 +1,13 @@
 """Networks that learn, described by their weights."""
 
 from learncast.networks.activated import Activated
-from learncast.networks.linear_rnn import Alignment as Alignment
-from learncast.networks.linear_rnn import LinearRNN
+from learncast.networks.linear_rnn import Alignment, LinearRNN
 from learncast.networks.two_layer import TwoLayer
 
 #: Every kind of network that learncast describes.
 Network = LinearRNN | TwoLayer | Activated
 
-__all__ = ["Activated", "LinearRNN", "Network", "TwoLayer"]
+__all__ = ["Activated", "Alignment", "LinearRNN", "Network", "TwoLayer"]
 
 
 def __dir__() -> list[str]:

@@ -270,6 +270,15 @@ class Alignment:
         R, the hidden direction of each mode; 0 for a mode without weights if all hidden directions are in use.
     start_residual, recurrence_residual : float
         Share of the weights (of the recurrence acting on them) that this form does not describe; 0 is exact.
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import numpy as np
+    >>> network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.1, hidden_size=3)
+    >>> alignment = lc.networks.Alignment.of(network, lc.tasks.Frame(np.eye(1), np.eye(1)))
+    >>> alignment.input_weight, alignment.recurrence, alignment.start_residual
+    (array([0.1]), array([0.9]), 0.0)
     """
 
     input_weight: FloatArray

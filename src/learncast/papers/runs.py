@@ -10,6 +10,8 @@ import xarray as xr
 
 from learncast._core.progress import Progress, silent, within
 
+#: Settings of a run: numbers, strings, lists and dictionaries.
+Settings = Mapping[str, Any]
 #: Maps settings and a progress callback to a result; defined at the top of a module, so that processes can import it.
 RunFunction = Callable[..., xr.Dataset]
 
@@ -38,8 +40,8 @@ class PaperRun:
     """
 
     function: RunFunction
-    settings: Mapping[str, Any]
-    estimate: Callable[[Mapping[str, Any]], float] | None = None
+    settings: Settings
+    estimate: Callable[[Settings], float] | None = None
 
     @property
     def name(self) -> str:

@@ -116,7 +116,7 @@ class Terms:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Terms:
         """Read terms from a TOML file."""
-        return cls.from_dict(tables_of(Path(path), "the terms file", why=""))
+        return cls.from_dict(tables_of(Path(path), "the terms file"))
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the terms to a TOML file."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from learncast.windows import Window
+    from learncast.windows.options import Options
     from learncast.windows.stored_model import StoredModel
 
 #: Share of the progress bar for training; the rest is the diagnosis.
@@ -77,7 +78,7 @@ class OwnModel:
         """The options that were given."""
         return without_none({key: np.asarray(value).tolist() for key, value in self.options.items()})
 
-    def read(self) -> tuple[StoredModel, Sequence[Any], dict[str, Any]]:
+    def read(self) -> tuple[StoredModel, Sequence[Any], Options]:
         """The model with its optimiser, inputs and targets, and the question."""
         from learncast.windows.example_model import build_optimizer
         from learncast.windows.options import grouped

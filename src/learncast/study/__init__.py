@@ -1,23 +1,28 @@
-"""The study file: a person's tasks, network and training, read from TOML."""
+"""The study file: tasks, network and training, read from TOML.
+
+The names load on first use, so that the keys of a file are checked before the objects it describes are imported.
+"""
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from learncast._core.lazy import exported
 
 if TYPE_CHECKING:
-    from learncast.study.advice_study import AdviceStudy
-    from learncast.study.study import Study
-    from learncast.study.study_file import to_toml
-    from learncast.study.window_study import WindowStudy
+    from learncast.study.advice_study import AdviceStudy as AdviceStudy
+    from learncast.study.study import Study as Study
+    from learncast.study.study_file import to_toml as to_toml
+    from learncast.study.template import new_study as new_study
+    from learncast.study.window_study import WindowStudy as WindowStudy
 
-#: Loaded on first use: keys are checked before what a study is built of is there.
-_HOME = {"AdviceStudy": "advice_study", "Study": "study", "WindowStudy": "window_study", "to_toml": "study_file"}
-
-__all__ = ["AdviceStudy", "Study", "WindowStudy", "to_toml"]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+__all__, __getattr__, __dir__ = exported(
+    __name__,
+    {
+        "advice_study": "AdviceStudy",
+        "study": "Study",
+        "study_file": "to_toml",
+        "template": "new_study",
+        "window_study": "WindowStudy",
+    },
+)

@@ -1,4 +1,4 @@
-"""A study: a person's tasks, network and training, built from a file and checked key by key."""
+"""A study: tasks, network and training, built from a file."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from learncast._core.errors import InvalidSpec
-from learncast._core.limits import check_made
+from learncast._core.errors import InvalidSpec, suggestion
+from learncast._core.limits import check_made, listed
 from learncast._core.validation import one_of
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN, check_fit
@@ -24,6 +24,8 @@ from learncast.study.sections import (
     RULES,
     DataSection,
     HierarchySection,
+    IntegrationSection,
+    LeakyIntegrationSection,
     NetworkSection,
     SensorySection,
     StaticSection,
@@ -40,12 +42,12 @@ from learncast.tasks.recorded.arrays import arrays_named
 from learncast.tasks.recorded.files import from_file
 from learncast.tasks.task import Task
 
-#: Matrices of a network's size that are there at once while a question about it is answered.
+#: Matrices of a network's size that are in memory while a question is answered.
 COPIES = 5
 
 
 class Study(StudyFile[StudySection]):
-    """A study file with everything it names, built and checked.
+    """A study file with the tasks and the network that it describes.
 
     Attributes
     ----------
@@ -53,7 +55,7 @@ class Study(StudyFile[StudySection]):
     network : LinearRNN, TwoLayer or Activated
     candidates : tuple of Task
     sequence : tuple of (Task, steps)
-        Stages to learn one after another; infinite steps train to convergence.
+        Tasks learned one after another; infinite steps train to convergence.
     learning_rate : float
     goal : Goal
     max_stages : int
@@ -61,10 +63,9 @@ class Study(StudyFile[StudySection]):
     Examples
     --------
     >>> import tempfile
-    >>> from learncast.study import Study
-    >>> from learncast.study.beginning import begin
+    >>> from learncast.study import Study, new_study
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     (path,) = begin("plan", f"{folder}/mine.toml")
+    ...     (path,) = new_study("plan", f"{folder}/mine.toml")
     ...     study = Study.load(path)
     >>> study.target.name, [task.name for task in study.candidates]
     ('target', ['stronger targets', 'correlated input'])
@@ -77,73 +78,69 @@ class Study(StudyFile[StudySection]):
     def __init__(self, section: StudySection, folder: Path, source: str) -> None:
         super().__init__(section, folder, source)
         self._methods: dict[str, Method] = {}
-        self.name = section.name
         self.learning_rate, self.goal = section.training.learning_rate, section.training.goal_object
         self.max_stages, self.batch = section.training.max_stages, section.training.batch
         self.horizons = tuple(section.training.horizons)
-        keyed: list[tuple[str, Task]] = []
-
-        def built(task: TaskSection, k: int, key: str, *, stage: bool = False) -> Task:
-            keyed.append((key, self._task(task, task_name(task, k, stage=stage), key)))
-            return keyed[-1][1]
-
-        self._target = None if section.target is None else built(section.target, 0, "[target]")
+        self._tasks: dict[str, Task] = {}
+        self._target = None if section.target is None else self._task("[target]", section.target, 0)
         self.candidates = tuple(
-            built(one, k, f"[[candidates]] number {k}") for k, one in enumerate(section.candidates, 1)
+            self._task(f"[[candidates]] number {k}", one, k) for k, one in enumerate(section.candidates, 1)
         )
-        ends = [math.inf if one.train_steps is None else one.train_steps for one in section.sequence]
         self.sequence = tuple(
-            (built(one.task, k, f"[[sequence]] number {k + 1}", stage=True), steps)
-            for k, (one, steps) in enumerate(zip(section.sequence, ends, strict=True))
+            (
+                self._task(f"[[sequence]] number {k}", one.task, k - 1, stage=True),
+                math.inf if one.train_steps is None else one.train_steps,
+            )
+            for k, one in enumerate(section.sequence, 1)
         )
         with located(source, "[network]"):
             self.network: LinearRNN | TwoLayer | Activated = self._network(section.network)
             if section.network.activation != "linear":
                 self.network = Activated(self.network, section.network.activation)
-        # Tasks that the network cannot be trained on are refused by file and key.
-        for key, task in keyed:
+        for key, task in self._tasks.items():
             with located(source, f"[network] and {key}"):
                 check_fit(task, self.weights)
 
     @property
     def target(self) -> Task:
-        """What must be learned in the end."""
+        """The task to be learned in the end."""
         if self._target is None:
             raise InvalidSpec(
-                f"{self.source} must have a [target], got a [[sequence]] alone. Add a [target], or ask `learncast "
-                "forget`."
+                f"{self.source} needs a [target] for this question; for its [[sequence]] run `learncast forget`.",
+                field="target",
             )
         return self._target
 
     @property
-    def learn(self) -> tuple[str, ...]:
-        """Weights that learn: those of the closed forms unless the file names others."""
-        own = ("input", "output") if isinstance(self.weights, LinearRNN) else ("first", "second")
-        return own if self.named_learn is None else self.named_learn
-
-    @property
     def weights(self) -> LinearRNN | TwoLayer:
-        """The network's weights, whatever its units do."""
+        """The network's weights, without its activation function."""
         return self.network.network if isinstance(self.network, Activated) else self.network
 
     @property
     def named_learn(self) -> tuple[str, ...] | None:
-        """The weights that learn, where the file names them."""
+        """The trainable weights, if the file names them."""
         named = self.section.training.learn
         return None if named is None else tuple(named)
 
     @property
+    def learn(self) -> tuple[str, ...]:
+        """The trainable weights; those of the closed forms unless the file names others."""
+        default = ("input", "output") if isinstance(self.weights, LinearRNN) else ("first", "second")
+        return self.named_learn or default
+
+    @property
     def terms(self) -> Terms:
-        """What the file asks of a plan."""
-        training, candidates = self.section.training, self.section.candidates
-        found: dict[str, Any] = {"goal": self.goal, **training.model_dump(include={"max_stages", "switch_cost"})}
+        """Terms of a plan: goal, costs and limits of the candidates."""
+        candidates = self.section.candidates
+        training = self.section.training
+        terms: dict[str, Any] = {"goal": self.goal, **training.model_dump(include={"max_stages", "switch_cost"})}
         if candidates and self.section.target is not None:
-            found["costs"] = [section.cost for section in (*candidates, self.section.target)]
+            terms["costs"] = [section.cost for section in (*candidates, self.section.target)]
         for key in RULES[1:]:
             values = [getattr(section, key) for section in candidates]
             if any(value is not None for value in values):
-                found[key] = [math.nan if value is None else value for value in values]
-        return Terms(**found)
+                terms[key] = [math.nan if value is None else value for value in values]
+        return Terms(**terms)
 
     @property
     def training(self) -> Training:
@@ -167,17 +164,16 @@ class Study(StudyFile[StudySection]):
         return self._methods[name]
 
     def activated(self, activation: str) -> Study:
-        """The same study with another nonlinearity."""
+        """Return this study with another activation function."""
         network = self.section.network.model_copy(update={"activation": activation})
         return Study(self.section.model_copy(update={"network": network}), self.folder, self.source)
 
     def task(self, name: str) -> Task:
-        """The target or the candidate of that name."""
+        """Return the target or the candidate of that name."""
         tasks = {task.name: task for task in (self.target, *self.candidates)}
         if name not in tasks:
-            raise InvalidSpec(
-                f"{self.source} must have a task called {name!r}, got tasks {', '.join(map(repr, tasks))}."
-            )
+            hint = suggestion(name, tuple(tasks)) or f"Its tasks are {listed(tasks)}."
+            raise InvalidSpec(f"{self.source} has no task {name!r}. {hint}", field="task")
         return tasks[name]
 
     def _tables(self) -> dict[str, Any]:
@@ -190,35 +186,37 @@ class Study(StudyFile[StudySection]):
         ]
         return tables
 
-    def _task(self, section: TaskSection, name: str, key: str) -> Task:
+    def _task(self, key: str, section: TaskSection, index: int, *, stage: bool = False) -> Task:
         with located(self.source, key):
-            return task_of(section, name, self.folder)
+            self._tasks[key] = task_of(section, task_name(section, index, stage=stage), self.folder)
+        return self._tasks[key]
 
     def _network(self, section: NetworkSection) -> LinearRNN | TwoLayer:
-        task = self._target if self._target is not None else self.sequence[0][0]
-        if section.weights is None:
-            units = section.hidden_size
-            taken = 8 * units * (units * (not isinstance(section, TwoLayerSection)) + task.inputs + task.outputs)
-            check_made(f"a network of {units:,} units", COPIES * taken, remedy="make hidden_size smaller")
-        kind: type[Any] = TwoLayer if isinstance(section, TwoLayerSection) else LinearRNN
+        kind: type[LinearRNN | TwoLayer] = TwoLayer if isinstance(section, TwoLayerSection) else LinearRNN
         if section.weights is not None:
             path, names = self.folder / section.weights, tuple(field.name for field in fields(kind))
-            stored: LinearRNN | TwoLayer = kind(*arrays_named(path, "weights", names))
-            return stored
+            return kind(*arrays_named(path, "weights", names))
+        task = self._target if self._target is not None else self.sequence[0][0]
+        units, inputs, outputs = section.hidden_size, task.inputs, task.outputs
+        size = 8 * units * (units * (kind is LinearRNN) + inputs + outputs)
+        check_made(f"a network of {units:,} units", COPIES * size, remedy="make hidden_size smaller")
         if isinstance(section, TwoLayerSection):
-            sizes, rng = (task.inputs, section.hidden_size, task.outputs), np.random.default_rng(section.seed)
+            rng = np.random.default_rng(section.seed)
             if section.start == "random":
-                return TwoLayer.random(*sizes, scale=section.scale, rng=rng)
-            return TwoLayer.balanced(*sizes, scale=section.scale, imbalance=section.imbalance, rng=rng)
+                return TwoLayer.random(inputs, units, outputs, scale=section.scale, rng=rng)
+            imbalance = section.imbalance
+            return TwoLayer.balanced(inputs, units, outputs, scale=section.scale, imbalance=imbalance, rng=rng)
         if section.initial == "random":
-            options = section.model_dump(include={"recurrence", "scale"}, exclude_none=True)
-            return LinearRNN.random(task.inputs, section.hidden_size, task.outputs, rng=section.seed or 0, **options)
-        aligned = section.model_dump(include={"recurrence", "initial", "output_initial", "hidden_size"})
-        return LinearRNN.aligned(**aligned, task=task)
+            options = section.model_dump(include={"recurrence", "scale", "seed"})
+            return LinearRNN.random(units, inputs, outputs, **options)
+        options = section.model_dump(include={"recurrence", "initial", "output_initial", "hidden_size"})
+        return LinearRNN.aligned(**options, task=task)
 
 
 def task_of(section: TaskSection, name: str, folder: Path) -> Task:
-    """Build the task of a section; files it names are looked for in `folder`."""
+    """Build the task of a section; `folder` holds the files that it names."""
+    if isinstance(section, IntegrationSection | LeakyIntegrationSection):
+        return FAMILIES[section.family].build(**section.model_dump(exclude={"family", "name", *RULES}), name=name)
     if isinstance(section, DataSection):
         options = section.model_dump(exclude={"data", "name", "reversed", *RULES}, exclude_none=True)
         task = from_file(folder / section.data, name=name, **options)
@@ -226,26 +224,21 @@ def task_of(section: TaskSection, name: str, folder: Path) -> Task:
         task = static(section.cross_correlation, section.input_correlation, name=name)
     elif isinstance(section, HierarchySection):
         task = _tree(section, name)
-    elif isinstance(section, SensorySection):
-        task = _sensory(section, name)
     else:
-        keywords = section.model_dump(exclude={"family", "name", *RULES})
-        return FAMILIES[section.family].build(**keywords, name=name)
+        task = _sensory(section, name)
     return reversed(task, name=name) if section.reversed else task
 
 
 def _sensory(section: SensorySection, name: str) -> Task:
-    known = {key: value for key, value in vars(sensory).items() if inspect.isfunction(value) and key[0] != "_"}
-    makers = tuple(key for key in known if inspect.signature(known[key]).return_annotation == "Task")
-    make = known[one_of("task", section.task, makers)]
-    allowed = tuple(key for key in inspect.signature(make).parameters if key not in ("steps", "name"))
-    for key in section.parameters:
-        one_of(f"a parameter of {section.task}", key, allowed)
-    whole = {
-        key: int(value) if isinstance(value, float) and value.is_integer() else value
-        for key, value in section.parameters.items()
-    }
-    task: Task = make(section.steps, **whole, name=name)
+    functions = {key: value for key, value in vars(sensory).items() if inspect.isfunction(value) and key[0] != "_"}
+    tasks = tuple(key for key in functions if inspect.signature(functions[key]).return_annotation == "Task")
+    function = functions[one_of("task", section.task, tasks)]
+    known = tuple(key for key in inspect.signature(function).parameters if key not in ("steps", "name"))
+    parameters: dict[str, Any] = {}
+    for key, value in section.parameters.items():
+        is_whole = isinstance(value, float) and value.is_integer()
+        parameters[one_of(f"parameter of {section.task}", key, known)] = int(value) if is_whole else value  # type: ignore[arg-type]
+    task: Task = function(section.steps, **parameters, name=name)
     return task
 
 

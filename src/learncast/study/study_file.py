@@ -1,70 +1,69 @@
-"""A study file, read from TOML and checked key by key, whatever it asks."""
+"""Study files: reading and checking TOML, and writing it back."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic_core import ErrorDetails, PydanticCustomError
 
 from learncast._core.errors import InvalidSpec, LearncastError, brief, suggestion
-from learncast._core.limits import tables_of
+from learncast._core.limits import listed, tables_of
 
 #: Keys of a study whose values name files.
 FILES = ("data", "weights")
 
 
 class Section(BaseModel):
-    """A table of the file; unknown keys are refused."""
+    """A table of a study file; unknown keys raise."""
 
-    #: What it means that there is no file of such a table.
-    absence: ClassVar[str]
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
     @model_validator(mode="before")
     @classmethod
-    def _keys_are_known(cls, table: Any) -> Any:
-        """Name the first unknown key together with those that are known here."""
-        if not isinstance(table, dict):
-            return table
-        for key in table:
+    def _keys_are_known(cls, table: object) -> object:
+        """Raise on the first unknown key, with the keys that are known here."""
+        for key in table if isinstance(table, dict) else ():
             if key not in cls.model_fields:
-                context = {"key": key, "value": table[key], "known": tuple(cls.model_fields)}
-                raise PydanticCustomError("unknown_key", "unknown key", context)
+                raise PydanticCustomError("unknown_key", "unknown key", {"key": key, "known": tuple(cls.model_fields)})
         return table
 
 
 Kind = TypeVar("Kind", bound=Section)
 
 
+def check_kind(section: Section, keys: Mapping[str, tuple[str, ...]]) -> None:
+    """Raise if a key is given that belongs to other kinds of the section."""
+    kind: str = getattr(section, "kind")  # noqa: B009
+    for key, kinds in keys.items():
+        if getattr(section, key) is not None and kind not in kinds:
+            raise ValueError(f"{key} is a key of {', '.join(kinds)}, not of {kind}")
+
+
 @contextmanager
 def located(source: str, key: str) -> Iterator[None]:
-    """Say in which file and key a problem lies."""
+    """Prefix errors with the file and the key."""
     try:
         yield
     except LearncastError as error:
         raise InvalidSpec(f"{source}, {key}: {error}", field=error.field) from error
 
 
-def checked(kind: type[Kind], raw: Any, source: str, table: str = "") -> Kind:
-    """A section read from plain values; a problem is said in one sentence with file, key and reason.
-
-    `table` is where the values lie, if they are not the whole file.
-    """
+def checked(kind: type[Kind], raw: object, source: str, table: str = "") -> Kind:
+    """Return a section made of plain values; `table` is where they lie, if they are not the whole file."""
     try:
         return kind.model_validate(raw)
     except ValidationError as error:
-        raise _another_kind(kind, raw, source, table) or _first_problem(error, source, table) from error
+        raise _other_command(kind, raw, source, table) or _first_problem(error, source, table) from error
 
 
-#: Tables that only some studies have, and the command that such a study is for; the first that is found tells it.
-MEANT_FOR = {
+#: Tables that only some studies have, and the command for such a study; the first one in a file decides.
+COMMANDS = {
     "sweep": "sweep run",
     "goal": "advise",
     "window": "window",
@@ -74,96 +73,100 @@ MEANT_FOR = {
 }
 
 
-def _another_kind(kind: type[Section], raw: Any, source: str, table: str) -> InvalidSpec | None:
-    """What is wrong with a whole file that is a study for another command."""
+def _other_command(kind: type[Section], raw: object, source: str, table: str) -> InvalidSpec | None:
+    """Return an error if the file is a study for another command."""
     if table or not isinstance(raw, dict):
         return None
-    known = {**MEANT_FOR, "model": "advise" if "target" in raw else "window"}
-    told = next((key for key in known if key in raw), None)
-    if told is None or told in kind.model_fields:
+    commands = {**COMMANDS, "model": "advise" if "target" in raw else "window"}
+    key = next((key for key in commands if key in raw), None)
+    if key is None or key in kind.model_fields:
         return None
-    return InvalidSpec(
-        f"{source} must be a study for this command, got one for `learncast {known[told]}`: it has "
-        f"{told}. Run `learncast {known[told]} {source}`, or begin another study with `learncast new`."
-    )
+    words = f"{source} is a study for another command, as it has {key}. Run `learncast {commands[key]} {source}`."
+    return InvalidSpec(words, field=key)
 
 
 def _first_problem(error: ValidationError, source: str, table: str) -> InvalidSpec:
     problems = error.errors(include_url=False)
-    # A misspelt required key is both unknown and missing: the first says more.
+    # A misspelt required key is both unknown and missing; the first says more.
     problem = next((p for p in problems if p["type"] == "unknown_key"), problems[0])
+    parts = [table] * bool(table) + [str(part) for part in problem["loc"] if not _is_union_tag(str(part))]
+    if parts[:1] == ["sequence"] and parts[2:3] == ["task"]:
+        del parts[2]
     context = problem.get("ctx", {})
-    words = [table] * bool(table) + [str(part) for part in problem["loc"] if not _is_union_tag(str(part))]
-    if words[:1] == ["sequence"] and words[2:3] == ["task"]:
-        del words[2]
     if problem["type"] == "unknown_key":
-        known = context["known"] + ("train_steps",) * (words[:1] == ["sequence"])
-        return InvalidSpec(
-            f"{source}: {'.'.join([*words, context['key']])} must be a known key, got {context['key']} = "
-            f"{brief(context['value'])}."
-        )
-    key, reason = ".".join(words) or "the file", str(problem["msg"]).removeprefix("Value error, ")
-    got, remedy = brief(problem.get("input")), f"correct {key}"
+        known = context["known"] + ("train_steps",) * (parts[:1] == ["sequence"])
+        path = ".".join([*parts, context["key"]])
+        hint = suggestion(context["key"], known) or f"Known keys: {listed(known)}."
+        return InvalidSpec(f"{source}: {path} is not a known key. {hint}", field=path)
+    path = ".".join(parts)
+    return InvalidSpec(f"{source}: {_reason(problem, path)}", field=path or None)
+
+
+def _reason(problem: ErrorDetails, path: str) -> str:
+    """Return what is wrong with the value at `path`."""
+    given, message = problem.get("input"), str(problem["msg"])
     if problem["type"] == "missing":
-        got, remedy = "nothing", f"give {key}"
-    elif problem["type"] == "literal_error":
-        choices = str(context["expected"]).replace("'", "").replace(" or ", ", ").split(", ")
-        remedy = suggestion(str(problem["input"]), tuple(choices)) or remedy
-    why = reason[:1].lower() + reason[1:]
-    return InvalidSpec(f"{source}: {key} must be valid, got {got}.")
+        return f"{path} is required."
+    if problem["type"] == "literal_error":
+        choices = str(problem["ctx"]["expected"]).replace("'", "").replace(" or ", ", ").split(", ")
+        hint = suggestion(str(given), tuple(choices))
+        return f"{path} must be one of {', '.join(choices)}, got {brief(given)}. {hint}".strip()
+    if problem["type"] != "value_error":  # pydantic's own, such as "Input should be a valid number, unable to parse"
+        return f"{path} {message.partition(',')[0].replace('Input should', 'must')}, got {brief(given)}."
+    prefix, message = f"{path}: " if path else "", message.removeprefix("Value error, ")
+    return prefix + (message if message.endswith(("?", ".")) else f"{message}.")
 
 
 def _is_union_tag(part: str) -> bool:
-    """Whether pydantic put this into a location to tell apart the members of a union."""
+    """Return whether pydantic added this part of a location to tell apart the members of a union."""
     return part in ("float", "int") or part.startswith("constrained-") or "[" in part
 
 
-class Given(NamedTuple, Generic[Kind]):
-    """A study file whose keys were checked; nothing that it names is built yet, so that a slip is told at once."""
+def read_study(kind: type[Kind], path: str | Path, *, most_bytes: int | None = None) -> tuple[Kind, Path, str]:
+    """Read a study file and check its keys, before anything that it names is loaded or built.
 
-    section: Kind
-    folder: Path
-    source: str
-
-    @classmethod
-    def read(cls, kind: type[Kind], path: str | Path, *, most_bytes: int | None = None) -> Given[Kind]:
-        """Read a file and check its keys; its text may take a mebibyte unless `most_bytes` allows more."""
-        source = Path(path)
-        tables = tables_of(source, "the study file", why=kind.absence, most_bytes=most_bytes)
-        return cls(checked(kind, tables, str(source)), source.parent, str(source))
+    Returns the arguments of a `StudyFile`. The text may take 1 MiB unless `most_bytes` allows more.
+    """
+    source = Path(path)
+    tables = tables_of(source, "the study file", most_bytes=most_bytes)
+    return checked(kind, tables, str(source)), source.parent, str(source)
 
 
 class StudyFile(Generic[Kind]):
-    """A checked study file; each kind of study says which sections it has.
+    """A checked study file; subclasses set `sections`.
 
     Attributes
     ----------
     section : Section
-        The whole file with its defaults.
+        The file with its defaults.
     folder : Path
-        Where files it names are looked for.
+        Folder of the files that it names.
     source : str
-        What to call it in errors.
+        Name of the file in errors.
     """
 
-    sections: ClassVar[Any]
+    sections: ClassVar[type[Section]]
 
     def __init__(self, section: Kind, folder: Path, source: str) -> None:
         self.section, self.folder, self.source = section, folder, source
 
     @classmethod
     def load(cls, path: str | Path, *, most_bytes: int | None = None) -> Self:
-        """Read and check a study file; its text may take a mebibyte unless `most_bytes` allows more."""
-        return cls(*Given.read(cls.sections, path, most_bytes=most_bytes))
+        """Read and check a study file; its text may take 1 MiB unless `most_bytes` allows more."""
+        return cls(*read_study(cls.sections, path, most_bytes=most_bytes))  # type: ignore[arg-type]
 
     @classmethod
     def from_dict(cls, raw: dict[str, Any], *, folder: Path, source: str) -> Self:
-        """Check a study given as a dictionary; files it names are looked for in `folder`."""
-        return cls(checked(cls.sections, raw, source), folder, source)
+        """Check a study given as a dictionary; `folder` holds the files that it names."""
+        return cls(checked(cls.sections, raw, source), folder, source)  # type: ignore[arg-type]
+
+    @property
+    def name(self) -> str:
+        """Name of the study."""
+        return str(getattr(self.section, "name"))  # noqa: B009
 
     def resolved(self) -> str:
-        """The study as TOML with every default written out."""
-        # The file is written elsewhere: what it names must still be found.
+        """Return the study as TOML with every default written out and absolute paths."""
         tables = absolute(self._tables(), self.folder)
         return to_toml({key: value for key, value in tables.items() if value != []})
 
@@ -171,15 +174,14 @@ class StudyFile(Generic[Kind]):
         return self.section.model_dump(mode="json", exclude_none=True)
 
 
-def to_toml(tables: dict[str, Any], path: str = "") -> str:
-    """Write nested tables of numbers, words and lists as TOML; `path` is where they lie, with a dot at its end.
+def to_toml(tables: Mapping[str, Any], path: str = "") -> str:
+    """Write nested tables of numbers, strings and lists as TOML.
 
     Parameters
     ----------
     tables : dict
-        Of numbers, words, lists and further tables.
     path : str
-        Where they lie, with a dot at its end; empty for a whole file.
+        Position of the tables in the file, with a dot at its end; empty for a whole file.
 
     Returns
     -------
@@ -204,15 +206,15 @@ def to_toml(tables: dict[str, Any], path: str = "") -> str:
     return "\n".join(lines) + "\n"
 
 
-def _is_table(value: Any) -> bool:
+def _is_table(value: object) -> bool:
     return isinstance(value, dict) or (isinstance(value, list) and bool(value) and isinstance(value[0], dict))
 
 
-def _toml_value(value: Any) -> str:
+def _toml_value(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        # JSON's escapes are TOML's too; TOML also forbids a bare DEL.
+        # The escapes of JSON are valid in TOML, which also forbids a bare DEL.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, list):
         return "[" + ", ".join(_toml_value(item) for item in value) + "]"
@@ -221,13 +223,13 @@ def _toml_value(value: Any) -> str:
     return repr(value)
 
 
-def without_none(table: dict[str, Any]) -> dict[str, Any]:
-    """A table without the keys that say nothing."""
+def without_none(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a table without the keys whose value is None."""
     return {key: value for key, value in table.items() if value is not None}
 
 
 def absolute(value: Any, folder: Path, key: str = "") -> Any:
-    """Nested tables whose files are found from anywhere; `key` is where the value lies."""
+    """Return nested tables with absolute paths of the files that they name; `key` is the key of the value."""
     if isinstance(value, dict):
         return {word: absolute(item, folder, word) for word, item in value.items()}
     if isinstance(value, list):

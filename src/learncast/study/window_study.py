@@ -1,4 +1,4 @@
-"""The study file of a learnability window: a cell, its training, its task and what to look at."""
+"""The study of a learnability window: a cell, its training, its task and what is diagnosed."""
 
 from __future__ import annotations
 
@@ -10,23 +10,25 @@ import numpy as np
 from learncast._core.errors import InvalidSpec
 from learncast._core.limits import check_bytes, check_made
 from learncast._core.validation import FloatArray
-from learncast.study.sections import WindowStudySection
 from learncast.study.study_file import StudyFile, located
+from learncast.study.window_sections import WindowStudySection
 from learncast.tasks.delays import multi_lag_trials
 from learncast.tasks.recorded.arrays import arrays_named
 from learncast.windows.options import Options, grouped
 
+#: Inputs and targets, (sequences, steps, channels).
+Sequences = tuple[FloatArray, FloatArray]
+
 
 class WindowStudy(StudyFile[WindowStudySection]):
-    """The study file of a learnability window.
+    """The study of a learnability window.
 
     Examples
     --------
     >>> import tempfile
-    >>> from learncast.study import WindowStudy
-    >>> from learncast.study.beginning import begin
+    >>> from learncast.study import WindowStudy, new_study
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     (path,) = begin("window", f"{folder}/mine.toml")
+    ...     (path,) = new_study("window", f"{folder}/mine.toml")
     ...     study = WindowStudy.load(path)
     >>> study.name, study.settings()["optimizer"]["kind"]
     ('my window', 'adamw')
@@ -34,33 +36,28 @@ class WindowStudy(StudyFile[WindowStudySection]):
 
     sections = WindowStudySection
 
-    @property
-    def name(self) -> str:
-        """What it is called."""
-        return self.section.name
-
     def settings(self) -> dict[str, dict[str, Any]]:
-        """Keywords of the model, its optimiser and its training."""
-        training, model = self.section.training, self.section.model
-        # Four gates, and three copies: gradients and an optimiser's two averages.
-        taken = 64 * model.hidden_size * (model.hidden_size + self.section.task.inputs) * (model.layers or 1)
-        what = f"{self.source}: a cell of {model.hidden_size:,} units"
-        check_made(what, taken, remedy="make hidden_size smaller")
-        batch = 8 * training.batch * self.section.task.steps * (self.section.task.inputs + model.hidden_size)
-        check_bytes(f"{self.source}: a batch of {training.batch:,} sequences", batch, remedy="make batch smaller")
+        """Return the keyword arguments of the model, its optimiser and its training."""
+        training, model, task = self.section.training, self.section.model, self.section.task
+        # Four gates, and three copies: gradients and the two averages of an optimiser.
+        model_bytes = 64 * model.hidden_size * (model.hidden_size + task.inputs) * (model.layers or 1)
+        cell = f"{self.source}: a cell of {model.hidden_size:,} units"
+        check_made(cell, model_bytes, remedy="make hidden_size smaller")
+        batch_bytes = 8 * training.batch * task.steps * (task.inputs + model.hidden_size)
+        check_bytes(f"{self.source}: a batch of {training.batch:,} sequences", batch_bytes, remedy="make batch smaller")
         own = training.model_dump(include={"learning_rate", "weight_decay", "momentum"}, exclude_none=True)
         return {
-            "model": self.section.model.model_dump(exclude_none=True),
+            "model": model.model_dump(exclude_none=True),
             "optimizer": {"kind": training.optimizer, **own},
-            "training": {key: getattr(training, key) for key in ("steps", "batch", "clip", "seed")},
+            "training": training.model_dump(include={"steps", "batch", "clip", "seed"}),
         }
 
     def question(self) -> Options:
-        """What is asked of the diagnosis: the three objects of `learncast.windows.window` by keyword."""
+        """Return the three objects that `learncast.windows.window` takes, by keyword."""
         return grouped(self.section.window.model_dump(exclude={"sequences"}))
 
-    def sequences(self) -> tuple[tuple[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]:
-        """Inputs and targets to train on, and others to diagnose on."""
+    def sequences(self) -> tuple[Sequences, Sequences]:
+        """Return the training sequences and the held-out sequences for the diagnosis."""
         task = self.section.task
         with located(self.source, "task"):
             if task.data is not None:
@@ -68,23 +65,21 @@ class WindowStudy(StudyFile[WindowStudySection]):
             keys = {"steps", "lags", "coefficients", "noise_strength"}
             keywords: dict[str, Any] = {**task.model_dump(include=keys), "direction": task.inputs}
             rngs = np.random.default_rng(task.seed).spawn(2)
-            train, diagnose = task.sequences, self.section.window.sequences
-            taken = 8 * (train + diagnose) * task.steps * (task.inputs + 1)
-            check_bytes(f"{train + diagnose:,} sequences", taken, remedy="draw fewer or shorter ones")
-            return multi_lag_trials(train, rngs[0], **keywords), multi_lag_trials(diagnose, rngs[1], **keywords)
+            numbers = (task.sequences, self.section.window.sequences)
+            size = 8 * sum(numbers) * task.steps * (task.inputs + 1)
+            check_bytes(f"{sum(numbers):,} sequences", size, remedy="use fewer or shorter ones")
+            train, diagnose = (multi_lag_trials(n, rng, **keywords) for n, rng in zip(numbers, rngs, strict=True))
+            return train, diagnose
 
-    def _recorded(self, path: Path) -> tuple[tuple[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]:
+    def _recorded(self, path: Path) -> tuple[Sequences, Sequences]:
         inputs, targets = sequences_from_file(path)
         number = self.section.window.sequences
         if inputs.ndim != 3 or targets.shape[:2] != inputs.shape[:2] or targets.ndim != 3:
-            raise InvalidSpec(
-                f"{path} must hold inputs and targets of shape (sequences, steps, channels), got shapes "
-                f"{inputs.shape} and {targets.shape}."
-            )
+            shapes = f"{inputs.shape} and {targets.shape}"
+            raise InvalidSpec(f"{path} must hold inputs and targets (sequences, steps, channels), got {shapes}.")
         if number >= len(inputs):
             raise InvalidSpec(
-                f"{path} must hold more than the {number} sequences that are diagnosed, got {len(inputs)}. Lower "
-                "sequences in [window], or record more."
+                f"{path} must hold more than the {number} sequences of [window], got {len(inputs)}.", field="sequences"
             )
         return (inputs[:-number], targets[:-number]), (inputs[-number:], targets[-number:])
 
@@ -96,5 +91,5 @@ class WindowStudy(StudyFile[WindowStudySection]):
 
 
 def sequences_from_file(path: Path) -> list[FloatArray]:
-    """Inputs and targets from an .npz file."""
+    """Return inputs and targets of an .npz file."""
     return arrays_named(path, "data", ("inputs", "targets"))

@@ -555,7 +555,7 @@ class Cluster(Executor):
 
 
 def _distributed() -> Any:
-    return package("distributed", "to compute on a cluster", why="dask hands out the tasks", extra="sweep")
+    return package("distributed", "to compute on a cluster", extra="sweep")
 
 
 def _compute_batch(payload: bytes, jobs: list[Job]) -> list[Outcome]:

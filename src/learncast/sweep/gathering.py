@@ -22,7 +22,7 @@ from learncast._core.progress import Progress, silent, within
 from learncast.results import described
 from learncast.sweep.grid import Grid
 from learncast.sweep.ledger import TaskStatus
-from learncast.sweep.spec import json_text
+from learncast.sweep.spec import Tables, json_text
 from learncast.sweep.store import PathLike, Store, study_mismatch
 
 #: Bytes above which an array is kept in a temporary file instead of memory.
@@ -113,7 +113,7 @@ def _check_table(path: Path) -> None:
     if path.suffix.lower() not in (".csv", ".parquet"):
         raise InvalidSpec(f"table must be a .csv or .parquet file, got {path.name!r}.", field="table")
     if path.suffix.lower() == ".parquet":
-        package("pyarrow", "to write Parquet", why="the columns are written with it", extra="tables")
+        package("pyarrow", "to write Parquet", extra="tables")
 
 
 def _write_table(path: Path, columns: Mapping[str, xr.DataArray], like: xr.DataArray) -> None:
@@ -129,7 +129,7 @@ def _write_table(path: Path, columns: Mapping[str, xr.DataArray], like: xr.DataA
         pq.write_table(pa.table(cells | odd), draft)
 
 
-def _common_study(stores: Sequence[Store]) -> tuple[dict[str, Any], bool]:
+def _common_study(stores: Sequence[Store]) -> tuple[Tables, bool]:
     """Return the study of all stores, and whether they are shards of it."""
     if not stores:
         raise InvalidSpec("store must name at least one store, got none.", field="store")

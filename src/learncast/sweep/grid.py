@@ -15,7 +15,7 @@ import numpy as np
 
 from learncast._core.errors import InvalidSpec, brief
 from learncast._core.validation import count, one_of
-from learncast.sweep.spec import canonical, lookup, merged
+from learncast.sweep.spec import Tables, canonical, lookup, merged
 
 #: Largest number of cells; a mistyped count must not fill the disk.
 MOST_CELLS = 10**7
@@ -144,12 +144,12 @@ class Grid:
         """All keys that vary."""
         return tuple(key for axis in self.axes for key in axis.keys)
 
-    def cell(self, position: int) -> dict[str, Any]:
+    def cell(self, position: int) -> Tables:
         """Return the values of the keys in one cell; the last axis varies fastest."""
         points = (axis.points[k] for axis, k in zip(self.axes, np.unravel_index(position, self.shape), strict=True))
         return dict(zip(self.keys, itertools.chain.from_iterable(points), strict=True))
 
-    def cells(self, base: Mapping[str, object]) -> Iterator[tuple[int, dict[str, Any]]]:
+    def cells(self, base: Mapping[str, object]) -> Iterator[tuple[int, Tables]]:
         """Yield position and values of the cells that meet every condition; `base` holds the fixed values."""
         for position in range(self.size):
             cell = self.cell(position)
@@ -161,7 +161,7 @@ class Grid:
         tables = merged(base, cell) if self.conditions else {}
         return all(_meets(condition, tables) for condition in self.conditions)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Tables:
         """Return the grid as JSON types."""
         axes = [{"keys": list(axis.keys), "points": [list(p) for p in axis.points]} for axis in self.axes]
         return {"axes": axes, "conditions": list(self.conditions)}

@@ -21,7 +21,7 @@ from learncast.sweep.driver import Summary
 from learncast.sweep.executors import Executor
 from learncast.sweep.grid import Grid, GridAxis
 from learncast.sweep.ledger import Row, TaskStatus
-from learncast.sweep.spec import canonical, digest_of, json_text
+from learncast.sweep.spec import Tables, canonical, digest_of, json_text
 from learncast.sweep.store import PathLike, Store
 from learncast.sweep.sweeping import Sweep, estimate_cost, executor_of, function_name, run_sweep
 
@@ -111,7 +111,7 @@ class Reproduction:
         sweep = self._sweep(missing)
         return run_sweep(sweep, self.stores[0], executor_of(executor, workers), retry=True, **given)
 
-    def draw(self, *, out: PathLike = "reproduced", progress: Progress = silent, **options: Any) -> dict[str, Any]:
+    def draw(self, *, out: PathLike = "reproduced", progress: Progress = silent, **options: Any) -> Tables:
         """Make the figures from the stored runs, as `papers.reproduce` does.
 
         The result also has the total ``cpu_seconds`` of the runs.
@@ -121,7 +121,7 @@ class Reproduction:
         made = reproduce(self.paper, out=Path(out), progress=progress, **options)
         return made | {CPU: sum(stored.seconds.values())}
 
-    def estimate(self, *, workers: int) -> dict[str, Any]:
+    def estimate(self, *, workers: int) -> Tables:
         """Return what is left to compute: ``runs``, ``missing``, ``cpu_seconds`` and ``seconds``.
 
         One run of each kind that has an estimate is asked for it; a few of the others are tried.
@@ -134,7 +134,7 @@ class Reproduction:
                     known[kind] = one.estimate(one.settings)
                 cpu += known[kind]
         untried = [one for one in missing if one.estimate is None]
-        pilot: dict[str, Any] = {"pilot": 0, "failed": 0, "error": ""}
+        pilot: Tables = {"pilot": 0, "failed": 0, "error": ""}
         if untried:
             sweep = Sweep(compute_run, _grid(untried), run_base(self.paper, self.preset), {}, self.shard)
             cost = estimate_cost(sweep, workers=workers)
@@ -162,7 +162,7 @@ class Reproduction:
         return unchanged
 
 
-def run_base(paper: str, preset: str) -> dict[str, Any]:
+def run_base(paper: str, preset: str) -> Tables:
     """Return what all runs share, with a hash of their source: results of two versions must not be mixed."""
     names = sorted({one.function.__module__ for one in _distinct(open_paper(paper).figures, preset)})
     sources = {name.rpartition(".")[2]: digest_of(inspect.getsource(import_module(name))) for name in names}
@@ -241,5 +241,5 @@ def _grid(runs: Sequence[PaperRun]) -> Grid:
     return Grid((GridAxis(_KEYS, tuple(tuple(_cell(one).values()) for one in runs)),))
 
 
-def _cell(one: PaperRun) -> dict[str, Any]:
+def _cell(one: PaperRun) -> Tables:
     return dict(zip(_KEYS, (one.name, canonical(one.settings, "settings")), strict=True))

@@ -14,6 +14,9 @@ import numpy as np
 
 from learncast._core.errors import InvalidSpec
 
+#: A JSON object: nested dictionaries and lists of numbers and strings.
+Tables = dict[str, Any]
+
 
 @dataclass(frozen=True, eq=False)
 class Spec(Mapping[str, Any]):
@@ -92,9 +95,9 @@ def digest_of(value: object) -> str:
     return hashlib.sha256(json_text(value).encode()).hexdigest()[:32]
 
 
-def merged(base: Mapping[str, object], cell: Mapping[str, object]) -> dict[str, Any]:
+def merged(base: Mapping[str, object], cell: Mapping[str, object]) -> Tables:
     """Return a copy of `base` with a cell's values set at their dotted keys; a number in a key indexes a list."""
-    tables: dict[str, Any] = copy.deepcopy(dict(base))
+    tables: Tables = copy.deepcopy(dict(base))
     for key, value in cell.items():
         *path, last = key.split(".")
         table: Any = tables

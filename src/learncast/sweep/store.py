@@ -23,7 +23,7 @@ from learncast._core.progress import Progress, silent
 from learncast._core.system import lock, sync
 from learncast.sweep.grid import Grid
 from learncast.sweep.ledger import FORMAT, OPEN, Ledger, Row, TaskStatus
-from learncast.sweep.spec import digest_of
+from learncast.sweep.spec import Tables, digest_of
 
 #: Path of a store or file.
 PathLike = str | os.PathLike[str]
@@ -117,7 +117,7 @@ class Store:
                 field="store",
             )
 
-    def study(self) -> dict[str, Any]:
+    def study(self) -> Tables:
         """Return the study that `begin` entered."""
         if not self.ledger_path.is_file():
             self._check_ledger(None)
@@ -128,7 +128,7 @@ class Store:
             raise InvalidSpec(f"{self.folder} must hold a sweep of the format {FORMAT}, got {kind!r}.", field="store")
         return dict(json.loads(stored))
 
-    def begin(self, study: dict[str, Any], tasks: Iterable[tuple[int, str]]) -> None:
+    def begin(self, study: Tables, tasks: Iterable[tuple[int, str]]) -> None:
         """Enter the tasks of a study, or check that the store holds this study already.
 
         The caller holds the lock.
@@ -144,7 +144,7 @@ class Store:
             content = {"fingerprint": digest_of(study), **study}
             write_file(self.study_path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
-    def extend(self, study: dict[str, Any], tasks: Iterable[tuple[int, str]]) -> None:
+    def extend(self, study: Tables, tasks: Iterable[tuple[int, str]]) -> None:
         """Enter more tasks of a study whose grid has grown at its end; the old ones stay as they are.
 
         The caller holds the lock, and has checked that the rest of the study is unchanged.
@@ -184,7 +184,7 @@ def _in_parallel(call: Callable[[_Item], None], items: Collection[_Item]) -> Non
         list(pool.map(call, items))
 
 
-def study_record(study: dict[str, Any]) -> dict[str, str]:
+def study_record(study: Tables) -> dict[str, str]:
     """Return the metadata of a study in the ledger."""
     return {"study": json.dumps(study, sort_keys=True, ensure_ascii=False), "fingerprint": digest_of(study)}
 
@@ -212,7 +212,7 @@ def _leaves(value: object, key: str = "") -> Iterator[tuple[str, object]]:
         yield from _leaves(item, f"{key}.{word}" if key else str(word))
 
 
-def study_mismatch(folder: Path, stored: dict[str, Any], given: dict[str, Any]) -> InvalidSpec:
+def study_mismatch(folder: Path, stored: Tables, given: Tables) -> InvalidSpec:
     """Return the error for a study that is not the one of the store."""
     lines = differences(stored, given)
     # The first cell repeats the study with its defaults, so list it only if the rest is equal.

@@ -26,14 +26,14 @@ from learncast.study import Study, WindowStudy
 from learncast.study.sections import SweepSection
 from learncast.study.study_file import absolute, checked, located
 from learncast.sweep.grid import SEED, Grid, GridAxis
-from learncast.sweep.spec import Spec, canonical, file_hashes, merged
+from learncast.sweep.spec import Spec, Tables, canonical, file_hashes, merged
 from learncast.sweep.sweeping import Sweep
 
 
 def sweep_of(path: str | Path) -> Sweep:
     """Read and check a study file with a [sweep] table; every value of the grid is tried once."""
     source = Path(path)
-    raw = tables_of(source, "the study file", why="there is nothing to sweep")
+    raw = tables_of(source, "the study file")
     if "sweep" not in raw:
         raise InvalidSpec(f"{source} must have a [sweep] table, got {', '.join(raw) or 'no table'}.", field="sweep")
     section = checked(SweepSection, raw.pop("sweep"), str(source), "sweep")
@@ -54,13 +54,13 @@ def sweep_of(path: str | Path) -> Sweep:
     return Sweep(asked, grid, {**base, "sweep": {"command": section.command, "options": options}}, notes)
 
 
-def _check_cells(grid: Grid, base: dict[str, Any], section: SweepSection, source: str) -> dict[str, Any]:
+def _check_cells(grid: Grid, base: Tables, section: SweepSection, source: str) -> Tables:
     """Check each value of each axis once, and return the first cell with its defaults."""
     positions, stride = [0], grid.size
     for axis in grid.axes:
         stride //= len(axis.points)
         positions += [k * stride for k in range(1, len(axis.points))]
-    resolved: dict[str, Any] = {}
+    resolved: Tables = {}
     for cell in map(grid.cell, positions):
         if not grid.includes(cell, base):
             continue
@@ -144,7 +144,7 @@ COMMANDS = {
 MOST_SEEDS = max(len(one.seeds) for one in COMMANDS.values())
 
 
-def seeded(command: str, raw: Mapping[str, Any], seeds: list[int]) -> dict[str, Any]:
+def seeded(command: str, raw: Mapping[str, Any], seeds: list[int]) -> Tables:
     """Return the study with its seeds taken from the task's random stream."""
     study = dict(raw)
     for section, seed in zip(COMMANDS[command].seeds, seeds, strict=False):
@@ -165,7 +165,7 @@ def repeatable(command: str, raw: Mapping[str, Any]) -> bool:
     return command != "check"
 
 
-def _train(study: Study, options: dict[str, Any], spec: Spec) -> xr.Dataset:
+def _train(study: Study, options: Tables, spec: Spec) -> xr.Dataset:
     """Train on the target until the study's accuracy is reached, with batches from the task's random stream."""
     from learncast import training
     from learncast.training.sources import FRESH
@@ -189,7 +189,7 @@ def _train(study: Study, options: dict[str, Any], spec: Spec) -> xr.Dataset:
 def _labelled(answer: Report) -> xr.Dataset:
     """Return an answer's dataset with its scalar numbers and strings."""
     dataset: xr.Dataset = answer.labelled
-    scalars: dict[str, Any] = {
+    scalars: dict[str, object] = {
         "forecast_class": answer.forecast_class,
         "holds": answer.trust.holds,
         "passed": answer.passed,

@@ -26,7 +26,7 @@ from learncast.sweep.driver import Driver, Summary
 from learncast.sweep.executors import Cluster, Executor, Fate, Function, InProcess, Job, Outcome, Processes, Work
 from learncast.sweep.grid import Grid
 from learncast.sweep.ledger import Ledger, Row, TaskStatus
-from learncast.sweep.spec import canonical, digest_of, file_hashes, merged
+from learncast.sweep.spec import Tables, canonical, digest_of, file_hashes, merged
 from learncast.sweep.store import PathLike, Store, StoreStatus, status, study_record
 
 #: Error numbers of a full or broken disk.
@@ -73,7 +73,7 @@ class Sweep:
         if not 1 <= k <= n:
             raise InvalidSpec(f"shard must be (k, n) with 1 <= k <= n, got ({k}, {n}).", field="shard")
 
-    def study(self) -> dict[str, Any]:
+    def study(self) -> Tables:
         """Return everything that the results depend on, as JSON types."""
         return {
             "function": function_name(self.function),
@@ -274,7 +274,7 @@ def rebuild(store: PathLike) -> StoreStatus:
     return status(store)
 
 
-def _study_to_rebuild(place: Store) -> dict[str, Any]:
+def _study_to_rebuild(place: Store) -> Tables:
     """Return the study in ``study.json``, if the ledger is not readable."""
     if not any(path.exists() for path in (place.study_path, place.ledger_path, place.results)):
         raise InvalidSpec(f"{place.folder} must hold a sweep.", field="store")
@@ -284,7 +284,7 @@ def _study_to_rebuild(place: Store) -> dict[str, Any]:
         pass
     else:
         raise InvalidSpec(f"{place.folder} must have lost its ledger, got one that is readable.", field="store")
-    study: dict[str, Any] = {}
+    study: Tables = {}
     with contextlib.suppress(OSError, ValueError, AttributeError):
         study = json.loads(place.study_path.read_text(encoding="utf-8"))
     if not study or study.pop("fingerprint", "") != digest_of(study):
@@ -369,7 +369,7 @@ def executor_of(executor: str | Executor, workers: int | None) -> Executor:
 PILOT = 4
 
 
-def estimate_cost(sweep: Sweep, *, workers: int) -> dict[str, Any]:
+def estimate_cost(sweep: Sweep, *, workers: int) -> Tables:
     """Estimate what a sweep takes, from a few tasks spread over the grid; nothing is stored.
 
     Returns

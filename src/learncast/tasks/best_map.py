@@ -26,6 +26,15 @@ class Correlations(NamedTuple):
         Eigenvalues in rising order, and eigenvectors, of D S D.
     live : ([rows,] inputs)
         Whether inputs vary along each of them.
+
+    Examples
+    --------
+    The second channel is a multiple of the first, in a much smaller unit:
+
+    >>> import numpy as np
+    >>> from learncast.tasks.best_map import Correlations
+    >>> Correlations.of(np.outer([1.0, 1e-6], [1.0, 1e-6])).rank
+    1
     """
 
     inverse: FloatArray
@@ -55,7 +64,27 @@ class Correlations(NamedTuple):
 
 
 def best_map(power: FloatArray, cross: FloatArray) -> FloatArray:
-    """M* = R S^+ for S ([rows,] inputs, inputs) and R ([rows,] outputs, inputs), the best map of least norm."""
+    """Compute M* = R S^+, the best linear map of least norm.
+
+    Parameters
+    ----------
+    power : ([rows,] inputs, inputs)
+        S, second moment of the inputs.
+    cross : ([rows,] outputs, inputs)
+        R, second moment of targets with inputs.
+
+    Returns
+    -------
+    ([rows,] outputs, inputs) array
+        M*.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from learncast.tasks.best_map import best_map
+    >>> best_map(np.diag([4.0, 1.0]), np.array([[2.0, 1.0]])).round(12)
+    array([[0.5, 1. ]])
+    """
     correlations = Correlations.of(power)
     root = correlations.root
     M = np.asarray(cross @ root @ np.swapaxes(root, -1, -2))

@@ -109,7 +109,21 @@ class Covariance(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Dense(Covariance):
-    """A covariance stored as a dense array."""
+    """A covariance stored as a dense array.
+
+    Attributes
+    ----------
+    values : (left steps, left channels, right steps, right channels)
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import numpy as np
+    >>> covariance = lc.tasks.Dense(np.eye(6).reshape(3, 2, 3, 2))
+    >>> covariance.contracted(np.ones((3, 3)))
+    array([[3., 0.],
+           [0., 3.]])
+    """
 
     values: FloatArray
 
@@ -222,6 +236,15 @@ class Sampled(Covariance):
     ----------
     left : (trials, left steps, left channels)
     right : (trials, right steps, right channels)
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import numpy as np
+    >>> trials = np.array([[[1.0], [2.0]], [[3.0], [0.0]]])
+    >>> lc.tasks.Sampled(trials, trials).dense()[:, 0, :, 0]
+    array([[5., 1.],
+           [1., 2.]])
     """
 
     left: FloatArray

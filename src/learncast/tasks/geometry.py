@@ -32,6 +32,14 @@ class Frame:
         Input directions; those beyond the modes carry no target.
     outputs : (outputs, outputs)
         Output directions.
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import numpy as np
+    >>> frame = lc.tasks.Frame(np.eye(3), np.eye(2))
+    >>> frame.modes, frame.mode_inputs.shape
+    (2, (3, 2))
     """
 
     inputs: FloatArray
@@ -77,6 +85,21 @@ def common_frame(
     reading : (any, inputs), optional
         Weights that read the inputs. If there are fewer outputs than inputs, the directions without target that become
         modes are those that `reading` or the maps read.
+
+    Returns
+    -------
+    Frame
+        Directions in which the first task separates into modes.
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import numpy as np
+    >>> task = lc.tasks.static(np.array([[0.0, 3.0], [1.0, 0.0]]))
+    >>> frame = lc.tasks.common_frame([task])
+    >>> abs(frame.outputs.T @ np.array([[0.0, 3.0], [1.0, 0.0]]) @ frame.inputs).round(12)
+    array([[3., 0.],
+           [0., 1.]])
     """
     maps = list(maps)
     reading = np.concatenate([np.zeros((0, tasks[0].inputs)) if reading is None else reading, *maps])
@@ -351,7 +374,26 @@ def by_gap(values: FloatArray) -> FloatArray:
 
 
 def pooled_statistics(task: Task, recurrence: float) -> tuple[FloatArray, FloatArray]:
-    """Cov(z, y) and Cov(z, z) of the pooled input z_r = sum_{t<=r} b^(r-t) x_t, summed over readout steps r."""
+    """Cov(z, y) and Cov(z, z) of the pooled input z_r = sum_{t<=r} b^(r-t) x_t, summed over readout steps r.
+
+    Parameters
+    ----------
+    task : Task
+    recurrence : float
+        Scalar recurrence b.
+
+    Returns
+    -------
+    cross : (inputs, outputs)
+    power : (inputs, inputs)
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> cross, power = lc.tasks.pooled_statistics(lc.tasks.integration(steps=3), 0.5)
+    >>> cross, power
+    (array([[1.75]]), array([[1.3125]]))
+    """
     if recurrence in task.pooled_cache:
         return task.pooled_cache[recurrence]
     kernel = recurrence_kernel(recurrence, task.steps, task.cross_covariance.shape[2])

@@ -1,4 +1,4 @@
-"""An ensemble: many two-layer networks, each with its own start, rate and trials, trained at once."""
+"""Ensembles: many two-layer networks, each with its own start, learning rate and trials, trained together."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 import xarray as xr
+from numpy.typing import NDArray
 
 from learncast._core.errors import InvalidSpec, UnsupportedModel
 from learncast._core.progress import Progress, noticed, silent
@@ -26,7 +27,9 @@ from learncast.training.torch_state import own_threads
 Layered = TwoLayer | Activated
 #: Inputs and targets.
 Pair = tuple[FloatArray, FloatArray]
-#: What can be recorded along a run.
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+#: What can be recorded.
 RECORDS = ("loss", "weights", "answers")
 #: Dimensions, name and unit of each record.
 LABELS = {
@@ -41,20 +44,20 @@ REPORT = 64
 
 @dataclass(frozen=True, eq=False, repr=False)
 class EnsembleRun(Result):
-    """The record of an ensemble's training, and the networks it ended with.
+    """The record of an ensemble's training, and the trained networks.
 
     Attributes
     ----------
     dataset : Dataset
         ``loss`` over (time, network), ``input_weights`` and ``output_weights`` over (time, network, ...), ``answers``
-        over (time, network, trial, output), as far as recorded. A network that has ended stays as it is; one that
-        diverged is nan from then on. Where networks differ in size, what a network does not have is 0. Always there:
-        ``final_loss`` and ``steps`` over network.
+        over (time, network, trial, output), if recorded. Values of a network that has stopped are repeated; those of a
+        diverged network are nan. Smaller networks are padded with 0. ``final_loss`` and ``steps`` over network are
+        always present.
     status : tuple of Status
-        Of each network: ``ok``, ``not_learned`` when the steps ran out above the loss it was to reach, or ``diverged``
-        when its numbers stopped being finite.
+        Of each network: ``ok``, ``not_learned`` if the steps ran out above its target loss, or ``diverged`` if its
+        numbers stopped being finite.
     networks : tuple of TwoLayer or Activated
-        After training; of a diverged network the last finite weights. A file does not keep them.
+        After training; the last finite weights of a diverged network. Files do not contain them.
 
     Examples
     --------
@@ -64,7 +67,7 @@ class EnsembleRun(Result):
     >>> inputs = rng.standard_normal((32, 2))
     >>> starts = [lc.TwoLayer.random(2, 3, 1, scale=scale, rng=rng) for scale in (0.01, 0.1, 1.0)]
     >>> trials = (inputs, inputs.sum(axis=1, keepdims=True))
-    >>> run = lc.training.train_ensemble(trials, starts, learning_rate=0.1, steps=100, until=0.01)
+    >>> run = lc.training.train_ensemble(trials, starts, learning_rate=0.1, steps=100, target_loss=0.01)
     >>> run
     <EnsembleRun of 3 networks: up to 36 steps; 3 ok>
     >>> run.steps, [status.name for status in run.status]
@@ -82,12 +85,12 @@ class EnsembleRun(Result):
 
     @property
     def status(self) -> tuple[Status, ...]:
-        """How each network ended."""
+        """Status of each network."""
         return tuple(Status[str(name)] for name in self.dataset["status"].values)
 
     @property
     def steps(self) -> tuple[int, ...]:
-        """Updates of each network."""
+        """Steps of each network."""
         return tuple(int(n) for n in self.dataset["steps"].values)
 
     def __repr__(self) -> str:
@@ -99,35 +102,35 @@ class EnsembleRun(Result):
 
 @noticed("training")
 def train_ensemble(
-    trials: Any,
+    trials: Pair | list[Pair],
     networks: Sequence[Layered],
     *,
-    learning_rate: Any,
-    steps: Any,
-    until: Any = None,
+    learning_rate: float | Sequence[float],
+    steps: int | Sequence[int],
+    target_loss: float | Sequence[float] | None = None,
     every: int = 1,
     record: Sequence[str] = ("loss",),
     progress: Progress = silent,
 ) -> EnsembleRun:
-    """Train many two-layer networks at once, by gradient descent on all their trials at every step.
+    """Train many two-layer networks together, by full-batch gradient descent.
 
-    Each learns as it would alone with `train` and ``Training(batch=None)``: W1 and W2 move against the gradient of half
-    the squared error, summed over outputs, mean over trials. Networks are stacked and filled up with zeros to one size,
-    which descent leaves alone: a unit without weights has no gradient, a trial of zeros no error.
+    Each network learns as with `train` and ``Training(rate)``: the loss is half the squared error, summed over outputs,
+    mean over trials. Networks are stacked and padded with zeros to one size. Padding does not learn: a unit without
+    weights has no gradient, and a trial of zeros no error.
 
     Parameters
     ----------
     trials : (inputs, targets) or list of such pairs
-        (trials, inputs) and (trials, outputs), shared by all networks or one pair for each.
+        (trials, inputs) and (trials, outputs), shared by all networks or one pair per network.
     networks : sequence of TwoLayer or Activated
-        The starts; linear, ReLU and tanh may be mixed. Fastest when those of a kind stand together.
+        The starts; linear, ReLU and tanh may be mixed. Fastest if equal activations are adjacent.
     learning_rate : float or one per network
     steps : int or one per network
-        The most updates.
-    until : float or one per network, optional
-        A network ends when its loss is at most this.
+        Largest number of steps.
+    target_loss : float or one per network, optional
+        A network stops when its loss is at most this.
     every : int
-        Steps between records; the last step is recorded too.
+        Steps between records; the last step is always recorded.
     record : sequence of {"loss", "weights", "answers"}
     progress : callable
         Called with the share of steps done.
@@ -135,12 +138,6 @@ def train_ensemble(
     Returns
     -------
     EnsembleRun
-        What was recorded, how each network ended, and the networks as they are then.
-
-    Raises
-    ------
-    UnsupportedModel
-        If a network is not of two layers.
 
     Examples
     --------
@@ -161,31 +158,31 @@ def train_ensemble(
     n = len(starts)
     rates = one_or_each("learning_rate", learning_rate, n, of="networks").copy()
     positive("learning_rate", rates.min())
-    asked = one_or_each("steps", steps, n, of="networks")
-    limits = np.array([count("steps", k, least=0) for k in asked])
-    goals = np.full(n, -np.inf) if until is None else one_or_each("until", until, n, of="networks")
-    if until is not None:
-        positive("until", goals.min())
+    limits = np.array([count("steps", k, least=0) for k in one_or_each("steps", steps, n, of="networks")])
+    goals = np.full(n, -np.inf)
+    if target_loss is not None:
+        goals = one_or_each("target_loss", target_loss, n, of="networks")
+        positive("target_loss", goals.min())
     for name in record:
         one_of("record", name, RECORDS)
     last, spacing = int(limits.max()), count("every", every)
     digest = spec_hash(*(s.hash for s in starts), *(a for pair in pairs for a in pair), rates, limits, goals)
-    with own_threads(1), torch.no_grad():  # small matrices: threads would only wait for one another
+    with own_threads(1), torch.no_grad():  # small matrices: more threads would be slower
         ensemble = _Ensemble(pairs, starts, rates, np.append(np.arange(0, last, spacing), last), record)
         _descend(ensemble, limits, goals, progress)
-    attributes = {"optimizer": "gd", "batch": "all", "ends_by": "steps" if until is None else "loss"}
-    found = ensemble.dataset().assign_attrs(attributes)
-    return EnsembleRun(found, training_provenance(digest, None), tuple(ensemble.networks))
+    attributes = {"optimizer": "gd", "batch": "all", "ends_by": "steps" if target_loss is None else "loss"}
+    dataset = ensemble.dataset().assign_attrs(attributes)
+    return EnsembleRun(dataset, training_provenance(digest, None), tuple(ensemble.networks))
 
 
-def _descend(ensemble: _Ensemble, limits: Any, goals: FloatArray, progress: Progress) -> None:
-    """Step until every network has ended; each leaves the ensemble at its own end."""
-    step, last, judged = 0, int(limits.max()), bool((goals > -np.inf).any())
+def _descend(ensemble: _Ensemble, limits: IntArray, goals: FloatArray, progress: Progress) -> None:
+    """Take steps until every network has stopped; each leaves the ensemble when it stops."""
+    step, last, has_goals = 0, int(limits.max()), bool((goals > -np.inf).any())
     leaving = set(limits.tolist())
     while len(ensemble.place):
         ensemble.forward()
-        ensemble.note(step)
-        if judged or step in leaving:
+        ensemble.record(step)
+        if has_goals or step in leaving:
             loss, goal = ensemble.losses(), goals[ensemble.place]
             ended = (loss <= goal) | (limits[ensemble.place] == step)
             if ended.any():
@@ -201,20 +198,25 @@ def _descend(ensemble: _Ensemble, limits: Any, goals: FloatArray, progress: Prog
 
 
 def _outcome(loss: float, goal: float) -> Status:
-    """How a network that ends now has come out; without a goal, minus infinity, any finite loss will do."""
+    """Return the status of a network that stops now; the goal is minus infinity if there is none."""
     if not np.isfinite(loss):
         return Status.diverged
     return Status.ok if np.isneginf(goal) or loss <= goal else Status.not_learned
 
 
 class _Ensemble:
-    """The networks still in training, as stacked tensors, and the records of all.
+    """The networks still in training, as stacked tensors, and the records of all networks.
 
-    Trials come last in the tensors, where small products are fastest.
+    Trials are the last axis, where small products are fastest.
     """
 
     def __init__(
-        self, pairs: Sequence[Pair], starts: Sequence[Layered], rates: FloatArray, times: Any, record: Sequence[str]
+        self,
+        pairs: Sequence[Pair],
+        starts: Sequence[Layered],
+        rates: FloatArray,
+        times: IntArray,
+        record: Sequence[str],
     ) -> None:
         n, self.starts = len(starts), starts
         weights: list[Any] = [start.network if isinstance(start, Activated) else start for start in starts]
@@ -225,7 +227,7 @@ class _Ensemble:
         self.inputs = self.x.mT.contiguous()
         self.share = 1.0 / torch.tensor([len(x) for x, _ in pairs], dtype=torch.float64)
         self.rate = torch.as_tensor(rates)
-        # Filled by `slopes`; declared here so that `keep` finds them at any time.
+        # Set by `slopes`; declared here because `_keep` selects rows of them.
         self.first_slope = self.second_slope = self.first
         self._arrange()
         self.forward()
@@ -237,7 +239,7 @@ class _Ensemble:
         self.status, self.networks = [Status.ok] * n, list(starts)
 
     def _arrange(self) -> None:
-        """Runs of networks with one activation, and constants of the steps."""
+        """Find runs of equal activations, and compute the step sizes."""
         self.runs: list[tuple[str, slice]] = []
         begun = 0
         for kind, members in groupby(self.activations):
@@ -248,7 +250,7 @@ class _Ensemble:
         self.scale = (self.rate * self.share)[:, None, None]
 
     def forward(self) -> None:
-        """Answer all trials."""
+        """Compute the answers to all trials."""
         self.hidden = torch.bmm(self.first, self.inputs)
         for kind, run in self.runs:
             getattr(self.hidden[run], f"{kind}_")()
@@ -256,11 +258,11 @@ class _Ensemble:
         self.error = self.answers - self.y
 
     def losses(self) -> FloatArray:
-        """Of each network, half the squared error, mean over trials."""
+        """Return the loss of each network."""
         return (self.error.square().sum((1, 2)) * self.share / 2).numpy()
 
     def slopes(self) -> bool:
-        """Gradients times the learning rates; whether all numbers are finite."""
+        """Compute gradients times learning rates, and return whether all numbers are finite."""
         error = self.error * self.scale
         self.second_slope = torch.bmm(error, self.hidden.mT)
         back = torch.bmm(self.second.mT, error)
@@ -271,23 +273,24 @@ class _Ensemble:
             else:
                 part.addcmul_(part, hidden.square(), value=-1)
         self.first_slope = torch.bmm(back, self.x)
-        # One number holds every nan and infinity; it may overflow by itself, which `lost` then finds to be nobody's.
+        # One sum shows every nan and infinity. It may also overflow by itself; then `lost` finds no network.
         flat = self.error.view(-1)
         return isfinite(float(torch.dot(flat, flat) + self.first_slope.sum() + self.second_slope.sum()))
 
-    def lost(self) -> Any:
-        """Networks whose numbers are no longer finite."""
+    def lost(self) -> BoolArray:
+        """Return which networks are no longer finite."""
         finite = np.isfinite(self.losses())
         for slope in (self.first_slope, self.second_slope):
             finite &= torch.isfinite(slope).all(-1).all(-1).numpy()
-        return ~finite
+        return np.asarray(~finite)
 
     def update(self) -> None:
+        """Take one step."""
         self.first -= self.first_slope
         self.second -= self.second_slope
 
-    def note(self, step: int) -> None:
-        """Write down the networks in training, where this step is one to be recorded."""
+    def record(self, step: int) -> None:
+        """Record the networks in training, if this step is to be recorded."""
         row = self.rows.get(step)
         if row is not None:
             for name, values in self._now().items():
@@ -302,8 +305,8 @@ class _Ensemble:
         }
         return {name: now[name]() for name in self.chosen}
 
-    def close(self, step: int, ended: Any, kinds: Sequence[Status]) -> None:
-        """Let networks end here: their ends are kept, and repeated in later records; of those that diverged, nan."""
+    def close(self, step: int, ended: BoolArray, kinds: Sequence[Status]) -> None:
+        """Stop networks: repeat their last values in later records, or nan if they diverged."""
         now, loss = self._now(), self.losses()
         here, later = np.searchsorted(self.times, step, side="left"), np.searchsorted(self.times, step, side="right")
         for i in np.flatnonzero(ended).tolist():
@@ -320,8 +323,8 @@ class _Ensemble:
                     self.records[name][later:, k] = values[i]
         self._keep(~ended)
 
-    def _keep(self, chosen: Any) -> None:
-        """Go on with some of the networks."""
+    def _keep(self, chosen: BoolArray) -> None:
+        """Continue with some of the networks."""
         if chosen.all():
             return
         mask = torch.as_tensor(chosen)
@@ -333,7 +336,7 @@ class _Ensemble:
         self._arrange()
 
     def dataset(self) -> xr.Dataset:
-        """The records, labelled."""
+        """Return the records as a Dataset."""
         variables: dict[str, Any] = {
             name: (("time", "network", *LABELS[name][0]), values, described(*LABELS[name][1:]))
             for name, values in self.records.items()
@@ -355,44 +358,37 @@ def _stacked(matrices: Sequence[FloatArray]) -> torch.Tensor:
     return torch.as_tensor(stack)
 
 
-def _checked_networks(networks: Any) -> tuple[Layered, ...]:
+def _checked_networks(networks: Sequence[Layered]) -> tuple[Layered, ...]:
     if not isinstance(networks, Sequence) or not len(networks):
-        raise InvalidSpec(
-            required="networks must be a list of at least one",
-            got=type(networks).__name__ if not isinstance(networks, Sequence) else "an empty one",
-            why="there is nothing to train",
-            remedy="pass [network, ...]; for a single one `train` does the same",
-        )
+        raise InvalidSpec("networks must be a list of at least one network.", field="networks")
     for network in networks:
         weights = network.network if isinstance(network, Activated) else network
         if not isinstance(weights, TwoLayer):
             raise UnsupportedModel(
-                f"an ensemble must be of TwoLayer networks, Activated or not, got {type(weights).__name__}. Use "
-                "learncast.training.train_replicas for other networks."
+                f"networks must be TwoLayer, Activated or not, got {type(weights).__name__}. Use train_all for others.",
+                field="networks",
             )
     return tuple(networks)
 
 
-def _checked_trials(trials: Any, starts: Sequence[Layered]) -> list[Pair]:
-    """One pair of arrays for each network."""
+def _checked_trials(trials: Pair | list[Pair], starts: Sequence[Layered]) -> list[Pair]:
+    """Return one pair of arrays per network."""
     given = [trials] * len(starts) if isinstance(trials, tuple) else trials
     if not isinstance(given, list) or len(given) != len(starts) or not all(isinstance(pair, tuple) for pair in given):
+        got = f"{len(given)} entries" if isinstance(given, list) else type(trials).__name__
         raise InvalidSpec(
-            required=f"trials must be one pair (inputs, targets), or a list of {len(starts)} pairs",
-            got=f"{len(given)} entries" if isinstance(given, list) else type(trials).__name__,
-            why="each network has its trials",
-            remedy="pass (inputs, targets), or one such pair for each network",
+            f"trials must be one pair (inputs, targets), or a list of {len(starts)} pairs, got {got}.", field="trials"
         )
-    found = []
+    pairs = []
     for pair, start in zip(given, starts, strict=True):
         data = Source.of(pair).data
         assert data is not None, "a pair holds recorded trials"
         x, y = data.inputs, data.targets
         if x.ndim != 2 or y.ndim != 2 or (x.shape[1], y.shape[1]) != (start.inputs, start.outputs):
             raise InvalidSpec(
-                f"trials must be (trials, {start.inputs} inputs) and (trials, {start.outputs} outputs), got "
-                f"shapes {x.shape} and {y.shape}. Match the network's channels to the trials'.",
+                f"trials must be (trials, {start.inputs} inputs) and (trials, {start.outputs} outputs), got shapes "
+                f"{x.shape} and {y.shape}.",
                 field="trials",
             )
-        found.append((x, y))
-    return found
+        pairs.append((x, y))
+    return pairs

@@ -14,7 +14,9 @@ from torch import nn
 
 from learncast._core.errors import InvalidSpec, UnsupportedModel
 from learncast._core.validation import FloatArray
-from learncast.networks import Activated, LinearRNN, Network, TwoLayer
+from learncast.networks.activated import Activated
+from learncast.networks.linear_rnn import LinearRNN
+from learncast.networks.two_layer import TwoLayer
 from learncast.procedure.goals import Goal, Loss
 from learncast.procedure.training import Training
 from learncast.results import spec_hash
@@ -26,7 +28,7 @@ from learncast.theory.dynamics.learning_problem import LearningProblem, learned_
 from learncast.theory.dynamics.modes import modes_of, without_round_off
 from learncast.training.goals import loss_of, measure
 from learncast.training.losses import HalfSquaredError, LossFunction
-from learncast.training.modules import LayeredModule, RecurrentModule, as_module
+from learncast.training.modules import LayeredModule, Network, RecurrentModule, as_module
 from learncast.training.sources import Batch, Source
 from learncast.training.torch_state import evaluating, own_randomness
 

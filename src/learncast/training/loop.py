@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -453,7 +453,7 @@ def _stable(rule: Rule | None) -> Rule | None:
     if isinstance(rule, Loss) and rule.function is not None:
         return replace(rule, function=LossFunction.read(rule.function))
     if isinstance(rule, Learned | Stalled):
-        return replace(rule, goal=_stable(rule.goal))
+        return replace(rule, goal=cast(Goal, _stable(rule.goal)))
     return rule
 
 
@@ -488,7 +488,7 @@ class CurriculumCallback:
         # The trainer expects a subclass of Lightning's callback, and Lightning is imported only here.
         kind = cls
         if cls is CurriculumCallback:
-            lightning = lightning_package("iterate over the loop in your own training loop")
+            lightning = lightning_package()
             kind = type(cls.__name__, (cls, lightning.Callback), {})
         callback: CurriculumCallback = object.__new__(kind)
         return callback

@@ -11,10 +11,14 @@ from torch import nn
 
 from learncast._core.errors import UnsupportedModel
 from learncast._core.validation import count, one_of
-from learncast.networks import Activated, LinearRNN, Network, TwoLayer
+from learncast.networks.activated import Activated
+from learncast.networks.linear_rnn import LinearRNN
+from learncast.networks.two_layer import TwoLayer
 from learncast.theory.dynamics.learning_problem import learned_weights
 from learncast.training.cells import CELLS
 from learncast.training.torch_state import own_randomness
+
+Network = LinearRNN | TwoLayer | Activated
 
 #: Recurrent layers that can be made here, torch's and our own, by the word that names them.
 GATED: dict[str, Any] = {"gru": nn.GRU, "lstm": nn.LSTM, "rnn": nn.RNN, **CELLS}

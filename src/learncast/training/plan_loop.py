@@ -11,7 +11,7 @@ from learncast._core.errors import InvalidSpec
 from learncast._core.validation import count, one_of, positive, real_array
 from learncast.procedure.stage import Stage
 from learncast.results import Status
-from learncast.tasks.recorded.streams import endless, pair_of
+from learncast.tasks.recorded.streams import pair_of, repeated_batches
 from learncast.theory.dynamics.modes import Modes
 from learncast.training.loop import Loop, StageRun
 from learncast.training.measured_accuracy import LossMeasure, LossRange, Measure, StrengthMeasure
@@ -157,7 +157,7 @@ class _Feed:
         self._batches: Iterator[Any] | None = None
 
     def __call__(self, number: int) -> tuple[Any, Any]:
-        self._batches = self._batches or endless(self.source)
+        self._batches = self._batches or repeated_batches(self.source)
         return pair_of(next(self._batches), f"a batch of {self.name!r}")
 
 

@@ -16,8 +16,8 @@ from learncast._core.errors import InvalidSpec, SchemaMismatch
 from learncast._core.progress import silent
 from learncast._core.validation import count, one_of
 from learncast.display import plural
-from learncast.networks import Network
 from learncast.results import Provenance, Status, Trajectory, described, labelled
+from learncast.training.modules import Network
 
 DTYPES = {"float64": torch.float64, "float32": torch.float32}
 #: What can be recorded.

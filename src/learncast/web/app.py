@@ -233,7 +233,7 @@ def serve(host: str, port: int, window: Path | None, *, browse: bool, most_bytes
 
         with allowing(most_bytes):
             opened = Window.load(window)
-        with readable(window, "save the window again", kind="a window that can be drawn", error=SchemaMismatch):
+        with readable(window, kind="a window that can be drawn", error=SchemaMismatch):
             panel = window_panel(opened)
             panel.parts["window"](panel.state())
     token = "" if is_loopback(host) else secrets.token_urlsafe(16)

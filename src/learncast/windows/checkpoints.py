@@ -209,7 +209,7 @@ class Evolution(Result):
     def load(cls, path: str | os.PathLike[str], *, most_bytes: int | None = None) -> Self:
         """Read a file that `save` wrote; raise an error for any other, or if its numbers exceed `most_bytes`."""
         course = super().load(path, most_bytes=most_bytes)
-        with readable(Path(path), "save the evolution again", kind="a complete evolution", error=SchemaMismatch):
+        with readable(Path(path), kind="a complete evolution", error=SchemaMismatch):
             course.summary, course.validity()
         return course
 

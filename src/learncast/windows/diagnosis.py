@@ -25,7 +25,7 @@ from learncast.windows.layers.stepped import SteppedLayer
 from learncast.windows.options import Batching, DetectionRule, Measurement
 from learncast.windows.result import Window
 from learncast.windows.sequences import STREAM, checked_sequences, half_squared_error
-from learncast.windows.transport.accumulator import lag_sums, mean_transport
+from learncast.windows.transport.accumulator import Transport, lag_sums, pooled
 from learncast.windows.transport.base_rate import base_rates, parameter_rates
 from learncast.windows.transport.derivative import (
     forward_gradients,
@@ -34,7 +34,6 @@ from learncast.windows.transport.derivative import (
     unit_directions,
 )
 from learncast.windows.transport.exact import exact_transport
-from learncast.windows.transport.transport import Transport, pooled
 
 #: Largest number of units whose exact transport is computed.
 PROBES = 16
@@ -182,7 +181,8 @@ class LayerEvidence:
         seed: tuple[int, int],
     ) -> None:
         self.layer, self.optimizer, self.lags, self.signs = layer, optimizer, lags, signs
-        self._order, self._auxiliary, self._number = measurement.order, measurement.auxiliary, measurement.directions
+        self._lag_sums, self._auxiliary = partial(lag_sums, order=measurement.order), measurement.auxiliary
+        self._number = measurement.directions
         self._exact = min(sequences, measurement.exact)
         self._rng = np.random.default_rng([STREAM, *seed, 1])
         generator = torch.Generator().manual_seed(int(self._rng.integers(2**62)))
@@ -205,17 +205,10 @@ class LayerEvidence:
         deltas = captured.deltas[index]
         pilots = max(0, min(self._pilots, places.stop) - places.start)  # sequences of this chunk that give signs
         chain, rates, derivatives, total = self._derivatives(captured, index, pilots)
-        sums = lag_sums(
-            chain,
-            self.lags,
-            rates=rates,
-            sensitivities=derivatives,
-            deltas=deltas,
-            order=self._order,
-            auxiliary=self._auxiliary,
+        new, contributions = self._lag_sums(
+            chain, self.lags, rates=rates, sensitivities=derivatives, deltas=deltas, auxiliary=self._auxiliary
         )
-        contributions = sums.contributions
-        self._transport = sums.transport if self._transport is None else pooled([self._transport, sums.transport])
+        self._transport = new if self._transport is None else pooled([self._transport, new])
         self._has_gradient = self._has_gradient or bool(deltas.any())
         if places.start < self._exact:
             number = min(places.stop, self._exact) - places.start
@@ -266,7 +259,7 @@ class LayerEvidence:
         # One seed for all chunks, so that they probe the same units and chunk sizes do not matter.
         generator = torch.Generator().manual_seed(0)
         exact = exact_transport(replay, self.lags, rates=rates, probes=probes, generator=generator)
-        first = mean_transport(replay, self.lags, rates=rates, order=self._order, auxiliary=self._auxiliary)
+        first, _ = self._lag_sums(replay.chain, self.lags, rates=rates, auxiliary=self._auxiliary)
         self._compared += number * np.stack([first.envelope, exact.envelope])
 
     def _mean_contributions(self, contributions: FloatArray, out: FloatArray | None = None) -> FloatArray:

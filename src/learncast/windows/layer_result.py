@@ -14,8 +14,8 @@ from learncast.windows.detection.detection import NOISES, Detection
 from learncast.windows.detection.requirement import predicted_window, sample_exponent
 from learncast.windows.detection.tail_index import MINIMUM_SAMPLES, TWO_SIDED
 from learncast.windows.result import CONDITIONS
+from learncast.windows.transport.accumulator import Transport
 from learncast.windows.transport.decay import Decay, fit_decay, unit_time_scales
-from learncast.windows.transport.transport import Transport
 
 RATE = "parameter change per gradient"
 SEQUENCES = "sequences"

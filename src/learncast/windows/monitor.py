@@ -162,7 +162,7 @@ def lightning_callback(data: Pair, **options: Any) -> Any:
     >>> trainer.fit(module, loader)  # doctest: +SKIP
     >>> print(callback.monitor)  # doctest: +SKIP
     """
-    base = lightning_package("call WindowMonitor.step() in your own training loop").Callback
+    base = lightning_package().Callback
 
     class WindowCallback(base):  # type: ignore[misc, valid-type]
         """Diagnoses the module after training batches."""

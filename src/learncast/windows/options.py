@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import numpy as np
 
 from learncast._core.errors import InvalidSpec
-from learncast._core.validation import count, growing, one_of, positive
+from learncast._core.validation import count, increasing, one_of, positive
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -69,7 +69,7 @@ class Measurement:
 
     def __post_init__(self) -> None:
         if self.lags is not None:
-            object.__setattr__(self, "lags", growing("lags", self.lags))
+            object.__setattr__(self, "lags", increasing("lags", self.lags))
         count("directions", self.directions)
         count("exact", self.exact, least=0)
         if self.order not in (0, 1):
@@ -79,7 +79,7 @@ class Measurement:
         """Lags to measure in sequences of `steps` steps."""
         if self.lags is None:
             return [int(lag) for lag in np.unique(np.linspace(1, max(1, steps // 2), _LAGS).round())]
-        return list(growing("lags", self.lags, most=steps - 1))
+        return list(increasing("lags", self.lags, most=steps - 1))
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class DetectionRule:
         if self.threshold is not None:
             positive("threshold", self.threshold)
         if self.sample_sizes is not None:
-            object.__setattr__(self, "sample_sizes", growing("sample_sizes", self.sample_sizes))
+            object.__setattr__(self, "sample_sizes", increasing("sample_sizes", self.sample_sizes))
         count("seed", self.seed, least=0)
 
     def threshold_at(self, critical: float) -> float:

@@ -120,8 +120,8 @@ def _check_variables(dataset: xr.Dataset) -> None:
     if dataset["sequences"].ndim or not 1 <= int(dataset["sequences"]) <= 10**9:
         raise ValueError(f"sequences = {dataset['sequences'].values}")
     for name, least in (("lag", 1), ("sample_size", 1), ("layer", 0)):
-        values = dataset[name].values
-        if values.dtype.kind not in "iu" or (values < least).any() or (values[1:] <= values[:-1]).any():
+        labels = dataset[name].values
+        if labels.dtype.kind not in "iu" or (labels < least).any() or (labels[1:] <= labels[:-1]).any():
             raise ValueError(f"{name} does not increase")
     if [*dataset["layer"].values] != [*range(dataset.sizes["layer"])] or [*dataset["noise"].values] != [*NOISES]:
         raise ValueError("other layers or noises")
@@ -228,7 +228,7 @@ class Window(Result, Displayable):
     def load(cls, path: str | os.PathLike[str], *, most_bytes: int | None = None) -> Self:
         """Read a file that `save` wrote; raise an error for any other, or if its numbers exceed `most_bytes`."""
         window = super().load(path, most_bytes=most_bytes)
-        with readable(Path(path), "save the window again", kind="a complete window", error=SchemaMismatch):
+        with readable(Path(path), kind="a complete window", error=SchemaMismatch):
             _check_variables(window.dataset)
             for layer in range(window.layers):
                 summary(window.dataset.sel(layer=layer)), window.validity(layer)
@@ -276,11 +276,6 @@ class Window(Result, Displayable):
     def trust(self) -> Trust:
         """How far the window can be trusted: the worst measurement of every condition over the layers."""
         return Trust(worst(self.validity(layer) for layer in range(self.layers)), "measured")
-
-    @property
-    def trusted(self) -> bool:
-        """Whether every binding condition holds in every layer."""
-        return self.trust.holds
 
     def table(self, layer: int = 0) -> Table:
         """Longest learnable lag by number of sequences."""

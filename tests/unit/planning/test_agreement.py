@@ -96,8 +96,8 @@ def test_the_order_of_convergence_is_the_slope():
 def test_descent_closes_on_the_flow_with_order_one(task, network):
     def gap(rate: float) -> float:
         steps = round(0.05 / rate)
-        run = lc.descend(task, network, learning_rate=rate, steps=steps, learn=("input", "output"))
-        end = lc.forecast(task, network, learning_rate=rate).solution.at([steps])
+        run = lc.descend(task, network, learning_rate=rate, steps=steps)
+        end = lc.solve(task, network, learning_rate=rate).at([steps])
         return float(np.abs(run.strength[-1] - end["strength"].values[0]).max())
 
     # Euler's method; the second-order term is the rate times the sharpness, 3% here at most.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -97,9 +98,9 @@ def test_a_learning_rate_off_by_five_per_cent_is_told(write, monkeypatch, off, r
     """The forecast of a learning rate, checked by training with one so much larger or smaller."""
     told = check._forecasts(lc_study(write(DIRECT.replace("0.004", f"{0.004 / off:.10f}"))))
     monkeypatch.setattr(check, "_forecasts", lambda study: told)
-    answers, train = [], lc.training.trainer.train
+    answers = []
     for k in range(repeats):
-        monkeypatch.setattr(lc.training.trainer, "_trained", lambda job, end, k=k: train(**reseeded(job, 10 * k)))
+        monkeypatch.setattr(lc.training.trainer, "_run_until", lambda job, end, k=k: reseeded(job, 10 * k).run())
         answers.append(check.checked(lc_study(write(DIRECT)), processes=1).passed)
     right = sum(passed == (off == 1.0) for passed in answers)
     print(f"learning rate x {off}: {right} of {repeats} told rightly")
@@ -107,8 +108,7 @@ def test_a_learning_rate_off_by_five_per_cent_is_told(write, monkeypatch, off, r
 
 
 def reseeded(job, by):
-    source, network, training, optima = job
-    return {"source": source, "network": network, "training": training.with_(seed=training.seed + by), "optima": optima}
+    return replace(job, training=job.training.with_(seed=job.training.seed + by))
 
 
 def test_a_plan_is_tried_on_trials_it_has_not_seen(write, tmp_path):
@@ -235,6 +235,5 @@ def test_training_names_modes_as_the_forecast_does():
     network = lc.LinearRNN.aligned(recurrence=0.8, initial=[0.1, 0.3], hidden_size=3, task=target)
     stages = [lc.Stage(first, steps=3), lc.Stage(target, steps=3)]
     told = lc.follow(stages, network, learning_rate=1e-3)
-    settings = lc.training.Training(1e-3, batch=5, learn=("input", "output"))
-    run = lc.training.train(stages, network, settings)
+    run = lc.training.train(stages, network, lc.Training(1e-3, batch=5))
     assert run["strength"].values[0] == pytest.approx(told.modes[-1].start, rel=1e-12)

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 import learncast as lc
-from learncast.tasks import Correlations, best_map
-from learncast.theory import PooledDescent, PooledProblem
+from learncast.tasks.best_map import Correlations, best_map
+from learncast.theory.dynamics.pooled import PooledProblem
+from learncast.theory.dynamics.steps.pooled_descent import PooledDescent
 
 
 def trials(unit, *, seed=0):

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn.utils import prune
 
-from learncast._core.errors import InvalidSpec, UnsupportedModel
+from learncast import InvalidSpec, UnsupportedModel
 from learncast.windows import cells, layers, transport
 
 CELLS = [cells.ConstGate, cells.SharedGate, cells.DiagGate, cells.PaperGRU, cells.LSTM]

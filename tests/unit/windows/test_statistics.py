@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from learncast._core.errors import InvalidSpec
+from learncast import InvalidSpec
 from learncast.results import Status
 from learncast.windows import detection, transport
 

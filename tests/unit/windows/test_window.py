@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn, optim
 
-from learncast import windows
-from learncast._core.errors import InvalidSpec, SchemaMismatch, UnsupportedModel
+from learncast import InvalidSpec, SchemaMismatch, UnsupportedModel, windows
 from learncast.windows import (
     Batching,
     DetectionRule,
@@ -287,14 +286,14 @@ def test_summary_and_repr_name_the_numbers(found):
         assert token in found.summary
     for token in ("Window", "sound", "128 sequences", "lags 1 to 7", "conditions hold"):
         assert token in repr(found)
-    assert found.trusted
+    assert found.trust.holds
     assert [v.name for v in found.validity()] == [one for one in result.CONDITIONS if one != "first_order_transport"]
 
 
 def test_too_few_sequences_give_an_unknown_window():
     model, optimizer = trained()
     found = window(model, *data(40), optimizer=optimizer, **QUICK)
-    assert not found.trusted
+    assert not found.trust.holds
     assert "do not trust: enough_sequences" in repr(found)
     assert np.isnan(found["tail_index"]).all()
     significant = bool((found["score"] > found["critical_score"]).any())
@@ -307,7 +306,7 @@ def test_the_published_rule_is_not_trusted():
     found = window(model, *data(), optimizer=optimizer, method="paper", **QUICK)
     assert float(found["threshold"][0]) == options.THRESHOLD
     assert "Do not rely" in found.summary
-    assert not found.trusted
+    assert not found.trust.holds
     with pytest.raises(InvalidSpec) as error:
         window(model, *data(), optimizer=optimizer, method="paper", memory=0, **QUICK)
     assert error.value.field == "memory"
@@ -440,12 +439,12 @@ def test_options_are_immutable_and_compare_by_value():
 @pytest.mark.parametrize("kind", ["diag-gate", "gru", "paper-lstm", "lstm"])
 def test_the_number_of_steps_replayed_at_a_time_does_not_change_the_result(monkeypatch, kind):
     model, optimizer = trained(kind)
-    asked = {"optimizer": optimizer, **QUICK, "exact": 4, "auxiliary": kind == "gru"}
-    full = window(model, *data(), **asked)
+    flat = {"optimizer": optimizer, **QUICK, "exact": 4, "auxiliary": kind == "gru"}
+    full = window(model, *data(), **flat)
     for numbers in (1, 3 * NUMBER * UNITS):  # one step at a time, and three with a remainder of two
         monkeypatch.setattr(layers.recording, "_BLOCK", numbers)
-        # The same products in other sums: tail indices amplify roundings by as much as their weights.
-        same(window(model, *data(), **asked), full, 1e-9)
+        # Equal products in other sums: tail indices amplify roundings by as much as their weights.
+        same(window(model, *data(), **flat), full, 1e-9)
 
 
 def test_defaults_depend_on_the_data():

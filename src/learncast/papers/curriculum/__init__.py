@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
@@ -21,6 +21,9 @@ from learncast.papers.curriculum.pools import ACCURACY, OPTIMA, READINGS, SAMPLE
 from learncast.papers.paper import Numbers, Paper, PaperFigure, captions_of
 from learncast.results import described
 from learncast.tasks.families import leaky_profile
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 def _portrait(panel: str, values: tuple[float, float], resolution: int) -> xr.Dataset:
@@ -59,7 +62,7 @@ def _draw_portrait(dataset: xr.Dataset) -> figures.Figure:
     words = {"rate": r"$\kappa$ = 0.5 per step", "steps": r"$\kappa$ = 0.5 steps", None: "steps saved"}
     heads = [f"{panel}  {words[readings[0]]}", *(words[reading] for reading in readings[1:])]
 
-    def draw(reading: Any, title: str, ax: Any) -> None:
+    def draw(reading: Any, title: str, ax: Axes) -> None:
         one = dataset if reading is None else dataset.sel(reading=reading)
         figures.portrait(one, ax, target_value=own, y=LABELS[vary], title=title)
         # The samples are trained with the first reading.
@@ -190,7 +193,7 @@ def draw_sample(panel: str, dataset: xr.Dataset) -> figures.Figure:
     return figures.sheet(partial(draw_paths, dataset, panel=panel), width=3.5, height=2.7)
 
 
-def draw_paths(dataset: xr.Dataset, ax: Any, *, panel: str = "", legend: bool = True) -> None:
+def draw_paths(dataset: xr.Dataset, ax: Axes, *, panel: str = "", legend: bool = True) -> None:
     """Draw a curriculum and direct training, theory dotted over training."""
 
     def path(name: str) -> xr.Dataset:
@@ -253,7 +256,7 @@ def _samples(dataset: xr.Dataset) -> list[xr.Dataset]:
 def draw_supplement(dataset: xr.Dataset) -> figures.Figure:
     """Draw four rows: a weaker and a stronger first task, each with linear and with ReLU units."""
 
-    def draw(k: int, one: xr.Dataset, ax: Any) -> None:
+    def draw(k: int, one: xr.Dataset, ax: Axes) -> None:
         draw_paths(one, ax, panel="" if k else "S5", legend=False)
         ax.set_title(ax.get_title(loc="left").replace(", then", ",\nthen"), loc="left")
         ax.set_xlabel("gradient steps")

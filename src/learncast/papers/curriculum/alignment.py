@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
@@ -14,9 +14,12 @@ from learncast.figures.page import COLOURS, DIRECT, STAGED
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.papers.curriculum.pools import ACCURACY, LEARNING_RATE, SAMPLES, network, pools
 from learncast.papers.paper import Numbers, short
-from learncast.planning.curriculum import follow
+from learncast.planning.forecast import follow
 from learncast.procedure.stage import Stage
 from learncast.results import STEPS, described
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 def mode_updates(
@@ -70,8 +73,8 @@ def two_ways() -> xr.Dataset:
     rows = []
     for value, stop in choices:
         staged = follow([Stage(pool.first(value), goal=stop), target], network=net, learning_rate=LEARNING_RATE)
-        rows.append([one.flow_steps for one in staged.outcomes])
-    direct = follow([target], network=net, learning_rate=LEARNING_RATE).flow_steps
+        rows.append([one.steps.flow for one in staged.stages])
+    direct = follow([target], network=net, learning_rate=LEARNING_RATE).steps.flow
     first, then = np.array(rows).T
     return xr.Dataset(
         {
@@ -87,7 +90,7 @@ def two_ways() -> xr.Dataset:
 def draw_two_ways(dataset: xr.Dataset) -> figures.Figure:
     """Draw the times as stacked bars."""
 
-    def draw(ax: Any) -> None:
+    def draw(ax: Axes) -> None:
         names = ["target directly", *(f"first $s_{{yx}}$ = {value:g}" for value in dataset["value"].values)]
         rows = np.arange(len(names))
         ax.barh(0, float(dataset["direct"]), color=DIRECT, height=0.6, label=r"$\tau_{0\to2}$, or $\tau_{1\to2}$")
@@ -167,7 +170,7 @@ def rotated_frame(hidden: int = 6) -> xr.Dataset:
 def draw_rotated_frame(dataset: xr.Dataset) -> figures.Figure:
     """Draw both matrices and the shares."""
 
-    def shares(ax: Any) -> None:
+    def shares(ax: Axes) -> None:
         ax.bar(dataset["start"].values, dataset["cross_share"], color=[COLOURS[0], COLOURS[1]], width=0.55)
         figures.label(ax, x="start of the modes' vectors", y="share of the flow\nfrom other modes", title="eqs. 33–34")
 

@@ -19,19 +19,20 @@ from learncast._core.validation import FloatArray
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.papers.paper import Numbers
-from learncast.papers.runs import PaperRun
-from learncast.planning.curriculum import Curriculum, follow, followed
-from learncast.planning.methods.choice import ground_for
-from learncast.planning.phase import phase_portrait
-from learncast.planning.solving import solve
+from learncast.papers.runs import PaperRun, Settings
+from learncast.planning.forecast import Forecast, follow, forecast
+from learncast.planning.methods.choice import method_for
+from learncast.planning.phase import phase
+from learncast.procedure.goals import Accuracy
 from learncast.procedure.stage import Stage
+from learncast.procedure.training import Training
 from learncast.results import STEPS, described
 from learncast.theory.dynamics.descent import descend
 
 if TYPE_CHECKING:
-    from learncast.training import Training
+    from learncast.training import TrainingJob
 
-#: Stops at which the curve of the theory is drawn.
+#: Stops at which the theory's curve is drawn.
 FINE = np.linspace(0.05, 0.985, 60)
 LEARNING_RATE, ACCURACY, BATCH = 1e-3, 0.99, 1000
 #: For each portrait its pool, and value and stop of a weaker and a stronger first task (our choice).
@@ -53,9 +54,6 @@ SEEDS = {"smoke": 1, "full": 3}
 AVERAGED = 50
 
 Network = LinearRNN | Activated
-#: Arguments of `training.train`: trials or stages, network, training, optima.
-Job = tuple[Any, Network, "Training", Any]
-Settings = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -115,15 +113,12 @@ def network(activation: str) -> Network:
 def portrait_of(pool: TaskPool, activation: str, values: Sequence[float] | FloatArray, stops: FloatArray) -> xr.Dataset:
     """Return the flow steps over the value of the first task and its stop."""
     over: dict[str, Any] = {"vary": pool.vary, "values": np.array(values), "accuracies": stops}
-    return phase_portrait(pool.target, network(activation), **over, learning_rate=LEARNING_RATE, accuracy=ACCURACY)
+    return phase(pool.target, network(activation), **over, learning_rate=LEARNING_RATE, goal=ACCURACY)
 
 
-def training_settings(seed: int, record: tuple[str, ...] = (), **options: Any) -> Training:
-    """Return the settings of every training of this paper."""
-    from learncast.training import Training
-
-    settings = Training(LEARNING_RATE, batch=BATCH, learn=("input", "output"), record=record)
-    return settings.with_(seed=seed, **options)
+def settings_of(seed: int, **options: Any) -> Training:
+    """Settings of every training here."""
+    return Training(LEARNING_RATE, batch=BATCH, seed=seed, **options)
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +131,7 @@ class PoolPlan:
     activation : str
     values, stops : tuple of float
         First tasks, and accuracies at which they are stopped.
-    forecasts, linear : list of Curriculum
+    forecasts, linear : list of Forecast
         Forecasts of direct training, then of every value and stop: for this activation and for linear units.
     """
 
@@ -144,8 +139,8 @@ class PoolPlan:
     activation: str
     values: tuple[float, ...]
     stops: tuple[float, ...]
-    forecasts: list[Curriculum]
-    linear: list[Curriculum]
+    forecasts: list[Forecast]
+    linear: list[Forecast]
 
     @classmethod
     def of(cls, pool: TaskPool, activation: str, *, values: Sequence[float], stops: Sequence[float]) -> PoolPlan:
@@ -157,21 +152,43 @@ class PoolPlan:
         )
         return cls(pool, activation, tuple(values), tuple(stops), forecasts, linear)
 
-    def job(self, place: int, seed: int) -> Job:
-        """Return the training of one forecast, limited to twenty times its steps."""
-        forecast = self.forecasts[place]
-        settings = training_settings(seed, most_steps=20 * math.ceil(forecast.descent_steps))
-        stages = [outcome.stage for outcome in forecast.outcomes]
-        return stages, network(self.activation), settings, [modes.optimum for modes in forecast.modes]
+    def place(self, value: float | None, stop: float | None) -> int:
+        """Where a curriculum is among the forecasts; direct training has no value."""
+        if value is None or stop is None:
+            return 0
+        return 1 + self.values.index(value) * len(self.stops) + self.stops.index(stop)
+
+    def job(self, place: int, seed: int) -> TrainingJob:
+        """One training, given up at twenty times its forecast."""
+        told = self.forecasts[place]
+        settings = settings_of(seed, most_steps=20 * math.ceil(told.steps.descent))
+        return _to_optima(
+            list(told.requested),
+            [modes.optimum for modes in told.modes],
+            network(self.activation),
+            settings,
+        )
+
+
+def _to_optima(stages: Sequence[Stage], optima: Sequence[FloatArray], net: Any, settings: Training) -> TrainingJob:
+    """A training whose stages end near given optima."""
+    from learncast.training import TrainingJob
+
+    goals = [
+        Accuracy(float(stage.accuracy or 0.0), optimum=tuple(optimum))
+        for stage, optimum in zip(stages, optima, strict=True)
+    ]
+    ends = [Stage(stage.task, goal) for stage, goal in zip(stages, goals, strict=True)]
+    return TrainingJob(ends, net, settings, record=())
 
 
 def _forecasts(
     plans: list[list[Stage]], firsts: list[tasks.Task], target: tasks.Task, net: Network
-) -> list[Curriculum]:
+) -> list[Forecast]:
     """Return the forecasts of many plans over the same tasks; each task is analysed once."""
-    method = ground_for([*firsts, target], net, learning_rate=LEARNING_RATE, by="modes")
+    method = method_for([*firsts, target], net, LEARNING_RATE, method="modes")
     names = [task.name for task in method.tasks]
-    return [followed(stages, [names.index(stage.task.name) for stage in stages], method) for stages in plans]
+    return [Forecast(method, tuple(plan), tuple(names.index(stage.task.name) for stage in plan)) for plan in plans]
 
 
 def _values(pool: TaskPool, activation: str, preset: str) -> tuple[float, ...]:
@@ -203,8 +220,8 @@ def pool_runs(name: str, activation: str, preset: str, optimum: str = "response"
     ]
 
 
-def curriculum_job(settings: Settings) -> Job:
-    """Return the training of one of `pool_runs`."""
+def curriculum_job(settings: Mapping[str, Any]) -> TrainingJob:
+    """The job of one of `pool_runs`."""
     value, stop = settings["value"], settings["stop"]
     plan = _one_plan(settings["pool"], settings["activation"], value, stop)
     return plan.job(0 if value is None else 1, settings["seed"])
@@ -228,13 +245,13 @@ def train_to_trained_optima(settings: Settings, progress: Progress = silent) -> 
     seed, found = settings["seed"], dict[str, FloatArray]()
     steps, learned = [], []
     for k in range(len(plan.forecasts)):
-        stages, net, training, _ = plan.job(k, seed)
-        for stage in stages:
+        job = plan.job(k, seed)
+        for stage in job.source:
             if stage.task.name not in found:
-                long = training_settings(seed, record=("strength",), until=Plateau(), most_steps=training.most_steps)
-                tail = train(stage.task, net, long)["strength"].values[-AVERAGED:]
-                found[stage.task.name] = tail.mean(axis=0)
-        run = train(stages, net, training, optima=[found[stage.task.name] for stage in stages])
+                to_end = train(stage.task, job.network, job.training, goal=Plateau(), record=("strength",))
+                found[stage.task.name] = to_end["strength"].values[-AVERAGED:].mean(axis=0)
+        optima = [found[stage.task.name] for stage in job.source]
+        run = _to_optima(job.source, optima, job.network, job.training).run()
         steps.append(float(run.steps))
         learned.append(run.status.name == "ok")
         progress((k + 1) / len(plan.forecasts))
@@ -269,10 +286,10 @@ class TanhGoal:
 def tanh_goal(index: int) -> TanhGoal:
     """Return the goal of one of `TANH_TASKS`."""
     task = tasks.leaky_integration(steps=50, timescale=10.0, correlation=0.0).varied(**TANH_TASKS[index])
-    solution = solve(task, network("tanh"), learning_rate=LEARNING_RATE)
+    solution = forecast(task, network("tanh"), learning_rate=LEARNING_RATE).solution
     steps = math.ceil(solution.time_to(TANH_ACCURACY).flow_steps)
     goal = solution.descend(steps)["strength"].values.reshape(steps + 1)[-1]  # type: ignore[attr-defined]
-    linear = solve(task, network("linear"), learning_rate=LEARNING_RATE).at(np.arange(steps + 1.0))
+    linear = forecast(task, network("linear"), learning_rate=LEARNING_RATE).solution.at(np.arange(steps + 1.0))
     reached = linear["strength"].values[:, 0] >= goal
     return TanhGoal(task, float(goal), steps, float(np.argmax(reached)) if reached.any() else math.inf)
 
@@ -283,22 +300,27 @@ def tanh_runs(preset: str) -> list[PaperRun]:
     return [PaperRun(train_once, {"task": k, "seed": seed}) for k, seed in np.ndindex(number, seeds)]
 
 
-def tanh_job(settings: Settings) -> Job:
-    """Return the training of one of `tanh_runs`."""
-    from learncast.training import Accuracy
+def tanh_job(settings: Mapping[str, Any]) -> TrainingJob:
+    """The job of one of `tanh_runs`."""
+    from learncast.training import TrainingJob
 
     goal = tanh_goal(settings["task"])
-    rule = Accuracy(0.99, optimum=goal.strength / 0.99)  # the strength enters this band from below at the goal
-    training = training_settings(settings["seed"], until=rule, most_steps=3 * goal.steps)
-    return goal.task, network("tanh"), training, None
+    rule = Accuracy(0.99, optimum=(goal.strength / 0.99,))  # entered from below, at the goal
+    training = settings_of(settings["seed"], most_steps=3 * goal.steps)
+    return TrainingJob(goal.task, network("tanh"), training, rule, record=())
 
 
-def train_once(settings: Settings, progress: Progress = silent) -> xr.Dataset:
-    """Train one curriculum of a pool, or one tanh unit on one task."""
-    from learncast.training import train
+def _job(settings: Mapping[str, Any]) -> TrainingJob:
+    return curriculum_job(settings) if "pool" in settings else tanh_job(settings)
 
-    job = curriculum_job(settings) if "pool" in settings else tanh_job(settings)
-    run = train(*job[:3], optima=job[3], progress=progress)
+
+def train_once(settings: Mapping[str, Any], progress: Progress = silent) -> xr.Dataset:
+    """Train one curriculum of a pool, or one tanh unit on one task, once."""
+    return _steps(_job(settings).run(progress))
+
+
+def _steps(run: Any) -> xr.Dataset:
+    """Steps of a training, and whether it reached what it was to reach."""
     return xr.Dataset(
         {
             "steps": ((), float(run.steps), described("measured steps", STEPS)),
@@ -325,12 +347,12 @@ def with_forecasts(plan: PoolPlan, measured: FloatArray) -> xr.Dataset:
     """
     seeds, grid = measured.shape[1], (len(plan.values), len(plan.stops))
     forecasts = plan.forecasts
-    bounds = np.array([f.descent_interval or (f.descent_steps,) * 2 for f in forecasts], dtype=float)
+    bounds = np.array([f.steps.interval or (f.steps.descent,) * 2 for f in forecasts], dtype=float)
     columns = {
-        "predicted": (np.array([f.descent_steps for f in forecasts]), "predicted steps"),
+        "predicted": (np.array([f.steps.descent for f in forecasts]), "predicted steps"),
         "predicted_low": (bounds[:, 0], "predicted steps, lower bound"),
         "predicted_high": (bounds[:, 1], "predicted steps, upper bound"),
-        "linear_predicted": (np.array([f.descent_steps for f in plan.linear]), "steps predicted for linear units"),
+        "linear_predicted": (np.array([f.steps.descent for f in plan.linear]), "steps predicted for linear units"),
     }
     text = described("measured steps", STEPS)
     variables: dict[str, Any] = {"measured": (("value", "stop", "seed"), measured[1:].reshape(*grid, seeds), text)}
@@ -554,7 +576,7 @@ def train_path(settings: Settings, progress: Progress = silent) -> xr.Dataset:
     value, accuracy, target = settings["value"], settings["stop"], Stage(pool.target, goal=ACCURACY)
     stages = [target] if value is None else [Stage(pool.first(value), goal=accuracy), target]
     curriculum = follow(stages, network=net, learning_rate=LEARNING_RATE)
-    horizon = int(1.15 * curriculum.flow_steps) + 20
+    horizon = int(1.15 * curriculum.steps.flow) + 20
     times, trained = np.arange(horizon + 1.0), _trained(curriculum, net, horizon, settings["seeds"])
     variables: dict[str, Any] = {
         "theory": ("time", curriculum.at(times)["strength"].values[:, 0], described("theory", "1")),
@@ -569,33 +591,33 @@ def train_path(settings: Settings, progress: Progress = silent) -> xr.Dataset:
         attrs={
             "optimum": float(curriculum.modes[-1].optimum[0]),
             "first_optimum": float(curriculum.modes[0].optimum[0]),
-            "switch_step": float(curriculum.outcomes[0].descent_steps),
-            "flow_steps": curriculum.flow_steps,
-            "steps": curriculum.descent_steps,
+            "switch_step": float(curriculum.stages[0].steps.descent),
+            "flow_steps": curriculum.steps.flow,
+            "steps": curriculum.steps.descent,
         },
     )
 
 
-def _schedule(curriculum: Curriculum, horizon: int) -> list[Stage]:
+def _schedule(curriculum: Forecast, horizon: int) -> list[Stage]:
     """Return the stages with their predicted steps; the last one fills the horizon."""
     stages, left = [], horizon
-    for outcome in curriculum.outcomes[:-1]:
-        steps = min(int(outcome.descent_steps), left)
-        stages.append(Stage(outcome.stage.task, steps=steps))
+    for one in curriculum.stages[:-1]:
+        steps = min(int(one.steps.descent), left)
+        stages.append(Stage(one.task, steps=steps))
         left -= steps
-    return [*stages, Stage(curriculum.outcomes[-1].stage.task, steps=left)]
+    return [*stages, Stage(curriculum.target, steps=left)]
 
 
-def _trained(curriculum: Curriculum, net: Network, horizon: int, seeds: int) -> FloatArray:
+def _trained(curriculum: Forecast, net: Network, horizon: int, seeds: int) -> FloatArray:
     """Return the strength at every step of training, (seeds, steps)."""
     from learncast.training import train
 
     stages = _schedule(curriculum, horizon)
-    runs = [train(stages, net, training_settings(seed, record=("strength",))) for seed in range(seeds)]
+    runs = [train(stages, net, settings_of(seed), record=("strength",)) for seed in range(seeds)]
     return np.stack([run["strength"].values[:, 0] for run in runs])
 
 
-def _descended(curriculum: Curriculum, net: LinearRNN, horizon: int) -> FloatArray:
+def _descended(curriculum: Forecast, net: LinearRNN, horizon: int) -> FloatArray:
     """Return the strength at every step of descent on the exact statistics."""
     parts = []
     for stage in _schedule(curriculum, horizon):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
@@ -13,10 +13,13 @@ from learncast._core.validation import FloatArray
 from learncast.figures.page import COLOURS, THEORY
 from learncast.networks.two_layer import TwoLayer
 from learncast.papers.paper import Numbers, short
-from learncast.planning.solving import solve
+from learncast.planning.forecast import forecast
 from learncast.results import STEPS, described
 from learncast.tasks.task import Task
 from learncast.theory.representation.alignment import AlignmentTime, time_to_align
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 #: Angles by which the second task is rotated, and ratios of the largest to the smallest input variance.
 ANGLES, SPREADS = np.linspace(0.0, 1.5, 6), (1.0, 3.0, 10.0)
@@ -40,7 +43,7 @@ def switched(angle: float, spread: float, draw: int) -> tuple[Task, TwoLayer, Tw
     C = V @ np.diag(np.geomspace(1.0, spread, inputs) / spread**0.5) @ V.T
     best = U @ np.diag(STRENGTHS) @ np.eye(outputs, inputs)
     start = TwoLayer.balanced(inputs, 6, outputs, scale=0.1, rng=rng)
-    solution = solve(tasks.static(best @ C, C, name="first"), start, learning_rate=RATE)
+    solution = forecast(tasks.static(best @ C, C, name="first"), start, learning_rate=RATE).solution
     network = solution.network_at(solution.time_to(0.999).flow_steps)
     assert isinstance(network, TwoLayer)
     turn = rotation(inputs, angle)
@@ -55,7 +58,7 @@ def times() -> xr.Dataset:
     for place in np.ndindex(*shape):
         task, network, turned = switched(float(ANGLES[place[1]]), SPREADS[place[0]], place[2])
         both: list[AlignmentTime] = [
-            time_to_align(solve(task, one, learning_rate=RATE), ACCURACY) for one in (network, turned)
+            time_to_align(forecast(task, one, learning_rate=RATE).solution, ACCURACY) for one in (network, turned)
         ]
         error = max(one.error for one in both)
         values[:, *place] = both[0].aligned, both[0].learned, both[1].learned, error
@@ -75,7 +78,7 @@ def times() -> xr.Dataset:
 def draw(dataset: xr.Dataset) -> figures.Figure:
     """Draw the times against the angle, one panel for each spread of the inputs."""
 
-    def panel(k: int, spread: float, ax: Any) -> None:
+    def panel(k: int, spread: float, ax: Axes) -> None:
         one = dataset.sel(spread=spread)
         looks: dict[str, dict[str, Any]] = {
             "learned": {"color": COLOURS[0], "label": "learned"},

@@ -1,4 +1,4 @@
-"""Figures 1 to 13 and the table of appendix C of livi2025, and ours on its claims: learnability of gated networks."""
+"""The figures and the table of appendix C of livi2025, on the learnability of gated networks, and our experiments."""
 
 from __future__ import annotations
 
@@ -24,64 +24,23 @@ from learncast.papers.learnability.runs import (
     stacked,
     validation_runs,
 )
-from learncast.papers.paper import Paper, PaperFigure
+from learncast.papers.paper import Paper, PaperFigure, captions_of
 from learncast.papers.runs import PaperRun
 from learncast.results import described
 
-#: What a GRU is called where its envelope has the auxiliary terms of eq. (58).
+#: Name of a GRU whose envelope has the auxiliary terms of eq. (58).
 AUXILIARY = "GRU, eq. 58"
-_OURS = (
-    "Differs from the print: signs, noise and tail index from independent sequences, base rates by eq. (7) from the "
-    "optimiser's state, sums over units; gates start as in the scripts (0.05, GRU and LSTM random)"
-)
-_ENVELOPES = (
-    "Envelopes f(l) of every cell under {}, with exponential and power fits; dashed, the GRU's with the reset gates' "
-    f"products that eq. (58) adds and no expansion of the Jacobians contains. {_OURS}."
-)
-_SURVIVAL = f"Share of units whose time scale is at least as long under {{}}. {_OURS}."
-_NOISE = f"Tail index over lags and noise scale against the lag under {{}}. {_OURS}."
-CAPTIONS = {
-    "1": _ENVELOPES,
-    "2": "Longest learnable lag against the number of sequences: told from noise (with what data without signal show), "
-    "against the noise of the whole gradient, and by the published rule, whose signs come from the data they are "
-    "applied to. Beyond the task's longest lag (dotted) the signal is the network's own answer: with targets of other "
-    f"sequences it stays within a few standard errors. {_OURS}.",
-    "3": _SURVIVAL,
-    "4": "Tail index of the noise between sequences, over lags: where it rises to 2 in means of sequences the variance "
-    f"is finite. {_OURS}.",
-    "5": f"Noise scale against the lag; dotted, the envelope scaled to it at the first lag. {_OURS}.",
-    "6": _ENVELOPES,
-    "7": _SURVIVAL,
-    "8": _NOISE,
-    "9": _ENVELOPES,
-    "10": _SURVIVAL,
-    "11": _NOISE,
-    "12": f"Share of units whose time scale is at least as long under {{}} on doubly logarithmic axes. {_OURS}.",
-    "13": f"Time scales of the units of every cell under {{}}. {_OURS}.",
-    "C": "First-order against exact envelopes of networks trained on appendix C's task, orthogonal weights and no "
-    "normalisation: rank correlation, correlation of logarithms and slope, by cell and optimiser, the GRU without and "
-    "with the terms of eq. (58). Settings of the authors' diagnostics/run_envelope_validation_batch.sh (commit f43916c)"
-    " at the preset paper, cut down in the others, but at all times in place of 50 drawn ones; its --B 256 are all "
-    "sequences, trained on in batches of 32. Differs from it: base rates by eq. (7) in place of means over rows, the "
-    "LSTM's exact block is the one that the expansion is of (from cell to hidden state).",
-    "N": "Ours, a test of eq. (26): sequences that a lag needs against its envelope, for lags told from noise, with "
-    "the slope -kappa = -2 of a finite variance; against the noise of the lag itself the envelope cancels, against "
-    "that of the whole gradient the alignment is left beside it.",
-    "G": "Ours: envelopes from gates that start at 0.5, as the text says, and at 0.05, as the scripts set them.",
-    "T": "Ours, the paper's next step: time scales (median and 10% to 90%), exponent of the envelope and tail index "
-    "while a network trains.",
-}
 
 
 def paper(seeds: Sequence[int] | None = None, cells: Sequence[str] | None = None, device: str | None = None) -> Paper:
-    """All figures.
+    """Return all figures.
 
     Parameters
     ----------
     seeds, cells : sequence, optional
-        In place of the presets' own; cells by a key of `CELLS`.
+        Instead of those of the preset; cells are keys of `CELLS`.
     device : {"auto", "cpu", "cuda"}, optional
-        Where networks are trained.
+        Device on which networks are trained.
     """
     for cell in cells or ():
         one_of("cells", cell, tuple(CELLS))
@@ -90,14 +49,16 @@ def paper(seeds: Sequence[int] | None = None, cells: Sequence[str] | None = None
     given: dict[str, Any] = {"seeds": seeds, "validation_seeds": seeds, "cells": cells}
     own: dict[str, Any] = {key: tuple(value) for key, value in given.items() if value is not None}
     sizes = {name: replace(one, **own, device=device or one.device) for name, one in PRESETS.items()}
-    tails, scales = (
-        partial(pictures.draw_one, figures.tail_indices_by_cell),
-        partial(pictures.draw_one, figures.noise_scales_by_cell),
+    tails, scales, survival, powers = (
+        partial(pictures.draw_one, draw)
+        for draw in (
+            figures.tail_indices_by_cell,
+            figures.noise_scales_by_cell,
+            partial(figures.survivals_by_cell, scale="semilog"),
+            partial(figures.survivals_by_cell, scale="log-log"),
+        )
     )
-    survival, powers = (
-        partial(pictures.draw_one, partial(figures.survivals_by_cell, scale=scale)) for scale in ("semilog", "log-log")
-    )
-    made: dict[str, tuple[str, Callable[..., Any], Callable[..., Any]]] = {
+    parts: dict[str, tuple[str, Callable[..., Any], Callable[..., Any]]] = {
         "1": ("AdamW", pictures.draw_envelopes, pictures.envelope_numbers),
         "2": ("AdamW", pictures.draw_windows, pictures.window_numbers),
         "3": ("AdamW", survival, pictures.time_scale_numbers),
@@ -109,62 +70,62 @@ def paper(seeds: Sequence[int] | None = None, cells: Sequence[str] | None = None
         "T": ("AdamW", pictures.draw_courses, pictures.course_numbers),
     }
     for first, optimizer in ((6, "SGD"), (9, "SGD with momentum")):
-        made[f"{first}"] = (optimizer, pictures.draw_envelopes, pictures.envelope_numbers)
-        made[f"{first + 1}"] = (optimizer, survival, pictures.time_scale_numbers)
-        made[f"{first + 2}"] = (optimizer, pictures.draw_noise, pictures.noise_numbers)
-    every = {name: _figure(name, sizes, *parts) for name, parts in made.items()}
+        parts[f"{first}"] = (optimizer, pictures.draw_envelopes, pictures.envelope_numbers)
+        parts[f"{first + 1}"] = (optimizer, survival, pictures.time_scale_numbers)
+        parts[f"{first + 2}"] = (optimizer, pictures.draw_noise, pictures.noise_numbers)
+    captions, shared = captions_of(__name__)
+    every: dict[str, PaperFigure] = {}
+    for name, (optimizer, picture, numbers) in parts.items():
+        phrases = {key: text.format(optimizer=optimizer, ours=shared["ours"]) for key, text in shared.items()}
+        data = partial(_sized, sizes, partial(diagnoses, optimizer))
+        runs = partial(_runs, sizes, partial(diagnosis_runs, optimizer))
+        caption = captions[name].format(optimizer=optimizer, **phrases)
+        every[name] = PaperFigure(name, caption, data, partial(picture, name), numbers, runs)
     table, gates = partial(_sized, sizes, validation), partial(_sized, sizes, both_gates)
     ours = partial(_runs, sizes, gate_runs), partial(_runs, sizes, validation_runs)
-    every["C"] = PaperFigure("C", CAPTIONS["C"], table, pictures.draw_validation, pictures.validation_numbers, ours[1])
-    every["G"] = PaperFigure("G", CAPTIONS["G"], gates, pictures.draw_gates, pictures.gate_numbers, ours[0])
-    return Paper("learnability", "livi2025", tuple(every[name] for name in CAPTIONS), tuple(PRESETS))
+    every["C"] = PaperFigure("C", captions["C"], table, pictures.draw_validation, pictures.validation_numbers, ours[1])
+    every["G"] = PaperFigure("G", captions["G"], gates, pictures.draw_gates, pictures.gate_numbers, ours[0])
+    return Paper("learnability", "livi2025", tuple(every[name] for name in captions), tuple(PRESETS))
 
 
-def _sized(sizes: Mapping[str, Preset], data: Callable[..., xr.Dataset], found: list[xr.Dataset], preset: str) -> Any:
-    return data(found, sizes[preset]).assign_attrs(preset=preset)
+def _sized(
+    sizes: Mapping[str, Preset], data: Callable[..., xr.Dataset], results: list[xr.Dataset], preset: str
+) -> xr.Dataset:
+    return data(results, sizes[preset]).assign_attrs(preset=preset)
 
 
 def _runs(sizes: Mapping[str, Preset], runs: Callable[[Preset], list[PaperRun]], preset: str) -> list[PaperRun]:
-    """The runs of a preset, which say what they will take: some are too long to be tried."""
+    """Return the runs of a preset with their estimates, because some are too long for a trial."""
     return [replace(one, estimate=estimated_seconds) for one in runs(sizes[preset])]
 
 
-def _figure(
-    name: str, sizes: Mapping[str, Preset], optimizer: str, picture: Callable[..., Any], numbers: Callable[..., Any]
-) -> PaperFigure:
-    """A figure of all cells under one optimiser."""
-    data = partial(_sized, sizes, partial(diagnoses, optimizer))
-    runs = partial(_runs, sizes, partial(diagnosis_runs, optimizer))
-    return PaperFigure(name, CAPTIONS[name].format(optimizer), data, partial(picture, name), numbers, runs)
-
-
 def diagnoses(optimizer: str, results: list[xr.Dataset], preset: Preset) -> xr.Dataset:
-    """All cells under one optimiser, with both laws fitted to the mean envelope of each."""
-    from learncast.windows.transport import fit_decay
+    """Return all cells under one optimiser, with both laws fitted to the mean envelope of each."""
+    from learncast.windows.transport.decay import fit_decay
 
-    found = stacked(results, preset.cells, preset)
-    lags, means = found["lag"].values, found["envelope"].mean("seed")
-    fits = [fit_decay(lags, means.sel(cell=cell).values) for cell in found["cell"].values]
+    dataset = stacked(results, preset.cells, preset)
+    lags, means = dataset["lag"].values, dataset["envelope"].mean("seed")
+    fits = [fit_decay(lags, means.sel(cell=cell).values) for cell in dataset["cell"].values]
     for law in LAWS:
         lines = np.array([fit.fits[law].law.at(lags) for fit in fits])
-        found[f"{law}_fit"] = (("cell", "lag"), lines, described(f"{law} fit", found["envelope"].attrs["units"]))
+        dataset[f"{law}_fit"] = (("cell", "lag"), lines, described(f"{law} fit", dataset["envelope"].attrs["units"]))
         rates = [getattr(fit.fits[law].law, "rate" if law == "exponential" else "exponent") for fit in fits]
-        found[f"{law}_parameter"] = ("cell", np.array(rates), described("decay rate or exponent", "1"))
+        dataset[f"{law}_parameter"] = ("cell", np.array(rates), described("decay rate or exponent", "1"))
         shares = np.array([fit.fits[law].r_squared for fit in fits])
-        found[f"{law}_r_squared"] = ("cell", shares, described(f"share of log f the {law} law explains", "1"))
+        dataset[f"{law}_r_squared"] = ("cell", shares, described(f"share of log f explained by the {law} law", "1"))
     best = np.array([fit.best.kind if fit.best else "unknown" for fit in fits])
-    found["best_law"] = ("cell", best, described("law with the least BIC", "1"))
-    found.attrs = {
+    dataset["best_law"] = ("cell", best, described("law with the least BIC", "1"))
+    dataset.attrs = {
         "optimizer": optimizer,
         "learning_rate": preset.rates[optimizer],
         "longest_task_lag": preset.task_lags[-1],
         "task_lags": list(preset.task_lags),
     }
-    return found
+    return dataset
 
 
 def both_gates(results: list[xr.Dataset], preset: Preset) -> xr.Dataset:
-    """Every cell with learned gates from both initial values, over (gate, cell, seed)."""
+    """Return every cell with learned gates from both initial values, over (gate, cell, seed)."""
     cells = tuple(cell for cell in preset.cells if cell in LEARNED_GATES)
     each = len(cells) * len(preset.seeds)
     kept = ["envelope", "window", "time_scale", "loss_last"]
@@ -172,16 +133,16 @@ def both_gates(results: list[xr.Dataset], preset: Preset) -> xr.Dataset:
     return xr.concat(parts, "gate", combine_attrs="drop", join="exact").assign_coords(gate=list(GATES))
 
 
-def validation(found: list[xr.Dataset], preset: Preset) -> xr.Dataset:
-    """Envelopes of every run with their correlations and slopes, over (cell, optimizer, seed).
+def validation(results: list[xr.Dataset], preset: Preset) -> xr.Dataset:
+    """Return the envelopes of every run with their correlations and slopes, over (cell, optimizer, seed).
 
-    A GRU is there a second time, with the auxiliary terms of eq. (58).
+    A GRU occurs a second time with the auxiliary terms of eq. (58).
     """
     shape = (len(preset.cells), len(VALIDATED), len(preset.validation_seeds))
     grid, cells = ("cell", "optimizer", "seed"), [CELLS[cell] for cell in preset.cells]
-    whole = xr.concat(found, "run", combine_attrs="override", join="exact")
+    joined = xr.concat(results, "run", combine_attrs="override", join="exact")
     columns = {
-        name: whole[name].values.reshape(*shape, -1)
+        name: joined[name].values.reshape(*shape, -1)
         for name in ("envelope", "envelope_auxiliary", "exact_envelope", "frobenius")
     }
     if "paper-gru" in preset.cells:
@@ -191,7 +152,8 @@ def validation(found: list[xr.Dataset], preset: Preset) -> xr.Dataset:
         columns = {name: np.concatenate([values, more[name]]) for name, values in columns.items()}
         cells.append(AUXILIARY)
     variables: dict[str, Any] = {
-        name: ((*grid, "lag"), columns[name], whole[name].attrs) for name in ("envelope", "exact_envelope", "frobenius")
+        name: ((*grid, "lag"), columns[name], joined[name].attrs)
+        for name in ("envelope", "exact_envelope", "frobenius")
     }
     each = zip(*(values.reshape(-1, values.shape[-1]) for values in columns.values()), strict=True)
     compared = np.array([_compared(first, exact, norm) for first, _, exact, norm in each])
@@ -202,13 +164,13 @@ def validation(found: list[xr.Dataset], preset: Preset) -> xr.Dataset:
         "cell": cells,
         "optimizer": list(VALIDATED),
         "seed": list(preset.validation_seeds),
-        "lag": ("lag", found[0]["lag"].values, described("lag", "steps")),
+        "lag": ("lag", results[0]["lag"].values, described("lag", "steps")),
     }
     return xr.Dataset(variables, coordinates)
 
 
 def _compared(first: FloatArray, exact: FloatArray, norm: FloatArray) -> tuple[float, float, float, float]:
-    """Rank correlation, correlation of logarithms, and slopes; nan where fewer than three lags are positive."""
+    """Return rank correlation, correlation of logarithms, and slopes; nan if fewer than three lags are positive."""
     used = (first > 0) & (exact > 0) & (norm > 0)
     if used.sum() < 3:
         return (np.nan,) * 4

@@ -1,4 +1,4 @@
-"""How large the networks, data and training behind the figures of livi2025 are."""
+"""Sizes of the networks, data and training of the figures of livi2025."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-#: Name in figures by kind of cell.
+#: Names of the cells in pictures.
 CELLS = {
     "const-gate": "ConstGate",
     "shared-gate": "SharedGate",
@@ -15,15 +15,15 @@ CELLS = {
     "paper-gru": "GRU",
     "paper-lstm": "LSTM",
 }
-#: Cells whose gates are learned, and can so be started at one value or another.
+#: Cells whose gates are learned, so that their initial value can be chosen.
 LEARNED_GATES = ("shared-gate", "diag-gate", "paper-gru", "paper-lstm")
-#: Kind and settings, other than the learning rate, of each optimiser of figures 1 to 13.
+#: Kind and settings, except the learning rate, of each optimiser of figures 1 to 13.
 OPTIMIZERS: dict[str, dict[str, Any]] = {
     "AdamW": {"kind": "adamw", "weight_decay": 1e-4},
     "SGD": {"kind": "sgd"},
     "SGD with momentum": {"kind": "sgd", "momentum": 0.9},
 }
-#: The same in appendix C, as `diagnostics/run_envelope_validation_batch.sh` of the authors' commit f43916c has them.
+#: Optimisers of appendix C, from `diagnostics/run_envelope_validation_batch.sh` of the authors' commit f43916c.
 VALIDATED: dict[str, dict[str, Any]] = {
     "SGD": {"kind": "sgd", "weight_decay": 1e-4},
     "AdamW": {"kind": "adamw", "weight_decay": 1e-4},
@@ -31,13 +31,13 @@ VALIDATED: dict[str, dict[str, Any]] = {
 }
 #: Learning rates of the published runs.
 PUBLISHED = {"AdamW": 1e-3, "SGD": 1e-3, "SGD with momentum": 1e-3}
-#: At the published rate plain descent would not leave its start within the few steps of a small preset.
+#: Learning rates of small presets, whose few steps would not be enough at the published rates.
 FASTER = {"AdamW": 3e-3, "SGD": 0.1, "SGD with momentum": 0.03}
 
 
 @dataclass(frozen=True)
-class Training:
-    """Sequences and gradient steps of one kind of run."""
+class RunSize:
+    """Size of the data, the network and the training of one kind of run."""
 
     steps: int  # of a sequence
     inputs: int
@@ -50,34 +50,34 @@ class Training:
 
 @dataclass(frozen=True)
 class Preset:
-    """Everything that two runs of a figure may differ in.
+    """Settings of all runs of a paper.
 
     Attributes
     ----------
-    main : Training
-        Of figures 1 to 13, on the multi-lag task.
-    validation : Training
-        Of the table of appendix C, on its task of harmonics.
+    main : RunSize
+        Runs of figures 1 to 13, on the multi-lag task.
+    validation : RunSize
+        Runs of the table of appendix C, on its task of harmonics.
     task_lags : tuple of int
-        Lags that the multi-lag target reports.
+        Lags in the multi-lag target.
     diagnosed : int
-        Sequences that are diagnosed, none of which was trained on.
+        Sequences on which trained networks are diagnosed; none was used in training.
     sample_sizes : tuple of int
-        Numbers of sequences to give windows for.
+        Numbers of sequences for which windows are computed.
     exact : int
-        Sequences of the table whose Jacobians are multiplied out.
+        Sequences of the table whose Jacobians are multiplied.
     times : int, optional
-        Times of each of these sequences that are drawn for a lag; all of them by default.
+        Number of random times of each of these sequences for a lag; all by default.
     seeds, validation_seeds : tuple of int
-        Of figures 1 to 13, and of the table.
+        Seeds of figures 1 to 13, and of the table.
     watched : int
-        Sequences on which a network is diagnosed while it trains.
+        Sequences on which a network is diagnosed during training.
     device : {"auto", "cpu", "cuda"}
-        ``"auto"`` is a graphics card where there is one, as seen by the process that trains.
+        ``"auto"`` is a graphics card if the training process has one.
     """
 
-    main: Training
-    validation: Training
+    main: RunSize
+    validation: RunSize
     task_lags: tuple[int, ...]
     diagnosed: int
     sample_sizes: tuple[int, ...]
@@ -99,13 +99,13 @@ def _spaced(first: int, last: int, number: int) -> tuple[int, ...]:
 
 
 SIZES = (25, 50, 100, 150, 200, 300, 400, 600, 800, 1200, 1600, 2400, 3200, 4800, 6400, 9600, 12800)
-#: Lags of appendix C, in the authors' script.
+#: Lags of appendix C in the authors' script.
 FIBONACCI = (1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 245)
 
 PRESETS = {
     "smoke": Preset(
-        main=Training(48, 4, 8, 64, 8, 16, _spaced(1, 24, 8)),
-        validation=Training(64, 2, 8, 32, 4, 16, FIBONACCI[:8]),
+        main=RunSize(48, 4, 8, 64, 8, 16, _spaced(1, 24, 8)),
+        validation=RunSize(64, 2, 8, 32, 4, 16, FIBONACCI[:8]),
         task_lags=(2, 4, 6, 8, 12),
         diagnosed=256,
         sample_sizes=(16, 64, 256, 1024),
@@ -117,8 +117,8 @@ PRESETS = {
         nulls=39,
     ),
     "laptop": Preset(
-        main=Training(256, 16, 64, 1024, 400, 32, _spaced(4, 128, 32)),
-        validation=Training(250, 8, 64, 256, 80, 32, FIBONACCI[:11]),
+        main=RunSize(256, 16, 64, 1024, 400, 32, _spaced(4, 128, 32)),
+        validation=RunSize(250, 8, 64, 256, 80, 32, FIBONACCI[:11]),
         task_lags=(8, 16, 32, 48, 64),
         diagnosed=512,
         sample_sizes=SIZES[:13],
@@ -128,10 +128,10 @@ PRESETS = {
         rates=FASTER,
     ),
     # 750 epochs of 8000 sequences in batches of 512. Appendix C: 256 sequences in batches of 32, the default of the
-    # authors' training loop; the 256 that the text calls a batch are all the sequences there are.
+    # authors' training loop; the 256 sequences that the text calls a batch are all sequences.
     "paper": Preset(
-        main=Training(1024, 16, 128, 8000, 750 * 16, 512, _spaced(4, 256, 128)),
-        validation=Training(500, 8, 64, 256, 200 * 8, 32, FIBONACCI),
+        main=RunSize(1024, 16, 128, 8000, 750 * 16, 512, _spaced(4, 256, 128)),
+        validation=RunSize(500, 8, 64, 256, 200 * 8, 32, FIBONACCI),
         task_lags=(32, 64, 128, 192, 256),
         diagnosed=8000,
         sample_sizes=SIZES,

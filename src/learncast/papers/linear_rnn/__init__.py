@@ -6,7 +6,7 @@ ours, as each caption notes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,7 @@ import xarray as xr
 from learncast._core.progress import Progress, silent
 from learncast.papers.linear_rnn import networks, pictures
 from learncast.papers.paper import Paper, PaperFigure, captions_of
-from learncast.papers.runs import PaperRun, only
+from learncast.papers.runs import PaperRun, Settings, only
 
 #: Networks per setting, points along the lines of the theory, accuracy of training, and whether settings are few.
 SIZES: dict[str, dict[str, Any]] = {
@@ -24,7 +24,7 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 
 
-def experiment(settings: Mapping[str, Any], progress: Progress = silent) -> xr.Dataset:
+def experiment(settings: Settings, progress: Progress = silent) -> xr.Dataset:
     """Return the data of one experiment with a name and size."""
     size = {key: value for key, value in settings.items() if key != "name"}
     dataset = _experiments(**size)[settings["name"]]()

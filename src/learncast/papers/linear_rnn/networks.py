@@ -240,7 +240,7 @@ def terms(points: int) -> xr.Dataset:
     clock = np.linspace(0.0, 12.0, 4 * points)
     task, last = sensory.leaky(STEPS, decay=0.8), sensory.impulse(STEPS, 0)
     mode = mode_trajectory(clock, 0.1, 0.5, 0.1, filter_strengths(task))
-    theory = tradeoff.loss_terms_over_time(mode, filter_strengths(task))
+    theory = tradeoff.loss_terms(mode.input, mode.recurrence, mode.output, filter_strengths(task))
     fading = mode_trajectory(clock, 0.03, 0.9, 0.03, filter_strengths(last))
     lags = np.arange(1, 4)
     past = fading.input * fading.output * fading.recurrence ** lags[:, None]

@@ -1,4 +1,4 @@
-"""Two-layer linear networks trained by gradient descent beside their exact flow, and how far the two are apart."""
+"""Gradient descent of two-layer linear networks, their exact flow, and the gap between them."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ from learncast import figures, tasks
 from learncast._core.progress import Progress, silent, within
 from learncast._core.validation import FloatArray
 from learncast.networks.two_layer import TwoLayer
-from learncast.papers.paper import short
-from learncast.planning.solving import solve
+from learncast.papers.paper import Numbers, short
+from learncast.planning.forecast import forecast
 from learncast.results import STEPS, described
 from learncast.theory.dynamics.balanced.two_layer import TwoLayerSolution, checked_two_layer
 from learncast.theory.dynamics.descent import descend
 
-#: The order along the ``source`` dimension of everything that is both trained and predicted.
+#: Labels of the ``source`` dimension of quantities that are both trained and predicted.
 SOURCES = ("descent", "theory")
-#: What is compared, as `TwoLayerSolution.at` names it.
+#: Quantities that are compared, by their names in `TwoLayerSolution.at`.
 QUANTITIES = ("network_function", "input_gram", "output_gram")
-#: Learning rate, where a figure does not vary it.
+#: Learning rate of figures that do not vary it.
 RATE = 0.002
 #: Inputs (trials, inputs) and targets (trials, outputs).
 Pairs = tuple[FloatArray, FloatArray]
-#: From the number of a task and a start to the network at every recorded step.
+#: Maps the number of a task and a start to the network at every recorded step.
 Learn = Callable[[int, TwoLayer], Sequence[TwoLayer]]
 
 
 def solved(task: tasks.Task, network: TwoLayer, learning_rate: float) -> TwoLayerSolution:
-    """The exact flow."""
-    return checked_two_layer(solve(task, network, learning_rate=learning_rate))
+    """Return the exact flow."""
+    return checked_two_layer(forecast(task, network, learning_rate=learning_rate).solution)
 
 
 def learned(task: tasks.Task, network: TwoLayer, learning_rate: float) -> TwoLayer:
-    """The network at the end of the exact flow."""
+    """Return the network at the end of the exact flow."""
     return cast(TwoLayer, solved(task, network, learning_rate).network_at(np.inf))
 
 
 def descended(task: tasks.Task, network: TwoLayer, learning_rate: float, steps: Any) -> list[TwoLayer]:
-    """The network after each of these steps of descent on the task's statistics, the last step last."""
+    """Return the network after each of these steps, in increasing order, of descent on the task's statistics."""
     run = descend(task, network, learning_rate=learning_rate, steps=int(steps[-1]))
     return cast(list[TwoLayer], run.networks_at(steps))
 
@@ -60,7 +60,7 @@ def training(
     rng: np.random.Generator | None = None,
     learn: Learn | None = None,
 ) -> xr.Dataset:
-    """Learn white tasks one after another, by descent and by the exact flow.
+    """Learn tasks with white inputs one after another, by descent and by the exact flow.
 
     Parameters
     ----------
@@ -69,21 +69,21 @@ def training(
         Balanced.
     learning_rate : float
     steps, every : int
-        Of each task.
+        Steps of each task, and steps between records.
     settled : bool
-        The flow goes on to the next task from infinite time, so that it sees a switch from a task wholly learned.
+        Let the flow switch to the next task at infinite time, when a task is completely learned.
     kick : float
-        Standard deviation of the noise that every weight of the descent gets at each switch.
+        Standard deviation of the noise on every weight of the descent at each switch.
     rng : numpy Generator
-        For the kick.
+        Generator of the noise.
     learn : callable, optional
-        What trains the network on the task of that number, for so many steps; descent on its statistics by default.
+        Trains the network on the task with a number; by default descent on its statistics.
 
     Returns
     -------
     xarray.Dataset
         ``network_function``, ``input_gram``, ``output_gram`` and the ``loss`` of every task over (source, time, ...);
-        the instant of a switch is there twice.
+        the time of a switch occurs twice.
     """
     expected = actual = network
     stages, problems, times = [], [], np.arange(0, steps + 1, every)
@@ -108,8 +108,8 @@ def training(
 
 
 @dataclass(frozen=True, eq=False)
-class Trainer:
-    """Trains one linear network on the trials of one task after another, in torch; a `learn` of `training`."""
+class StageTrainer:
+    """Trains one linear network on the trials of one task after another in torch; a `learn` of `training`."""
 
     pairs: Sequence[Pairs]
     plan: Mapping[str, Any]  # learning_rate, steps and every, as in `training`
@@ -117,7 +117,7 @@ class Trainer:
     starts: list[TwoLayer] = field(default_factory=list)
 
     def __call__(self, stage: int, network: TwoLayer) -> list[TwoLayer]:
-        """Networks along the way; the start of every stage is kept in `starts`."""
+        """Return the recorded networks; the start of every stage is appended to `starts`."""
         from learncast.training.ensembles import train_ensemble
 
         self.starts.append(network)
@@ -128,7 +128,7 @@ class Trainer:
 
 
 def random_pairs(inputs: int, outputs: int, rng: np.random.Generator) -> Pairs:
-    """40 pairs with exactly white inputs; a linear teacher with singular values from 0.5 to 1.5, and noise of 0.2."""
+    """Return 40 exactly white inputs and targets of a linear teacher with singular values 0.5 to 1.5 and noise 0.2."""
     rank = min(inputs, outputs)
     x = np.sqrt(40) * np.linalg.qr(rng.standard_normal((40, inputs)))[0]
     right, left = (np.linalg.qr(rng.standard_normal((size, rank)))[0] for size in (inputs, outputs))
@@ -136,17 +136,17 @@ def random_pairs(inputs: int, outputs: int, rng: np.random.Generator) -> Pairs:
 
 
 def random_task(inputs: int, outputs: int, rng: np.random.Generator, *, name: str = "random") -> tasks.Task:
-    """The task of `random_pairs`."""
+    """Return the task of `random_pairs`."""
     return tasks.from_pairs(*random_pairs(inputs, outputs, rng), name=name)
 
 
 def learns_all(
     in_turn: Sequence[tasks.Task], network: TwoLayer, *, learning_rate: float, steps: float = np.inf
 ) -> bool:
-    """Whether the exact flow learns every task in turn, up to a loss of 1e-8 above its last, and in time.
+    """Return whether the exact flow learns every task in turn to within 1e-8 of its final loss in time.
 
-    From half of all balanced square starts it does not: it ends on the saddle without the weakest mode. What the hidden
-    layer has no room for is not counted.
+    From half of all balanced square starts it does not, but ends on the saddle without the weakest mode. Modes beyond
+    the size of the hidden layer do not count.
     """
     for task in in_turn:
         solution = solved(task, network, learning_rate)
@@ -159,7 +159,7 @@ def learns_all(
 def regular_start(
     in_turn: Sequence[tasks.Task], hidden: int, rng: np.random.Generator, *, scale: float, learning_rate: float
 ) -> TwoLayer:
-    """The first of random balanced starts from which the flow learns all the tasks in turn."""
+    """Return the first random balanced start from which the flow learns all tasks in turn."""
     while True:
         network = TwoLayer.balanced(in_turn[0].inputs, hidden, in_turn[0].outputs, scale=scale, rng=rng)
         if learns_all(in_turn, network, learning_rate=learning_rate):
@@ -167,36 +167,30 @@ def regular_start(
 
 
 def over_steps(values: Any) -> dict[str, Any]:
-    """Coordinates of what is trained and predicted over time."""
+    """Return the coordinates of quantities that are trained and predicted over time."""
     return {"source": list(SOURCES), "time": ("time", np.asarray(values, float), described("training time", STEPS))}
 
 
 def curves(dataset: xr.Dataset, name: str, **options: Any) -> Callable[..., Any]:
-    """What draws a quantity over training, with a line at each switch of tasks."""
+    """Return a function that draws a quantity over training, with a line at each switch of tasks."""
     stage = dataset["stage"].values if "stage" in dataset.coords else np.zeros(1)
     switches = dataset["time"].values[1:][np.diff(stage) > 0].tolist() if len(stage) > 1 else []
     return partial(figures.learning_curves, dataset[name], switches=switches, **options)
 
 
 def draw_functions(title: str, dataset: xr.Dataset) -> figures.Figure:
-    """The network function over training."""
+    """Draw the network function over training."""
     return figures.sheet(curves(dataset, "network_function", title=title), width=3.4, height=2.2)
 
 
-def gaps(*names: str) -> Callable[[xr.Dataset], dict[str, Any]]:
-    """Largest gap of theory and training, as a share of the quantity's own size."""
-
-    def numbers(dataset: xr.Dataset) -> dict[str, Any]:
-        found = {}
-        for name in names:
-            trained_values, theory = (dataset[name].sel(source=source).values for source in SOURCES)
-            share = np.nanmax(np.abs(trained_values - theory)) / np.nanmax(np.abs(theory))
-            found[f"largest gap of theory and training, {name.replace('_', ' ')}, share"] = short(share)
-        return found
-
-    return numbers
+def gaps(names: Sequence[str], dataset: xr.Dataset) -> Numbers:
+    """Yield the largest gap between theory and training relative to the size of each quantity."""
+    for name in names:
+        trained, theory = (dataset[name].sel(source=source).values for source in SOURCES)
+        share = np.nanmax(np.abs(trained - theory)) / np.nanmax(np.abs(theory))
+        yield f"largest gap of theory and training, {name.replace('_', ' ')}, share", short(share)
 
 
 def stage_of(dataset: xr.Dataset, stage: int) -> xr.Dataset:
-    """The times of one stage."""
+    """Return the part of a dataset in one stage."""
     return dataset.isel(time=dataset["stage"].values == stage)

@@ -1,8 +1,7 @@
-"""Learning one task: braun2022's figures 1 to 4."""
+"""Learning one task: figures 1 to 4 of braun2022."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cache, partial
 from typing import Any, cast
 
@@ -13,10 +12,10 @@ from learncast import figures, tasks
 from learncast._core.progress import Progress, silent
 from learncast._core.validation import FloatArray
 from learncast.networks.two_layer import TwoLayer
-from learncast.papers.paper import short
+from learncast.papers.paper import Numbers, short
 from learncast.papers.prior_knowledge import descent
 from learncast.papers.prior_knowledge.kingdom import ITEMS, living_kingdom
-from learncast.papers.runs import PaperRun, joined, parts_of, share_of
+from learncast.papers.runs import PaperRun, Settings, joined, parts_of, share_of
 from learncast.results import STEPS, described
 from learncast.theory.dynamics.balanced.two_layer import TwoLayerSolution
 from learncast.theory.dynamics.descent import descend
@@ -26,9 +25,9 @@ STARTS = {"3C": "small random", "3D": "large random", "3E": "large zero-balanced
 SCALES = {"small": 0.02, "intermediate": 0.3, "large": 1.5}
 TARGETS = {"4D": ((1.5, 0.8), (0.3, 1.2)), "4E": ((2.0, 0.0), (0.0, 1.0)), "4F": ((1.5, 0.0), (0.0, 1.5))}
 SHAPES = {"4D": "dense", "4E": "unequal diagonal", "4F": "equal diagonal"}
-#: Networks of 2C and of each kind in 5B, by preset.
+#: Number of networks in 2C and of each kind in 5B.
 NETWORKS = {"smoke": 6, "full": 50}
-#: The largest of the learning rates of 2C over the smallest, as in the paper; the largest, and its steps.
+#: Ratio of the largest to the smallest learning rate of 2C, as in the paper; the largest, and its steps.
 FINEST, COARSE, ENDS = 100, 0.05, 240
 
 
@@ -42,20 +41,20 @@ def outputs_from(panel: str) -> xr.Dataset:
 
 
 def everything_from(panel: str) -> xr.Dataset:
-    """Figure 2A, B: all that the solution gives, the tangent kernel of three items too."""
+    """Figure 2A, B: all quantities of the solution, and the tangent kernel of three items."""
     rng = np.random.default_rng(2)
     task, items = descent.random_task(3, 2, rng), np.sqrt(3) * np.eye(3)
     network = TwoLayer.balanced(3, 4, 2, scale=0.02 if panel == "2A" else 0.8, rng=rng)
-    found = descent.training([task], network, learning_rate=descent.RATE, steps=4000, every=40)
-    grams = zip(found["input_gram"].values, found["output_gram"].values, strict=True)
+    dataset = descent.training([task], network, learning_rate=descent.RATE, steps=4000, every=40)
+    grams = zip(dataset["input_gram"].values, dataset["output_gram"].values, strict=True)
     kernels = [[kernel_of_grams(*both, items) for both in zip(*of, strict=True)] for of in grams]
     over = ("source", "time", "output", "output_other")
-    return found.assign(tangent_kernel=(over, np.array(kernels), described("tangent kernel", "1")))
+    return dataset.assign(tangent_kernel=(over, np.array(kernels), described("tangent kernel", "1")))
 
 
 @cache
 def _cases(networks: int) -> tuple[list[descent.Pairs], list[TwoLayerSolution]]:
-    """Random architectures, trials and starts from which the flow learns every mode there is room for."""
+    """Return random trials and starts from which the flow learns every mode that fits the hidden layer."""
     rng = np.random.default_rng(3)
     pairs: list[descent.Pairs] = []
     cases: list[TwoLayerSolution] = []
@@ -71,12 +70,12 @@ def _cases(networks: int) -> tuple[list[descent.Pairs], list[TwoLayerSolution]]:
 
 
 def _finer(finest: int) -> FloatArray:
-    """How many times smaller than the largest each learning rate is."""
+    """Return the ratio of the largest to each learning rate."""
     return np.array([k for k in (1, 2, 5, 10, 20, 50, 100) if k <= finest], dtype=float)
 
 
-def train_architectures(settings: Mapping[str, Any], progress: Progress = silent) -> xr.Dataset:
-    """Losses of some of the random architectures at every learning rate."""
+def train_architectures(settings: Settings, progress: Progress = silent) -> xr.Dataset:
+    """Train some of the random architectures at every learning rate, and return their losses."""
     from learncast.training.ensembles import train_ensemble
 
     pairs, cases = _cases(settings["networks"])
@@ -90,14 +89,14 @@ def train_architectures(settings: Mapping[str, Any], progress: Progress = silent
 
 
 def architecture_runs(preset: str) -> list[PaperRun]:
-    """What `architectures` needs."""
+    """Return the runs of `architectures`."""
     size = {"networks": NETWORKS[preset], "finest": FINEST}
     return [PaperRun(train_architectures, size | part) for part in parts_of(NETWORKS[preset])]
 
 
-def architectures(found: list[xr.Dataset], preset: str) -> xr.Dataset:
-    """Figure 2C, D: random architectures, trained at learning rates from 0.05 down."""
-    losses = joined("network", found)["loss"].values
+def architectures(results: list[xr.Dataset], preset: str) -> xr.Dataset:
+    """Figure 2C, D: random architectures, trained at several learning rates."""
+    losses = joined("network", results)["loss"].values
     steps, cases, finer = np.arange(ENDS + 1), _cases(NETWORKS[preset])[1], _finer(FINEST)
     theory = np.stack([case.at(steps)["loss"].values for case in cases])
     gap, both = np.abs(losses - theory).max(axis=2).T, np.stack([losses[0].T, theory.T])
@@ -115,9 +114,9 @@ def architectures(found: list[xr.Dataset], preset: str) -> xr.Dataset:
     )
 
 
-def five_architectures(found: list[xr.Dataset], preset: str) -> xr.Dataset:
-    """Figure 2D: learning curves of the first five of them at the largest rate."""
-    return architectures(found, preset)[["loss"]].isel(network=slice(0, 5))
+def five_architectures(results: list[xr.Dataset], preset: str) -> xr.Dataset:
+    """Figure 2D: learning curves of the first five networks at the largest rate."""
+    return architectures(results, preset)[["loss"]].isel(network=slice(0, 5))
 
 
 @cache
@@ -130,7 +129,7 @@ def regimes() -> xr.Dataset:
     runs, S = [descend(tree, start, learning_rate=rate, steps=4000) for start in starts], exact.problem.cross
     ends = [cast(TwoLayer, run.network_at(4000)) for run in runs]
     loss = np.stack([run.at(steps)["excess_loss"] for run in runs], axis=1)
-    # Only the balanced start has a theory.
+    # There is a theory only for the balanced start.
     predicted = np.full(loss.shape, np.nan)
     predicted[:, 2] = exact.at(steps)["excess_loss"]
     U, s, Vt = np.linalg.svd(S)
@@ -151,13 +150,13 @@ def regimes() -> xr.Dataset:
 
 
 def _gram(network: TwoLayer) -> FloatArray:
-    """Q Q^T with Q = [W1^T; W2]."""
+    """Return Q Q^T with Q = [W1^T; W2]."""
     factor = np.vstack([network.first.T, network.second])
     return np.asarray(factor @ factor.T)
 
 
 def decoupling_from(panel: str) -> xr.Dataset:
-    """Figure 4: A^T A in the singular basis of a 2 x 2 target, from one shape of start at several sizes."""
+    """Figure 4: A^T A in the singular basis of a 2 x 2 target, from one start at several scales."""
     scales = {"intermediate": 0.3} if panel == "4A" else SCALES
     S, steps = np.array(TARGETS["4E" if panel == "4A" else panel]), np.arange(0, 4001, 5)
     U, s, Vt = np.linalg.svd(S)
@@ -191,37 +190,29 @@ def three_targets() -> xr.Dataset:
 
 
 def draw_targets(dataset: xr.Dataset) -> figures.Figure:
-    """The three matrices on one scale."""
+    """Draw the three matrices on one scale."""
     top, last = float(np.abs(dataset["target"]).max()), dataset["panel"].values[-1]
-    draws = (
-        partial(
-            figures.matrix,
-            dataset["target"].sel(panel=name),
-            limit=top,
-            bar=name == last,
-            title=f"{'' if k else '4C  '}{SHAPES[name]} ({name})",
-        )
-        for k, name in enumerate(dataset["panel"].values)
-    )
+    draws = []
+    for k, name in enumerate(dataset["panel"].values):
+        title = f"{'' if k else '4C  '}{SHAPES[name]} ({name})"
+        target = dataset["target"].sel(panel=name)
+        draws.append(partial(figures.matrix, target, limit=top, bar=name == last, title=title))
     return figures.sheet(*draws, width=2.3, height=1.8)
 
 
-def target_numbers(dataset: xr.Dataset) -> dict[str, Any]:
-    """Singular values of each."""
-    return {
-        f"{name}, {SHAPES[name]}: singular values": [
-            short(v) for v in np.linalg.svd(dataset["target"].sel(panel=name), compute_uv=False)
-        ]
-        for name in dataset["panel"].values
-    }
+def target_numbers(dataset: xr.Dataset) -> Numbers:
+    """Yield the singular values of each target."""
+    for name in dataset["panel"].values:
+        values = np.linalg.svd(dataset["target"].sel(panel=name), compute_uv=False)
+        yield f"{name}, {SHAPES[name]}: singular values", short(values)
 
 
-#: What figure 2 shows over training.
+#: Quantities of figure 2.
 QUANTITIES = ("loss", "network_function", "input_gram", "output_gram", "tangent_kernel")
 
 
 def draw_everything(title: str, dataset: xr.Dataset) -> figures.Figure:
-    """Loss, network function, similarities and tangent kernel over training."""
+    """Draw loss, network function, similarities and tangent kernel over training."""
     loss, *others = QUANTITIES
     first = descent.curves(dataset, loss, title=title)
     rest = (descent.curves(dataset, name, legend=False) for name in others)
@@ -229,52 +220,54 @@ def draw_everything(title: str, dataset: xr.Dataset) -> figures.Figure:
 
 
 def draw_deviations(dataset: xr.Dataset) -> figures.Figure:
-    """Deviation of theory and training against the learning rate."""
-    return figures.sheet(
-        partial(figures.deviations, dataset, title="2C  theory against training"), width=3.5, height=2.6
-    )
+    """Draw the deviation of theory from training against the learning rate."""
+    draw = partial(figures.deviations, dataset, title="2C  theory against training")
+    return figures.sheet(draw, width=3.5, height=2.6)
 
 
 def draw_five(dataset: xr.Dataset) -> figures.Figure:
-    """Learning curves of a few networks."""
+    """Draw the learning curves of a few networks."""
     names = [str(name) for name in dataset["network"].values]
-    return figures.sheet(
-        descent.curves(dataset, "loss", names=names, title="2D  five networks of 2C"), width=3.5, height=2.6
-    )
+    draw = descent.curves(dataset, "loss", names=names, title="2D  five networks of 2C")
+    return figures.sheet(draw, width=3.5, height=2.6)
 
 
-def draw_structure(title: str, shown: slice, dataset: xr.Dataset) -> figures.Figure:
-    """Singular value decomposition and similarity matrices of tasks."""
+def draw_structure(title: str, which: slice, dataset: xr.Dataset) -> figures.Figure:
+    """Draw singular value decomposition and similarity matrices of tasks."""
     draws: list[Any] = []
-    names = ("output_vectors", "singular_values", "input_vectors", "input_similarity", "output_similarity")
-    for task in dataset["task"].values[shown]:
-        for name in names:
-            values = dataset[name].sel(task=task)
+    letters = {
+        "output_vectors": "$U$",
+        "singular_values": "$S$",
+        "input_vectors": r"$V^\top$",
+        "input_similarity": r"$VSV^\top$",
+        "output_similarity": r"$USU^\top$",
+    }
+    for task in dataset["task"].values[which]:
+        for name, letter in letters.items():
             rows = ITEMS if name == "input_similarity" else None
             columns = ITEMS if name in ("input_vectors", "input_similarity") else None
-            letters = dict(zip(names, ("$U$", "$S$", r"$V^\top$", r"$VSV^\top$", r"$USU^\top$"), strict=True))
-            first = name == names[0]
-            tag = f"{title}  " if not draws else ""
-            heading = f"{tag}{task}\n{letters[name]}" if first else letters[name]
-            draws.append(partial(figures.matrix, values, rows=rows, columns=columns, title=heading))
-    return figures.sheet(*draws, columns=len(names), width=1.42, height=1.75)
+            heading = f"{'' if draws else f'{title}  '}{task}\n{letter}" if name == "output_vectors" else letter
+            draws.append(
+                partial(figures.matrix, dataset[name].sel(task=task), rows=rows, columns=columns, title=heading)
+            )
+    return figures.sheet(*draws, columns=len(letters), width=1.42, height=1.75)
 
 
 def draw_gram(panel: str, dataset: xr.Dataset) -> figures.Figure:
-    """Q Q^T before and after training, and the task's own; blocks on scales of their own where they differ much."""
+    """Draw Q Q^T before and after training, and that of the task; blocks of 3D have scales of their own."""
     one, top = dataset.sel(start=STARTS[panel]), float(np.abs(dataset["task_gram"]).max())
     blocks = {"blocks": True} if panel == "3D" else {}
-    shown: tuple[tuple[Any, dict[str, Any], str], ...] = (
+    panels: tuple[tuple[Any, dict[str, Any], str], ...] = (
         (one["start_gram"], blocks, rf"{panel}  {STARTS[panel]} start: $QQ^\top$"),
         (one["end_gram"], blocks or {"limit": top}, "after training"),
         (one["task_gram"], blocks or {"limit": top}, "the task's own"),
     )
-    draws = (partial(figures.matrix, m, **look, borders=(len(ITEMS),), title=title) for m, look, title in shown)
+    draws = (partial(figures.matrix, m, **look, borders=(len(ITEMS),), title=title) for m, look, title in panels)
     return figures.sheet(*draws, width=2.36, height=1.9)
 
 
 def draw_regimes(dataset: xr.Dataset) -> figures.Figure:
-    """Learning curves from three starts."""
+    """Draw the learning curves from three starts."""
     names, early = list(STARTS.values()), dataset.sel(time=slice(0, 300))
     first = descent.curves(dataset, "loss", names=names, title="3F  three starts")
     rest = descent.curves(early, "loss", legend=False, title="the first 300 steps")
@@ -282,79 +275,65 @@ def draw_regimes(dataset: xr.Dataset) -> figures.Figure:
 
 
 def draw_decoupling(panel: str, dataset: xr.Dataset) -> figures.Figure:
-    """Strengths within and between two modes, a panel for each scale."""
-    last = dataset["scale"].values[-1]
-    draws = (
-        partial(
-            figures.decoupling,
-            dataset.isel(scale=k),
-            legend=scale == last,
-            title=f"{'' if k else f'{panel}  '}{scale} start",
-        )
-        for k, scale in enumerate(dataset["scale"].values)
-    )
+    """Draw the strengths within and between two modes, one panel for each scale."""
+    draws, last = [], dataset["scale"].values[-1]
+    for k, scale in enumerate(dataset["scale"].values):
+        title = f"{'' if k else f'{panel}  '}{scale} start"
+        draws.append(partial(figures.decoupling, dataset.isel(scale=k), legend=scale == last, title=title))
     return figures.sheet(*draws, width=2.36 if len(dataset["scale"]) > 1 else 3.4, height=2.0)
 
 
 def slopes(deviation: xr.DataArray) -> FloatArray:
-    """Of each network's deviation against the learning rate, on logarithmic axes."""
+    """Return the slope of each network's deviation against the learning rate on logarithmic axes."""
     return np.asarray(np.polyfit(np.log(deviation["learning_rate"]), np.log(deviation.values.T), 1)[0])
 
 
-def deviation_numbers(dataset: xr.Dataset) -> dict[str, Any]:
-    """Slopes of the deviation against the learning rate."""
-    found, deviation = slopes(dataset["deviation"]), dataset["deviation"]
-    return {
-        "networks": len(found),
-        "median slope": short(np.median(found)),
-        "smallest and largest slope": [short(found.min()), short(found.max())],
-        "largest deviation at the largest rate": short(deviation.isel(learning_rate=0).max()),
-        "largest deviation at the smallest rate": short(deviation.isel(learning_rate=-1).max()),
-    }
+def deviation_numbers(dataset: xr.Dataset) -> Numbers:
+    """Yield slopes of the deviation against the learning rate."""
+    deviation, slope = dataset["deviation"], slopes(dataset["deviation"])
+    yield "networks", len(slope)
+    yield "median slope", short(np.median(slope))
+    yield "smallest and largest slope", short([slope.min(), slope.max()])
+    yield "largest deviation at the largest rate", short(deviation.isel(learning_rate=0).max())
+    yield "largest deviation at the smallest rate", short(deviation.isel(learning_rate=-1).max())
 
 
-def structure_numbers(dataset: xr.Dataset) -> dict[str, Any]:
-    """Singular values, and what the revisions change."""
-    values = np.diagonal(dataset["singular_values"].values, axis1=1, axis2=2)
-    found: dict[str, Any] = {"singular values": [short(v) for v in values[0]]}
+def structure_numbers(dataset: xr.Dataset) -> Numbers:
+    """Yield singular values, and the changes by the revisions."""
+    yield "singular values", short(np.diagonal(dataset["singular_values"].values[0]))
     for k, task in enumerate(dataset["task"].values[1:], start=1):
-        found[f"{task}: items that move"] = int((dataset["features"][k] != dataset["features"][0]).any("row").sum())
+        yield f"{task}: items that move", int((dataset["features"][k] != dataset["features"][0]).any("row").sum())
         for side in ("input", "output"):
             change = np.abs(dataset[f"{side}_similarity"][k] - dataset[f"{side}_similarity"][0]).max()
-            found[f"{task}: largest change of the {side} similarity"] = short(np.round(change, 12))
-    return found
+            yield f"{task}: largest change of the {side} similarity", short(np.round(change, 12))
 
 
-def gram_numbers(panel: str, dataset: xr.Dataset) -> dict[str, Any]:
-    """Distance of the similarities at the end from the task's own."""
+def gram_numbers(panel: str, dataset: xr.Dataset) -> Numbers:
+    """Yield the distance of the final similarities from the task's own."""
     own, n = dataset["task_gram"].values, len(ITEMS)
     end = dataset["end_gram"].sel(start=STARTS[panel]).values
-    found: dict[str, Any] = {"final loss": short(dataset["final_loss"].sel(start=STARTS[panel]))}
+    yield "final loss", short(dataset["final_loss"].sel(start=STARTS[panel]))
     for name, block in {"input": np.s_[:n, :n], "output": np.s_[n:, n:], "function": np.s_[n:, :n]}.items():
         distance = np.linalg.norm(end[block] - own[block]) / np.linalg.norm(own[block])
-        found[f"distance from the task's own, {name} block, share"] = short(distance)
+        yield f"distance from the task's own, {name} block, share", short(distance)
     if panel == "3E":
-        found["largest gap of the flow's limit and the task's own"] = short(np.abs(dataset["limit_gram"] - own).max())
-    return found
+        yield "largest gap of the flow's limit and the task's own", short(np.abs(dataset["limit_gram"] - own).max())
 
 
-def regime_numbers(dataset: xr.Dataset) -> dict[str, Any]:
-    """Steps to learn from each start."""
+def regime_numbers(dataset: xr.Dataset) -> Numbers:
+    """Yield the steps to learn from each start."""
     learned = (dataset["loss"].sel(source="descent") < 0.01).values.argmax(axis=0)
-    found = {
-        f"{start}: steps to 1% of the loss": int(dataset["time"][k])
-        for start, k in zip(STARTS.values(), learned, strict=True)
-    }
-    return found | descent.gaps("loss")(dataset)
+    for start, k in zip(STARTS.values(), learned, strict=True):
+        yield f"{start}: steps to 1% of the loss", int(dataset["time"][k])
+    yield from descent.gaps(["loss"], dataset)
 
 
-def decoupling_numbers(dataset: xr.Dataset) -> dict[str, Any]:
-    """Gaps of theory and training, and peaks of the coupling."""
-    found = descent.gaps("diagonal", "coupling")(dataset)
+def decoupling_numbers(dataset: xr.Dataset) -> Numbers:
+    """Yield the gaps between theory and training, and the peaks of the coupling."""
+    yield from descent.gaps(["diagonal", "coupling"], dataset)
     size = np.abs(dataset["coupling"].sel(source="descent").values)
     for k, scale in enumerate(dataset["scale"].values):
-        found[f"{scale} start: largest coupling"] = short(size[:, k].max())
-        found[f"{scale} start: at step"] = int(dataset["time"][size[:, k].argmax()])
+        yield f"{scale} start: largest coupling", short(size[:, k].max())
+        yield f"{scale} start: at step", int(dataset["time"][size[:, k].argmax()])
         if np.isfinite(dataset["peak_step"][k]):
-            found[f"{scale} start: predicted peak, step"] = round(float(dataset["peak_step"][k]), 2)
-    return found
+            yield f"{scale} start: predicted peak, step", round(float(dataset["peak_step"][k]), 2)

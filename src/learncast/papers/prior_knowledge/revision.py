@@ -1,10 +1,10 @@
-"""Knowledge reversed and revised, and the saddle on the way: braun2022's figure 6."""
+"""Reversal and revision of knowledge, and the saddle between: figure 6 of braun2022."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
@@ -13,56 +13,59 @@ from learncast import figures, tasks
 from learncast._core.progress import Progress, silent
 from learncast.figures.page import COLOURS
 from learncast.networks.two_layer import TwoLayer
-from learncast.papers.paper import short
+from learncast.papers.paper import Numbers, short
 from learncast.papers.prior_knowledge import descent
 from learncast.papers.prior_knowledge.kingdom import ITEMS, living_kingdom, revisions
-from learncast.papers.runs import PaperRun, share_of
+from learncast.papers.runs import PaperRun, Settings, share_of
 from learncast.results import STEPS, Status, described
 from learncast.theory.dynamics.balanced.two_layer import TwoLayerSolution, shallow
 from learncast.theory.dynamics.gradient_flow import gradient_flow
 from learncast.theory.dynamics.pooled import PooledProblem
 from learncast.theory.representation.similarity import scaled_to_plane
 
-#: Noise on every weight when the task is switched: it decides when training leaves the saddle.
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+#: Noise on every weight at the switch of tasks, which determines when training leaves the saddle.
 KICK = 1e-6
 #: Learning rate of the reversal.
 SLOW = 0.01
-#: Sizes of the noise and draws of it in 6A, by preset.
+#: Number of noise levels and of draws of each in 6A.
 SIZES, DRAWS = {"smoke": 4, "full": 10}, {"smoke": 2, "full": 5}
-#: Random starts that the revision is learned from for comparison.
+#: Number of random starts of the revision for comparison.
 CONTROLS = 5
-#: The most steps after which a network may leave the saddle.
+#: Largest number of steps until a network leaves the saddle.
 PATIENCE = 12000
 
 
 def reversal_runs(preset: str) -> list[PaperRun]:
-    """Figure 6A: a task wholly learned, then its opposite; and how long the saddle holds after noise of any size."""
+    """Figure 6A: a task learned completely, then its opposite; and the time on the saddle against the noise."""
     return [PaperRun(train_reversal, {"sizes": SIZES[preset], "draws": DRAWS[preset]})]
 
 
-def train_reversal(settings: Mapping[str, Any], progress: Progress = silent) -> xr.Dataset:
-    """The reversal, with so many sizes of noise and draws of each."""
+def train_reversal(settings: Settings, progress: Progress = silent) -> xr.Dataset:
+    """Train the reversal with several noise levels and draws of each."""
     rng = np.random.default_rng(8)
     x, y = descent.random_pairs(3, 2, rng)
     task = tasks.from_pairs(x, y, name="task")
     start = TwoLayer.balanced(3, 5, 2, scale=0.02, rng=rng)
     both = [task, tasks.reversed(task, name="reversed")]
     plan: dict[str, Any] = {"learning_rate": SLOW, "steps": 3000, "every": 10}
-    learn = descent.Trainer([(x, y), (x, -y)], plan, progress=share_of(progress, 0, 0.3))
-    found = descent.training(both, start, settled=True, kick=KICK, rng=rng, learn=learn, **plan)
-    held = _escapes((x, -y), both[1], descent.learned(task, start, SLOW), settings, rng, share_of(progress, 0.3, 1))
-    return found.assign(escape_step=_escape(found, found["loss"].isel(task=1))).merge(held)
+    learn = descent.StageTrainer([(x, y), (x, -y)], plan, progress=share_of(progress, 0, 0.3))
+    dataset = descent.training(both, start, settled=True, kick=KICK, rng=rng, learn=learn, **plan)
+    escapes = _escapes((x, -y), both[1], descent.learned(task, start, SLOW), settings, rng, share_of(progress, 0.3, 1))
+    return dataset.assign(escape_step=_escape(dataset, dataset["loss"].isel(task=1))).merge(escapes)
 
 
 def _escapes(
     pairs: descent.Pairs,
     task: tasks.Task,
     start: TwoLayer,
-    settings: Mapping[str, Any],
+    settings: Settings,
     rng: np.random.Generator,
     progress: Progress,
 ) -> xr.Dataset:
-    """Steps from the switch until half of the saddle's loss is left, after noise on the weights that were learned."""
+    """Return the steps from the switch until half of the saddle's loss is left, for noise on the learned weights."""
     from learncast.training.ensembles import train_ensemble
 
     sizes, draws = np.geomspace(1e-2, 1e-8, settings["sizes"]), settings["draws"]
@@ -73,12 +76,12 @@ def _escapes(
         for size in sizes
     ]
     least = PooledProblem.of(task, start).least_loss
-    # The saddle of the reversal is at weights of 0, where all of the task's loss is left.
+    # The saddle of the reversal is at zero weights, which have the full loss of the task.
     half = 0.5 * (0.5 * task.target_power - least)
     plan: dict[str, Any] = {"learning_rate": SLOW, "steps": PATIENCE, "until": least + half, "every": PATIENCE}
     run = train_ensemble(pairs, [*noisy, start], **plan, progress=progress)
     measured = [float(n) if s is Status.ok else np.inf for n, s in zip(run.steps, run.status, strict=True)]
-    # The closed form takes weights that noise has put out of balance for balanced ones.
+    # The closed form treats the noisy weights as balanced.
     balanced = [TwoLayerSolution(PooledProblem.of(task, n), n, SLOW, separatrix_tolerance=0) for n in noisy]
     steps = {
         "measured": (measured[:-1], "training"),
@@ -95,21 +98,21 @@ def _escapes(
 
 
 def flow_step(task: tasks.Task, network: TwoLayer, excess: float, rate: float) -> float:
-    """First whole step at which the integrated flow's excess loss is at most so large; infinite beyond `PATIENCE`."""
+    """Return the first step at which the integrated flow's excess loss is at most `excess`, inf after `PATIENCE`."""
     step = float(np.ceil(gradient_flow(task, network, learning_rate=rate).time_to_loss(excess)))
     return step if step <= PATIENCE else float("inf")
 
 
-def _escape(found: xr.Dataset, loss: xr.DataArray) -> xr.DataArray:
-    """First step of the last stage at which training has left half of the loss on which the flow ends; nan for none."""
+def _escape(dataset: xr.Dataset, loss: xr.DataArray) -> xr.DataArray:
+    """Return the first step of the last stage with half of the flow's final loss; nan if the flow leaves no loss."""
     saddle = float(loss.sel(source="theory")[-1])
-    left = (loss.sel(source="descent") < saddle / 2) & (found["stage"] == 1)
-    step = float(found["time"][left.values.argmax()]) if saddle > 1e-3 and bool(left.any()) else np.nan
+    left = (loss.sel(source="descent") < saddle / 2) & (dataset["stage"] == 1)
+    step = float(dataset["time"][left.values.argmax()]) if saddle > 1e-3 and bool(left.any()) else np.nan
     return xr.DataArray(step, attrs=described("time at which training leaves the saddle", STEPS))
 
 
 def shallow_reversal() -> xr.Dataset:
-    """Figure 6B: the same by one layer, W += rate (S - W)."""
+    """Figure 6B: the reversal with one layer, W += rate (S - W)."""
     task, rate, every, steps = tasks.from_pairs(*descent.random_pairs(3, 2, np.random.default_rng(8))), SLOW, 5, 1000
     weights, stages = np.zeros((2, 3)), []
     for k, goal in enumerate((task, tasks.reversed(task, name="reversed"))):
@@ -127,75 +130,76 @@ def shallow_reversal() -> xr.Dataset:
 
 
 def _one_layer() -> float:
-    """Steps after the switch in which one layer, from S to -S, has half of the loss at 0: |2 S r^n|^2 <= |S|^2 / 2."""
+    """Return the steps of one layer from S to -S until half of the loss at 0: |2 S r^n|^2 <= |S|^2 / 2."""
     return float(np.ceil(np.log(8) / (-2 * np.log1p(-SLOW))))
 
 
 def revision_runs(preset: str) -> list[PaperRun]:
-    """What `revised` needs, the same in every preset."""
+    """Return the runs of `revised`, which do not depend on the preset."""
     return [PaperRun(train_revision, {"panel": k}) for k in range(2)]
 
 
-def revised(found: list[xr.Dataset], preset: str) -> xr.Dataset:
+def revised(results: list[xr.Dataset], preset: str) -> xr.Dataset:
     """Figure 6E to H: small weights, the living kingdom, then the swap; large weights, then the colours (`panel`)."""
-    joined = xr.concat(found, dim="panel").assign_coords(panel=["two fish swapped", "colour hierarchy"])
+    joined = xr.concat(results, dim="panel").assign_coords(panel=["two fish swapped", "colour hierarchy"])
     return joined.assign_coords(descent.over_steps(joined["time"]))
 
 
-def train_revision(settings: Mapping[str, Any], progress: Progress = silent) -> xr.Dataset:
-    """One panel: the living kingdom learned, then its revision."""
+def train_revision(settings: Settings, progress: Progress = silent) -> xr.Dataset:
+    """Train one panel: the living kingdom, then its revision."""
     k, tree = settings["panel"], living_kingdom()
     rate, scale, revision = (0.01, descent.RATE)[k], (0.003, 0.25)[k], revisions()[k]
     rng, both = np.random.default_rng(9 + k), [tree, revision]
     start = descent.regular_start([tree], 16, rng, scale=scale, learning_rate=rate)
     plan: dict[str, Any] = {"learning_rate": rate, "steps": 6000, "every": 20}
-    learn = descent.Trainer([(t.items, t.features.T) for t in both], plan, progress=progress)
-    found = descent.training(both, start, settled=True, kick=KICK, rng=rng, learn=learn, **plan)
-    current = found["loss"].values[:, np.arange(found.sizes["time"]), found["stage"].values]
-    found["loss_in_training"] = (("source", "time"), current, described("loss in training", "target^2"))
-    outputs = np.sqrt(len(ITEMS)) * found["network_function"].isel(column=k).drop_attrs()
-    found["item_output"] = outputs.assign_attrs(described("output for one item", "target"))
-    found["escape_step"] = _escape(found, found["loss_in_training"])
-    found["control_loss"] = _control(revision, learn.starts[1], rate, plan["steps"], plan["every"], rng)
-    half = float(found["loss_in_training"].sel(source="theory")[-1]) / 2
-    told = flow_step(revision, learn.starts[1], half, rate) if np.isfinite(found["escape_step"]) else np.nan
-    found["told_escape_step"] = ((), told + 6000, described("the same, told by the integrated flow", STEPS))
-    return found.drop_vars("task")
+    learn = descent.StageTrainer([(t.items, t.features.T) for t in both], plan, progress=progress)
+    dataset = descent.training(both, start, settled=True, kick=KICK, rng=rng, learn=learn, **plan)
+    current = dataset["loss"].values[:, np.arange(dataset.sizes["time"]), dataset["stage"].values]
+    dataset["loss_in_training"] = (("source", "time"), current, described("loss in training", "target^2"))
+    outputs = np.sqrt(len(ITEMS)) * dataset["network_function"].isel(column=k).drop_attrs()
+    dataset["item_output"] = outputs.assign_attrs(described("output for one item", "target"))
+    dataset["escape_step"] = _escape(dataset, dataset["loss_in_training"])
+    dataset["control_loss"] = _control(revision, learn.starts[1], rate, plan["steps"], plan["every"], rng)
+    half = float(dataset["loss_in_training"].sel(source="theory")[-1]) / 2
+    predicted = flow_step(revision, learn.starts[1], half, rate) if np.isfinite(dataset["escape_step"]) else np.nan
+    text = described("time at which the integrated flow leaves the saddle", STEPS)
+    dataset["told_escape_step"] = ((), predicted + 6000, text)
+    return dataset.drop_vars("task")
 
 
 def _control(
     task: tasks.Task, learned: TwoLayer, rate: float, steps: int, every: int, rng: np.random.Generator
 ) -> xr.DataArray:
-    """Losses of the revision learned from random balanced weights with the variance of those that had learned."""
+    """Return the losses of the revision from random balanced weights with the variance of the learned weights."""
     size, parts = _size(learned), []
     for _ in range(CONTROLS):
-        drawn = descent.regular_start([task], learned.hidden_size, rng, scale=1.0, learning_rate=rate)
-        start = TwoLayer(*(w * size / _size(drawn) for w in (drawn.first, drawn.second)))
+        random = descent.regular_start([task], learned.hidden_size, rng, scale=1.0, learning_rate=rate)
+        start = TwoLayer(*(w * size / _size(random) for w in (random.first, random.second)))
         parts.append(descent.training([task], start, learning_rate=rate, steps=steps, every=every)["loss"])
-    found = xr.concat(parts, "draw").isel(task=0, drop=True).drop_vars("stage").rename(time="control_time")
-    return found.assign_attrs(described("loss from random weights of the same variance", "target^2"))
+    losses = xr.concat(parts, "draw").isel(task=0, drop=True).drop_vars("stage").rename(time="control_time")
+    return losses.assign_attrs(described("loss from random weights of the same variance", "target^2"))
 
 
 def _size(network: TwoLayer) -> float:
-    """Root mean square of all weights."""
+    """Return the root mean square of all weights."""
     return float(np.sqrt(np.mean(np.concatenate([network.first.ravel(), network.second.ravel()]) ** 2)))
 
 
-def paths(stage: int, found: list[xr.Dataset], preset: str, points: int = 25) -> xr.Dataset:
-    """Outputs for all items at times equally far along the way, scaled to a plane.
+def paths(stage: int, results: list[xr.Dataset], preset: str, points: int = 25) -> xr.Dataset:
+    """Return the outputs for all items, at times that divide the path evenly, scaled to a plane.
 
-    While the living kingdom is learned, from small and from large weights, both are in one map: they end in one place.
+    The paths of the living kingdom from small and from large weights are in one map, because they have one end.
     """
-    runs, outputs = revised(found, preset), []
+    runs, outputs = revised(results, preset), []
     for k in (0, 1):
         functions = runs["network_function"].isel(panel=k, time=runs["stage"].values == stage).values
         way = np.linalg.norm(np.diff(functions[0], axis=0), axis=(1, 2)).cumsum()
         chosen = np.searchsorted(way, np.linspace(0, 0.9999 * way[-1], points))
         outputs.append(np.sqrt(len(ITEMS)) * np.swapaxes(functions[:, chosen], 2, 3))
-    seen = np.array(outputs)  # (panel, source, time, item, feature)
-    together = [seen] if stage == 0 else [seen[:1], seen[1:]]
+    every = np.array(outputs)  # (panel, source, time, item, feature)
+    maps = [every] if stage == 0 else [every[:1], every[1:]]
     planes, stresses = [], []
-    for part in together:
+    for part in maps:
         flat, near = part.reshape(-1, part.shape[-1]), 3.0 if len(part) > 1 else 1.0
         plane, stress = scaled_to_plane(flat, np.random.default_rng(0), nearness=near)
         planes.append(plane.reshape(*part.shape[:-1], 2))
@@ -204,7 +208,7 @@ def paths(stage: int, found: list[xr.Dataset], preset: str, points: int = 25) ->
     return xr.Dataset(
         {
             "points": ((*over, "axis"), np.concatenate(planes), described("output", "target")),
-            "outputs": ((*over, "feature"), seen, described("network output", "target")),
+            "outputs": ((*over, "feature"), every, described("network output", "target")),
             "stress": ("panel", stresses, described("share of squared distances that the plane misses", "1")),
         },
         coords={"source": list(descent.SOURCES), "item": list(ITEMS)},
@@ -212,22 +216,18 @@ def paths(stage: int, found: list[xr.Dataset], preset: str, points: int = 25) ->
 
 
 def draw_features(dataset: xr.Dataset) -> figures.Figure:
-    """Features of the items, task by task."""
-    named = ((task, dataset["features"].sel(task=task)) for task in dataset["task"].values)
-    return figures.sheet(
-        *(
-            partial(figures.matrix, m, columns=ITEMS, title=f"{'' if k else '6C  '}{task}")
-            for k, (task, m) in enumerate(named)
-        ),
-        width=2.36,
-        height=2.4,
-    )
+    """Draw the features of the items in each task."""
+    draws = []
+    for k, task in enumerate(dataset["task"].values):
+        title = f"{'' if k else '6C  '}{task}"
+        draws.append(partial(figures.matrix, dataset["features"].sel(task=task), columns=ITEMS, title=title))
+    return figures.sheet(*draws, width=2.36, height=2.4)
 
 
 def draw_revision(panel: str, name: str, dataset: xr.Dataset) -> figures.Figure:
-    """A quantity over learning the living kingdom and then its revision, two panels."""
+    """Draw a quantity while the living kingdom and then its revision are learned."""
 
-    def draw(k: int, ax: Any) -> None:
+    def draw(k: int, ax: Axes) -> None:
         one, what = dataset.isel(panel=k), f": {ITEMS[k]}" if name == "item_output" else ""
         head = f"then {dataset['panel'].values[k]}{what}"
         descent.curves(one, name, legend=False, title=head if k else f"{panel}  {head}")(ax)
@@ -250,98 +250,87 @@ def draw_revision(panel: str, name: str, dataset: xr.Dataset) -> figures.Figure:
 
 
 def draw_paths(panel: str, titles: Sequence[str], dataset: xr.Dataset) -> figures.Figure:
-    """Paths of the items in a plane, two panels."""
-    draws = (
-        partial(
-            figures.item_paths,
-            dataset["points"].isel(panel=k),
-            names=ITEMS,
-            legend=k == 0,
-            title=f"{'' if k else f'{panel}  '}{title}",
+    """Draw the paths of the items in a plane."""
+    draws = []
+    for k, text in enumerate(titles):
+        title = f"{'' if k else f'{panel}  '}{text}"
+        draws.append(
+            partial(figures.item_paths, dataset["points"].isel(panel=k), names=ITEMS, legend=k == 0, title=title)
         )
-        for k, title in enumerate(titles)
-    )
     return figures.sheet(*draws, width=3.5, height=3.2)
 
 
 def draw_reversal(dataset: xr.Dataset) -> figures.Figure:
-    """Network function over the reversal, and the time on the saddle against noise."""
+    """Draw the network function during the reversal, and the time on the saddle against the noise."""
     function = descent.curves(dataset, "network_function", title="6A  reversal, two layers")
     return figures.sheet(function, partial(figures.escapes, dataset, title="time on the saddle"), width=3.5, height=2.4)
 
 
-def reversal_numbers(dataset: xr.Dataset) -> dict[str, Any]:
-    """What is left on the saddle, and how long it holds training of many networks."""
+def reversal_numbers(dataset: xr.Dataset) -> Numbers:
+    """Yield the loss on the saddle, and how long it holds the training of many networks."""
     first, last = descent.stage_of(dataset, 0), dataset.isel(time=-1)
     learned = first.isel(time=-1).sel(source="theory")
     least = float(learned["loss"].isel(task=0))
-    found: dict[str, Any] = {
-        "half the squared norm of the task": short(0.5 * (learned["network_function"] ** 2).sum()),
-        "excess loss, flow at its end": short(last["loss"].sel(source="theory").isel(task=1) - least),
-        "excess loss, training at its end": short(np.round(last["loss"].sel(source="descent")[1] - least, 12)),
-        "training leaves the saddle, steps after the switch": int(dataset["escape_step"] - first["time"][-1]),
-    }
+    yield "half the squared norm of the task", short(0.5 * (learned["network_function"] ** 2).sum())
+    yield "excess loss, flow at its end", short(last["loss"].sel(source="theory").isel(task=1) - least)
+    yield "excess loss, training at its end", short(np.round(last["loss"].sel(source="descent")[1] - least, 12))
+    yield "training leaves the saddle, steps after the switch", int(dataset["escape_step"] - first["time"][-1])
     measured = dataset["measured_escape"]
-    found["networks pushed off the saddle by noise"] = int(measured.size)
+    yield "networks pushed off the saddle by noise", int(measured.size)
     for size in (0, -1):
-        steps = [short(v) for v in measured.isel(noise=size).values]
-        found[f"noise of {float(dataset['noise'][size]):g}: measured steps on the saddle"] = steps
-    for name, words in (("integrated", "integrated flow"), ("balanced", "closed form, as if balanced")):
+        noise = float(dataset["noise"][size])
+        yield f"noise of {noise:g}: measured steps on the saddle", short(measured.isel(noise=size))
+    for name, flow in (("integrated", "integrated flow"), ("balanced", "closed form, as if balanced")):
         gap = np.abs(dataset[f"{name}_escape"] / measured - 1)
-        found[f"steps on the saddle, largest gap of {words} and training, share"] = short(gap.max())
-    found["without noise: steps on the saddle until round-off ends it"] = short(dataset["unkicked_escape"])
-    found["one layer: steps to the same loss"] = int(dataset["one_layer_step"])
-    return found | descent.gaps("network_function")(first)
+        yield f"steps on the saddle, largest gap of {flow} and training, share", short(gap.max())
+    yield "without noise: steps on the saddle until round-off ends it", short(dataset["unkicked_escape"])
+    yield "one layer: steps to the same loss", int(dataset["one_layer_step"])
+    yield from descent.gaps(["network_function"], first)
 
 
-def shallow_numbers(dataset: xr.Dataset) -> dict[str, Any]:
-    """Steps of one layer through the reversal."""
-    steps = {"steps after the switch to half of the loss without weights": int(dataset["one_layer_step"])}
-    return descent.gaps("network_function")(dataset) | steps
+def shallow_numbers(dataset: xr.Dataset) -> Numbers:
+    """Yield the steps of one layer through the reversal."""
+    yield from descent.gaps(["network_function"], dataset)
+    yield "steps after the switch to half of the loss without weights", int(dataset["one_layer_step"])
 
 
-def revision_numbers(dataset: xr.Dataset) -> dict[str, Any]:
-    """Steps to learn and losses at the end, stage by stage."""
-    found: dict[str, Any] = {}
+def revision_numbers(dataset: xr.Dataset) -> Numbers:
+    """Yield steps to learn and final losses of each stage."""
     for k, name in enumerate(dataset["panel"].values):
-        for stage, words in enumerate((f"living kingdom before {name}", f"then {name}")):
+        for stage, case in enumerate((f"living kingdom before {name}", f"then {name}")):
             part = descent.stage_of(dataset.isel(panel=k), stage)
             for source in descent.SOURCES:
                 loss = part["loss_in_training"].sel(source=source).values
                 learned = np.flatnonzero(loss < 0.01)
                 steps = int(part["time"][learned[0]] - part["time"][0]) if learned.size else None
-                found[f"{words}: steps to a loss of 0.01, {source}"] = steps
+                yield f"{case}: steps to a loss of 0.01, {source}", steps
                 if stage:
-                    found[f"{words}: final loss, {source}"] = short(np.round(loss[-1], 9))
+                    yield f"{case}: final loss, {source}", short(np.round(loss[-1], 9))
         controls = dataset["control_loss"].isel(panel=k).sel(source="descent").transpose("draw", ...).values < 0.01
         times = [int(dataset["control_time"][line.argmax()]) if line.any() else None for line in controls]
-        found[f"{name} from random balanced weights of the same variance: steps to a loss of 0.01"] = times
-        told, switch = float(dataset["told_escape_step"][k]), float(descent.stage_of(dataset, 1)["time"][0])
-        if np.isfinite(told):
+        yield f"{name} from random balanced weights of the same variance: steps to a loss of 0.01", times
+        predicted, switch = float(dataset["told_escape_step"][k]), float(descent.stage_of(dataset, 1)["time"][0])
+        if np.isfinite(predicted):
             escape = int(float(dataset["escape_step"][k]) - switch)
-            found[f"then {name}: training leaves the saddle, steps after the switch"] = escape
-            found[f"then {name}: the same, told by the flow from the same weights"] = int(told - switch)
-    return found
+            yield f"then {name}: training leaves the saddle, steps after the switch", escape
+            yield f"then {name}: the flow from these weights leaves the saddle, steps", int(predicted - switch)
 
 
-def item_numbers(dataset: xr.Dataset) -> dict[str, Any]:
-    """Gaps of theory and training in the outputs for one item."""
+def item_numbers(dataset: xr.Dataset) -> Numbers:
+    """Yield the gaps between theory and training in the outputs for one item."""
+    yield from descent.gaps(["item_output"], descent.stage_of(dataset, 0))
     ends = np.ptp(dataset["item_output"].isel(time=-1).transpose("source", "panel", "row").values, axis=0).max(axis=1)
-    found = {
-        f"then {name}: largest gap at the end": short(v) for name, v in zip(dataset["panel"].values, ends, strict=True)
-    }
-    return descent.gaps("item_output")(descent.stage_of(dataset, 0)) | found
+    for name, gap in zip(dataset["panel"].values, ends, strict=True):
+        yield f"then {name}: largest gap at the end", short(gap)
 
 
-def path_numbers(dataset: xr.Dataset) -> dict[str, Any]:
-    """What the planes miss, and how far apart the fish end."""
+def path_numbers(dataset: xr.Dataset) -> Numbers:
+    """Yield the distances that the planes miss, and the final distance of the fish."""
     fish = dataset["outputs"].isel(item=0, time=-1) - dataset["outputs"].isel(item=1, time=-1)
     apart = np.sqrt((fish**2).sum("feature"))
-    found: dict[str, Any] = {}
     for k in (0, 1):
-        found[f"panel {k + 1}: share of squared distances missed"] = short(dataset["stress"][k])
+        yield f"panel {k + 1}: share of squared distances missed", short(dataset["stress"][k])
         for i, source in enumerate(descent.SOURCES):
-            found[f"panel {k + 1}: distance of the two fish at the end, {source}"] = short(np.round(apart[k, i], 9))
+            yield f"panel {k + 1}: distance of the two fish at the end, {source}", short(np.round(apart[k, i], 9))
     ends = dataset["outputs"].isel(time=-1).sel(source="descent")
-    found["largest distance of the two panels' outputs at the end"] = short(np.abs(ends[0] - ends[1]).max())
-    return found
+    yield "largest distance of the two panels' outputs at the end", short(np.abs(ends[0] - ends[1]).max())

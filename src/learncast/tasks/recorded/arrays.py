@@ -77,7 +77,7 @@ def arrays_from(path: Path, key: str, *, others: tuple[str, ...] = (), most_byte
     most_bytes : int, optional
         Most bytes of one array.
     """
-    file_size(path, f"the file that {key} names", why="its arrays are needed")
+    file_size(path, f"the file that {key} names")
     kind = path.suffix.lower()
     if kind not in READERS:
         raise InvalidSpec(
@@ -118,9 +118,7 @@ def _safetensors(path: Path) -> Directory:
     safetensors = package(
         "safetensors",
         "to read .safetensors files",
-        why="it is their format",
         extra="torch",
-        otherwise="save it as .npz",
     )
 
     def read(name: str) -> Any:

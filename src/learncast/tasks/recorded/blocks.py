@@ -165,19 +165,10 @@ class BlockSums:
         scaled: bool = False,
         size: int = 1,
     ) -> None:
-        self.input_shape, self.target_shape, self.size = input_shape, target_shape, size
-        self.centred, self.scaled = centred, scaled
-        self.values = int(np.prod(input_shape) + np.prod(target_shape))
+        self.values, self.size, self._filled = int(np.prod(input_shape) + np.prod(target_shape)), size, 0
         self.most = blocks_that_fit(self.values)
-        self._counts = np.zeros(self.most)
-        self._means = np.zeros((self.most, self.values))
-        self._scatters = np.zeros((self.most, self.values, self.values))
-        self._filled = 0
-
-    @property
-    def trials(self) -> int:
-        """Number of trials so far."""
-        return int(self._counts.sum())
+        count, total, square = (np.zeros((self.most, *[self.values] * axes)) for axes in range(3))
+        self._blocks = Blocks(count, total, square, input_shape, target_shape, centred, scaled)
 
     def add(self, *parts: FloatArray) -> None:
         """Add trials, (trials, values), given as one array or as adjacent groups of columns."""
@@ -187,44 +178,46 @@ class BlockSums:
             self._merge(0, parts)
             return
         while len(parts[0]):
-            if self._counts[self._filled] == self.size:
+            if self._blocks.counts[self._filled] == self.size:
                 self._filled += 1
                 if self._filled == self.most:
                     self._halve()
-            free = self.size - int(self._counts[self._filled])
+            free = self.size - int(self._blocks.counts[self._filled])
             self._merge(self._filled, [part[:free] for part in parts])
             parts = tuple(part[free:] for part in parts)
 
     def blocks(self) -> Blocks:
         """The blocks so far; a single one if more do not fit in memory."""
-        live = int((self._counts > 0).sum())  # blocks fill one after another
-        kept = self._counts[:live], self._means[:live], self._scatters[:live]
-        return Blocks(*kept, self.input_shape, self.target_shape, self.centred, self.scaled)
+        full, live = self._blocks, slice(0, int((self._blocks.counts > 0).sum()))  # blocks fill one after another
+        return replace(full, counts=full.counts[live], means=full.means[live], scatters=full.scatters[live])
 
     def _merge(self, block: int, parts: Sequence[FloatArray]) -> None:
-        before, new = self._counts[block], len(parts[0])
+        counts, mean, scatter = self._blocks.counts, self._blocks.means[block], self._blocks.scatters[block]
+        before, new = counts[block], len(parts[0])
         # A product takes a third of the time of a mean over the long axis, with no more rounding.
         means = [np.ones(new) @ part / new for part in parts]
-        gap, total = np.concatenate(means) - self._means[block], before + new
-        self._means[block] += gap * (new / total)
-        if self.centred:
-            parts = [part - mean for part, mean in zip(parts, means, strict=True)]
-            add_products(self._scatters[block], gap[None] * np.sqrt(before * new / total))
-        add_products(self._scatters[block], *parts)
-        self._counts[block] = total
+        gap, total = np.concatenate(means) - mean, before + new
+        mean += gap * (new / total)
+        if self._blocks.centred:
+            parts = [part - own for part, own in zip(parts, means, strict=True)]
+            add_products(scatter, gap[None] * np.sqrt(before * new / total))
+        add_products(scatter, *parts)
+        counts[block] = total
 
     def _halve(self) -> None:
         """Merge neighbouring blocks when all are full."""
-        half = self.most // 2
-        if self.centred:
-            gaps = self._means[1::2] - self._means[::2]
-            for k, gap in enumerate(gaps):
-                self._scatters[2 * k] += np.outer(gap, gap) * (self.size / 2)
+        half, (counts, means, scatters) = (
+            self.most // 2,
+            (self._blocks.counts, self._blocks.means, self._blocks.scatters),
+        )
         for k in range(half):  # in place, because a copy would double the memory
-            self._scatters[k] = self._scatters[2 * k] + self._scatters[2 * k + 1]
-            self._means[k] = (self._means[2 * k] + self._means[2 * k + 1]) / 2
-        self._counts[:half] = self._counts[::2] + self._counts[1::2]
-        for array in (self._counts, self._means, self._scatters):
+            if self._blocks.centred:
+                gap = means[2 * k + 1] - means[2 * k]
+                scatters[2 * k] += np.outer(gap, gap) * (self.size / 2)
+            scatters[k] = scatters[2 * k] + scatters[2 * k + 1]
+            means[k] = (means[2 * k] + means[2 * k + 1]) / 2
+        counts[:half] = counts[::2] + counts[1::2]
+        for array in (counts, means, scatters):
             array[half:] = 0.0
         self.size, self._filled = 2 * self.size, half
 

@@ -84,7 +84,29 @@ def resampled(task: Task, rng: np.random.Generator) -> Task:
 
 
 def halves(task: Task, rng: np.random.Generator) -> tuple[Task, Task]:
-    """Split the trials of a recorded task at random into two halves."""
+    """Split the trials of a recorded task at random into two halves.
+
+    Parameters
+    ----------
+    task : Task
+        From recorded trials.
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    two Tasks
+        Of disjoint trials, or disjoint blocks of trials.
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> inputs = rng.standard_normal((30, 20, 2))
+    >>> first, second = lc.tasks.halves(lc.Task.from_samples(inputs, inputs.sum(axis=1)), rng)
+    >>> first.trials, second.trials
+    (15, 15)
+    """
     stored = _stored(task)
     order = rng.permutation(_number(stored))
     parts = np.sort(order[: len(order) // 2]), np.sort(order[len(order) // 2 :])
@@ -96,6 +118,26 @@ def pooled_recording(task: Task, recurrence: float) -> Task:
 
     A network with that recurrence depends on the pooled inputs only, and resampling them is a hundred times faster. The
     task is returned unchanged if it has several readouts or if resamples are scaled.
+
+    Parameters
+    ----------
+    task : Task
+        From recorded trials.
+    recurrence : float
+        Scalar recurrence.
+
+    Returns
+    -------
+    Task
+        Of one step, if possible.
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import numpy as np
+    >>> inputs = np.random.default_rng(0).standard_normal((300, 8, 2))
+    >>> lc.tasks.pooled_recording(lc.Task.from_samples(inputs, inputs.sum(axis=1)), 0.9)
+    <Task 'recorded': 1 step, 2 inputs, 2 outputs at the end; estimated from 300 trials>
     """
     rule, cross = task.recording, task.cross_covariance
     if task.targets != "end" or (rule is not None and (rule.scaled or rule.masked is not None)):

@@ -123,7 +123,7 @@ def _frame(table: Any, most_bytes: int | None) -> tuple[str, Any]:
         path = Path(table)
         if path.suffix.lower() not in SUFFIXES:
             raise InvalidSpec(f"table must be a {' or '.join(SUFFIXES)} file, got {path.name}.", field="table")
-        check_bytes(f"{path}: the table", file_size(path, "the table", why="it holds the trials"), most_bytes)
+        check_bytes(f"{path}: the table", file_size(path, "the table"), most_bytes)
         return str(path), _read(path, allowed(most_bytes))
     if hasattr(table, "columns") and hasattr(table, "to_pandas"):  # polars or arrow
         _pyarrow("to read tables of other libraries")
@@ -134,7 +134,7 @@ def _frame(table: Any, most_bytes: int | None) -> tuple[str, Any]:
 
 
 def _pyarrow(purpose: str) -> None:
-    package("pyarrow", purpose, why="pandas needs it", extra="tables", otherwise="use a .csv file")
+    package("pyarrow", purpose, extra="tables")
 
 
 def _read(path: Path, most_bytes: int) -> Any:

@@ -22,8 +22,7 @@ from learncast.results import Provenance, Status, Trajectory, spec_hash
 from learncast.tasks.covariance import check_memory
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import Assumption
-from learncast.theory.dynamics.learning_problem import LearningProblem, Weights, learned_weights
-from learncast.theory.dynamics.pooled import PooledProblem
+from learncast.theory.dynamics.learning_problem import LearningProblem, Weights
 from learncast.theory.dynamics.solution import POINTS, LearningTime, Solution, checked_time, checked_times
 from learncast.theory.dynamics.statistics import LagStatistics
 from learncast.theory.dynamics.steps.optimizer import Optimizer
@@ -88,6 +87,7 @@ class Descent(Solution):
     array([25.  , 16.99,  6.13])
     """
 
+    promise = "integrated"
     problem: LearningProblem
     learning_rate: float
     strength: FloatArray
@@ -115,14 +115,8 @@ class Descent(Solution):
         known = finite <= self.steps
         loss = np.where(known, self.loss[index], np.nan)
         strength = np.where(known[:, None], self.strength[index], np.nan)
-        return Trajectory.of(
-            steps,
-            {"strength": strength, "loss": loss, "excess_loss": loss - self.problem.least_loss},
-            self.provenance,
-            task=self.problem.task.name,
-            learning_rate=self.learning_rate,
-            optimizer=self.optimizer,
-        )
+        values = {"strength": strength, "loss": loss, "excess_loss": loss - self.problem.least_loss}
+        return self._trajectory(steps, values, self.problem.task, optimizer=self.optimizer)
 
     def network_at(self, time: float) -> LinearRNN | TwoLayer:
         """Return the network after a whole number of steps; infinity means the last step."""
@@ -168,11 +162,6 @@ class Descent(Solution):
         batch = None if batches is None else batches.batch
         digest = spec_hash("descent", p.task.hash, p.network.hash, p.learn, self.learning_rate, self.optimizer, batch)
         return Provenance("descent", (), digest)
-
-    @property
-    def forecast_class(self) -> str:
-        """Always "integrated"."""
-        return "integrated"
 
     def _plot(self) -> Plot:
         steps = np.unique(np.linspace(0, self.steps, POINTS).round())
@@ -234,7 +223,9 @@ def descend(
     <Descent of 'integration' by gd, learning input, output: 331 steps, loss 24.9978 to 6.13453, ok>
     """
     training = Training.of(training, learning_rate)
-    problem = LearningProblem.of(task, network, learned_weights(network, training.learn))
+    problem = LearningProblem.of(task, network, training.learn)
+    if training.learn is None:
+        problem = replace(problem, learn=problem.map_names)
     limit, target = _end(problem, goal, steps, training)
     state = _Snapshot(problem, _batches(problem, training.batch, rng), problem.start, Optimizer(training), rng)
     strengths, losses, snapshots = [], [], [state.copy()]
@@ -272,8 +263,8 @@ def count_steps(problem: LearningProblem, learning_rate: float, excess_loss: flo
     """
     if not math.isfinite(expected):
         return expected
-    if problem.pooled_recurrence is not None and len(problem.learn) == 2:
-        return PooledProblem.of(problem.task, problem.network).steps_to(excess_loss, learning_rate)
+    if problem.two_layers is not None:
+        return problem.two_layers.steps_to(excess_loss, learning_rate)
     if expected > MOST_COUNTED:
         return math.nan
     goal, weights = problem.least_loss + excess_loss, problem.start
@@ -311,7 +302,7 @@ def _batches(problem: LearningProblem, batch: int | None, rng: np.random.Generat
     if batch is None:
         return None
     if rng is None:
-        raise InvalidSpec("batches need an rng, got none. Pass rng=np.random.default_rng(seed).")
+        raise InvalidSpec("batch needs an rng, e.g. rng=np.random.default_rng(0).", field="rng")
     return BatchStatistics.of(problem, batch)
 
 
@@ -347,8 +338,8 @@ class BatchStatistics:
         task = problem.task
         _require_target_covariance(task)
         assert task.target_covariance is not None
-        if problem.pooled_recurrence is not None and task.targets == "end":
-            p = PooledProblem.of(task, problem.network)
+        if problem.pooled is not None and task.targets == "end":
+            p = problem.pooled
             target = task.target_covariance.dense()[0, :, 0, :]
             joint = np.block([[p.power, p.cross.T], [p.cross, target]])
             return cls(_root(joint), (1, task.inputs), (1, task.outputs), size)

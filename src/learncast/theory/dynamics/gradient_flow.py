@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import scipy
@@ -20,7 +20,6 @@ from learncast._core.validation import FloatArray, between, positive
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
 from learncast.results import Provenance, Status, Trajectory, spec_hash
-from learncast.tasks.geometry import pooled_statistics
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import Assumption, stable_learning_rate
 from learncast.theory.dynamics.balanced.imbalance import Imbalance
@@ -106,7 +105,7 @@ class FlowCourse:
     def _step(self) -> None:
         self.solver.step()
         if self.solver.status == "failed" and self.solver.t_old is None:
-            # If the slope is almost 0, the solver's own first step may be so long that it fails.
+            # If the slope is almost 0, the solver's default first step may be too long and fail.
             self.solver = self.new_solver(short_step=True)
             self.solver.step()
         if self.solver.status == "failed" or not np.abs(self.solver.y).max() < LARGEST:
@@ -186,6 +185,7 @@ class FlowSolution(Solution):
     array([0.   , 0.446, 1.734])
     """
 
+    promise = "integrated"
     problem: LearningProblem
     learning_rate: float
     tolerance: float
@@ -205,25 +205,18 @@ class FlowSolution(Solution):
         loss = np.array([math.nan if row is None else self.problem.loss_and_slopes(row)[0] for row in rows])
         strength = np.stack([self.problem.strengths(row) for row in known])
         values = {"strength": strength, "loss": loss, "excess_loss": loss - self.problem.least_loss}
-        values |= {
-            f"{AS_RECURRENT[name]}_weights": np.stack([row[name] for row in known]) for name in self.problem.learn
-        }
-        if self.problem.pooled_recurrence is not None:
-            first, second = (np.stack([row[name] for row in known]) for name in self.problem.map_names)
+        weights = {name: np.stack([row[name] for row in known]) for name in self.problem.start}
+        values |= {f"{AS_RECURRENT[name]}_weights": weights[name] for name in self.problem.learn}
+        if self.problem.pooled is not None:
+            first, second = (weights[name] for name in self.problem.map_names)
             values |= {
                 "network_function": second @ first,
                 "input_gram": np.swapaxes(first, 1, 2) @ first,
                 "output_gram": second @ np.swapaxes(second, 1, 2),
             }
         lost = "diverged" if self._course.state == "diverged" else "not_learned"
-        return Trajectory.of(
-            steps,
-            values,
-            self.provenance,
-            coords={"status": ("time", np.array([lost if row is None else "ok" for row in rows], dtype=str))},
-            task=self.problem.task.name,
-            learning_rate=self.learning_rate,
-        )
+        status = np.array([lost if row is None else "ok" for row in rows], dtype=str)
+        return self._trajectory(steps, values, self.problem.task, coords={"status": ("time", status)})
 
     def _weights(self, time: float) -> Weights | None:
         flat = self._course.weights(time)
@@ -262,12 +255,8 @@ class FlowSolution(Solution):
         status = Status.diverged if diverged else status_of(flow, descent, self.assumptions)
         return LearningTime(accuracy, np.array([flow]), np.array([descent]), (status,))
 
-    def time_to_loss(self, tolerance: float) -> float:
-        """Return the first time in gradient steps with a loss of at most `tolerance` above the least loss.
-
-        Infinite if the flow rests, diverges or takes too many solver steps before.
-        """
-        return self._steps_to(self.problem.least_loss + positive("tolerance", tolerance))
+    def _time_to_loss(self, excess: float) -> float:
+        return self._steps_to(self.problem.least_loss + excess)
 
     def _steps_to(self, goal: float) -> float:
         time = self._course.time_to(goal)
@@ -283,10 +272,8 @@ class FlowSolution(Solution):
     @cached_property
     def imbalance(self) -> Imbalance | None:
         """Conserved imbalance of the two layers; None if other weights learn too."""
-        p = self.problem
-        if p.pooled_recurrence is None or len(p.learn) != 2:
-            return None
-        return Imbalance(PooledProblem.of(p.task, p.network), self.learning_rate)
+        pooled = self.problem.two_layers
+        return None if pooled is None else Imbalance(pooled, self.learning_rate)
 
     def bounds(self, accuracy: float) -> tuple[str, ...]:
         """Return notes on the time bounds that follow from the imbalance."""
@@ -309,11 +296,6 @@ class FlowSolution(Solution):
         digest = spec_hash("flow", p.task.hash, p.network.hash, p.learn, self.learning_rate, self.tolerance)
         return Provenance("flow", (), digest)
 
-    @property
-    def forecast_class(self) -> str:
-        """Always "integrated"."""
-        return "integrated"
-
     def __repr__(self) -> str:
         reached = self._course.ends[-1] / self.learning_rate
         return (
@@ -334,7 +316,7 @@ def _split(flat: FloatArray, like: Weights, learn: tuple[str, ...]) -> Weights:
 
 def _reduced(problem: LearningProblem) -> tuple[LearningProblem, FloatArray | None]:
     """Return the problem restricted to the hidden directions in use, if pooled, and their basis."""
-    if problem.pooled_recurrence is None or len(problem.learn) != 2:
+    if problem.two_layers is None:
         return problem, None
     start, (first, second) = problem.start, problem.learn
     basis = hidden_basis(start[first], start[second])
@@ -342,15 +324,14 @@ def _reduced(problem: LearningProblem) -> tuple[LearningProblem, FloatArray | No
         return problem, None
     small = {**start, first: basis.T @ start[first], second: start[second] @ basis}
     if "recurrent" in small:
-        small["recurrent"] = problem.pooled_recurrence * np.eye(basis.shape[1])
+        small["recurrent"] = problem.two_layers.recurrence * np.eye(basis.shape[1])
     return LearningProblem(problem.task, problem.built(small), problem.learn), basis
 
 
-def _pooled_slopes(problem: LearningProblem) -> tuple[Velocity, Velocity]:
+def _pooled_slopes(problem: PooledProblem) -> tuple[Velocity, Velocity]:
     """Return the velocity C^T G, G A^T of A (hidden, inputs), C (outputs, hidden), and its Jacobian; G = R - C A S."""
-    cross, S = pooled_statistics(problem.task, cast(float, problem.pooled_recurrence))
-    R, first = np.ascontiguousarray(cross.T), problem.start[problem.learn[0]]
-    hidden, size = len(first), first.size
+    R, S = np.ascontiguousarray(problem.cross), problem.power
+    hidden, size = len(problem.first), problem.first.size
 
     def parts(flat: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         A, C = flat[:size].reshape(hidden, -1), flat[size:].reshape(-1, hidden)
@@ -428,7 +409,7 @@ def gradient_flow(
 
     name = "LSODA" if len(start) <= STIFF_SIZE else "DOP853"
     course = FlowCourse(start, slope, loss, allowed, getattr(scipy.integrate, name), PATIENCE[name])
-    if small.pooled_recurrence is not None and len(small.learn) == 2:
-        velocity, jacobian = _pooled_slopes(small)
+    if small.two_layers is not None:
+        velocity, jacobian = _pooled_slopes(small.two_layers)
         course = replace(course, slope=velocity, jacobian=jacobian if name == "LSODA" else None)
     return FlowSolution(problem, rate, allowed, course, basis)

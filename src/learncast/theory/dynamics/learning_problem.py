@@ -13,7 +13,7 @@ from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray, one_of
 from learncast.networks.linear_rnn import LinearRNN, check_fit
 from learncast.networks.two_layer import TwoLayer
-from learncast.tasks.geometry import Frame, common_frame, pooled_statistics
+from learncast.tasks.geometry import Frame, common_frame
 from learncast.tasks.task import Task
 from learncast.theory.dynamics.pooled import PooledProblem
 from learncast.theory.dynamics.statistics import LagStatistics, loss_and_gradient
@@ -87,10 +87,9 @@ class LearningProblem:
     @cached_property
     def statistics(self) -> LagStatistics:
         """Statistics by lag behind the readout, pooled to one lag if the recurrence is a fixed scalar."""
-        if self.pooled_recurrence is None:
+        if self.pooled is None:
             return lag_statistics(self.task)
-        cross, power = pooled_statistics(self.task, self.pooled_recurrence)
-        return LagStatistics(power[None, :, None, :], cross.T[None], self.task.target_power / 2)
+        return LagStatistics(self.pooled.power[None, :, None, :], self.pooled.cross[None], self.task.target_power / 2)
 
     @cached_property
     def pooled_recurrence(self) -> float | None:
@@ -102,6 +101,16 @@ class LearningProblem:
         b = self.network.scalar_recurrence
         # If the powers of b overflow, use the unpooled statistics: overflow is an outcome of training.
         return b if b is not None and 2 * self.task.steps * np.log2(max(abs(b), 1.0)) < 900 else None
+
+    @cached_property
+    def pooled(self) -> PooledProblem | None:
+        """Pooled problem, if the recurrence is a fixed scalar."""
+        return None if self.pooled_recurrence is None else PooledProblem.of(self.task, self.network)
+
+    @property
+    def two_layers(self) -> PooledProblem | None:
+        """Pooled problem, if the recurrence is a fixed scalar and both other weights learn."""
+        return self.pooled if len(self.learn) == 2 else None
 
     def loss_and_slopes(self, weights: Weights, statistics: LagStatistics | None = None) -> tuple[float, Weights]:
         """Return the loss and its gradient in the weights that learn, on the task or on sampled statistics."""
@@ -135,8 +144,8 @@ class LearningProblem:
 
         In the first case the network can reach it with enough hidden units. In the second it is a lower bound.
         """
-        if self.pooled_recurrence is not None:
-            return PooledProblem.of(self.task, self.network).least_loss
+        if self.pooled is not None:
+            return self.pooled.least_loss
         s = self.statistics
         n = s.lags * s.inputs
         B = s.cross.transpose(0, 2, 1).reshape(n, s.outputs)
@@ -237,12 +246,11 @@ def curvature(problem: LearningProblem, weights: Weights | None = None) -> float
     [0.092, 0.046]
     """
     at = problem.start if weights is None else weights
-    if problem.pooled_recurrence is None:
+    if problem.pooled is None:
         return _differenced(problem, at)
     first, second = problem.map_names
-    cross, power = pooled_statistics(problem.task, problem.pooled_recurrence)
     learn = first in problem.learn, second in problem.learn
-    return pooled_curvature(cross.T, power, at[first], at[second], learn)
+    return pooled_curvature(problem.pooled.cross, problem.pooled.power, at[first], at[second], learn)
 
 
 def pooled_curvature(

@@ -316,9 +316,7 @@ class ModeSolution(Solution):
             "loss": self.modes.loss(strengths),
             "excess_loss": self.modes.excess_loss(strengths),
         }
-        return Trajectory.of(
-            steps, values, self.provenance, task=self.modes.task.name, learning_rate=self.learning_rate
-        )
+        return self._trajectory(steps, values, self.modes.task)
 
     def _strengths(self, steps: FloatArray) -> FloatArray:
         m = self.modes
@@ -377,10 +375,10 @@ class ModeSolution(Solution):
         A recurrence matrix is restricted to the hidden directions of the modes.
         """
         m = self.modes
-        pooled = LearningProblem.of(m.task, self.network, ("input", "output")).pooled_recurrence
+        pooled = LearningProblem.of(m.task, self.network, ("input", "output")).pooled
         if pooled is not None:
-            cross, power = pooled_statistics(m.task, pooled)
-            return np.array([sharpest_curvature(cross.T, power, [self.network.maps, self._maps_at(math.inf)])])
+            ends = [self.network.maps, self._maps_at(math.inf)]
+            return np.array([sharpest_curvature(pooled.cross, pooled.power, ends)])
         networks = [self.network, self.network_at(math.inf)]
         if self.network.scalar_recurrence is None:
             to, b = m.alignment.directions, np.diag(m.recurrence)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy
@@ -13,11 +14,12 @@ from numpy.typing import ArrayLike
 
 from learncast._core.citations import bibliography
 from learncast._core.errors import InvalidSpec, brief
-from learncast._core.validation import FloatArray
+from learncast._core.validation import FloatArray, positive
 from learncast.display import Displayable, HtmlRepr, Plot, Table, format_count, format_number
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
 from learncast.results import FORECAST_CLASSES, Provenance, Status, Trajectory
+from learncast.tasks.task import Task
 from learncast.theory.assumptions import Assumption, Trust, exact
 
 __all__ = ["LearningTime", "Solution", "status_of", "worst_status"]
@@ -175,6 +177,8 @@ class Solution(Displayable, ABC):
     """
 
     learning_rate: float
+    #: Forecast class if all conditions hold; an integration is always "integrated".
+    promise: ClassVar[str] = "exact"
 
     @abstractmethod
     def at(self, times: ArrayLike) -> Trajectory:
@@ -190,9 +194,11 @@ class Solution(Displayable, ABC):
 
     def time_to_loss(self, tolerance: float) -> float:
         """Return the first time in gradient steps with an excess loss of at most `tolerance`; infinite if never."""
+        return self._time_to_loss(positive("tolerance", tolerance))
 
+    def _time_to_loss(self, excess: float) -> float:
         def gap(time: float) -> float:
-            return self._excess_loss(time) - tolerance
+            return self._excess_loss(time) - excess
 
         if gap(0.0) <= 0:
             return 0.0
@@ -208,6 +214,13 @@ class Solution(Displayable, ABC):
 
     def _excess_loss(self, time: float) -> float:
         return float(self.at([time])["excess_loss"][0])
+
+    def _trajectory(
+        self, steps: FloatArray, values: Mapping[str, ArrayLike], task: Task, **attributes: Any
+    ) -> Trajectory:
+        return Trajectory.of(
+            steps, values, self.provenance, task=task.name, learning_rate=self.learning_rate, **attributes
+        )
 
     @property
     @abstractmethod
@@ -252,7 +265,7 @@ class Solution(Displayable, ABC):
     @property
     def forecast_class(self) -> str:
         """Forecast class, a key of `learncast.results.FORECAST_CLASSES`."""
-        return "exact" if self.holds else "outside"
+        return self.promise if self.promise == "integrated" or self.holds else "outside"
 
     def _plot(self) -> Plot:
         course = self.at(np.linspace(0.0, self.time_to(USUAL_ACCURACY).horizon, POINTS)).dataset

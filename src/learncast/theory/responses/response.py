@@ -135,7 +135,7 @@ class Response:
         """
         dataset, provenance = load_dataset(path, kind="response")
         check_network(network)
-        with readable(Path(path), "measure it again", kind="a complete response", error=SchemaMismatch):
+        with readable(Path(path), kind="a complete response", error=SchemaMismatch):
             number = None if isinstance(source, tuple | list) else int(dataset.attrs["trials"])
             stream = trial_stream(source, number, 0, provenance.seed or 0)
             resamples = dataset.sizes["resample"]

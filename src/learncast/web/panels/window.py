@@ -101,7 +101,7 @@ def _open_window(token: str) -> Panel:
 def _dropped(token: str) -> Window:
 
     def load(path: Path) -> Window:
-        with readable(path, "save the window again", kind="a window that can be drawn", error=SchemaMismatch):
+        with readable(path, kind="a window that can be drawn", error=SchemaMismatch):
             window = Window.load(path)
             _view(window, WindowState())
             return window

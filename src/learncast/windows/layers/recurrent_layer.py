@@ -19,7 +19,7 @@ from learncast.windows.layers.replay import (
     Replay,
     Term,
     affine,
-    check_signal,
+    check_signals,
 )
 from learncast.windows.layers.stepped import SteppedLayer, is_stepped
 
@@ -60,8 +60,6 @@ class RecurrentLayer:
         Names of the stacked weights.
     biases : tuple of str
         Names of the biases: that of the input weights, then that of the recurrent weights.
-    blocks : dict of slices
-        The rows of each gate and of the candidate.
     norm : (str, str), optional
         Names of the gain and bias of the candidate's layer norm.
     constant_gate : float, optional
@@ -75,7 +73,6 @@ class RecurrentLayer:
     input_weights: str
     recurrent_weights: str
     biases: tuple[str, ...]
-    blocks: Mapping[str, slice]
     norm: tuple[str, str] | None = None
     constant_gate: float | None = None
     nonlinearity: str = "tanh"
@@ -107,13 +104,20 @@ class RecurrentLayer:
             The hidden state before the first step, and for an LSTM the cell; zeros by default.
         """
         dtype = self.parameters[self.input_weights].dtype
-        check_signal("inputs", inputs, self.input_size, dtype)
-        check_signal("outputs", outputs, self.hidden_size, dtype)
+        check_signals(inputs, outputs, (self.input_size, self.hidden_size), dtype)
         x = inputs.detach().transpose(0, 1).contiguous()
         h = outputs.detach().transpose(0, 1)
         start = initial or (h.new_zeros(h.shape[1:]),) * (2 if self.kind == "lstm" else 1)
         states = torch.cat([start[0].unsqueeze(0), h])
         return _KINDS[self.kind][0](self, x, states, *start[1:])
+
+    def rows(self, block: str) -> slice:
+        """Rows of the stacked weights that belong to a gate or to the candidate."""
+        blocks, width = _KINDS[self.kind][1], self.hidden_size
+        place = blocks.index(block)
+        # All blocks have one row per unit, but for the single row of a shared gate, which comes first.
+        first = len(self.parameters[self.recurrent_weights]) - (len(blocks) - 1) * width
+        return slice(first + (place - 1) * width if place else 0, first + place * width)
 
     def terms(self, block: str, inputs: Tensor, state: Tensor) -> tuple[Term, ...]:
         """The affine map of a gate or of the candidate."""
@@ -122,7 +126,7 @@ class RecurrentLayer:
 
     def split_terms(self, block: str, inputs: Tensor, state: Tensor) -> tuple[tuple[Term, ...], tuple[Term, ...]]:
         """The two parts of an affine map: input weights with their bias, recurrent weights with theirs."""
-        rows = self.blocks[block]
+        rows = self.rows(block)
         biases = [(Term(name, rows, None),) for name in self.biases]
         outer, inner = (*biases, (), ())[:2]
         return (
@@ -136,7 +140,7 @@ class RecurrentLayer:
 
     def recurrent(self, block: str) -> Tensor:
         """Recurrent weights of a gate or of the candidate."""
-        return self.parameters[self.recurrent_weights][self.blocks[block]]
+        return self.parameters[self.recurrent_weights][self.rows(block)]
 
     def candidate(self, terms: tuple[Term, ...], gate: Tensor) -> tuple[Tensor, tuple[Pathway, ...]]:
         """Rate of the (normalised) pre-activation, and its pathways to a state that it enters multiplied by `gate`.
@@ -174,9 +178,9 @@ def recurrent_layers(model: nn.Module) -> tuple[RecurrentLayer | SteppedLayer, .
     path, module = recurrent_module(model)
     prefix = f"{path}." if path else ""
     own = {f"{prefix}{name}": value for name, value in module.named_parameters()}
-    if isinstance(module, nn.RNNBase):
+    if isinstance(module, nn.RNNBase) and type(module) in _TORCH:
         return tuple(_torch_layer(module, own, prefix, index) for index in range(module.num_layers))
-    if isinstance(module, cells.GatedCell):
+    if isinstance(module, cells.GatedCell) and type(module) in _OWN:
         return (_gated_layer(module, own, prefix),)
     return (_leaky_layer(module, own, prefix) if _is_leaky(module) else SteppedLayer(module, own, prefix),)
 
@@ -232,47 +236,23 @@ def _is_leaky(module: nn.Module) -> bool:
 
 def _leaky_layer(module: Any, own: dict[str, nn.Parameter], prefix: str) -> RecurrentLayer:
     weights = module.recurrent()
-    return RecurrentLayer(
-        kind="const",
-        own=own,
-        input_weights=f"{prefix}input_weights",
-        recurrent_weights=next(name for name, value in own.items() if value is weights),
-        biases=(f"{prefix}bias",),
-        blocks=_slices("const", [module.hidden_size]),
-        constant_gate=float(module.alpha),
-        nonlinearity=module.nonlinearity,
-    )
-
-
-def _slices(kind: str, sizes: list[int]) -> dict[str, slice]:
-    edges = [sum(sizes[:k]) for k in range(len(sizes) + 1)]
-    return {name: slice(*edges[k : k + 2]) for k, name in enumerate(_KINDS[kind][1])}
+    recurrent = next(name for name, value in own.items() if value is weights)
+    gate, names = float(module.alpha), (f"{prefix}input_weights", recurrent, (f"{prefix}bias",))
+    return RecurrentLayer("const", own, *names, constant_gate=gate, nonlinearity=module.nonlinearity)
 
 
 def _torch_layer(module: nn.RNNBase, own: dict[str, nn.Parameter], prefix: str, index: int) -> RecurrentLayer:
+    names = [f"{prefix}{part}_l{index}" for part in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
+    weights, recurrent, *biases = [name for name in names if name in own]
     kind = _TORCH[type(module)] or str(module.nonlinearity)
-    return RecurrentLayer(
-        kind=kind,
-        own={name: value for name, value in own.items() if name.endswith(f"_l{index}")},
-        input_weights=f"{prefix}weight_ih_l{index}",
-        recurrent_weights=f"{prefix}weight_hh_l{index}",
-        biases=(f"{prefix}bias_ih_l{index}", f"{prefix}bias_hh_l{index}") if module.bias else (),
-        blocks=_slices(kind, [module.hidden_size] * len(_KINDS[kind][1])),
-    )
+    return RecurrentLayer(kind, {name: own[name] for name in names if name in own}, weights, recurrent, tuple(biases))
 
 
 def _gated_layer(module: cells.GatedCell, own: dict[str, nn.Parameter], prefix: str) -> RecurrentLayer:
-    kind = _OWN[type(module)]
-    return RecurrentLayer(
-        kind=kind,
-        own=own,
-        input_weights=f"{prefix}input_weights",
-        recurrent_weights=f"{prefix}recurrent_weights",
-        biases=(f"{prefix}bias",),
-        blocks=_slices(kind, module.block_rows()),
-        norm=(f"{prefix}norm_gain", f"{prefix}norm_bias") if module.layer_norm else None,
-        constant_gate=module.gate if isinstance(module, cells.ConstGate) else None,
-    )
+    names = (f"{prefix}input_weights", f"{prefix}recurrent_weights", (f"{prefix}bias",))
+    norm = (f"{prefix}norm_gain", f"{prefix}norm_bias") if module.layer_norm else None
+    gate = module.gate if isinstance(module, cells.ConstGate) else None
+    return RecurrentLayer(_OWN[type(module)], own, *names, norm=norm, constant_gate=gate)
 
 
 def replay_leaky(layer: RecurrentLayer, inputs: Tensor, states: Tensor) -> Replay:

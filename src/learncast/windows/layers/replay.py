@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import repeat
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -14,9 +14,11 @@ from torch import Tensor
 
 from learncast._core.errors import InvalidSpec
 
-Part = TypeVar("Part")
-#: Adds the change of the new state after a change of the previous state (first argument) to the second, in place.
-StepMap = Callable[[Tensor, Tensor], None]
+
+class StepMap(Protocol):
+    """Adds the change of the new state after a change of the previous state to `out`."""
+
+    def __call__(self, change: Tensor, out: Tensor) -> None: ...
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -276,8 +278,9 @@ class Chain:
         return self._map(lambda part: part[:, sequences])
 
     def _map(self, function: Callable[[Tensor], Tensor]) -> Chain:
-        parts: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self)}
-        return replace(self, **{name: function(part) for name, part in parts.items() if isinstance(part, Tensor)})
+        parts = {one.name: getattr(self, one.name) for one in fields(self)}
+        new: dict[str, Any] = {name: function(part) for name, part in parts.items() if isinstance(part, Tensor)}
+        return replace(self, **new)
 
 
 def empty_array(like: Tensor, *shape: int) -> Tensor:
@@ -334,9 +337,10 @@ class Replay:
     @property
     def chain(self) -> Chain:
         """The factors of transport."""
-        gate = self.output_gate
-        output = (None, None) if gate is None else (gate.slope, gate.pathway.diagonal())
-        return Chain(self.retention, self.mixing, *output, self.gates.get("reset"), self.gated)
+        slope, loop = None, None
+        if self.output_gate is not None:
+            slope, loop = self.output_gate.slope, self.output_gate.pathway.diagonal()
+        return Chain(self.retention, self.mixing, slope, loop, self.gates.get("reset"), self.gated)
 
     @property
     def last(self) -> tuple[Tensor, ...]:
@@ -424,11 +428,9 @@ def _squared_length(terms: tuple[Term, ...], squares: Mapping[int, Tensor], sums
     return sum(((squares if term.elementwise else sums)[id(term.feature)] for term in products), torch.tensor(biases))
 
 
-def check_signal(name: str, value: Tensor, width: int, dtype: torch.dtype) -> None:
-    """Raise an error unless `value` can be an input or output of the layer."""
-    if value.dim() != 3 or value.shape[2] != width or 0 in value.shape or value.dtype != dtype:
-        raise InvalidSpec(
-            f"{name} must be a (batch, time, {width}) tensor of {dtype}, got shape {tuple(value.shape)} of "
-            f"{value.dtype}.",
-            field=name,
-        )
+def check_signals(inputs: Tensor, outputs: Tensor, sizes: tuple[int, int], dtype: torch.dtype) -> None:
+    """Raise an error unless the tensors can be inputs and outputs of a layer with these sizes."""
+    for name, value, width in zip(("inputs", "outputs"), (inputs, outputs), sizes, strict=True):
+        if value.dim() != 3 or value.shape[2] != width or 0 in value.shape or value.dtype != dtype:
+            got = f"shape {tuple(value.shape)} of {value.dtype}"
+            raise InvalidSpec(f"{name} must be a (batch, time, {width}) tensor of {dtype}, got {got}.", field=name)

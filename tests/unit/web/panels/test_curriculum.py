@@ -166,14 +166,13 @@ def test_without_a_pin_in_the_chart_there_is_only_a_note():
 def test_descent_of_the_modes_is_that_of_the_network(rate):
     target, first = tasks.integration(12), tasks.integration(12, target_strength=1.7)
     network = LinearRNN.aligned(recurrence=0.9, initial=0.1, output_initial=0.2, hidden_size=3, task=target)
-    way = follow([Stage(first, accuracy=0.6), Stage(target, accuracy=0.99)], network, learning_rate=rate, strict=False)
-    steps, strength = module.pinned.descent_strength(way, 1.1 * way.flow_steps)
-    options = {"learning_rate": rate, "learn": ("input", "output")}
-    first_stage = descend(first, network, steps=int(steps[-1]), **options)
+    way = follow([Stage(first, goal=0.6), Stage(target, goal=0.99)], network, learning_rate=rate, strict=False)
+    steps, strength = descent_of(way, 1.1 * way.flow_steps)
+    alone = descend(first, network, learning_rate=rate, steps=int(steps[-1]))
     best = way.modes[0].optimum[0]
-    end = int(np.argmax(np.abs(first_stage.strength[:, 0] - best) <= 0.4 * best))
-    two = descend(target, first_stage.network_at(end), steps=int(steps[-1]) - end, **options)
-    expected = np.concatenate([first_stage.strength[:end, 0], two.strength[:, 0]])
+    end = int(np.argmax(np.abs(alone.strength[:, 0] - best) <= 0.4 * best))
+    two = descend(target, alone.network_at(end), learning_rate=rate, steps=int(steps[-1]) - end)
+    whole = np.concatenate([alone.strength[:end, 0], two.strength[:, 0]])
     # Thousands of steps, each with a few roundings of relative size 2e-16 that the approach to the optimum forgets.
     np.testing.assert_allclose(strength, expected[steps.astype(int)], rtol=1e-11)
 

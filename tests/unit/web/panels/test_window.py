@@ -13,7 +13,7 @@ from learncast.answers.window import rehearsed_window
 from learncast.results import FORECAST_CLASSES
 from learncast.study import WindowStudy
 from learncast.web import to_csv, window_panel, windows_at
-from learncast.windows.learnability_window import LearnabilityWindow
+from learncast.windows import Window
 
 STUDY = """
 name = "small"

@@ -257,11 +257,6 @@ class _Spectrum:
     def size(self) -> int:
         return self.rates.size
 
-    @property
-    def balanced(self) -> bool:
-        """Whether lambda = 0; then sine and cosine are 1."""
-        return bool((self.sine == self.cosine).all())
-
     def split(self, first: FloatArray, second: FloatArray) -> FloatArray:
         """Return O^T Q / sqrt(2): for zero-balanced weights half-sums and half-differences, without rounding."""
         m = self.singular_values.size
@@ -275,10 +270,6 @@ class _Spectrum:
         Z = np.empty_like(Y)
         up, down, above, below = Y[:, :m], Y[:, n - m :], Z[:, :m], Z[:, v : v + m]
         Z[:, slice(m, v) if v > m else slice(v + m, n)] = Y[:, m : n - m]
-        if self.balanced:
-            np.add(up, down, out=above)
-            np.subtract(up, down, out=below)
-            return Z
         np.multiply(up, self.sine, out=above)
         np.multiply(up, self.cosine, out=below)
         below -= np.multiply(down, self.sine, out=up)

@@ -117,9 +117,7 @@ class TwoLayerSolution(Solution):
         }
         if include:
             values |= self._weights_over(steps, include)
-        return Trajectory.of(
-            steps, values, self.provenance, task=self.problem.task.name, learning_rate=self.learning_rate
-        )
+        return self._trajectory(steps, values, self.problem.task)
 
     def _flow_times(self, steps: FloatArray) -> FloatArray:
         return steps * self._clock if self._clock > 0 else np.zeros_like(steps)
@@ -142,7 +140,7 @@ class TwoLayerSolution(Solution):
     @property
     def optimum(self) -> FloatArray:
         """Optimal strength of each singular mode of the task."""
-        return np.linalg.svd(self.problem.cross, compute_uv=False) / (self.problem.variance or 1.0)
+        return np.asarray(np.linalg.svd(self.problem.cross, compute_uv=False)) / (self.problem.variance or 1.0)
 
     def network_at(self, time: float) -> LinearRNN | TwoLayer:
         """Return the network after `time` gradient steps, with the hidden space rotated nearest to the start."""
@@ -155,14 +153,10 @@ class TwoLayerSolution(Solution):
         accuracy = between("accuracy", accuracy, 0.0, 1.0)
         baseline = float((self.optimum**2).sum()) * self.problem.variance / 2
         excess = (1.0 - accuracy) ** 2 * baseline
-        flow = super().time_to_loss(excess)
+        flow = self._time_to_loss(excess)
         descent = self.problem.steps_to(excess, self.learning_rate) if math.isfinite(flow) else flow
         status = status_of(flow, descent, self.assumptions)
         return LearningTime(accuracy, np.array([flow]), np.array([descent]), (status,))
-
-    def time_to_loss(self, tolerance: float) -> float:
-        """Return the first time in gradient steps with an excess loss of at most `tolerance`; infinite if never."""
-        return super().time_to_loss(positive("tolerance", tolerance))
 
     def _excess_loss(self, time: float) -> float:
         return self.problem.variance * float(self.flow.losses(self._flow_times(np.array([time])))[0])
@@ -213,7 +207,7 @@ class TwoLayerSolution(Solution):
         if int(np.count_nonzero(self.flow.singular_values)) - len(lost) >= self._units:
             units = plural(self._units, "hidden unit")
             return (f"{units} cannot learn all modes; without {modes} the final excess loss is {loss:.4g}",)
-        stall = super().time_to_loss((1 + STALLED) * loss)
+        stall = self._time_to_loss((1 + STALLED) * loss)
         return (
             f"exact gradient flow never learns {modes} from this start: final excess loss {loss:.4g}; real training "
             f"stalls near step {stall:.4g} and escapes by noise",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,13 +24,12 @@ MOST_STEPS = 10**9
 DIVERGED = 1e50
 #: Relative rounding within which the edge of a goal counts as reached: flow and descent end stages on it.
 EDGE = 1e-12
-#: Largest number of modes whose single steps run in Python floats: a numpy call takes as long as a hundred products.
-FEW = 16
-#: Single steps of one mode in Python floats that take as long as one stride.
-STEPS_PER_STRIDE = 250
 
 
-class Goal(Protocol):
+Number = TypeVar("Number", np.float64, np.bool_)
+
+
+class Reached(Protocol):
     """Condition on weights (rows, 2, modes) of the given rows."""
 
     def __call__(self, states: FloatArray, rows: Rows, edge: float = EDGE) -> NDArray[np.bool_]:
@@ -71,21 +70,21 @@ class Problem:
         """Optimal strength of each mode; 0 for modes without influence on the loss."""
         return np.divide(self.cross, self.power, out=np.zeros_like(self.cross), where=self.power > 0)
 
-    def within(self, tolerance: ArrayLike) -> Goal:
+    def within(self, tolerance: ArrayLike) -> Reached:
         """Return the goal that all modes are within a relative tolerance, one for all rows or one per row."""
         return self.near(np.asarray(tolerance)[..., None] * band_scale(self.optimum))
 
-    def near(self, distance: FloatArray) -> Goal:
+    def near(self, distance: FloatArray) -> Reached:
         """Return the goal that each mode is within the given distance of its optimum."""
-        best, silent = self.optimum, self.power == 0
+        best, silent = self.optimum, np.asarray(self.power == 0)
 
         def reached(states: FloatArray, rows: Rows, edge: float = EDGE) -> NDArray[np.bool_]:
             gap = np.abs(states[:, 0] * states[:, 1] - _rows(best, rows))
-            return np.asarray((_at_most(gap, _rows(distance, rows), edge) | _rows(silent, rows)).all(axis=-1))
+        XX
 
         return reached
 
-    def below(self, excess: ArrayLike) -> Goal:
+    def below(self, excess: ArrayLike) -> Reached:
         """Return the goal that the excess loss is at most `excess`."""
         best, limit = self.optimum, np.asarray(excess, dtype=float)
 
@@ -97,7 +96,7 @@ class Problem:
         return reached
 
     def steps_to(
-        self, start: FloatArray, goal: Goal, learning_rate: float, most_steps: int = MOST_STEPS, *, precise: bool = True
+        self, start: FloatArray, goal: Reached, learning_rate: float, most_steps: int = MOST_STEPS, *, precise: bool = True
     ) -> tuple[FloatArray, FloatArray]:
         """Count the descent steps from weights `start` (rows, 2, modes) to the goal; return steps and final weights.
 
@@ -131,7 +130,7 @@ class Problem:
         descents = self._descents(states, lambda w, rows, edge=EDGE: np.zeros(len(w), dtype=bool), learning_rate)
         return descents.states_after(states, stops, precise=precise)
 
-    def _descents(self, states: FloatArray, goal: Goal, learning_rate: float) -> Descents:
+    def _descents(self, states: FloatArray, goal: Reached, learning_rate: float) -> Descents:
         a, c = states[:, 0], states[:, 1]
         cross, power = (np.broadcast_to(part, a.shape) for part in (self.cross, self.power))
         sharp = sharpness(a * c, (a - c) * (a + c), self.cross, self.power)
@@ -141,8 +140,7 @@ class Problem:
             growth = max(growth, float((self.power * (a**2 + c**2)).max(initial=0.0)))
         curvature = float(sharp[np.isfinite(sharp)].max(initial=0.0))
         steps = ModeSteps(cross, power, float(learning_rate))
-        per_stride = STEPS_PER_STRIDE // max(a.size, 1) if a.size <= FEW else 0
-        return Descents(steps.slope, goal, curvature, growth, learning_rate, steps, per_stride)
+        return Descents(steps.slope, goal, curvature, growth, learning_rate, steps)
 
 
 @dataclass(eq=False)
@@ -171,15 +169,11 @@ class ModeSteps:
         return np.asarray(states[:, ::-1] * pull[:, None])
 
     def __call__(self, states: FloatArray, rows: Rows, steps: Sequence[int]) -> list[FloatArray]:
-        """Return states (rows, 2, modes) after each of several increasing numbers of steps."""
-        spans = [after - before for before, after in pairwise((0, *steps))]
-        return (self._in_floats if states.size <= 2 * FEW else self._in_arrays)(states, rows, spans)
-
-    def _in_floats(self, states: FloatArray, rows: Rows, spans: Sequence[int]) -> list[FloatArray]:
+        """Return states (rows, 2, modes) after each of several increasing numbers of steps, in Python floats."""
         cross, power = self._lists
         results = np.array(
             [
-                [self._mode_in_floats(*mode, spans) for mode in zip(a, c, cross[row], power[row], strict=True)]
+                [self._mode(*mode, steps) for mode in zip(a, c, cross[row], power[row], strict=True)]
                 for (a, c), row in zip(states.tolist(), rows.tolist(), strict=True)
             ]
         )
@@ -189,31 +183,13 @@ class ModeSteps:
     def _lists(self) -> tuple[list[list[float]], list[list[float]]]:
         return self.cross.tolist(), self.power.tolist()
 
-    def _mode_in_floats(
-        self, a: float, c: float, beta: float, power: float, spans: Sequence[int]
-    ) -> list[tuple[float, float]]:
+    def _mode(self, a: float, c: float, beta: float, power: float, steps: Sequence[int]) -> list[tuple[float, float]]:
         rate, results = self.learning_rate, []
-        for span in spans:
-            for _ in range(span):
+        for before, after in pairwise((0, *steps)):
+            for _ in range(after - before):
                 pull = beta - power * (a * c)
                 a, c = c * pull * rate + a, a * pull * rate + c
             results.append((a, c))
-        return results
-
-    def _in_arrays(self, states: FloatArray, rows: Rows, spans: Sequence[int]) -> list[FloatArray]:
-        cross, power = self.cross[rows], self.power[rows]
-        here, results = np.array(states.swapaxes(0, 1)), []
-        (a, c), swapped = here, here[::-1]
-        pull, moved = np.empty_like(a), np.empty_like(here)
-        for span in spans:
-            for _ in range(span):
-                np.multiply(a, c, out=pull)
-                pull *= power
-                np.subtract(cross, pull, out=pull)
-                np.multiply(swapped, pull, out=moved)
-                moved *= self.learning_rate
-                here += moved
-            results.append(here.copy().swapaxes(0, 1))
         return results
 
 
@@ -221,6 +197,6 @@ def _at_most(values: FloatArray, limit: FloatArray, edge: float) -> NDArray[np.b
     return np.asarray(values <= limit * (1 + edge) if edge > 0 else values < limit * (1 + edge))
 
 
-def _rows(values: FloatArray, rows: Rows) -> FloatArray:
+def _rows(values: NDArray[Number], rows: Rows) -> NDArray[Number]:
     """Return the values of some rows; without a row axis they are common to all."""
     return values[rows] if values.ndim > 1 else values

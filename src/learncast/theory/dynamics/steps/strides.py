@@ -33,8 +33,12 @@ SINGLE = 64
 #: Single steps before the first stride, for up to `FEW` descents and for more.
 FIRST_STEPS = {"few": 1024, "many": 256}
 FEW = 4
-#: Single steps between two checks of the goal: followed by strides, without strides, and without a goal.
-BLOCK, LONG_BLOCK, UNCHECKED_BLOCK = 64, 512, 4096
+#: Single steps between two checks of the goal, and those without strides in Python floats.
+BLOCK, LONG_BLOCK = 64, 512
+#: Largest states (in numbers) whose single steps are faster in Python floats: a numpy call costs a hundred products.
+SMALL = 32
+#: Steps x numbers in Python floats that take as long as one stride.
+FLOAT_STEPS = 500
 #: Learning rate x curvature up to which the loss falls at every step. (Convergence needs 2.)
 SURE = 1.5
 #: Ratio of the initial loss to the baseline loss above which descent mostly unlearns.
@@ -151,9 +155,7 @@ class Descents:
         Largest rate at which weights grow away from a saddle.
     learning_rate : float
     single_steps : callable, optional
-        Faster implementation of single steps.
-    steps_per_stride : int
-        Number of such single steps that take as long as one stride.
+        Implementation of single steps in Python floats, faster for small states.
     """
 
     slope: Slope
@@ -162,7 +164,6 @@ class Descents:
     growth: float
     learning_rate: float
     single_steps: SingleSteps | None = None
-    steps_per_stride: int = 0
 
     def longest(self, *, precise: bool = False) -> int:
         """Largest number of steps per stride: to count steps or, if precise, to compute weights."""
@@ -174,9 +175,12 @@ class Descents:
             steps = min(steps, min(GROWTH, error**0.25) / growth)
         return int(min(steps, 1e6)) if steps >= LEAST else 1
 
-    def _stride_length(self, *, precise: bool = False) -> int:
+    def _stride_length(self, states: FloatArray, *, precise: bool = False) -> int:
         steps = self.longest(precise=precise)
-        return steps if steps >= self.steps_per_stride else 1
+        return 1 if self._in_floats(states) and steps < FLOAT_STEPS // max(states.size, 1) else steps
+
+    def _in_floats(self, states: FloatArray) -> bool:
+        return self.single_steps is not None and states.size <= SMALL
 
     @property
     def falls(self) -> bool:
@@ -193,7 +197,7 @@ class Descents:
 
     def _step(self, states: FloatArray, rows: Rows, steps: Sequence[int]) -> list[FloatArray]:
         """Return the states after each of several increasing numbers of single steps."""
-        if self.single_steps is not None:
+        if self.single_steps is not None and states.size <= SMALL:
             return self.single_steps(states, rows, steps)
         results = []
         for before, after in pairwise((0, *steps)):
@@ -205,31 +209,23 @@ class Descents:
     @_overflowing
     def states_after(self, states: FloatArray, stops: Sequence[int], *, precise: bool = True) -> list[FloatArray]:
         """Return the states after each of several increasing numbers of steps; within about a step if not precise."""
-        rows, longest, done = np.arange(len(states)), self._stride_length(precise=precise), 0
+        rows, longest = np.arange(len(states)), self._stride_length(states, precise=precise)
         single = _single_steps_first(len(states)) if longest >= LEAST else max(stops, default=0)
-        results, early = {0: states}, {stop for stop in stops if 0 < stop <= single}
-        marks = sorted(early.union(range(UNCHECKED_BLOCK, max(early, default=0), UNCHECKED_BLOCK)))
-        for _, group in groupby(marks, key=lambda mark: (mark - 1) // UNCHECKED_BLOCK):
-            check_time()
-            near = list(group)
-            visited = self._step(states, rows, [mark - done for mark in near])
-            results |= dict(zip(near, visited, strict=True))
-            states, done = visited[-1], near[-1]
+        results, done = [], 0
         for stop in stops:
-            if stop in results:
-                continue
             for length, group in groupby(_split(stop - done, longest, max(single - done, 0), begun=done > single)):
                 number = len(list(group))
-                for first in range(0, number, BLOCK):
+                for first in range(0, number, LONG_BLOCK):
                     check_time()
-                    block = min(BLOCK, number - first)
+                    block = min(LONG_BLOCK, number - first)
                     if length == 1:
                         (states,) = self._step(states, rows, [block])
                     else:
                         for _ in range(block):
                             states = self._move(states, rows, length)
-            results[stop], done = states, stop
-        return [results[stop] for stop in stops]
+            results.append(states)
+            done = stop
+        return results
 
     @_overflowing
     def steps_to_goal(self, states: FloatArray, most: int, *, precise: bool = True) -> tuple[FloatArray, FloatArray]:
@@ -242,8 +238,8 @@ class Descents:
         """
         counts = np.full(len(states), np.nan), states.copy()
         rows = np.arange(len(states))
-        shorter = ((self._stride_length(precise=True), PRECISE_STEP_ERROR), (1, 0.0)) if precise else ()
-        for longest, error in ((self._stride_length(), STEP_ERROR), *shorter):
+        shorter = ((self._stride_length(states, precise=True), PRECISE_STEP_ERROR), (1, 0.0)) if precise else ()
+        for longest, error in ((self._stride_length(states), STEP_ERROR), *shorter):
             rows = self._count(states, rows, most, longest, error, counts)
             rows = rows[counts[0][rows] <= MOST_RECOUNTED]
             if not len(rows):
@@ -269,7 +265,7 @@ class Descents:
         inside = self.reached(states, rows)
         steps[rows[inside]] = 0.0
         rows, states = rows[~inside], states[~inside]
-        block, longest_block = 4, LONG_BLOCK if not strided and self.steps_per_stride else BLOCK
+        block, longest_block = 4, LONG_BLOCK if not strided and self._in_floats(states) else BLOCK
         while len(rows) and taken < most:
             check_time()
             if taken < single:

@@ -151,23 +151,23 @@ def test_resampled_modes_are_counted_to_a_step(monkeypatch):
         x = rng.normal(size=200)
         pool.append(lc.Task.from_samples(x[:, None, None], slope * x[:, None] + rng.normal(size=(200, 1)), name=name))
     start = lc.LinearRNN.aligned(recurrence=0.5, initial=0.01, hidden_size=1, task=pool[1])
-    ground = lc.planning.method_for(pool, start, 2e-4)
-    problems, plainly = ground.replica_problems([0, 1]), Problem.counted
+    ground = lc.planning.ground_for(pool, start, learning_rate=2e-4)
+    problems, plainly = ground.replica_problems([0, 1]), Problem.steps_to
 
     def counted(self, weights, *rest, precise=True, **options):
         asked.append(precise)
         return plainly(self, weights, *rest, precise=precise, **options)
 
-    monkeypatch.setattr(Problem, "counted", counted)
+    monkeypatch.setattr(Problem, "steps_to", counted)
     found = ground.replicated([0, 1], [(0.5, None), (0.9, None)])
     assert asked == [False, False, False]
     rows = np.broadcast_to(ground.start, (len(found.direct), *ground.start.shape))
-    first, ends = problems[0].counted(rows, problems[0].within(0.5), 2e-4)
-    second, _ = problems[1].counted(ends, problems[1].within(0.1), 2e-4)
-    direct, _ = problems[1].counted(rows, problems[1].within(0.1), 2e-4)
+    first, ends = problems[0].steps_to(rows, problems[0].within(0.5), 2e-4)
+    second, _ = problems[1].steps_to(ends, problems[1].within(0.1), 2e-4)
+    direct, _ = problems[1].steps_to(rows, problems[1].within(0.1), 2e-4)
     assert np.abs(found.descent - [first, second]).max() <= 1
     assert np.abs(found.direct_descent - direct).max() <= 1
     assert direct.min() > 10_000  # of so many
     timed = ground.replicated([0, 1], [(None, 5000.0), (0.9, None)])
-    after = problems[0].descended(rows, [5000], 2e-4)[0]
-    assert np.abs(timed.descent[1] - problems[1].counted(after, problems[1].within(0.1), 2e-4)[0]).max() <= 1
+    after = problems[0].advance(rows, [5000], 2e-4)[0]
+    assert np.abs(timed.descent[1] - problems[1].steps_to(after, problems[1].within(0.1), 2e-4)[0]).max() <= 1

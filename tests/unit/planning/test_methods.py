@@ -92,13 +92,13 @@ def test_resamplings_are_counted_in_strides_alone(monkeypatch):
     task = lc.Task.from_samples(inputs, inputs.sum(axis=1) + rng.normal(size=(40, 2)))
     network = lc.LinearRNN.random(2, 6, 2, recurrence=0.5, scale=0.2, rng=0)
     ground = grounded([task], network, "pooled")
-    plainly = PooledDescent.counted
+    plainly = PooledDescent.steps_to
 
     def counted(self, states, *rest, precise=True):
         asked.append((len(states), precise))
         return plainly(self, states, *rest, precise=precise)
 
-    monkeypatch.setattr(PooledDescent, "counted", counted)
+    monkeypatch.setattr(PooledDescent, "steps_to", counted)
     assert ground.replicated([0], [(0.9, None)]) is not None
     ground.replica_steps([0], [[3], [5]], 0.9)
     assert {precise for rows, precise in asked if rows > 1} == {False}

@@ -132,14 +132,10 @@ def test_no_other_stop_of_a_rotated_plan_takes_fewer_steps_of_descent(rotated):
 
 def test_a_rotated_plan_is_what_descent_does(rotated):
     network, total = rotated.network, 0
-    first, last = rotated.best.stages
-    run = lc.descend(
-        first.stage.task, network, learning_rate=5e-3, until=first.stage.accuracy, learn=("input", "output")
-    )
+    first, last = rotated.best.outcomes
+    run = lc.descend(first.stage.task, network, learning_rate=5e-3, goal=lc.Accuracy(first.stage.accuracy))
     total += run.steps
-    run = lc.descend(
-        last.stage.task, run.network_at(run.steps), learning_rate=5e-3, until=0.99, learn=("input", "output")
-    )
+    run = lc.descend(last.stage.task, run.network_at(run.steps), learning_rate=5e-3, goal=lc.Accuracy(0.99))
     total += run.steps
     assert total == rotated.best.descent_steps
     # At this learning rate descent and flow differ by a few of their steps.
@@ -171,10 +167,11 @@ def test_a_flow_reaches_a_loss_where_its_trajectory_does(pair):
     time = flow.time_to_loss(goal)
     assert float(flow.at([time])["excess_loss"][0]) == pytest.approx(goal, rel=1e-9)
     assert flow.time_to_loss(1e9) == 0.0
-    run = lc.descend(target, network, learning_rate=RATE, excess_loss=goal, learn=("input", "output"))
+    least = flow.problem.least_loss
+    run = lc.descend(target, network, learning_rate=RATE, goal=lc.Loss(least + goal))
     assert run.loss[-1] - run.problem.least_loss <= goal < run.loss[-2] - run.problem.least_loss
-    with pytest.raises(lc.InvalidSpec, match="either steps, until or excess_loss"):
-        lc.descend(target, network, learning_rate=RATE, steps=3, until=0.5)
+    with pytest.raises(lc.InvalidSpec):
+        lc.descend(target, network, learning_rate=RATE, steps=3, goal=0.5)
 
 
 @pytest.mark.slow

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import learncast as lc
-from learncast.training import Training, train
+from learncast import Training
+from learncast.training import train
 
 few = settings(derandomize=True, deadline=None, max_examples=8 * settings().max_examples // 300)
 
@@ -69,7 +70,7 @@ def cases(draw, optimizers=("gd", "momentum", "adam")):
         0.5 * rng.standard_normal((sizes["outputs"], hidden)),
         activation,
         learn,
-        Training(0.01, batch=None, steps=STEPS, learn=learn, optimizer=draw(st.sampled_from(optimizers))),
+        Training(0.01, learn=learn, optimizer=draw(st.sampled_from(optimizers))),
         rng,
     )
 
@@ -89,9 +90,9 @@ def size(run):
 @few
 @given(cases(optimizers=("gd", "momentum")))
 def test_the_order_of_trials_is_of_no_consequence(case):
-    run = train((case.x, case.y), case.start, case.training)
+    run = train((case.x, case.y), case.start, case.training, steps=STEPS)
     order = case.rng.permutation(len(case.x))
-    again = train((case.x[order], case.y[order]), case.start, case.training)
+    again = train((case.x[order], case.y[order]), case.start, case.training, steps=STEPS)
     close(run["loss"], again["loss"], size(run))
     for name in ("input_weights", "recurrent_weights", "output_weights"):
         close(getattr(inner(run), name), getattr(inner(again), name))
@@ -106,9 +107,9 @@ def test_hidden_units_have_no_names(case):
     slopes are far above rounding.
     """
     order = case.rng.permutation(len(case.into))
-    run = train((case.x, case.y), case.start, case.training)
+    run = train((case.x, case.y), case.start, case.training, steps=STEPS)
     network = case.network(case.into[order], case.between[np.ix_(order, order)], case.out[:, order])
-    again = train((case.x, case.y), network, case.training)
+    again = train((case.x, case.y), network, case.training, steps=STEPS)
     close(run["loss"], again["loss"], size(run))
     close(run["strength"], again["strength"])
     close(inner(run).input_weights[order], inner(again).input_weights)
@@ -128,11 +129,12 @@ def test_targets_and_readout_have_a_common_unit(case, unit):
     """
     for learn, rate in ((("output",), 1.0), (("input", "recurrent"), unit**-2)):
         training = case.training.with_(learn=learn)
-        run = train((case.x, case.y), case.start, training)
+        run = train((case.x, case.y), case.start, training, steps=STEPS)
         scaled = train(
             (case.x, unit * case.y),
             case.network(case.into, case.between, unit * case.out),
             training.with_(learning_rate=rate * training.learning_rate),
+            steps=STEPS,
         )
         close(unit**2 * run["loss"], scaled["loss"], 10 * size(run))
         close(unit * inner(run).output_weights, inner(scaled).output_weights, 10)
@@ -144,7 +146,7 @@ def test_targets_and_readout_have_a_common_unit(case, unit):
 @given(cases(optimizers=("gd",)))
 def test_a_small_full_batch_step_lowers_the_loss(case):
     """Descent: over one step of 1e-5 the loss falls by the rate times the squared slope, to the order of the step."""
-    run = train((case.x, case.y), case.start, case.training.with_(learning_rate=1e-5, steps=1))
+    run = train((case.x, case.y), case.start, case.training.with_(learning_rate=1e-5), steps=1)
     moved = sum(
         ((getattr(inner(run), f"{name}_weights") - w) ** 2).sum()
         for name, w in (("input", case.into), ("recurrent", case.between), ("output", case.out))
@@ -158,9 +160,9 @@ def test_a_small_full_batch_step_lowers_the_loss(case):
 @given(cases(), st.integers(1, STEPS - 1))
 def test_two_stages_of_the_same_data_are_one_long_stage(case, cut):
     """With the moments kept, a border between stages changes nothing, to the last bit."""
-    whole = train((case.x, case.y), case.start, case.training)
+    whole = train((case.x, case.y), case.start, case.training, steps=STEPS)
     stages = [lc.Stage((case.x, case.y), steps=cut), lc.Stage((case.x, case.y), steps=STEPS - cut)]
-    pieces = train(stages, case.start, case.training.with_(steps=None, reset_optimizer=False))
+    pieces = train(stages, case.start, case.training.with_(reset_optimizer=False))
     np.testing.assert_array_equal(whole["loss"], pieces["loss"])
     np.testing.assert_array_equal(whole["strength"], pieces["strength"])
     np.testing.assert_array_equal(inner(whole).output_weights, inner(pieces).output_weights)

@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 import learncast as lc
-from learncast.training import Accuracy, Plateau, Training, gated_module, train
+from learncast import Accuracy, Training
+from learncast.training import Plateau, gated_module, train
 
 RECURRENT, LAYERS = ("input", "recurrent", "output"), ("first", "second")
 STEPS = 30
@@ -85,7 +86,7 @@ def sgd(learning_rate, **keywords):
 def compare(x, y, network, learn, make_optimizer, training, clip=None):
     """Every recorded loss, and the weights after one step and after all, against the loop."""
     for steps, tolerance in ((1, ONE_STEP), (STEPS, MANY_STEPS)):
-        run = train((x, y), network, training.with_(steps=steps, batch=None, learn=learn))
+        run = train((x, y), network, training.with_(learn=learn), steps=steps)
         losses, expected = loop_of_weights(x, y, network, learn or tuple(weights(network)), make_optimizer, steps, clip)
         assert np.isfinite(losses).all()
         assert losses[0] != losses[-1]
@@ -243,8 +244,8 @@ def test_optimizers_are_torch_s(name, recurrence, activation):
 
 def test_the_clip_that_was_tested_clips():
     x, y = trials("end")
-    loose = train((x, y), recurrent("dense"), Training(0.01, batch=None), steps=3)
-    tight = train((x, y), recurrent("dense"), Training(0.01, batch=None, clip=0.3), steps=3)
+    loose = train((x, y), recurrent("dense"), Training(0.01, learn=RECURRENT), steps=3)
+    tight = train((x, y), recurrent("dense"), Training(0.01, clip=0.3, learn=RECURRENT), steps=3)
     moved = [
         np.sqrt(sum(((weights(run.network)[k] - w) ** 2).sum() for k, w in weights(recurrent("dense")).items()))
         for run in (loose, tight)
@@ -363,7 +364,11 @@ def test_a_curriculum_is_two_loops_or_one_long_one(optimizer, reset):
             lambda p: kind(p, lr=0.02, **keywords),
             part,
         )
-    run = train([lc.Stage(first, steps=12), lc.Stage(second, steps=9)], network, Training(0.02, batch=None, optimizer=optimizer, reset_optimizer=reset, learn=ALL))
+    run = train(
+        [lc.Stage(first, steps=12), lc.Stage(second, steps=9)],
+        network,
+        Training(0.02, optimizer=optimizer, reset_optimizer=reset, learn=RECURRENT),
+    )
     for name, w in weights(run.network).items():
         np.testing.assert_allclose(w, given[name].detach().numpy(), rtol=0, atol=MANY_STEPS, err_msg=name)
     assert run.stage_steps == (12, 9)
@@ -373,7 +378,7 @@ def test_a_curriculum_is_two_loops_or_one_long_one(optimizer, reset):
 
 
 @pytest.mark.parametrize("kind", ["end", "every_step", "static"])
-@pytest.mark.parametrize("optimizer", ["gd", "momentum", "adam", "adamw"])
+@pytest.mark.parametrize("optimizer", ["gd", "momentum", "adam", "adamw", "rmsprop"])
 def test_a_full_batch_is_descent_on_its_statistics(optimizer, kind):
     x, y = trials(kind)
     if kind == "static":
@@ -383,9 +388,9 @@ def test_a_full_batch_is_descent_on_its_statistics(optimizer, kind):
         task, network = lc.Task.from_samples(x, y), recurrent("dense")
         subsets = SUBSETS if optimizer == "gd" else [RECURRENT, ("input", "output")]
     for learn in subsets:
-        settings = {"learning_rate": 0.005, "steps": STEPS, "learn": learn}
-        descent = lc.descend(task, network, **settings, optimizer=optimizer)
-        run = train((x, y), network, Training(**settings, optimizer=optimizer, batch=None, learn=ALL))
+        training = Training(0.005, learn=learn, optimizer=optimizer)
+        descent = lc.descend(task, network, training, steps=STEPS)
+        run = train((x, y), network, training, steps=STEPS)
         theory = descent.at(run.time.values)
         for name in ("loss", "strength"):
             gap = run[name] - theory[name]
@@ -405,13 +410,13 @@ def test_sampled_training_approaches_descent_as_one_over_the_root_of_the_batch()
     """
     task = lc.tasks.leaky_integration(steps=5, timescale=[4.0, 2.0], correlation=[0.3, 0.0])
     network = recurrent("diagonal", outputs=2)
-    descent = lc.descend(task, network, learning_rate=0.03, steps=25)
+    descent = lc.descend(task, network, Training(0.03, learn=RECURRENT), steps=25)
     limit = weights(descent.network_at(25))
     batches, gaps = (100, 1000, 10_000), []
     for k, batch in enumerate(batches):
         squares = []
         for seed in range(8):
-            run = train(task, network, Training(0.03, batch=batch, seed=100 * k + seed, learn=ALL), steps=25)
+            run = train(task, network, Training(0.03, batch=batch, seed=100 * k + seed, learn=RECURRENT), steps=25)
             squares.append(sum(((w - limit[name]) ** 2).sum() for name, w in weights(run.network).items()))
         gaps.append(np.sqrt(np.mean(squares)))
     slope = np.polyfit(np.log(batches), np.log(gaps), 1)[0]
@@ -422,10 +427,10 @@ def test_the_loss_of_a_sampled_linear_run_is_the_task_s_own():
     """Exact, and so equal at the start to that of descent; rounding only."""
     task = lc.tasks.leaky_integration(steps=5, timescale=[4.0, 2.0], targets="every_step")
     network = recurrent("dense", outputs=2)
-    run = train(task, network, Training(0.01, batch=50, learn=ALL), steps=3)
-    descent = lc.descend(task, network, learning_rate=0.01, steps=1)
+    run = train(task, network, Training(0.01, batch=50, learn=RECURRENT), steps=3)
+    descent = lc.descend(task, network, Training(0.01, learn=RECURRENT), steps=1)
     assert float(run["loss"][0]) == pytest.approx(float(descent.loss[0]), rel=1e-12)
-    again = lc.descend(task, run.network, learning_rate=0.01, steps=1)
+    again = lc.descend(task, run.network, Training(0.01, learn=RECURRENT), steps=1)
     assert float(run["loss"][-1]) == pytest.approx(float(again.loss[0]), rel=1e-12)
     np.testing.assert_allclose(run["strength"][-1], again.strength[0], rtol=1e-12)
 
@@ -442,7 +447,7 @@ def test_two_passes_find_the_optimum_of_a_rectified_network(recurrence):
     """
     task = lc.tasks.leaky_integration(steps=6, timescale=4.0, correlation=0.3)
     network = lc.Activated(lc.LinearRNN.aligned(recurrence=recurrence, initial=0.3, hidden_size=3), "relu")
-    run = train(task, network, Training(0.03, batch=1000, learn=("input", "output")), goal=Accuracy(0.9, plateau=Plateau(window=100)))
+    run = train(task, network, Training(0.03, batch=1000), goal=Accuracy(0.9, optimum=Plateau(window=100)))
     x, y = task.sample(200_000, np.random.default_rng(7))
     z = np.zeros(len(x))
     for t in range(x.shape[1]):
@@ -463,7 +468,7 @@ def test_two_passes_find_the_optimum_of_a_rectified_network(recurrence):
 def test_strength_of_an_activated_network_is_that_of_its_weights():
     task = lc.tasks.leaky_integration(steps=6, timescale=4.0)
     network = lc.Activated(lc.LinearRNN.aligned(recurrence=0.8, initial=0.4, hidden_size=3), "tanh")
-    run = train(task, network, Training(0.02, batch=100, learn=ALL), steps=5)
+    run = train(task, network, Training(0.02, batch=100, learn=RECURRENT), steps=5)
     inner = run.network.network
     assert run["strength"].values[-1, 0] == pytest.approx(
         (inner.output_weights @ inner.input_weights).item(), rel=1e-12

@@ -1,4 +1,4 @@
-"""The solution of a two-layer network's flow as it stands in the print, for comparison only."""
+"""The paper's solution of a two-layer network's flow, for comparison."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from learncast._core.validation import FloatArray
 from learncast.networks.two_layer import TwoLayer
 
 
-def printed_overlaps(cross_covariance: FloatArray, network: TwoLayer) -> tuple[FloatArray, FloatArray]:
-    """B and C of assumption 3.1, from the singular vectors of the start's function and of the task.
+def paper_overlaps(cross_covariance: FloatArray, network: TwoLayer) -> tuple[FloatArray, FloatArray]:
+    """Return B and C of assumption 3.1, from the singular vectors of the start's function and of the task.
 
-    B is singular for half of all square zero-balanced starts: those whose det(W2 W1) has the other sign than det S.
-    Theorem 3.2 leaves them out, since it is about invertible B; they end on a saddle.
+    B is singular for half of all square zero-balanced starts: those whose det(W2 W1) has another sign than det S. They
+    end on a saddle, and theorem 3.2 excludes them.
     """
     (U, _, V), (U_task, _, V_task) = (_compact(m) for m in (network.function, cross_covariance))
     return U.T @ U_task + V.T @ V_task, U.T @ U_task - V.T @ V_task
 
 
-def printed_grams(cross_covariance: FloatArray, network: TwoLayer, time: float) -> FloatArray:
-    """Q Q^T after some time (learning rate times steps) by eqs. (11) and (12) to the letter, inverses and all.
+def paper_grams(cross_covariance: FloatArray, network: TwoLayer, time: float) -> FloatArray:
+    """Return Q Q^T after some time (learning rate times steps) by eqs. (11) and (12) as they are in the paper.
 
-    It needs an invertible B, full rank and no bottleneck, and loses about cond(B)^2 roundings; `BalancedFlow` has none
-    of these limits.
+    It needs an invertible B, full rank and no bottleneck, and amplifies rounding errors by about cond(B)^2.
+    `BalancedFlow` has none of these limits.
 
     Implements: braun2022 Eq. (11), to the letter
     Implements: braun2022 Eq. (12), to the letter
     Assumes: whitened_input, balanced_weights
     """
     (U, s, V), (U_t, s_t, V_t) = (_compact(m) for m in (network.function, cross_covariance))
-    B, C = printed_overlaps(cross_covariance, network)
+    B, C = paper_overlaps(cross_covariance, network)
     inverse, decay = np.linalg.inv(B), np.diag(np.exp(-s_t * time))
     rest_u, rest_v = (np.eye(len(W)) - W @ W.T for W in (U_t, V_t))  # U_perp U_perp^T and V_perp V_perp^T
     grown = decay @ decay - np.eye(len(s_t))
