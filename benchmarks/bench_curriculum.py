@@ -40,11 +40,9 @@ def rows() -> Iterator[tuple[str, str, str]]:
     for vary, (target, values) in portraits.items():
 
         def portray(target=target, vary=vary, values=values):
-            return lc.phase_portrait(
-                target, network, vary=vary, values=values, accuracies=stops, learning_rate=1e-3, strict=False
-            )
+            return lc.phase(target, network, learning_rate=1e-3, vary=vary, values=values, accuracies=stops, strict=False)
 
-        ground = ground_for([target], network, by="modes", learning_rate=1e-3)
+        ground = lc.planning.method_for([target], network, 1e-3, method="modes")
 
         def stages(ground=ground, vary=vary, values=values):
             return portrait_times(ground, vary=vary, values=values, accuracies=stops, strict=False)
@@ -65,12 +63,12 @@ def rows() -> Iterator[tuple[str, str, str]]:
         yield "  its points counted step by step alone", f"{counted / log:.1f}x", ""
         yield "  two log1p and seven fresh grids alone", f"{least / log:.1f}x", ""
     target = lc.tasks.integration()
-    solution = lc.solve(target, network, learning_rate=1e-3)
+    solution = lc.forecast(target, network, learning_rate=1e-3).solution
     m = solution.modes
     arguments = (m.start, m.imbalance, m.weighted_cross, m.weighted_input)
     closed = fastest(lambda: [time_to_band(*arguments, 0.01) for _ in range(1000)]) / 1000
     yield "closed-form time of one task", f"{closed * 1e6:.0f} us", "goal <= 100 us"
-    answer = fastest(lambda: [lc.time_to_learn(solution) for _ in range(200)]) / 200
+    answer = fastest(lambda: [solution.time_to(0.99) for _ in range(200)]) / 200
     yield "the same with descent steps and statuses (time_to_learn)", f"{answer * 1e6:.0f} us", ""
     pool = [lc.tasks.leaky_integration(timescale=t, name=f"{t:.3f}") for t in np.linspace(1.0, 60.0, 1000)]
     sizes = (250, 500, 1000)

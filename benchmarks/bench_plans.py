@@ -45,7 +45,7 @@ def pool(number: int) -> tuple[lc.Task, list[lc.Task], lc.LinearRNN, float]:
 def carried_out(number: int) -> tuple[lc.Plan, np.ndarray]:
     """A plan and the steps its training took, one for each seed."""
     target, others, network, rate = pool(number)
-    found = lc.plan(target, others, network, learning_rate=rate, terms=lc.Terms(accuracy=ACCURACY, max_stages=3))
+    found = lc.plan(target, others, network, learning_rate=rate, terms=lc.Terms(goal=lc.Accuracy(ACCURACY), max_stages=3))
     settings = lc.training.Training(rate, batch=BATCH, learn=("input", "output"), record=(), most_steps=20_000)
     runs = lc.training.train_replicas(
         list(found.stages), network, settings, seeds=SEEDS, processes=1, optima=[m.optimum for m in found.best.modes]
@@ -58,7 +58,7 @@ def rows() -> Iterator[tuple[str, str, str]]:
     for number in range(POOLS):
         found, steps = carried_out(number)
         errors.append(steps.mean() / found.best.descent_steps - 1)
-        stages.append(len(found.best.outcomes))
+        stages.append(len(found.best.stages))
         label = f"pool {number}, {len(found.best.modes[0])} modes: predicted {found.best.descent_steps:.0f} steps"
         yield f"{label}, trained {steps.mean():.1f}", f"{errors[-1]:+.1%}", ""
     worst = float(np.abs(errors).max())

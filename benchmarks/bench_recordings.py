@@ -90,7 +90,7 @@ begun = time.process_time()
 task = lc.tasks.from_file({path!r})
 read = time.process_time() - begun
 network = lc.LinearRNN.random(32, 64, 2, recurrence=0.8, scale=0.05, rng=0)
-found = lc.solve(task, network, learning_rate=1e-4).time_to(0.9)
+found = lc.forecast(task, network, learning_rate=1e-4).solution.time_to(0.9)
 spent = time.process_time() - begun - read
 print(most_held() / 2**20, read, spent, found.descent_steps)
 """
@@ -118,13 +118,13 @@ def rows() -> Iterator[tuple[str, str, str]]:
             ]
 
             def forecast(target=target, network=network, rate=rate, accuracy=accuracy):
-                return lc.solve(target, network, learning_rate=rate).time_to(accuracy).descent_steps
+                return lc.forecast(target, network, learning_rate=rate).solution.time_to(accuracy).descent_steps
 
             def plan(target=target, others=others, network=network, rate=rate, accuracy=accuracy):
-                terms = lc.Terms(accuracy=accuracy)
+                terms = lc.Terms(goal=lc.Accuracy(accuracy))
                 return lc.plan(target, others, network, learning_rate=rate, terms=terms)
 
-            lc.solve(others[0], network, learning_rate=rate).time_to(accuracy)  # loads what is loaded once
+            lc.forecast(others[0], network, learning_rate=rate).solution.time_to(accuracy)  # loads what is loaded once
             # The quickest of three; a task that was asked before remembers.
             anew = [lc.Task.from_samples(x, y) for _ in range(3)]
             told, steps = min(seconds(lambda task=task: forecast(task)) for task in anew)

@@ -56,7 +56,7 @@ def modes(size: int) -> Callable[[], object]:
     task = lc.tasks.integration(mixing=np.diag(np.linspace(0.5, 2.0, size)).tolist())
     network = lc.LinearRNN.aligned(hidden_size=size, task=task)
     grid = {"values": np.linspace(0.5, 2.0, 120), "accuracies": np.linspace(0.1, 0.99, 120)}
-    return lambda: lc.phase_portrait(task, network, vary="target_strength", learning_rate=1e-4, strict=False, **grid)
+    return lambda: lc.phase(task, network, learning_rate=1e-4, vary="target_strength", strict=False, **grid)
 
 
 def candidates(size: int) -> Callable[[], object]:

@@ -66,9 +66,7 @@ def best_stop(ax: Any) -> None:
     target = lc.tasks.integration(steps=50)
     network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=128)
     stops = np.linspace(0.05, 0.98, 187)
-    found = lc.phase_portrait(
-        target, network, vary="target_strength", values=[1.5], accuracies=stops, learning_rate=1e-3
-    ).squeeze()
+    found = lc.phase(target, network, learning_rate=1e-3, vary="target_strength", values=[1.5], accuracies=stops).squeeze()
     ax.plot(stops, found["total_steps"], label="both stages")
     ax.plot(stops, found["first_stage_steps"], label="first stage")
     ax.plot(stops, found["second_stage_steps"], label="second stage")
@@ -84,7 +82,7 @@ def two_layer_course(ax: Any) -> None:
     for name, sign in {"same sign of the determinants": 1.0, "opposite sign": -1.0}.items():
         weights = 0.1 * np.diag([1.0, sign])
         network = lc.TwoLayer(np.abs(weights), weights)
-        course = lc.solve(task, network, learning_rate=1e-2).at(np.linspace(0, 800, 200))
+        course = lc.forecast(task, network, learning_rate=1e-2).solution.at(np.linspace(0, 800, 200))
         ax.plot(course.time, course["excess_loss"], label=name)
     ax.axhline(0.5, color="0.6", ls=":", lw=1)
     ax.annotate("$s_2^2/2$", (700, 0.55))
@@ -98,7 +96,7 @@ def forgetting_course(ax: Any) -> None:
     rng = np.random.default_rng(1)
     tasks = [lc.tasks.static(rng.standard_normal((2, 3)), name=name) for name in "AB"]
     network = lc.TwoLayer.balanced(3, 8, 2, scale=0.2, rng=rng)
-    found = lc.planning.in_sequence(tasks, network, learning_rate=1e-2, steps=600).curves(points=200)
+    found = lc.forget(tasks, network, learning_rate=1e-2, steps=600).curves(points=200)
     for name in "AB":
         ax.plot(
             found["time"], found["loss"].sel(task=name) - found["loss"].sel(task=name).min(), label=f"loss of {name}"
@@ -131,7 +129,7 @@ def relu_course(ax: Any) -> None:
     network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.02, hidden_size=64)
     times = np.linspace(0, 1500, 200)
     for name, one in {"linear": network, "ReLU": lc.Activated(network, "relu")}.items():
-        course = lc.solve(task, one, learning_rate=1e-3).at(times)
+        course = lc.forecast(task, one, learning_rate=1e-3).solution.at(times)
         ax.plot(times, course["excess_loss"] / course["excess_loss"][0], label=name)
     ax.set(xlabel="gradient steps", ylabel="share of the loss that is left", ylim=(0, None))
     ax.legend(frameon=False)

@@ -38,13 +38,13 @@ def _plan() -> xr.Dataset:
 def _portrait() -> xr.Dataset:
     grid: dict[str, Any] = {"vary": "target_strength", "values": [0.5, 1.5], "accuracies": [0.5, 0.9]}
     one = lc.tasks.integration(steps=20)
-    return lc.phase_portrait(one, lc.LinearRNN.aligned(recurrence=0.9, initial=0.01), learning_rate=RATE, **grid)
+    return lc.phase(one, lc.LinearRNN.aligned(recurrence=0.9, initial=0.01), learning_rate=RATE, **grid)
 
 
 def _forgetting() -> xr.Dataset:
     tasks = [lc.tasks.static(cross, name=name) for name, cross in (("A", [[2.0, 1.0]]), ("B", [[1.0, 2.0]]))]
     network = lc.TwoLayer.balanced(2, 4, 1, scale=0.3, rng=np.random.default_rng(0))
-    return lc.forgetting(tasks, network, learning_rate=RATE, steps=5000).to_dataset(name="loss")
+    return lc.forget(tasks, network, learning_rate=RATE, steps=5000).losses().to_dataset(name="loss")
 
 
 def _schedule() -> xr.Dataset:
@@ -92,7 +92,7 @@ def _ensemble() -> xr.Dataset:
 KINDS: dict[str, tuple[str, Callable[[], xr.Dataset]]] = {
     "Curriculum": ("{py:func}`learncast.follow` and `planning.in_sequence` return it; `.dataset` is:", _curriculum),
     "Plan": ("{py:func}`learncast.plan` returns it; `.dataset` is:", _plan),
-    "Phase portrait": ("{py:func}`learncast.phase_portrait` returns this dataset.", _portrait),
+    "Phase portrait": ("{py:func}`learncast.phase` returns this dataset.", _portrait),
     "Forgetting": ("{py:func}`learncast.forgetting` returns this array.", _forgetting),
     "Schedule": ("{py:func}`learncast.planning.best_schedule` returns it; `.dataset` is:", _schedule),
     "Front": ("{py:func}`learncast.planning.forgetting_front` returns it; `.dataset` is:", _front),

@@ -66,15 +66,15 @@ print(lc.tasks.summary(task, recurrence=0.9))
 
 network = lc.LinearRNN.random(inputs=2, hidden_size=64, outputs=2, recurrence=0.9, scale=0.05, rng=0)
 way = lc.follow([lc.Stage(task, goal=0.95)], network, learning_rate=2e-3)
-low, high = way.descent_interval
-print(f"{way.descent_steps:.0f} steps to 95%, with a 95% interval from {low:.0f} to {high:.0f}")
+low, high = way.steps.interval
+print(f"{way.steps.descent:.0f} steps to 95%, with a 95% interval from {low:.0f} to {high:.0f}")
 
 # %%
 # The interval comes from drawing the trials again. The number is a count of gradient steps, and its class says how it was
 # found:
 
 print(way.forecast_class)
-for condition in way.assumptions:
+for condition in way.trust.assumptions:
     print(f"  {condition.name}: measured {condition.measured:.2g}")
 
 # %%
@@ -130,7 +130,7 @@ answers = table.groupby("trial")[["target_left", "target_right"]].last().to_nump
 steps = int(1.3 * plan.direct_steps)
 training = lc.training.Training(2e-3, batch=None, steps=steps, learn=("input", "output"))
 run = lc.training.train((inputs, answers), network, training)
-forecast = lc.solve(task, network, learning_rate=2e-3).at(np.arange(steps + 1))
+forecast = lc.forecast(task, network, learning_rate=2e-3).solution.at(np.arange(steps + 1))
 
 _, ax = plt.subplots(figsize=(7, 3.2), layout="constrained")
 ax.plot(run.dataset["time"], run.dataset["loss"], color="#0072B2", alpha=0.7, linewidth=3, label="trained in torch")

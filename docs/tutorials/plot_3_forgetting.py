@@ -33,7 +33,7 @@ plt.show()
 #
 # One call: the loss of each task before training and after each stage, each stage trained to its end.
 
-loss = lc.forgetting([kinds, colours], network, learning_rate=0.05)
+loss = lc.forget([kinds, colours], network, learning_rate=0.05).losses()
 loss.to_pandas().round(3)
 
 # %%
@@ -44,7 +44,7 @@ loss.to_pandas().round(3)
 # Over time
 # ---------
 
-course = lc.planning.in_sequence([kinds, colours], network, learning_rate=0.05)
+course = lc.forget([kinds, colours], network, learning_rate=0.05)
 _, ax = plt.subplots(figsize=(7, 3.2), layout="constrained")
 lc.figures.forgetting_curves(course.curves(points=120), ax)
 plt.show()
@@ -54,7 +54,7 @@ plt.show()
 # steps:
 
 for steps in (10, 20, 40, 80):
-    table = lc.forgetting([kinds, colours], network, learning_rate=0.05, steps=[400, steps])
+    table = lc.forget([kinds, colours], network, learning_rate=0.05, steps=[400, steps]).losses()
     after = table.isel(stage=-1)
     print(
         f"{steps:3d} steps of colours: loss of kinds {float(after.sel(task='kinds')):.2f}, "
@@ -82,7 +82,7 @@ print(f"loss of kinds after 80 steps of colours: forecast {told:.3f}, descent {k
 # batches, late.
 
 starts = [lc.TwoLayer.balanced(8, 16, kinds.outputs, scale=0.01, rng=np.random.default_rng(seed)) for seed in range(8)]
-courses = [lc.solve(kinds, start, learning_rate=0.05) for start in starts]
+courses = [lc.forecast(kinds, start, learning_rate=0.05).solution for start in starts]
 for seed, course in enumerate(courses):
     print(
         f"seed {seed}:",
@@ -99,7 +99,7 @@ for seed, course in enumerate(courses):
 target = lc.tasks.integration(steps=50)
 stronger = target.varied(target_strength=1.5).renamed("stronger targets")
 rnn = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01)
-plan = lc.plan(target, [stronger], rnn, learning_rate=1e-3, terms=lc.Terms(accuracy=0.8))
+plan = lc.plan(target, [stronger], rnn, learning_rate=1e-3, terms=lc.Terms(goal=lc.Accuracy(0.8)))
 front = plan.front(stronger, points=8)
 _, ax = plt.subplots(figsize=(7, 3.0), layout="constrained")
 ax.plot(front.excess_loss, [schedule.total for schedule in front.schedules], "o-", color="#0072B2")

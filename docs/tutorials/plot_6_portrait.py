@@ -21,9 +21,7 @@ import learncast as lc
 target = lc.tasks.integration(steps=50)
 network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01)
 strengths, stops = np.linspace(0.4, 3, 90), np.linspace(0.05, 0.99, 90)
-portrait = lc.phase_portrait(
-    target, network, vary="target_strength", values=strengths, accuracies=stops, learning_rate=1e-3
-)
+portrait = lc.phase(target, network, learning_rate=1e-3, vary="target_strength", values=strengths, accuracies=stops)
 fig, ax = plt.subplots(figsize=(7, 4.2), layout="constrained")
 lc.figures.portrait(portrait, ax, target_value=1.0)
 plt.show()
@@ -49,20 +47,20 @@ points = {
 for name, (strength, stop) in points.items():
     first = target.varied(target_strength=strength).renamed("first")
     way = lc.follow([lc.Stage(first, goal=stop), lc.Stage(target, goal=0.99)], network, learning_rate=1e-3)
-    print(f"{name:>20}: {way.descent_steps:.0f} steps instead of {way.direct.descent_steps:.0f}. {way.why.sentence}")
+    print(f"{name:>20}: {way.steps.descent:.0f} steps instead of {way.direct.descent:.0f}. {way.explanation.sentence}")
 
 # %%
 # The same four as paths of the strength. All end in the target's band; what differs is the way.
 
 fig, axes = plt.subplots(1, 4, figsize=(10, 2.6), sharey=True, layout="constrained")
 times = np.arange(0, 560)
-optimum = float(lc.solve(target, network, learning_rate=1e-3).optimum[0])
+optimum = float(lc.forecast(target, network, learning_rate=1e-3).solution.optimum[0])
 for ax, (name, (strength, stop)) in zip(axes, points.items(), strict=True):
     first = target.varied(target_strength=strength).renamed("first")
     way = lc.follow([lc.Stage(first, goal=stop), lc.Stage(target, goal=0.99)], network, learning_rate=1e-3)
     ax.plot(times, way.at(times)["strength"].values[:, 0], color="#0072B2")
     ax.axhspan(0.99 * optimum, 1.01 * optimum, color="#BBBBBB")
-    ax.axvline(way.outcomes[0].flow_steps, color="#D55E00", linestyle=":")
+    ax.axvline(way.stages[0].steps.flow, color="#D55E00", linestyle=":")
     ax.set(title=name, xlabel="gradient steps")
 axes[0].set_ylabel("strength")
 plt.show()
@@ -105,9 +103,7 @@ for shift in plan.sensitivity:
 # The strength of the *inputs* behaves differently. Here weaker is better, and only if the first task stops early: left of the
 # black line.
 
-portrait = lc.phase_portrait(
-    target, network, vary="input_strength", values=np.linspace(0.4, 1.8, 90), accuracies=stops, learning_rate=1e-3
-)
+portrait = lc.phase(target, network, learning_rate=1e-3, vary="input_strength", values=np.linspace(0.4, 1.8, 90), accuracies=stops)
 fig, ax = plt.subplots(figsize=(7, 4.2), layout="constrained")
 lc.figures.portrait(portrait, ax, target_value=1.0)
 plt.show()

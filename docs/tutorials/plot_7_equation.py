@@ -49,7 +49,7 @@ print(f"by hand: {by_hand:.3f} steps of the flow")
 
 task = lc.tasks.integration(steps=steps)
 network = lc.LinearRNN.aligned(recurrence=b, initial=start, hidden_size=128)
-solution = lc.solve(task, network, learning_rate=rate)
+solution = lc.forecast(task, network, learning_rate=rate).solution
 time = solution.time_to(accuracy)
 
 
@@ -111,7 +111,7 @@ plt.show()
 # is even negative. The library's formula has no such case.
 
 above = lc.LinearRNN.aligned(recurrence=b, initial=float(np.sqrt(1.8 * optimum)), hidden_size=128)
-course = lc.solve(task, above, learning_rate=rate)
+course = lc.forecast(task, above, learning_rate=rate).solution
 for band in (0.99, 0.9, 0.7):
     print(
         f"to {band:.0%} from above: {course.time_to(band).flow_steps:.2f} steps, "

@@ -4,7 +4,7 @@ import sys
 
 
 def main() -> None:
-    """Run it; Ctrl-C ends it with one line, even before a command has begun."""
+    """Run the command line; Ctrl-C ends it with one line, even while modules are imported."""
     try:
         from learncast._core.system import interruptible
 
@@ -20,7 +20,7 @@ def main() -> None:
 
 
 def _interrupted(error: BaseException | None) -> bool:
-    """Whether it came of Ctrl-C: a compiled module that is being loaded then says that it could not be."""
+    """Return whether Ctrl-C caused the error: compiled modules convert it to an ImportError."""
     seen = set()
     while error is not None and id(error) not in seen:
         if isinstance(error, KeyboardInterrupt):

@@ -105,7 +105,7 @@ class Delivery:
 
 
 def _asked(path: Path, delivery: Delivery) -> Callable[[], Study]:
-    """Check the keys of a study at once; return a function that imports what it needs and builds it."""
+    """Check the keys of a study now; return a function that imports what it needs and builds it."""
     from learncast.study.sections import StudySection
 
     section, folder, source = delivery.read(StudySection, path)

@@ -362,7 +362,7 @@ class Trajectory(Result, Displayable):
         return self.dataset["time"]
 
     def at(self, times: ArrayLike) -> Trajectory:
-        """Return this trajectory; it has no other times."""
+        """Return this trajectory with its own times."""
         return self
 
     def __sub__(self, other: Trajectory) -> xr.Dataset:

@@ -1,4 +1,4 @@
-"""Every equation a docstring claims to implement has a reference test marked with it."""
+"""Every equation that a docstring claims to implement has a reference test marked with it."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_assumptions_named_in_docstrings_exist():
     assert not [(place, name) for place, name in named if name not in ASSUMPTIONS]
 
 
-def test_bibliography_file_is_the_package_s_own():
+def test_the_bibliography_of_the_docs_is_that_of_the_package():
     assert (ROOT / "docs" / "references.bib").read_text(encoding="utf-8") == bibliography()
 
 
@@ -81,9 +81,9 @@ def test_equation_index_of_the_docs_is_current():
     text = (ROOT / "docs" / "equations.md").read_text(encoding="utf-8")
     listed = re.findall(r"^\| (\w+ (?:Eq\. \([\w.]+\)|Thm\. [\w.]+)) \| (`?)", text, flags=re.MULTILINE)
     assert {equation for equation, computed in listed if computed} == set(claimed())
-    # What is said of the others is said of none that is computed, and none is left out.
+    # Every equation is listed once, either as computed or with a remark.
     assert not {equation for equation, computed in listed if not computed} & set(claimed())
     for paper, last in (("braun2022", 15), ("curriculum2025", 46), ("livi2025", 78)):
         numbers = {int(n) for n in re.findall(rf"^\| {paper} Eq\. \((\d+)\) \|", text, flags=re.MULTILINE)}
-        skipped = {74} if paper == "livi2025" else set()  # by the print itself
+        skipped = {74} if paper == "livi2025" else set()  # the paper has no such equation
         assert numbers == set(range(1, last + 1)) - skipped

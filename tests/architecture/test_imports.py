@@ -1,4 +1,4 @@
-"""Importing learncast is cheap and loads nothing heavy: modules are counted, which no busy machine can change."""
+"""Importing learncast is cheap: loaded modules are counted, which does not depend on the speed of the machine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
-#: What costs more to load than most answers take.
+#: Modules that take longer to load than most answers take.
 HEAVY = {
     "torch", "matplotlib", "xarray", "pandas", "h5py", "dask", "starlette", "scipy.linalg", "scipy.optimize",
     "scipy.integrate", "scipy.sparse", "scipy.special", "scipy.stats",
@@ -21,14 +21,14 @@ HEAVY = {
 
 @functools.cache
 def loaded(code: str) -> set[str]:
-    """Modules that a new interpreter has loaded after some code."""
+    """Modules that a new interpreter has loaded after running some code."""
     ended = f"{code}\nimport json, sys; print(json.dumps(sorted(sys.modules)), file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", ended], capture_output=True, text=True, check=True)
     return set(json.loads(done.stderr.splitlines()[-1]))
 
 
 def command(*calls: list[str], code: int = 0) -> set[str]:
-    """Modules that are loaded when commands have ended, one after the other, with this exit code."""
+    """Modules loaded after commands that end with this exit code."""
     return loaded(
         f"""
 from typer.testing import CliRunner
@@ -48,33 +48,33 @@ def test_importing_loads_nothing_but_itself():
 
 def test_names_cost_no_more_than_numpy_and_xarray():
     names = ["plan", "solve", "time_to_learn", "follow", "tasks", "Task", "LinearRNN", "TwoLayer"]
-    alone = loaded("import numpy, xarray")
+    reference = loaded("import numpy, xarray")
     found = loaded("import learncast\n" + "\n".join(f"learncast.{name}" for name in names))
     assert not found & {*HEAVY, "pydantic", "typer", "rich"}
-    assert len(found) < len(alone)
+    assert len(found) < len(reference)
 
 
-def test_help_loads_no_numbers():
+def test_help_does_not_load_numpy():
     assert not command(["--help"]) & {*HEAVY, "numpy", "pydantic"}
 
 
-@pytest.mark.parametrize("asked", ["forecast", "plan", "forget", "check", "window"])
-def test_a_slip_in_a_study_is_told_before_anything_heavy_loads(tmp_path, asked):
+@pytest.mark.parametrize("asked", ["forecast", "plan", "forget", "check", "window", "advise"])
+def test_an_error_in_a_study_is_reported_before_anything_heavy_loads(tmp_path, asked):
     (tmp_path / "misspelt.toml").write_text("[training]\nlearning_rat = 1e-3\n")
     (tmp_path / "other.toml").write_text("no toml")
     paths = [str(tmp_path / f"{name}.toml") for name in ("none", "misspelt", "other")]
     found = command(*([asked, path] for path in paths), code=2)
     assert not found & {*HEAVY, "numpy"}
-    assert not {name for name in found if name.startswith("learncast.") and name.split(".")[1] in ("tasks", "dynamics")}
+    assert not {name for name in found if name.startswith("learncast.") and name.split(".")[1] in ("tasks", "theory")}
 
 
-def test_a_plan_by_modes_loads_what_it_uses():
+def test_a_plan_by_modes_loads_nothing_heavy():
     found = command(["plan", str(EXAMPLES / "two_integration_tasks.toml"), "--json"])
     assert not found & HEAVY
     assert len(found) < len(loaded("import numpy, xarray"))
 
 
-def test_the_first_picture_of_the_explorer_waits_for_nothing_heavy():
+def test_the_first_figure_of_the_explorer_loads_nothing_heavy():
     pytest.importorskip("starlette")
     opened = "from learncast.web.app import CURRICULUM, application, part_json\napplication()"
     found = loaded(f"{opened}\npart_json(CURRICULUM, 'portrait')(CURRICULUM.state())")
@@ -89,7 +89,7 @@ def test_public_names_resolve():
     assert set(learncast.__all__) <= set(dir(learncast))
 
 
-def test_plain_training_does_not_load_the_compiler_of_torch():
+def test_training_does_not_load_the_compiler_of_torch():
     pytest.importorskip("torch")
     trained = """
 import learncast as lc

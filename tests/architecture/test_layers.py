@@ -1,4 +1,4 @@
-"""The arrow points one way: no module imports from a layer above its own."""
+"""Layers: no module imports from a layer above its own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 SOURCE = Path(__file__).parents[2] / "src" / "learncast"
 
-#: Lowest first. Packages on one line are on one level and must not import each other.
+#: Lowest first. Packages of one level must not import each other.
 LAYERS = [
     {"_core"},
     {"display"},
@@ -32,7 +32,7 @@ LAYERS = [
 ]
 #: The only imports upwards, inside functions: a result that plots itself imports `figures`, and a plan that makes a
 #: training loop imports `training`.
-LATE = {("card", "figures"), ("planning", "training")}
+LATE = {("display", "figures"), ("planning", "training")}
 LEVEL = {package: level for level, packages in enumerate(LAYERS) for package in packages}
 MODULES = sorted(SOURCE.rglob("*.py"))
 
@@ -102,5 +102,5 @@ def test_heavy_packages_stay_in_their_packages(path):
             assert not runs, f"{here} loads {package}"
 
 
-def test_no_drawer_for_everything():
+def test_no_module_is_named_utils():
     assert not {path.stem for path in MODULES} & {"utils", "helpers", "common", "misc"}

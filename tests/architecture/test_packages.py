@@ -1,4 +1,4 @@
-"""Every name that a package offers can be had from it."""
+"""Every name that a package exports can be imported from it."""
 
 import importlib
 import pkgutil
@@ -17,6 +17,6 @@ def test_every_exported_name_exists(package):
         assert getattr(module, name) is not None
 
 
-def test_every_name_at_the_top_is_there():
+def test_every_top_level_name_exists():
     for name in learncast.__all__:
         assert getattr(learncast, name) is not None

@@ -699,7 +699,7 @@ def test_derivative_follows_the_gradient(flowing):
     """d(state)/d(step) follows from -learning_rate dL/d(weights), by a fourth-order difference.
 
     With h = 1e-2 of the fastest time scale the difference is right to h^4 = 1e-8 times a constant, and the roundings of
-    the solution are divided by h: 1e-6 of the largest slope has room for the constant.
+    the solution are divided by h: 1e-6 of the largest slope allows for the constant.
     """
     h = 1e-2 / (flowing.rate * sharpness(flowing))
     rounding = 1e-13 if flowing.kind is EXACT else flowing.kind.rounding / 30

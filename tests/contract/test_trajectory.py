@@ -24,7 +24,7 @@ ROUNDING, INTEGRATED, TRACED = 1e-11, 3e-9, 3e-6
 #: Descent is off its flow by half a step of the learning rate: with curvatures up to 8 here, 8 RATE / 2 of numbers of
 #: order 1, grown by at most e while modes rise.
 STEPPED = 8 * RATE * np.e / 2
-#: The same steps by autograd as from statistics: a unit of the last place at each of 600.
+#: Steps by autograd and from statistics differ by a unit of the last place at each of 600 steps.
 TRAINED = 1e-10
 
 

@@ -1,8 +1,8 @@
 """The code on the pages of Start here and How-to runs and prints what is shown.
 
-Python blocks of a page run one after the other in a folder with the examples; one that imports a package that is not
-installed is only compiled. Where a block of text follows one that prints, it is what is printed. Studies are read.
-Commands after a `$` are run, and what stands below them is printed.
+The Python blocks of a page run in order in a folder with the examples; a block that imports a package that is not
+installed is only compiled. A text block must be contained in the output of the block before it. Studies are loaded.
+Commands after a `$` are run, and their output must contain the lines below them.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from learncast.cli import app
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs" / "start").glob("*.md")) + sorted((ROOT / "docs" / "how-to").glob("*.md"))
-#: Pages whose blocks train networks, follow thousands of steps, or answer one study after another.
+#: Pages whose blocks train networks, run thousands of steps, or answer many studies.
 SLOW = {"python": ("advice", "own-cells", "carry-out", "extend", "reproduce"), "console": ("commands",), "toml": ()}
-#: Commands that would train for minutes, open a browser, or need files of the reader's.
+#: Commands that train for minutes, open a browser, or need the reader's files.
 UNTRIED = re.compile(r"explore|reproduce (?!.*--dry-run)|check|--model|sweep|pip |make |python ")
 
 
@@ -43,7 +43,7 @@ def blocks(page: Path) -> list[Block]:
 
 
 def words(text: str) -> str:
-    """Text without the breaks and rules of a terminal's width."""
+    """Text without line breaks and rules."""
     return " ".join(re.sub(r"[─╭╮╰╯│]", " ", text).split())
 
 

@@ -20,9 +20,9 @@ def cases():
 
 
 def test_the_gallery_has_twenty_examples_and_there_are_seven_lessons():
-    rooms = [script.relative_to(DOCS).parts[0] for script in SCRIPTS]
-    assert rooms.count("gallery") >= 20
-    assert rooms.count("tutorials") == 7
+    folders = [script.relative_to(DOCS).parts[0] for script in SCRIPTS]
+    assert folders.count("gallery") >= 20
+    assert folders.count("tutorials") == 7
 
 
 @pytest.mark.parametrize("script", list(cases()))

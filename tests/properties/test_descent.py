@@ -58,7 +58,7 @@ class Case:
         return LearningProblem.of(self.task, self.network, self.learn)
 
     def turned(self, inputs=None, hidden=None, outputs=None):
-        """The same problem in other coordinates, and the map of weights into them."""
+        """Return the problem in other coordinates, and the map of weights into them."""
         sizes = self.sizes
         A, R, B = (
             np.eye(size) if turn is None else turn

@@ -22,11 +22,11 @@ def descended(task, network, recurrence, accuracy, most=40_000):
     S, R = pooled(task, recurrence)
     best = R @ np.linalg.pinv(S)
     U, s, Vt = np.linalg.svd(best)
-    room = (1 - accuracy) * np.where(s > 1e-9 * s[0], s, s[0])
+    width = (1 - accuracy) * np.where(s > 1e-9 * s[0], s, s[0])
     A, C = network.input_weights, network.output_weights
     for n in range(most):
         M = C @ A
-        if (np.abs(np.einsum("mk,mn,kn->k", U, M - best, Vt)) <= room).all():
+        if (np.abs(np.einsum("mk,mn,kn->k", U, M - best, Vt)) <= width).all():
             return n
         G = M @ S - R
         A, C = A - RATE * C.T @ G, C - RATE * G @ A.T
@@ -87,10 +87,10 @@ def test_targets_of_low_rank_take_the_steps_of_plain_descent(case, accuracy):
 def test_an_absent_mode_decays_into_the_strongest_modes_band(start, imbalance):
     cross, power, eps = np.array([1.2, 0.0]), np.array([0.6, 0.7]), 0.01
     time, edge = time_to_band([1.0, start], [0.0, imbalance], cross, power, eps)
-    room = eps * cross[0] / power[0]
+    width = eps * cross[0] / power[0]
 
     def crossed(_, u):
-        return abs(u[0]) - room
+        return abs(u[0]) - width
 
     crossed.terminal = True
     course = solve_ivp(
@@ -103,7 +103,7 @@ def test_an_absent_mode_decays_into_the_strongest_modes_band(start, imbalance):
         method="LSODA",
     )
     assert time[1] == pytest.approx(course.t_events[0][0], rel=1e-8)
-    assert edge[1] == pytest.approx(np.sign(start) * room, rel=1e-15)
+    assert edge[1] == pytest.approx(np.sign(start) * width, rel=1e-15)
 
 
 def test_accuracy_and_bands_use_the_same_distance():

@@ -26,7 +26,7 @@ def switched(angle, anisotropy, *, seed=0, grown=2.0):
     C = basis @ np.diag(np.geomspace(1, anisotropy, n)) @ basis.T
     first = np.linalg.qr(rng.standard_normal((m, m)))[0] @ np.diag([1.5, 1.0, 0.7]) @ np.eye(m, n)
     network = lc.TwoLayer.balanced(n, 5, m, scale=0.1, rng=rng)
-    before = lc.solve(lc.tasks.static(first @ C, C), network, learning_rate=RATE)
+    before = lc.forecast(lc.tasks.static(first @ C, C), network, learning_rate=RATE).solution
     task = lc.tasks.static(grown * first @ rotation(n, angle).T @ C, C)
     return task, before.network_at(before.time_to(0.999).flow_steps)
 
@@ -67,7 +67,7 @@ def oracle(task, network, allowed):
 @pytest.mark.parametrize("angle", [0.4, 1.2])
 def test_times_agree_with_the_ode_within_the_reported_error(angle, anisotropy):
     task, network = switched(angle, anisotropy)
-    solution = lc.solve(task, network, learning_rate=RATE)
+    solution = lc.forecast(task, network, learning_rate=RATE).solution
     assert (solution.forecast_class == "exact") == (anisotropy == 1.0)
     found = time_to_align(solution, 0.95)
     aligned, learned = oracle(task, network, 0.05)
@@ -83,7 +83,7 @@ def test_times_agree_with_the_ode_within_the_reported_error(angle, anisotropy):
 
 def test_gradient_descent_aligns_and_learns_at_the_same_times():
     task, network = switched(0.8, 4.0, seed=1)
-    found = time_to_align(lc.solve(task, network, learning_rate=RATE), 0.95)
+    found = time_to_align(lc.forecast(task, network, learning_rate=RATE).solution, 0.95)
     P, S = task.input_covariance.dense()[0, :, 0, :], task.cross_covariance.dense()[0, :, 0, :].T
     A, C, best = network.first.copy(), network.second.copy(), S @ np.linalg.inv(P)
     steps = {}
@@ -103,7 +103,7 @@ def test_gradient_descent_aligns_and_learns_at_the_same_times():
 
 def test_the_excess_loss_splits_into_direction_and_size():
     task, network = switched(0.9, 5.0, seed=2)
-    solution = lc.solve(task, network, learning_rate=RATE)
+    solution = lc.forecast(task, network, learning_rate=RATE).solution
     times = np.linspace(0, 500, 6)
     P, S = task.input_covariance.dense()[0, :, 0, :], task.cross_covariance.dense()[0, :, 0, :].T
     root = scipy.linalg.sqrtm(P).real
@@ -116,7 +116,7 @@ def test_the_excess_loss_splits_into_direction_and_size():
 
 def test_an_aligned_start_has_alignment_time_zero():
     task, network = switched(0.0, 3.0)
-    found = time_to_align(lc.solve(task, network, learning_rate=RATE), 0.95)
+    found = time_to_align(lc.forecast(task, network, learning_rate=RATE).solution, 0.95)
     assert found.aligned == 0
     assert found.learned > 0
 
@@ -124,7 +124,7 @@ def test_an_aligned_start_has_alignment_time_zero():
 def test_a_mode_that_is_never_learned_is_never_aligned():
     task = lc.tasks.static(np.diag([2.0, 1.0]))
     network = lc.TwoLayer(np.diag([0.1, 0.1]), np.diag([0.1, -0.1]))
-    found = time_to_align(lc.solve(task, network, learning_rate=RATE, strict=False), 0.99)
+    found = time_to_align(lc.forecast(task, network, learning_rate=RATE, strict=False).solution, 0.99)
     assert found.aligned == found.learned == np.inf
     assert found.status is lc.Status.not_learned
 
@@ -133,7 +133,7 @@ def test_a_solution_by_modes_is_rejected():
     task = lc.tasks.integration(steps=5)
     network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.1, hidden_size=4)
     with pytest.raises(lc.InvalidSpec) as caught:
-        time_to_align(lc.solve(task, network, learning_rate=RATE))
+        time_to_align(lc.forecast(task, network, learning_rate=RATE).solution)
     assert caught.value.field == "solution"
 
 
@@ -142,5 +142,5 @@ def test_zero_and_opposed_functions_are_fully_misaligned():
     opposed = lc.TwoLayer(np.eye(2), -np.diag([2.0, 1.0]))
     zero = lc.TwoLayer(np.zeros((2, 2)), np.eye(2))
     for network in (opposed, zero):
-        solution = lc.solve(task, network, learning_rate=RATE, by="flow")
+        solution = lc.forecast(task, network, learning_rate=RATE, method="flow").solution
         assert misalignment(solution, [0.0])[0] == 1.0

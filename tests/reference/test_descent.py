@@ -295,7 +295,7 @@ def batch_task(outputs=1):
 
 
 def by_lag(joint, steps):
-    """The same with inputs in the order of their lag."""
+    """Return the joint moments with inputs in the order of their lag."""
     order = [*range(steps - 1, -1, -1), *range(steps, len(joint))]
     return joint[np.ix_(order, order)]
 
@@ -593,7 +593,7 @@ def test_flow_equals_integration_with_autograd(kind, learn):
 
 @pytest.mark.parametrize("kind", ["static", "pooled"])
 def test_pooled_velocity_and_jacobian_equal_autograd(kind):
-    """A wrong Jacobian would only cost solver steps, which no other test notices."""
+    """A wrong Jacobian would only cost solver steps, which is otherwise unnoticed."""
     _, _, task, network = problem("static" if kind == "static" else "every", inputs=3, hidden=2, outputs=4)
     if kind == "pooled":
         network = lc.LinearRNN(network.input_weights, 0.6 * np.eye(2), network.output_weights)
@@ -873,7 +873,7 @@ def test_networks_at_several_steps_equal_those_at_each(kind, batch):
 @pytest.mark.parametrize("by", ["flow", "pooled"])
 @pytest.mark.parametrize("off", [1e-9, 1e-12, 1e-16, 1e-25])
 def test_an_almost_learned_network_decays_to_rest(by, off):
-    """One weight is slightly off and decays at the rate of the others' square; nothing else changes."""
+    """One weight is slightly off and decays at the rate of the others' square."""
     root = np.sqrt(0.1)
     network = lc.TwoLayer([[root, off], [0.0, 0.0]], [[root, 0.0], [0.0, 0.0]])
     flow = lc.solve(lc.tasks.static(np.diag([0.1, 0.0])), network, learning_rate=1e-3, by=by)

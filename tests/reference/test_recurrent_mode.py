@@ -305,7 +305,7 @@ def test_invalid_arguments_raise(call, field):
 
 @pytest.mark.parametrize(("a", "c"), [(0.7, 0.4), (0.4, -0.7), (0.5, 0.5), (0.5, -0.5)])
 def test_jacobian_equals_differences_of_the_flow(monkeypatch, a, c):
-    """A wrong Jacobian would only cost solver steps, which no other test notices."""
+    """A wrong Jacobian would only cost solver steps, which is otherwise unnoticed."""
     given = {}
 
     def solver(slope, *arguments, jac, **options):

@@ -14,23 +14,10 @@ import pytest
 from scipy.integrate import solve_ivp
 from scipy.optimize import brentq, minimize_scalar
 
-import learncast as lc
-from learncast.networks import LinearRNN
-from learncast.results import Status
-from learncast.tasks import Task, sensory
-from learncast.theory.dynamics.descent import descend
-from learncast.theory.dynamics.gradient_flow import gradient_flow
-from learncast.theory.dynamics.recurrent_mode import mode_flow, mode_trajectory, polynomial_values, polynomials_of
-from learncast.theory.recurrence.feature_learning import at_once, feature_learning, feedforward_control, kernel_change
-from learncast.theory.recurrence.order import (
-    effective_start,
-    half_loss_time,
-    half_strength_time,
-    learned_first,
-    mode_profiles,
-    order_reversal,
-)
-from learncast.theory.recurrence.stability import (
+from learncast import InvalidSpec, LinearRNN, Status, Task, Training
+from learncast.tasks import sensory
+from learncast.theory import (
+    basins,
     best_recurrence,
     change_of_kind,
     descend,
@@ -59,6 +46,7 @@ from learncast.theory.recurrence.stability import (
 )
 from learncast.theory.dynamics.recurrent_mode import mode_flow, mode_trajectory, polynomial_values, polynomials_of
 
+ALL = ("input", "recurrent", "output")
 HERE = Path(__file__).parent
 GOLDEN = {e["id"]: e for e in json.loads((HERE / "golden" / "recurrent.json").read_text())["entries"]}
 
@@ -591,7 +579,7 @@ def test_golden_largest_stable_rate():
 
 
 @pytest.mark.parametrize("every_step", [False, True])
-@pytest.mark.parametrize("learn", [("input", "recurrent", "output"), ("input", "output"), ("recurrent",)])
+@pytest.mark.parametrize("learn", [ALL, ("input", "output"), ("recurrent",)])
 def test_sharpness_is_the_largest_eigenvalue_of_the_hessian(every_step, learn):
     """On trials without error, by automatic differentiation."""
     torch = pytest.importorskip("torch")
@@ -626,8 +614,8 @@ def test_descent_leaves_a_solution_above_the_largest_stable_rate(decay):
     task = sensory.leaky(decay=decay)
     rate = largest_stable_rate(mode(1.0, decay, 1.0), task).learning_rate
     nearby = mode(1 + 1e-4, decay, 1.0)
-    below = descend(task, nearby, lc.Training(0.97 * rate, learn=ALL), steps=400)
-    above = descend(task, nearby, lc.Training(1.03 * rate, learn=ALL), steps=400)
+    below = descend(task, nearby, Training(0.97 * rate, learn=ALL), steps=400)
+    above = descend(task, nearby, Training(1.03 * rate, learn=ALL), steps=400)
     assert below.loss[-1] < 1e-3 * below.loss[0]
     assert above.loss.max() > 1e3 * above.loss[0]
 
@@ -856,7 +844,7 @@ def test_the_recurrence_stays_at_0_if_there_is_a_warning():
 def test_a_recurrent_matrix_of_zeros_stays_zero():
     task = sensory.evidence_delay(8, 2)
     network = LinearRNN(np.full((3, 1), 0.4), np.zeros((3, 3)), np.array([[0.3, -0.2, 0.5]]))
-    end = descend(task, network, lc.Training(0.05, learn=ALL), steps=200).network_at(200)
+    end = descend(task, network, Training(0.05, learn=ALL), steps=200).network_at(200)
     np.testing.assert_array_equal(end.recurrent_weights, 0.0)
 
 

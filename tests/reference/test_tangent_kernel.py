@@ -227,7 +227,7 @@ def test_the_kernel_of_a_recurrent_network_equals_the_jacobian(learn):
 def solutions():
     task = lc.tasks.integration(steps=4, target_strength=[2.0, 1.0])
     start = lc.LinearRNN.aligned(recurrence=0.8, initial=0.2, hidden_size=3, task=task)
-    yield lc.solve(task, start, learning_rate=1e-3), ("input", "output")
+    yield lc.forecast(task, start, learning_rate=1e-3).solution, ("input", "output")
     yield gradient_flow(task, start, learning_rate=1e-3), BLOCKS
     yield gradient_flow(task, start, learning_rate=1e-3, learn=("input",)), ("input",)
     yield lc.descend(task, start, lc.Training(1e-3, learn=BLOCKS), steps=80), BLOCKS
@@ -248,7 +248,7 @@ def test_kernels_of_a_two_layer_solution_and_of_its_network_are_equal():
     rng = np.random.default_rng(6)
     start = lc.TwoLayer.balanced(3, 4, 2, scale=0.4, rng=rng)
     x = rng.normal(size=(5, 3))
-    solution = lc.solve(lc.tasks.static(rng.normal(size=(2, 3))), start, learning_rate=1e-3)
+    solution = lc.forecast(lc.tasks.static(rng.normal(size=(2, 3))), start, learning_rate=1e-3).solution
     np.testing.assert_allclose(
         lc.theory.tangent_kernel(start, 0.0, x),
         lc.theory.tangent_kernel(solution, 0.0, x),

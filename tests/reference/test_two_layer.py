@@ -184,7 +184,7 @@ def test_golden_diagonal_and_its_printed_approximation():
 
     golden.agrees("eq15", printed(golden["t"]))
     golden.agrees("eq15_limit", printed(np.inf))
-    # Where the print is right: a start of rank one, in numbers that show it to the last bit.
+    # The printed formula holds for a start of rank one.
     a1, a2, b = 1 / 64, 1 / 256, 1 / 128
     alone = two_mode_coupling(golden["t"], a1, a2, b, (s, s))[0]
     np.testing.assert_allclose(alone, printed(golden["t"]), rtol=1e-12)
@@ -206,7 +206,7 @@ def test_golden_reversal():
     golden.agrees("W2W1", solution.at(golden.steps)["network_function"])
     golden.agrees("limit_excess_loss", solution.limit()["excess_loss"][0])
     assert golden.expected["B_rank"] == solution.orientation_margin == 0
-    # The same by learning a task and then its reverse.
+    # Learning a task and then its reverse gives the same course.
     cross = -golden["Sigma_yx"]
     task = lc.tasks.static(cross)
     twice = [task, lc.tasks.reversed(task)]
@@ -614,7 +614,7 @@ def test_sequence_equals_integration(sizes, imbalance):
     for S, span in zip(crosses, steps, strict=True):
         W1, W2 = descended(S, W1, W2, RATE, int(span))
         told.append([0.5 * ((W2 @ W1 - other) ** 2).sum() for other in crosses])
-    # weights after so many steps are known to 1e-8 of themselves
+    # The weights after these steps are known to a relative accuracy of 1e-8.
     np.testing.assert_allclose(found.losses().values, told, rtol=1e-7, atol=1e-10)
     np.testing.assert_allclose(found.forgetting.values, np.diff(told, axis=0), rtol=1e-6, atol=1e-9)
 
@@ -654,7 +654,7 @@ def test_curves_of_a_sequence_equal_its_solutions():
 
 
 def descended(S, first, second, rate, steps):
-    """Full-batch gradient descent on 1/2 |W2 W1 - S|^2, both layers at once."""
+    """Full-batch gradient descent on 1/2 |W2 W1 - S|^2, of both layers."""
     W1, W2 = np.array(first), np.array(second)
     for _ in range(steps):
         error = W2 @ W1 - S

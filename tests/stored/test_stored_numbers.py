@@ -43,7 +43,7 @@ RENAMED: dict[str, str | None] = {
 #: Stored text -> text of today, for statuses, names of methods and the like.
 RENAMED_VALUES: dict[str, str] = {}
 
-#: Relative tolerance: room for another order of additions, none for another formula.
+#: Relative tolerance: allows another order of additions, but no other formula.
 TOLERANCE = 1e-9
 #: Networks trained in torch in single precision, or for thousands of steps: round-off grows along the run.
 TRAINED_TOLERANCE = 1e-6

@@ -1,4 +1,4 @@
-"""The command line: answers on stdout, files all or none, exit codes, and no traceback for bad input."""
+"""The command line: answers on stdout, atomic files, exit codes, and no traceback for bad input."""
 
 import errno
 import gc
@@ -22,9 +22,10 @@ from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
 import learncast
-from learncast.cli import _time_taken, app
-from learncast.display import format_count, format_number
-from learncast.theory import ASSUMPTIONS
+from learncast import display
+from learncast.report import report
+from learncast.cli import app
+from learncast.theory import assumptions
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "two_integration_tasks.toml"
 TRAINING = "[training]\nlearning_rate = 1e-3\n"
@@ -48,8 +49,7 @@ def study(tmp_path):
 
 
 def run(*arguments):
-    """Run a command; an exception that is not an exit is a traceback for the user, so let the test see it."""
-    # A wide terminal, so that sentences stay on one line.
+    """Run a command in a wide terminal; exceptions that the user would see as a traceback are raised."""
     result = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"}).invoke(app, [str(a) for a in arguments])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
@@ -57,7 +57,7 @@ def run(*arguments):
 
 
 def answer(*arguments):
-    """The JSON a command prints, and nothing else."""
+    """The JSON that a command prints, and nothing else."""
     result = run(*arguments, "--json")
     assert result.exit_code == 0, result.stderr
     assert result.stderr == ""
@@ -65,7 +65,7 @@ def answer(*arguments):
 
 
 def refused(*arguments):
-    """The one sentence of a command that gets bad input."""
+    """The one line on stderr of a command that exits with 2."""
     result = run(*arguments)
     assert result.exit_code == 2, result.stdout
     assert result.stdout == ""
@@ -84,7 +84,7 @@ VALIDITY = {"assumption", "measured", "allowed", "holds"}
 
 
 def assert_validity(rows):
-    assert {row["assumption"] for row in rows} <= ASSUMPTIONS.keys()
+    assert {row["assumption"] for row in rows} <= assumptions.ASSUMPTIONS.keys()
     assert len(rows) >= 6
     for row in rows:
         assert row.keys() >= VALIDITY
@@ -165,7 +165,7 @@ def test_the_example_study():
     assert found["direct"]["descent_steps"] == 331
     assert found["best"]["descent_steps"] == 168
     assert found["flow"]["total"] == pytest.approx(165.95, abs=0.005)
-    # The first whole step inside the target's band, of which the edge lies at 0.66.
+    # The first step within the tolerance of the target, whose edge is at 0.66.
     assert 0.66 <= found["best"]["stages"][0]["accuracy"] < 0.67
     assert found["best"]["saving_ratio"] == pytest.approx(331 / 168)
     assert [c["task"] for c in found["candidates"]] == ["stronger targets", "weaker inputs", "leaky, 20 steps"]
@@ -176,7 +176,7 @@ def test_the_example_study():
 NEVER = "[network]\nhidden_size = 4\ninitial = 0.01\noutput_initial = -0.01\n"
 
 
-def test_infinity_is_a_word(study):
+def test_infinity_is_a_string(study):
     path = study(NEVER + TRAINING + TARGET + STRONGER)
     found = answer("forecast", path)
     assert found["flow_steps"] == found["descent_steps"] == "inf"
@@ -184,7 +184,7 @@ def test_infinity_is_a_word(study):
     assert found["modes"][0]["status"] == "not_learned"
     planned = answer("plan", path)
     assert planned["direct"]["flow_steps"] == planned["best"]["flow_steps"] == "inf"
-    assert planned["candidates"][0]["saving"] == "nan"  # never against never
+    assert planned["candidates"][0]["saving"] == "nan"  # infinite minus infinite
     grid = answer("phase", study(), "--vary", "target_strength", "--values", "-1", "--accuracies", "0.5")
     assert grid["total_steps"] == [["inf"]]
     assert grid["speedup_steps"] == [["-inf"]]
@@ -195,14 +195,14 @@ def test_json_is_standard_json(study, command):
     name, *options = command
     result = run(name, study(NEVER + TRAINING + TARGET + STRONGER), *options, "--json")
 
-    def refuse(word):
+    def fail(word):
         raise AssertionError(f"{word} is not JSON")
 
-    json.loads(result.stdout, parse_constant=refuse)
+    json.loads(result.stdout, parse_constant=fail)
 
 
 def test_progress_does_not_spoil_json(study, monkeypatch):
-    for name in ("PATIENCE", "LONG", "QUIET"):  # a line at every report
+    for name in ("PATIENCE", "LONG", "QUIET"):  # a line at every call
         monkeypatch.setattr(f"learncast._core.progress.{name}", -1.0)
     several = NETWORK + TRAINING + TARGET + "target_strength = [1, 2]\n" + STRONGER.replace("1.5", "[2, 3]")
     assert json.loads(run("plan", study(several), "--json").stdout)["best"]
@@ -211,84 +211,81 @@ def test_progress_does_not_spoil_json(study, monkeypatch):
 
 def test_numbers_become_plain_values():
     mixed = {"a": np.array([1.0, np.inf]), 2: (np.float64(np.nan), np.int64(3), -np.inf), "c": [True, None, "x"]}
-    assert plain(mixed) == {"a": [1.0, "inf"], "2": ["nan", 3, "-inf"], "c": [True, None, "x"]}
-    assert [format_number(v) for v in (1234.567, np.inf, np.nan)] == ["1,234.57", "never", "unknown"]
-    assert (format_count(331.0), counted(331.0), counted(np.inf)) == ("331", 331, np.inf)
+    assert report.plain(mixed) == {"a": [1.0, "inf"], "2": ["nan", 3, "-inf"], "c": [True, None, "x"]}
+    assert [display.format_number(v) for v in (1234.567, np.inf, np.nan)] == ["1,234.57", "never", "unknown"]
+    assert (display.format_count(331.0), report.as_count(331.0), report.as_count(np.inf)) == ("331", 331, np.inf)
 
 
-# --- answers for people ----------------------------------------------------------------------------------------------
+# --- text ------------------------------------------------------------------------------------------------------------
 
 
-def test_tables_for_people(study):
+def test_text_has_the_numbers_of_the_json(study):
     text = run("plan", study()).stdout
-    assert "study: plan" in text
-    assert "Pretrain on stronger until 66% (168 steps) and goal is already learned" in " ".join(text.split())
-    assert "All candidates, best first" in text
-    assert "How far to trust it" in text
+    assert all(token in text for token in ("study: plan", "stronger", "66%", "168 steps", "331"))
     assert all(name.replace("_", " ") in text for name in ("static_geometry", "stable_learning_rate"))
-    assert "exact: linear network" in text
     text = run("forecast", study(), "--times", "0,100").stdout
-    assert "goal is learned to 0.99 in 331 gradient steps (flow: 329.98)" in text
-    assert "Trajectory" in text
+    assert all(token in text for token in ("0.99", "331", "329.98"))
     text = run("phase", study(), *PHASE).stdout
-    assert "Pretraining pays most at target strength 1.5 stopped at 0.5" in text
-    assert "Best stop for each first task" in text
+    best = answer("phase", study(), *PHASE)
+    row = int(np.argmax(np.max(best["speedup_steps"], axis=1)))
+    assert f"{best['values'][row]:g}" in text
 
 
-def test_tables_of_recorded_data_say_what_there_is_to_say(study):
+def test_tables_of_recorded_data_leave_out_what_is_undefined(study):
     """Modes that learn together have no steps of their own, and directions without a target no strength."""
     network = '[network]\nhidden_size = 4\ninitial = "random"\nscale = 0.1\nrecurrence = 0.5\n'
-    trained = "[training]\nlearning_rate = 0.02\naccuracy = 0.9\n"
-    path = study(network + trained + '[target]\nname = "all"\ndata = "all.npz"\n[[candidates]]\ndata = "weak.npz"\n')
+    training = "[training]\nlearning_rate = 0.02\naccuracy = 0.9\n"
+    path = study(network + training + '[target]\nname = "all"\ndata = "all.npz"\n[[candidates]]\ndata = "weak.npz"\n')
     inputs = np.random.default_rng(0).normal(size=(60, 3, 2)) * [1.0, 0.6]
-    told = inputs.sum(axis=1) @ [[1.0, -1.0], [0.5, -0.5]]  # one direction of two
+    targets = inputs.sum(axis=1) @ [[1.0, -1.0], [0.5, -0.5]]  # one direction of two
     for name, strength in (("all", 1.0), ("weak", 0.2)):
-        np.savez(Path(path).parent / f"{name}.npz", inputs=inputs, targets=strength * told)
+        np.savez(Path(path).parent / f"{name}.npz", inputs=inputs, targets=strength * targets)
     text = run("forecast", path).stdout
     header = next(line for line in text.splitlines() if "u*" in line)
     assert header.split() == ["mode", "u*", "u0", "status"]
     second = [line.split() for line in text.splitlines() if line.split()[:1] == ["1"]]
     assert [row[1] for row in second] == ["0"]
-    assert "learned to 0.9: its excess loss is down to 0.01 of that of a network without an answer" in text
-    found = answer("plan", path)
-    (candidate,) = found["candidates"]
+    planned = answer("plan", path)
+    (candidate,) = planned["candidates"]
     assert candidate["saving"] == 0
-    assert candidate["flow_steps"] == found["direct"]["flow_steps"] != found["direct"]["descent_steps"]
+    assert candidate["flow_steps"] == planned["direct"]["flow_steps"] != planned["direct"]["descent_steps"]
 
 
-def test_table_of_a_portrait_names_the_stop_of_its_first_sentence(study):
-    # Flow and descent disagree about the best stop here: by the flow it is 0.26.
+def test_the_table_of_a_portrait_has_the_best_stop_of_its_summary(study):
+    # Flow and descent disagree about the best stop here: for the flow it is 0.26.
     text = run("phase", study(), "--vary", "target_strength", "--values", "4", "--accuracies", "0.2:0.3:6").stdout
     best = re.search(r"stopped at ([\d.]+): it saves (\d+)", text)
     row = re.search(r"^ 4 +([\d.]+) +([\d.]+) +([\d.]+)", text, re.MULTILINE)
     assert (row[1], row[3]) == (best[1], best[2])
 
 
-def test_what_is_never_learned_is_called_so(study):
+def test_a_target_that_is_never_learned_gets_no_advice_to_train_it(study):
     path = study(NEVER + TRAINING + TARGET + STRONGER)
-    assert "goal is never learned" in run("forecast", path).stdout
+    assert "never" in run("forecast", path).stdout
     text = run("plan", path).stdout
-    assert "goal is never learned, directly or after any candidate" in text
-    assert "train goal directly" not in text  # that would not help either
+    assert "never" in text
+    assert "directly," not in text
 
 
-def test_when_nothing_helps_it_says_so(study):
+def test_a_candidate_that_does_not_help_is_not_recommended(study):
     weaker = '[[candidates]]\nname = "weaker"\nfamily = "integration"\ntarget_strength = 0.5\n'
-    text = run("plan", study(NETWORK + TRAINING + TARGET + weaker)).stdout
-    assert "Do not pretrain: train goal directly, 331 steps" in text
-    nowhere = run("phase", study(), "--vary", "target_strength", "--values", "0.5,1", "--accuracies", "0.1,0.9").stdout
-    assert "Nowhere on this grid does pretraining pay" in nowhere
+    planned = answer("plan", study(NETWORK + TRAINING + TARGET + weaker))
+    assert [stage["task"] for stage in planned["best"]["stages"]] == ["goal"]
+    assert not planned["worthwhile"]
+    grid = ("--vary", "target_strength", "--values", "0.5,1", "--accuracies", "0.1,0.9")
+    assert np.max(answer("phase", study(), *grid)["speedup_steps"]) <= 0
+    assert run("phase", study(), *grid).exit_code == 0
 
 
 @pytest.mark.parametrize("name", ["[/]", "[bold]", "task [v2]", "a & b <c>", "naïve ☃"])
-def test_names_are_printed_as_they_are(study, name):
+def test_names_that_look_like_markup_are_printed_unchanged(study, name):
     path = study(NETWORK + TRAINING + f'[target]\nname = "{name}"\nfamily = "integration"\n' + STRONGER)
     for command in ("plan", "forecast"):
         text = run(command, path).stdout
-        assert sum(name in line for line in text.splitlines()) >= 2  # in the sentence and in the table
+        assert sum(name in line for line in text.splitlines()) >= 2  # in the summary and in the table
 
 
-def test_a_long_list_of_times_does_not_flood_the_screen(study):
+def test_a_long_list_of_times_is_shortened(study):
     assert run("forecast", study(), "--times", "0:500:2001").stdout.count("\n") < 200
 
 
@@ -304,7 +301,7 @@ def command(request):
 
 @dataclass(frozen=True)
 class Filed:
-    """One answer written to files and printed."""
+    """An answer that was written to files and printed."""
 
     command: tuple[str, ...]
     out: Path
@@ -317,7 +314,7 @@ class Filed:
 
 @pytest.fixture(scope="module", params=COMMANDS)
 def filed(request, tmp_path_factory):
-    """Each command run once, since a picture takes half a second."""
+    """Run each command once, as drawing takes half a second."""
     kind, *options = COMMANDS[request.param]
     folder = tmp_path_factory.mktemp("filed")
     (folder / "study.toml").write_text(NETWORK + TRAINING + TARGET + STRONGER, encoding="utf-8")
@@ -354,7 +351,7 @@ def test_the_written_study_of_recorded_data_gives_the_same_answer(study, tmp_pat
     assert answer("forecast", tmp_path / "answer" / "study.toml") == first
 
 
-def test_other_files_in_the_folder_are_left_alone(study, tmp_path):
+def test_other_files_in_the_folder_are_kept(study, tmp_path):
     out = tmp_path / "answer"
     out.mkdir()
     (out / "notes.txt").write_text("mine")
@@ -371,9 +368,8 @@ def test_out_must_not_be_a_file(study, tmp_path, command):
     (tmp_path / "taken").write_text("mine")
     path = study()
     before = everything(tmp_path)
-    words = refused(kind, path, *options, "--out", tmp_path / "taken")
-    assert "--out must name a folder, but got the file" in words
-    assert "taken" in refused(kind, path, *options, "--out", tmp_path / "taken" / "deeper")
+    for out in (tmp_path / "taken", tmp_path / "taken" / "deeper"):
+        assert "taken" in refused(kind, path, *options, "--out", out)
     assert everything(tmp_path) == before
     assert (tmp_path / "taken").read_text() == "mine"
 
@@ -394,7 +390,7 @@ def test_a_failing_figure_leaves_nothing(study, tmp_path, command, monkeypatch, 
     path = study()
     before = everything(tmp_path)
     monkeypatch.setattr(Figure, "savefig", fail_to_draw)
-    assert "No space left on device" in refused(kind, path, *options, "--out", tmp_path / nested)
+    assert "figure.png" in refused(kind, path, *options, "--out", tmp_path / nested)
     assert everything(tmp_path) == before
 
 
@@ -417,7 +413,7 @@ def test_a_failing_figure_keeps_the_older_answer(filed, study, tmp_path, monkeyp
     ],
     ids=lambda o: o[0],
 )
-def test_an_answer_of_never_can_be_filed(study, tmp_path, options):
+def test_an_infinite_answer_can_be_written(study, tmp_path, options):
     kind, *rest = options
     result = run(kind, study(NEVER + TRAINING + TARGET + STRONGER), *rest, "--out", tmp_path / "answer")
     assert result.exit_code == 0
@@ -429,7 +425,7 @@ def test_an_answer_of_never_can_be_filed(study, tmp_path, options):
     [("1.5", "0.5"), ("1.5,0.7,1.2", "0.9,0.1,0.5"), ("-1,-2", "0.1,0.5")],
     ids=["one point", "out of order", "costs forever"],
 )
-def test_portraits_of_every_shape_can_be_filed(study, tmp_path, values, accuracies):
+def test_portraits_of_every_shape_can_be_written(study, tmp_path, values, accuracies):
     grid = ("--vary", "target_strength", "--values", values, "--accuracies", accuracies)
     result = run("phase", study(), *grid, "--out", tmp_path / "answer")
     assert result.exit_code == 0
@@ -440,7 +436,7 @@ def test_portraits_of_every_shape_can_be_filed(study, tmp_path, values, accuraci
 
 
 class Page(html.parser.HTMLParser):
-    """Everything a page would load, and its text."""
+    """Tags, loaded resources and text of a page."""
 
     def __init__(self, text):
         super().__init__()
@@ -468,18 +464,16 @@ def test_the_report_loads_nothing(page):
     assert not any(word in " ".join(page.words) for word in ("@import", "url("))
 
 
-def test_the_report_has_table_validity_and_origin(page):
+def test_the_report_has_tables_conditions_and_provenance(page):
     text = " ".join(page.words)
     assert {"table", "img", "h1", "pre"} <= set(page.tags)
-    assert "How far to trust it" in text
-    for name in ("static geometry", "aligned start", "stable learning rate"):
+    for name in ("static geometry", "aligned start", "stable learning rate", "exact"):
         assert name in text
-    assert "Class of this forecast: exact" in text
     assert f"learncast {learncast.__version__}" in text
     assert "learning_rate = 0.001" in text  # the study
 
 
-def test_the_report_says_what_fails(study, tmp_path):
+def test_the_report_shows_the_condition_that_fails(study, tmp_path):
     run("forecast", study(NETWORK + "[training]\nlearning_rate = 1\n" + TARGET), "--out", tmp_path / "answer")
     text = (tmp_path / "answer" / "report.html").read_text(encoding="utf-8")
     assert 'class="warn"' in text
@@ -498,27 +492,28 @@ def test_names_cannot_break_the_report(study, tmp_path):
 # --- exit codes ------------------------------------------------------------------------------------------------------
 
 
-def test_strict_is_about_the_theory(study, command):
+def test_strict_exits_with_1_if_a_condition_fails(study, command):
     kind, *options = command
     fine, wild = study(), study(NETWORK + "[training]\nlearning_rate = 1\n" + TARGET + STRONGER, "wild.toml")
     assert run(kind, fine, *options, "--strict").exit_code == 0
     assert run(kind, wild, *options).exit_code == 0
     result = run(kind, wild, *options, "--strict", "--json")
     assert result.exit_code == 1
-    assert result.stderr == "learncast: the theory does not hold here: stable_learning_rate\n"
-    assert json.loads(result.stdout)["class"] == "outside"  # the answer is still given
+    assert result.stderr.count("\n") == 1
+    assert "stable_learning_rate" in result.stderr
+    assert json.loads(result.stdout)["class"] == "outside"  # the answer is still printed
 
 
-def test_strict_exit_still_files_the_answer(study, tmp_path):
+def test_strict_still_writes_the_answer(study, tmp_path):
     wild = study(NETWORK + "[training]\nlearning_rate = 1\n" + TARGET)
     assert run("forecast", wild, "--strict", "--out", tmp_path / "answer").exit_code == 1
     assert "report.html" in everything(tmp_path / "answer")
 
 
-def test_descent_that_diverges_is_not_called_never(study):
-    text = run("plan", study(NETWORK + "[training]\nlearning_rate = 1\n" + TARGET + STRONGER)).stdout
-    assert "diverge" in text
-    assert "never gradient steps" not in text
+def test_descent_that_diverges_has_its_own_status(study):
+    path = study(NETWORK + "[training]\nlearning_rate = 1\n" + TARGET + STRONGER)
+    assert answer("forecast", path)["status"] == "diverged"
+    assert "diverge" in run("plan", path).stdout
 
 
 def test_usage_errors_exit_2(study):
@@ -531,41 +526,27 @@ def test_usage_errors_exit_2(study):
     assert run("version").stdout == f"{learncast.__version__}\n"
 
 
+BAD_STUDIES = {
+    "missing file": (None, "study.toml"),
+    "not TOML": ("= nonsense", "study.toml"),
+    "negative learning rate": ("[training]\nlearning_rate = -1\n" + TARGET, "training.learning_rate"),
+    "unknown key": (TRAINING + TARGET + "target_strenght = 2\n", "'target_strength'"),
+    "family is a list": (TRAINING + '[target]\nfamily = ["integration"]\n', "family"),
+    "NaN in data": (TRAINING + '[target]\ndata = "nan.npz"\n', "inputs"),
+    "one trial": (TRAINING + '[target]\ndata = "one.npz"\n', "[target]"),
+    "mismatched steps": (TRAINING + '[target]\ndata = "steps.npz"\n', "[target]"),
+    "impossible covariance": (TRAINING + '[target]\ndata = "negative.npz"\n', "input_covariance"),
+    "damaged data": (TRAINING + '[target]\ndata = "cut.npz"\n', "cut.npz"),
+    "no channels": (NETWORK + TRAINING + TARGET + "input_strength = []\n", "[target]"),
+    "too many units": ("[network]\nhidden_size = 10000000\n" + TRAINING + TARGET, "GiB"),
+    "overflow": ("[network]\nrecurrence = 1e40\n" + TRAINING + TARGET, "[network]"),
+}
+
+
 @pytest.mark.parametrize("kind", ["forecast", "plan", "phase"])
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        (None, "the study file must exist"),
-        ("= nonsense", "must be a TOML file"),
-        ("[training]\nlearning_rate = -1\n" + TARGET, "training.learning_rate must be valid, but got -1"),
-        (TRAINING + TARGET + "target_strenght = 2\n", "did you mean 'target_strength'?"),
-        (TRAINING + '[target]\nfamily = ["integration"]\n', "family"),
-        (TRAINING + '[target]\ndata = "nan.npz"\n', "inputs must be finite"),
-        (TRAINING + '[target]\ndata = "one.npz"\n', "at least two trials are needed"),
-        (TRAINING + '[target]\ndata = "steps.npz"\n', "targets at every step must have the inputs' 4 steps"),
-        (TRAINING + '[target]\ndata = "negative.npz"\n', "input_covariance must be positive semi-definite"),
-        (TRAINING + '[target]\ndata = "cut.npz"\n', "cut.npz must be readable"),
-        (NETWORK + TRAINING + TARGET + "input_strength = []\n", "[target]"),
-        ("[network]\nhidden_size = 10000000\n" + TRAINING + TARGET, "GiB"),
-        ("[network]\nrecurrence = 1e40\n" + TRAINING + TARGET, "overflow"),
-    ],
-    ids=[
-        "missing file",
-        "not TOML",
-        "negative learning rate",
-        "unknown key",
-        "family of lists",
-        "NaN in data",
-        "one trial",
-        "mismatched steps",
-        "impossible covariance",
-        "damaged data",
-        "no channels",
-        "too many units",
-        "overflow",
-    ],
-)
-def test_bad_input_is_one_sentence_and_exit_2(study, tmp_path, kind, text, words):
+@pytest.mark.parametrize("case", BAD_STUDIES)
+def test_a_bad_study_gives_one_line_and_exit_code_2(study, tmp_path, kind, case):
+    text, token = BAD_STUDIES[case]
     path = study("" if text is None else text)
     folder = Path(path).parent
     rng = np.random.default_rng(0)
@@ -581,10 +562,10 @@ def test_bad_input_is_one_sentence_and_exit_2(study, tmp_path, kind, text, words
     before = everything(tmp_path)
     message = refused(kind, path, *(PHASE if kind == "phase" else ()), "--out", tmp_path / "answer")
     assert "study.toml" in message
-    assert words in message
+    assert token in message
     assert everything(tmp_path) == before
-    if "cut.npz" in words:
-        gc.collect()  # a file left open is reported when it is collected: let that be in this test
+    if "cut.npz" in token:
+        gc.collect()  # a file left open is reported when it is collected: let that happen in this test
 
 
 @pytest.mark.parametrize(
@@ -604,90 +585,84 @@ def test_bad_input_is_one_sentence_and_exit_2(study, tmp_path, kind, text, words
         "1:inf:3",
     ],
 )
-def test_bad_ranges_are_refused(study, text):
-    words = refused("phase", study(), "--vary", "target_strength", "--values", text, "--accuracies", "0.5")
-    assert "--values" in words or "target_strength must be finite" in words
+def test_bad_ranges_raise(study, text):
+    message = refused("phase", study(), "--vary", "target_strength", "--values", text, "--accuracies", "0.5")
+    assert "--values" in message or "target_strength" in message
     refused("phase", study(), "--vary", "target_strength", "--values", "1", f"--accuracies={text}")
 
 
-def test_ranges_say_what_they_should_look_like(study):
-    words = refused("phase", study(), "--vary", "target_strength", "--values", "0.5:2", "--accuracies", "0.5")
-    assert "--values must be numbers like 0.5,0.75 or a range first:last:count like 0.1:2.0:200" in words
-
-
 @pytest.mark.parametrize(
-    ("text", "wrong"),
+    ("options", "token"),
     [
-        ("0.5:2", "the count is missing"),
-        ("0.5:2:0", "a count of 0"),
-        ("0.5:2:few", "a count of few"),
-        ("0.5:1:2:3", "too many colons"),
-    ],
-)
-def test_ranges_say_what_is_wrong_with_them(study, text, wrong):
-    words = refused("phase", study(), "--values", text)
-    assert f"got '{text}' ({wrong})" in words
-    assert "write first:last:count, with finite ends and a count from 1 to 1,000,000" in words
-
-
-def test_time_is_told_in_seconds_below_a_minute():
-    assert _time_taken(0.0, 4.04) == "CPU seconds: 4.0, of which runs 0.0 and figures 4.0"
-    assert _time_taken(90.0, 30.0) == "CPU minutes: 2.0, of which runs 1.5 and figures 0.5"
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (("--times", "-5"), "times must be a list of gradient steps from 0 on"),
-        (("--times", "nan"), "gradient steps"),
-        (("--times", "soon"), "--times must be numbers"),
+        (("--times", "-5"), "times"),
+        (("--times", "nan"), "times"),
+        (("--times", "soon"), "--times"),
         (("--times", "0:inf:3"), "--times"),
-        (("--task", "gaol"), "did you mean 'goal'?"),
+        (("--task", "gaol"), "'goal'"),
     ],
 )
-def test_bad_forecast_options_are_refused(study, options, words):
-    assert words in refused("forecast", study(), *options)
+def test_bad_forecast_options_raise(study, options, token):
+    assert token in refused("forecast", study(), *options)
 
 
 @pytest.mark.parametrize(
-    ("vary", "values", "accuracies", "words"),
+    ("vary", "values", "accuracies", "token"),
     [
-        ("target_strenght", "1", "0.5", "did you mean 'target_strength'?"),
-        ("target_strength", "1", "1.5", "accuracies must lie between 0 and 1, but got 1.5"),
-        ("input_strength", "1,0", "0.5", "input_strength must be positive"),
-        ("steps", "10.5", "0.5", "steps must be a whole number of at least 1, but got 10.5"),
-        ("targets", "1", "0.5", "targets must be one of end, every_step"),
+        ("target_strenght", "1", "0.5", "'target_strenght'"),
+        ("target_strength", "1", "1.5", "accuracies"),
+        ("input_strength", "1,0", "0.5", "input_strength"),
+        ("steps", "10.5", "0.5", "10.5"),
+        ("targets", "1", "0.5", "every_step"),
         ("mixing", "1", "0.5", "mixing"),
         ("name", "1,2", "0.5", "name"),
     ],
 )
-def test_bad_phase_options_are_refused(study, tmp_path, vary, values, accuracies, words):
+def test_bad_phase_options_raise(study, tmp_path, vary, values, accuracies, token):
     grid = ("--vary", vary, "--values", values, "--accuracies", accuracies)
-    assert words in refused("phase", study(), *grid, "--out", tmp_path / "answer")
+    assert token in refused("phase", study(), *grid, "--out", tmp_path / "answer")
     assert not (tmp_path / "answer").exists()
 
 
-def test_a_recorded_target_has_nothing_to_vary(study, tmp_path):
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [
+        ("advise", ()),
+        ("advise", ("study.toml", "--model", "model.py:make")),
+        ("advise", ("study.toml", "--seeds", "3")),
+        ("window", ()),
+        ("window", ("study.toml", "--model", "model.py:make")),
+        ("window", ("study.toml", "--lags", "1,2")),
+        ("window", ("--model", "model.py:make", "--data", "data.npz")),
+        ("window", ("--model", "model.py:make", "--weights", "net.pt")),
+        ("window", ("--model", "model.py:make", "--weights", "net.pt", "--checkpoints", "*.pt", "--data", "data.npz")),
+        ("window", ("--model", "model.py:make", "--weights", "net.pt", "--data", "data.npz", "--lags", "1.5")),
+        ("window", ("--model", "model.py:make", "--weights", "net.pt", "--data", "data.npz", "--lags", "inf")),
+    ],
+)
+def test_options_that_contradict_each_other_raise(command, options):
+    refused(command, *options)
+
+
+def test_a_recorded_target_cannot_be_varied(study):
     path = study(NETWORK + TRAINING + '[target]\ndata = "trials.npz"\n')
     inputs = np.random.default_rng(0).normal(size=(50, 4, 1))
     np.savez(Path(path).parent / "trials.npz", inputs=inputs, targets=inputs.sum(axis=1))
-    assert "a task must come from a family to be varied" in refused("phase", path, *PHASE)
+    assert "family" in refused("phase", path, *PHASE)
 
 
-def test_a_grid_of_10_gigabytes_is_refused_at_once(study):
+def test_a_grid_of_10_gigabytes_raises_at_once(study):
     begun = time.monotonic()
     grid = ("--vary", "target_strength", "--values", "0.1:2.0:16000", "--accuracies", "0.01:0.99:16000")
-    words = refused("phase", study(), *grid)
-    assert "fit in 2 GiB, but got 16000 values x 16000 accuracies (13.4 GiB)" in words
+    assert "13.4 GiB" in refused("phase", study(), *grid)
     assert time.monotonic() - begun < 5.0  # computing it would take minutes
-    words = refused("phase", study(), "--vary", "gain", "--values", "0:1:10000000000", "--accuracies", "0.5")
-    assert "10000000000" in words
+    message = refused("phase", study(), "--vary", "gain", "--values", "0:1:10000000000", "--accuracies", "0.5")
+    assert "10000000000" in message
 
 
 # --- reproduce -------------------------------------------------------------------------------------------------------
 
 
-def test_reproducing_a_figure_writes_picture_data_and_numbers(tmp_path):
+def test_reproducing_a_figure_writes_figure_data_and_numbers(tmp_path):
     out = tmp_path / "figures"
     result = run("reproduce", "curriculum", "--figure", "3a", "--out", out)
     assert result.exit_code == 0
@@ -701,30 +676,26 @@ def test_reproducing_a_figure_writes_picture_data_and_numbers(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("curriculm",), "did you mean 'curriculum'?"),
-        (("curriculum", "--figure", "9Z"), "the paper curriculum must have the figure, but got '9Z': it has 1A, 1B"),
-    ],
+    ("arguments", "token"), [(("curriculm",), "'curriculum'"), (("curriculum", "--figure", "9Z"), "'9Z'")]
 )
-def test_unknown_papers_and_figures_are_refused(tmp_path, arguments, words):
-    assert words in refused("reproduce", *arguments, "--out", tmp_path / "figures")
+def test_unknown_papers_and_figures_raise(tmp_path, arguments, token):
+    assert token in refused("reproduce", *arguments, "--out", tmp_path / "figures")
     assert everything(tmp_path) == []
 
 
-def test_reproducing_into_a_file_is_refused(tmp_path):
+def test_reproducing_into_a_file_raises(tmp_path):
     (tmp_path / "taken").write_text("mine")
     assert "taken" in refused("reproduce", "curriculum", "--figure", "3A", "--out", tmp_path / "taken")
     assert (tmp_path / "taken").read_text() == "mine"
 
 
-def test_a_figure_that_cannot_be_drawn_leaves_nothing(tmp_path, monkeypatch):
+def test_a_figure_that_cannot_be_drawn_leaves_no_files(tmp_path, monkeypatch):
     monkeypatch.setattr(Figure, "savefig", fail_to_draw)
-    assert "No space left" in refused("reproduce", "curriculum", "--figure", "3A", "--out", tmp_path / "figures")
+    assert "figure.png" in refused("reproduce", "curriculum", "--figure", "3A", "--out", tmp_path / "figures")
     assert everything(tmp_path) == []
 
 
-# --- as a real program -----------------------------------------------------------------------------------------------
+# --- as a process ----------------------------------------------------------------------------------------------------
 
 
 def program(*arguments, **keywords):
@@ -739,17 +710,17 @@ def test_the_program_prints_only_json():
     assert json.loads(done.stdout)["direct"]["flow_steps"] == pytest.approx(329.98, abs=0.005)
 
 
-def test_the_program_meets_bad_input_without_a_traceback(tmp_path):
+def test_the_program_exits_with_2_and_no_traceback(tmp_path):
     (tmp_path / "study.toml").write_text("[training]\nlearning_rate = -1\n" + TARGET)
     done = program("plan", "study.toml", "--out", "answer", cwd=tmp_path)
     assert done.returncode == 2
     assert done.stdout == ""
-    assert done.stderr.startswith("learncast: study.toml: training.learning_rate must be valid, but got -1")
+    assert "training.learning_rate" in done.stderr
     assert "Traceback" not in done.stderr
     assert everything(tmp_path) == ["study.toml"]
 
 
-def test_the_program_may_be_cut_off_by_its_reader():
+def test_a_closed_pipe_ends_the_program_quietly():
     reader, writer = os.pipe()
     os.close(reader)  # as `learncast plan ... | true`
     try:
@@ -758,13 +729,13 @@ def test_the_program_may_be_cut_off_by_its_reader():
     finally:
         os.close(writer)
     assert "Traceback" not in done.stderr
-    assert done.returncode == 0  # 1 would mean that a check failed
+    assert done.returncode == 0  # 1 is for failed checks
 
 
-def test_phase_without_a_study_shows_a_worked_example():
-    result = CliRunner().invoke(app, ["phase", "--values", "0.5,2", "--accuracies", "0.3,0.6"])
+def test_phase_without_a_study_answers_the_template():
+    result = CliRunner().invoke(app, ["phase", "--values", "0.5,2", "--accuracies", "0.3,0.6", "--json"])
     assert result.exit_code == 0, result.output
-    assert "Pretraining pays most at" in result.output
+    assert json.loads(result.stdout)["values"] == [0.5, 2.0]
 
 
 def test_help_of_every_command_ends_with_an_example():

@@ -1,4 +1,4 @@
-"""Everything that could change a number is in the hash of the result that holds it."""
+"""The hash of a result depends on everything that changes its numbers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OTHER = TARGET.varied(target_strength=[2.0, 1.0], name="other")
 THIRD = TARGET.varied(target_strength=[1.5, 1.5], name="third")
 ALIGNED = {"inputs": 2, "outputs": 2, "hidden_size": 2, "initial": 0.3}
 NETWORK = lc.LinearRNN.aligned(recurrence=0.8, **ALIGNED)
-#: A network that no mode tells of, one whose recurrence is no number, and responses.
+#: A network that is not aligned, one whose recurrence is not scalar, and one with activations.
 RANDOM = np.random.default_rng(0).normal(size=(3, 2, 2))
 LEANING = lc.LinearRNN(0.4 * RANDOM[0], 0.6 * np.eye(2), 0.4 * RANDOM[1])
 CROOKED = lc.LinearRNN(0.4 * RANDOM[0], np.diag([0.6, 0.3]), 0.4 * RANDOM[1])
@@ -132,7 +132,7 @@ CASES: dict[str, tuple[Callable[..., Any], list[dict[str, Any]]]] = {
 
 @pytest.mark.slow_cases("plan", "schedule")
 @pytest.mark.parametrize("kind", CASES)
-def test_what_changes_a_number_changes_the_hash(kind: str) -> None:
+def test_every_change_of_the_question_changes_the_hash(kind: str) -> None:
     make, changes = CASES[kind]
     hashes = [spec(make(**change)) for change in changes]
     twice = [(changes[k], changes[j]) for k in range(len(hashes)) for j in range(k) if hashes[j] == hashes[k]]
@@ -140,11 +140,11 @@ def test_what_changes_a_number_changes_the_hash(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", CASES)
-def test_the_same_question_has_the_same_hash(kind: str) -> None:
+def test_equal_questions_have_equal_hashes(kind: str) -> None:
     make, _ = CASES[kind]
     assert spec(make()) == spec(make())
 
 
-def test_a_way_that_is_chosen_and_the_same_named_are_one() -> None:
+def test_a_chosen_method_and_the_same_method_by_name_have_equal_hashes() -> None:
     assert spec(followed()) == spec(followed(by="modes"))
     assert spec(followed(network=LEANING)) == spec(followed(network=LEANING, by="pooled"))

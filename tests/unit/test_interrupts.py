@@ -1,4 +1,4 @@
-"""Ctrl-C leaves every command with one line and exit code 130."""
+"""Ctrl-C ends every command with one line and exit code 130."""
 
 import os
 import signal
@@ -33,7 +33,7 @@ QUESTIONS = {
 SWEEPS = {name: [STUDY] for name in ("run", "resume", "status", "rebuild", "verify", "gather", "prune")}
 
 
-def test_every_command_is_asked():
+def test_every_command_is_covered():
     assert {one.name or one.callback.__name__ for one in cli.app.registered_commands} == QUESTIONS.keys()
     assert {one.name or one.callback.__name__ for one in sweep_cli.sweep_app.registered_commands} == SWEEPS.keys()
 
@@ -41,7 +41,7 @@ def test_every_command_is_asked():
 @pytest.mark.parametrize(
     "words", [*([name, *rest] for name, rest in QUESTIONS.items()), *(["sweep", n, *r] for n, r in SWEEPS.items())]
 )
-def test_an_interrupted_command_says_so_in_one_line(words, monkeypatch):
+def test_an_interrupted_command_prints_one_line(words, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
@@ -65,7 +65,7 @@ def test_an_interrupted_command_says_so_in_one_line(words, monkeypatch):
 
 
 def crew_of(process: subprocess.Popen, number: int) -> list[psutil.Process]:
-    """Its workers, as soon as so many have loaded what they need."""
+    """Wait until a number of its workers have loaded their modules; return the workers."""
     limit = time.monotonic() + 60
     while time.monotonic() < limit:
         crew = [one for one in psutil.Process(process.pid).children() if "spawn_main" in " ".join(one.cmdline())]
@@ -77,10 +77,10 @@ def crew_of(process: subprocess.Popen, number: int) -> list[psutil.Process]:
 
 @pytest.mark.slow_cases("None")
 @pytest.mark.parametrize("seconds", [0.5, 1.5, None])
-def test_a_process_ends_so_while_it_starts_and_while_it_or_its_workers_work(seconds):
-    """Whatever is still to be trained: fifty seeds would take minutes."""
+def test_a_process_ends_while_it_starts_works_or_waits_for_workers(seconds):
+    """Training fifty seeds would take minutes."""
     command = [sys.executable, "-m", "learncast", "check", STUDY, "--seeds", "50"]
-    # A shell's background jobs are born deaf to the key, and so are their children.
+    # Background jobs of a shell, and their children, ignore SIGINT unless it is reset.
     with subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
@@ -97,8 +97,8 @@ def test_a_process_ends_so_while_it_starts_and_while_it_or_its_workers_work(seco
         finally:
             process.kill()
     assert not any(one.is_running() for one in crew)
-    # Python itself ends by the signal where one arrived inside of an import; a shell calls both 130. Before it has come
-    # to our program, and looks for it, it says where it was.
+    # Python ends by the signal itself if it arrives during an import; a shell reports both as 130. Before learncast is
+    # loaded, Python prints a traceback of runpy.
     assert process.returncode in (130, -signal.SIGINT)
     assert errors in ("learncast: interrupted\n", "") or ("<frozen runpy>" in errors and "__main__.py" not in errors)
 
@@ -125,18 +125,18 @@ learncast.__main__.main()
 """
 
 
-@pytest.mark.parametrize(("going", "told"), [(1000, (130, "learncast: interrupted\n")), (0, (0, ""))])
-def test_an_interrupt_that_meets_an_object_being_let_go_counts(going, told):
-    """Unless all was done by then, and nothing is left to end."""
+@pytest.mark.parametrize(("going", "expected"), [(1000, (130, "learncast: interrupted\n")), (0, (0, ""))])
+def test_an_interrupt_in_a_weak_reference_callback_ends_the_program(going, expected):
+    """Unless the work is complete by then."""
     script = LET_GO.replace("GOING", str(going))
     done = subprocess.run(
         [sys.executable, "-c", script],
         capture_output=True,
         text=True,
         check=False,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs are born deaf
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # background jobs ignore it
     )
-    assert (done.returncode, done.stderr) == told
+    assert (done.returncode, done.stderr) == expected
 
 
 NOT_LOADED = """
@@ -154,10 +154,10 @@ learncast.__main__.main()
 
 
 @pytest.mark.parametrize("first", ["KeyboardInterrupt", "ValueError"])
-def test_an_interrupt_that_meets_a_module_being_loaded_counts(first):
-    """As matplotlib's compiled parts say it; what else keeps a module from being loaded is told as it is."""
+def test_an_interrupt_during_the_import_of_a_compiled_module_ends_the_program(first):
+    """Compiled modules convert it to an ImportError; other import errors are shown."""
     script = NOT_LOADED.replace("FIRST", first)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    told = (130, "learncast: interrupted\n") if first == "KeyboardInterrupt" else (1, done.stderr)
-    assert (done.returncode, done.stderr) == told
+    expected = (130, "learncast: interrupted\n") if first == "KeyboardInterrupt" else (1, done.stderr)
+    assert (done.returncode, done.stderr) == expected
     assert ("ImportError: initialization failed" in done.stderr) == (first == "ValueError")

@@ -13,8 +13,8 @@ import learncast as lc
 
 task = lc.tasks.integration(steps=20, target_strength=[1.0, 0.6, 0.3])
 network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.02, hidden_size=32, task=task)
-forecast = lc.solve(task, network, learning_rate=1e-2)
-print(lc.time_to_learn(forecast, 0.95))
+forecast = lc.forecast(task, network, learning_rate=1e-2).solution
+print(forecast.time_to(0.95))
 
 training = lc.training.Training(1e-2, batch=500, steps=250, every=2, learn=("input", "output"))
 run = lc.training.train(task, network, training)

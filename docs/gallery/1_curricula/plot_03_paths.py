@@ -15,7 +15,7 @@ target = lc.tasks.integration(steps=50)
 stronger = target.varied(target_strength=1.5).renamed("stronger targets")
 network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01)
 plan = lc.plan(target, [stronger], network, learning_rate=1e-3)
-direct = lc.solve(target, network, learning_rate=1e-3)
+direct = lc.forecast(target, network, learning_rate=1e-3).solution
 print(plan.best.why.sentence)
 
 times = np.arange(0, 400)
@@ -26,7 +26,7 @@ lc.figures.curriculum_paths(
     ax,
     optimum=float(direct.optimum[0]),
     tolerance=0.01,
-    first_optimum=float(lc.solve(stronger, network, learning_rate=1e-3).optimum[0]),
-    switch=plan.best.outcomes[0].flow_steps,
+    first_optimum=float(lc.forecast(stronger, network, learning_rate=1e-3).solution.optimum[0]),
+    switch=plan.best.stages[0].steps.flow,
 )
 plt.show()

@@ -13,14 +13,7 @@ import learncast as lc
 
 target = lc.tasks.integration(steps=50)
 network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01)
-portrait = lc.phase_portrait(
-    target,
-    network,
-    vary="input_strength",
-    values=np.linspace(0.4, 1.8, 80),
-    accuracies=np.linspace(0.05, 0.99, 80),
-    learning_rate=1e-3,
-)
+portrait = lc.phase(target, network, learning_rate=1e-3, vary="input_strength", values=np.linspace(0.4, 1.8, 80), accuracies=np.linspace(0.05, 0.99, 80))
 
 _, ax = plt.subplots(figsize=(6, 3.8), layout="constrained")
 lc.figures.portrait(portrait, ax, target_value=1.0)

@@ -14,7 +14,7 @@ import learncast as lc
 living = lc.tasks.hierarchy(3, name="living things")
 colours = living.shuffled([0, 2, 4, 6, 1, 3, 5, 7], name="colours")
 network = lc.TwoLayer.balanced(8, 16, living.outputs, scale=0.01, rng=np.random.default_rng(0))
-course = lc.planning.in_sequence([living, colours], network, learning_rate=0.05)
+course = lc.forget([living, colours], network, learning_rate=0.05)
 print(course.losses().to_pandas().round(3))
 
 _, ax = plt.subplots(figsize=(6, 3.6), layout="constrained")

@@ -18,8 +18,8 @@ times = np.linspace(0, 400, 400)
 _, ax = plt.subplots(figsize=(6, 3.6), layout="constrained")
 for imbalance, colour in zip([0.0, 0.01, 0.1, 1.0], ["#0072B2", "#009E73", "#E69F00", "#D55E00"], strict=True):
     start = lc.TwoLayer.balanced(2, 2, 2, scale=0.1, imbalance=imbalance, rng=np.random.default_rng(1))
-    learned = lc.solve(task, start, learning_rate=0.02).network_at(np.inf)
-    course = lc.solve(back, learned, learning_rate=0.02)
+    learned = lc.forecast(task, start, learning_rate=0.02).solution.network_at(np.inf)
+    course = lc.forecast(back, learned, learning_rate=0.02).solution
     ax.plot(times, course.at(times)["excess_loss"], color=colour, label=f"imbalance {imbalance:g}")
 ax.set(xlabel="gradient steps since the reversal", ylabel="excess loss of the reversed task")
 ax.legend()

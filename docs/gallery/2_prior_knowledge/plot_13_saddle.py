@@ -18,7 +18,7 @@ _, ax = plt.subplots(figsize=(6, 3.6), layout="constrained")
 told = set()
 for seed in range(10):
     start = lc.TwoLayer.balanced(2, 2, 2, scale=0.05, rng=np.random.default_rng(seed))
-    course = lc.solve(task, start, learning_rate=0.02)
+    course = lc.forecast(task, start, learning_rate=0.02).solution
     stuck = bool(course.remarks)
     name = "one mode is never learned" if stuck else "both modes are learned"
     ax.plot(

@@ -13,7 +13,7 @@ import learncast as lc
 
 task = lc.tasks.hierarchy(3)
 network = lc.TwoLayer.balanced(8, 16, task.outputs, scale=0.05, rng=np.random.default_rng(0))
-course = lc.solve(task, network, learning_rate=0.05)
+course = lc.forecast(task, network, learning_rate=0.05).solution
 moments = [0, 60, 140, 500]
 similarity = lc.theory.hidden_similarity(course, moments, task.items, task.features.T)[
     "hidden_similarity_input"

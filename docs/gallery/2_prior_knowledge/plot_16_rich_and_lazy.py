@@ -16,7 +16,7 @@ task = lc.tasks.static(np.diag([2.0, 1.0, 0.5, 0.25]), name="four modes")
 _, ax = plt.subplots(figsize=(6, 3.6), layout="constrained")
 for imbalance, colour in zip([0.0, 1.0, 4.0, 16.0], ["#0072B2", "#56B4E9", "#E69F00", "#D55E00"], strict=True):
     network = lc.TwoLayer.balanced(4, 4, 4, scale=0.05, imbalance=imbalance, rng=np.random.default_rng(2))
-    course = lc.solve(task, network, learning_rate=0.01)
+    course = lc.forecast(task, network, learning_rate=0.01).solution
     times = np.linspace(0, course.time_to(0.99).flow_steps, 60)
     kernel = lc.theory.tangent_kernel_summary(course, times, np.eye(4))
     ax.plot(times / times[-1], kernel["misalignment"], color=colour, label=f"imbalance {imbalance:g}")

@@ -18,7 +18,7 @@ angles, lost = [], []
 for turn in np.deg2rad(turns):
     second = lc.tasks.static([[np.cos(turn)], [np.sin(turn)]], name="turned")
     angles.append(np.max(lc.tasks.similarity(first, second).output_angles))
-    lost.append(float(lc.forgetting([first, second], network, learning_rate=0.02).sel(task="first").isel(stage=-1)))
+    lost.append(float(lc.forget([first, second], network, learning_rate=0.02).losses().sel(task="first").isel(stage=-1)))
 
 _, ax = plt.subplots(figsize=(6, 3.4), layout="constrained")
 ax.plot(np.rad2deg(angles), lost, "o-", color="#0072B2")

@@ -13,7 +13,7 @@ import learncast as lc
 
 task = lc.tasks.sensory.leaky(10, decay=0.8)
 network = lc.LinearRNN.aligned(recurrence=0.5, initial=0.1, hidden_size=16)
-course = lc.solve(task, network, learning_rate=1e-2, learn=("input", "recurrent", "output"))
+course = lc.forecast(task, network, training=lc.Training(1e-2, learn=("input", "recurrent", "output"))).solution
 print(course)
 
 times = np.linspace(0, 700, 80)

@@ -14,8 +14,8 @@ task = lc.tasks.integration(steps=20)
 network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.05, hidden_size=1)
 relu = lc.Activated(network, "relu")
 trials = [250, 1000, 4000, 16000]
-found = [lc.solve(task, relu, learning_rate=2e-3, trials=n).time_to(0.95) for n in trials]
-linear = lc.solve(task, network, learning_rate=2e-3).time_to(0.95)
+found = [lc.planning.method_for([task], relu, 2e-3, trials=n, strict=True).solution().time_to(0.95) for n in trials]
+linear = lc.forecast(task, network, learning_rate=2e-3).solution.time_to(0.95)
 
 _, ax = plt.subplots(figsize=(6, 3.4), layout="constrained")
 for n, time in zip(trials, found, strict=True):

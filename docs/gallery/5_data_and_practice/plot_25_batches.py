@@ -14,7 +14,7 @@ import learncast as lc
 target = lc.tasks.integration(steps=50)
 stronger = target.varied(target_strength=1.5).renamed("stronger targets")
 network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01)
-plan = lc.plan(target, [stronger], network, learning_rate=1e-3, terms=lc.Terms(accuracy=0.95))
+plan = lc.plan(target, [stronger], network, learning_rate=1e-3, terms=lc.Terms(goal=lc.Accuracy(0.95)))
 
 _, ax = plt.subplots(figsize=(6, 3.4), layout="constrained")
 for k, batch in enumerate([16, 64, 256]):

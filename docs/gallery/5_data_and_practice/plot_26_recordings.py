@@ -20,9 +20,9 @@ for trials in numbers:
     answer = evidence.sum(axis=1) + rng.standard_normal((trials, 1))
     task = lc.Task.from_samples(evidence, answer)
     way = lc.follow([lc.Stage(task, goal=0.95)], network, learning_rate=2e-3)
-    low, high = way.descent_interval
+    low, high = way.steps.interval
     ax.plot([trials, trials], [low, high], color="#0072B2", linewidth=3)
-    ax.plot(trials, way.descent_steps, "o", color="black")
+    ax.plot(trials, way.steps.descent, "o", color="black")
 ax.set(xscale="log", xlabel="recorded trials", ylabel="gradient steps to 95%", xticks=numbers, xticklabels=numbers)
 ax.minorticks_off()
 plt.show()

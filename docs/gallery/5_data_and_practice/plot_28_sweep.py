@@ -16,7 +16,7 @@ import learncast as lc
 
 def steps_to_learn(spec):
     network = lc.LinearRNN.aligned(recurrence=spec["recurrence"], initial=spec["initial"], hidden_size=16)
-    return lc.solve(lc.tasks.integration(steps=50), network, learning_rate=1e-3).time_to(0.99).descent_steps
+    return lc.forecast(lc.tasks.integration(steps=50), network, learning_rate=1e-3).solution.time_to(0.99).descent_steps
 
 
 grid = {"recurrence": np.linspace(0.9, 0.98, 9).tolist(), "initial": np.geomspace(0.001, 0.3, 8).tolist()}

@@ -17,7 +17,7 @@ network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.05, hidden_size=4)
 
 def gap(rate):
     steps = round(0.5 / rate)
-    flow = lc.solve(task, network, learning_rate=rate).at([steps])["strength"]
+    flow = lc.forecast(task, network, learning_rate=rate).solution.at([steps])["strength"]
     descent = lc.descend(task, network, learning_rate=rate, steps=steps, learn=("input", "output")).at([steps])[
         "strength"
     ]

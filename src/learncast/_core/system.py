@@ -142,7 +142,7 @@ def listen(signals: Sequence[signal.Signals] = STOPS) -> None:
 def serve() -> None:
     """Prepare a worker process: ignore stop signals, which its driver handles, and end with the driver.
 
-    Ctrl-C reaches every process of a terminal, and a batch system signals all processes at once.
+    Ctrl-C reaches every process of a terminal, and a batch system signals all processes of a job.
     """
     # A handler instead of SIG_IGN, which processes started by a task would inherit and could not be stopped.
     for number in STOPS:

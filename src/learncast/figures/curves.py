@@ -67,7 +67,7 @@ def mode_strengths(
     >>> import learncast as lc
     >>> task = lc.tasks.integration(steps=50)
     >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
-    >>> solution = lc.solve(task, network, learning_rate=1e-3)
+    >>> solution = lc.forecast(task, network, learning_rate=1e-3).solution
     >>> trajectory = solution.at([0, 100, 200, 300, 400]).dataset
     >>> figure, ax = plt.subplots()
     >>> lc.figures.mode_strengths(trajectory, ax, optimum=solution.modes.optimum).get_ylabel()
@@ -112,7 +112,7 @@ def loss_curve(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     >>> import learncast as lc
     >>> task = lc.tasks.integration(steps=50)
     >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
-    >>> trajectory = lc.solve(task, network, learning_rate=1e-3).at([0, 200, 400]).dataset
+    >>> trajectory = lc.forecast(task, network, learning_rate=1e-3).solution.at([0, 200, 400]).dataset
     >>> figure, ax = plt.subplots()
     >>> lc.figures.loss_curve(trajectory, ax).get_xlabel()
     'training time (gradient steps)'
@@ -163,7 +163,7 @@ def forgetting_curves(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes
     Parameters
     ----------
     dataset : Dataset
-        ``loss`` over (time, task) with ``stage``, as returned by `ContinualLearning.curves`.
+        ``loss`` over (time, task) with ``stage``, as returned by `Forecast.curves`.
     ax : Axes
     title : str
 
@@ -179,7 +179,7 @@ def forgetting_curves(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes
     >>> task = lc.tasks.integration(steps=50)
     >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
     >>> later = task.varied(target_strength=0.5).renamed("weaker")
-    >>> learned = lc.planning.in_sequence([task, later], network, learning_rate=1e-3, steps=[400, 50])
+    >>> learned = lc.forget([task, later], network, learning_rate=1e-3, steps=[400, 50])
     >>> figure, ax = plt.subplots()
     >>> lc.figures.forgetting_curves(learned.curves(points=5), ax).get_ylabel()
     'loss (solid: in training)'
@@ -671,7 +671,7 @@ def stop_curve(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     Parameters
     ----------
     dataset : Dataset
-        Result of `learncast.planning.stop_portrait`.
+        Result of `Plan.stop_portrait`.
     ax : Axes
     title : str
 
@@ -687,7 +687,7 @@ def stop_curve(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     >>> task = lc.tasks.integration(steps=50)
     >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
     >>> pool = [task.varied(target_strength=1.5).renamed("stronger")]
-    >>> portrait = lc.planning.stop_portrait(lc.plan(task, pool, network, learning_rate=1e-3))
+    >>> portrait = lc.plan(task, pool, network, learning_rate=1e-3).stop_portrait()
     >>> figure, ax = plt.subplots()
     >>> lc.figures.stop_curve(portrait, ax).get_xlabel()
     'steps on stronger'

@@ -34,7 +34,7 @@ def portrait(
     Parameters
     ----------
     dataset : Dataset
-        Result of `learncast.phase_portrait`.
+        Result of `learncast.phase`.
     ax : Axes
     target_value : float, optional
         Value of the varied parameter for the target.
@@ -56,7 +56,7 @@ def portrait(
     >>> task = lc.tasks.integration(steps=50)
     >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
     >>> grid = {"values": [0.5, 1.5, 2.0], "accuracies": [0.3, 0.6, 0.9]}
-    >>> portrait = lc.phase_portrait(task, network, vary="target_strength", **grid, learning_rate=1e-3)
+    >>> portrait = lc.phase(task, network, vary="target_strength", **grid, learning_rate=1e-3)
     >>> figure, ax = plt.subplots()
     >>> lc.figures.portrait(portrait, ax, target_value=1.0).get_ylabel()
     "first task's target strength"
@@ -120,7 +120,7 @@ def stop_map(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     Parameters
     ----------
     dataset : Dataset
-        Result of `learncast.planning.stop_portrait`.
+        Result of `Plan.stop_portrait`.
     ax : Axes
     title : str
 
@@ -136,7 +136,7 @@ def stop_map(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     >>> task = lc.tasks.integration(steps=50)
     >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
     >>> pool = [task.varied(target_strength=1.5).renamed("stronger")]
-    >>> portrait = lc.planning.stop_portrait(lc.plan(task, pool, network, learning_rate=1e-3))
+    >>> portrait = lc.plan(task, pool, network, learning_rate=1e-3).stop_portrait()
     >>> figure, ax = plt.subplots()
     >>> lc.figures.stop_map(portrait, ax).get_xlabel()
     'steps on stronger'

@@ -188,7 +188,7 @@ def loss_matrix(loss: xr.DataArray, ax: Axes, *, title: str = "") -> Axes:
     >>> task = lc.tasks.integration(steps=50)
     >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
     >>> later = task.varied(target_strength=0.5).renamed("weaker")
-    >>> learned = lc.planning.in_sequence([task, later], network, learning_rate=1e-3, steps=[400, 50])
+    >>> learned = lc.forget([task, later], network, learning_rate=1e-3, steps=[400, 50])
     >>> figure, ax = plt.subplots()
     >>> _ = lc.figures.loss_matrix(learned.losses(), ax)
     >>> [text.get_text() for text in ax.get_yticklabels()]

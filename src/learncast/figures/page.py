@@ -132,7 +132,7 @@ def sheet(*draws: Callable[[Axes], object], columns: int = 0, width: float = 3.4
     >>> import learncast as lc
     >>> task = lc.tasks.integration(steps=50)
     >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
-    >>> trajectory = lc.solve(task, network, learning_rate=1e-3).at([0, 200, 400]).dataset
+    >>> trajectory = lc.forecast(task, network, learning_rate=1e-3).solution.at([0, 200, 400]).dataset
     >>> figure = lc.figures.sheet(
     ...     lambda ax: lc.figures.mode_strengths(trajectory, ax, title="A  strength"),
     ...     lambda ax: lc.figures.loss_curve(trajectory, ax, title="B  loss"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
@@ -12,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from learncast._core.errors import InvalidSpec, OutOfTime
-from learncast._core.progress import Progress, noticed, silent, time_is_up, time_limit
+from learncast._core.progress import Progress, noticed, silent, time_is_up, time_limit, until
 from learncast._core.validation import FloatArray, between, real_array
 from learncast.networks import Network
 from learncast.networks.activated import Activated
@@ -208,15 +209,26 @@ class PortraitTimes:
     @cached_property
     def direct_descent(self) -> float:
         """Descent steps of direct training."""
-        return float(self.method.steps_to(0, self.method.start[None], Accuracy(self.accuracy))[0][0])
+        with until(math.inf):
+            return float(self.method.steps_to(0, self.method.start[None], Accuracy(self.accuracy))[0][0])
 
     @cached_property
     def total_descent(self) -> FloatArray:
-        """Descent steps of both stages, (values, accuracies); in large grids only at the best points by the flow."""
+        """Descent steps of both stages, (values, accuracies).
+
+        In large grids, or if the time is up, only the best points by the flow are counted.
+        """
         grid = self.grids[5]
         grid.fill(np.nan)
-        flat = np.arange(grid.size) if grid.size <= MOST_COUNTED else self._promising
-        grid.ravel()[flat] = self.descent_steps(flat)
+        if grid.size <= MOST_COUNTED:
+            with suppress(OutOfTime):
+                grid.ravel()[:] = self.descent_steps(np.arange(grid.size))
+                return grid
+        flat = self._promising
+        flat = flat[~np.isnan(self.total.ravel()[flat])]
+        if len(flat):
+            with until(math.inf):
+                grid.ravel()[flat] = self.descent_steps(flat)
         return grid
 
     @property
@@ -507,12 +519,10 @@ def _point_by_point(
         require(method.assumptions)
     direct, shape = method.learning_time(method.target, goal), (len(values), len(stops))
     steps = np.full((3, *shape), np.nan)
-    try:
+    with suppress(OutOfTime):  # the remaining values stay nan
         for k in range(len(values)):
             steps[:, k] = _row(method, k, stops, goal)
             progress((k + 1) / len(values))
-    except OutOfTime:
-        pass  # the remaining values stay nan
     grids = np.empty((GRIDS, *shape))
     grids[[0, 1, 5]] = steps
     _compare(grids[:5], direct.flow_steps)

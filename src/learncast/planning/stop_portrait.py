@@ -8,7 +8,7 @@ import numpy as np
 
 from learncast._core.validation import FloatArray
 from learncast.planning.methods.method import Method
-from learncast.procedure.goals import Accuracy, Goal
+from learncast.procedure.goals import Accuracy, Explained, Goal
 from learncast.results import STEPS, described
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def stop_portrait(plan: Plan, candidate: int = 0) -> xr.Dataset:
     far = 1.0 - min(0.1 * (1.0 - asked), 1e-4) if asked < 1 else asked
     # Even in the logarithm of what is left to learn.
     accuracies = np.union1d(1.0 - np.geomspace(0.7, max(1.0 - far, 1e-6), accuracies_number), [asked])
-    goals = [plan.goal if accuracy == asked else Accuracy(float(accuracy)) for accuracy in accuracies]
+    goals = [plan.goal if accuracy == asked else _goal(plan.goal, float(accuracy)) for accuracy in accuracies]
     states = method.advance(method.place(chosen.task), method.start[None], stops.tolist())[:, 0]
     totals = _totals(method, states, stops.astype(float), goals)
     direct = totals[:, 0]
@@ -65,6 +65,11 @@ def stop_portrait(plan: Plan, candidate: int = 0) -> xr.Dataset:
             "accuracy": asked,
         },
     )
+
+
+def _goal(like: Goal, accuracy: float) -> Goal:
+    """An accuracy of every mode or, for goals on the loss, the loss that corresponds to it."""
+    return Accuracy(accuracy) if isinstance(like, Accuracy) else Explained(1.0 - (1.0 - accuracy) ** 2)
 
 
 def _totals(method: Method, states: FloatArray, spent: FloatArray, goals: list[Goal]) -> FloatArray:

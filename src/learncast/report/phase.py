@@ -61,10 +61,13 @@ def phase_report(
     best = float(saved[where])
     own = study.target.recipe.parameters[vary] if study.target.recipe else None
     value, stop = float(values[where[0]]), float(accuracies[where[1]])
+    # In large grids descent is counted at the best points only; elsewhere the flow decides whether pretraining pays.
+    known = ~np.isnan(dataset["total_steps"].values)
+    share = np.mean(np.where(np.isnan(saved), dataset["speedup_steps"].values, saved)[known] > 0)
     direct_text = f"{format_count(direct)} gradient steps (flow: {format_number(float(dataset['direct_steps']))})"
     lead = (
         f"Pretraining pays most at {vary.replace('_', ' ')} {value:.4g} stopped at {stop:.4g}: it saves "
-        f"{format_count(best)} of {direct_text}. It pays at {np.mean(saved > 0):.0%} of this grid."
+        f"{format_count(best)} of {direct_text}. It pays at {share:.0%} of this grid."
         if best > 0
         else f"Pretraining pays nowhere on this grid; direct training takes {direct_text}."
     )

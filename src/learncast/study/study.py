@@ -42,7 +42,7 @@ from learncast.tasks.recorded.arrays import arrays_named
 from learncast.tasks.recorded.files import from_file
 from learncast.tasks.task import Task
 
-#: Matrices of a network's size that are in memory at once while a question is answered.
+#: Matrices of a network's size that are in memory while a question is answered.
 COPIES = 5
 
 

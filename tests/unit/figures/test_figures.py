@@ -34,14 +34,14 @@ def network():
 
 @pytest.fixture(scope="module")
 def trajectory(network, target):
-    return lc.solve(target, network, learning_rate=RATE).at(np.linspace(0, 1500, 50)).dataset
+    return lc.forecast(target, network, learning_rate=RATE).solution.at(np.linspace(0, 1500, 50)).dataset
 
 
 @pytest.fixture(scope="module")
 def two_modes():
     task = tasks.integration(20, target_strength=[2.0, 1.0])
     network = lc.LinearRNN.aligned(task=task, hidden_size=3)
-    return lc.solve(task, network, learning_rate=RATE).at(np.linspace(0, 500, 50)).dataset
+    return lc.forecast(task, network, learning_rate=RATE).solution.at(np.linspace(0, 500, 50)).dataset
 
 
 def lines_with_many_points(ax):
@@ -106,14 +106,14 @@ def paths(target, network):
     stages = [lc.Stage(stronger, goal=0.5), lc.Stage(target, goal=0.99)]
     staged = lc.follow(stages, network, learning_rate=RATE)
     direct = lc.follow(stages[1:], network, learning_rate=RATE)
-    times = np.linspace(0.0, 1.2 * direct.flow_steps, 60)
+    times = np.linspace(0.0, 1.2 * direct.steps.flow, 60)
     return staged, staged.at(times).dataset, direct.at(times).dataset
 
 
 def test_curriculum_paths_draw_both_paths_band_and_switch(paths, ax):
     curriculum, staged, direct = paths
     before = staged.copy(deep=True), direct.copy(deep=True)
-    optimum, switch = float(curriculum.modes[1].optimum[0]), curriculum.outcomes[0].flow_steps
+    optimum, switch = float(curriculum.modes[1].optimum[0]), curriculum.stages[0].steps.flow
     drawn = figures.curriculum_paths(
         staged, direct, ax, optimum=optimum, tolerance=0.01, first_optimum=2 * optimum, switch=switch, title="Plan"
     )
@@ -200,7 +200,7 @@ def test_ranking_of_a_task_that_is_never_learned_has_finite_limits(target, ax):
 
 def test_ranking_of_a_task_learned_at_the_start_has_a_positive_range(target, network, ax):
     pool = [target.varied(input_strength=2.0, name="other")]
-    dataset = lc.plan(target, pool, network, learning_rate=RATE, terms=lc.Terms(accuracy=0.0)).dataset
+    dataset = lc.plan(target, pool, network, learning_rate=RATE, terms=lc.Terms(0.0)).dataset
     assert float(dataset["direct_steps"]) == 0.0
     figures.ranking(dataset, ax)
     low, high = ax.get_xlim()
@@ -233,7 +233,7 @@ def mesh_of(ax):
 def test_a_portrait_draws_mesh_contour_lines_and_colour_bar(target, network, ax):
     values, accuracies = np.linspace(0.5, 2.0, 8), np.linspace(0.1, 0.9, 9)
     grid = {"vary": "target_strength", "values": values, "accuracies": accuracies, "learning_rate": RATE}
-    dataset = lc.phase_portrait(target, network, **grid)
+    dataset = lc.phase(target, network, **grid)
     before = dataset.copy(deep=True)
     assert figures.portrait(dataset, ax, target_value=1.0, title="2A") is ax
     assert ax.get_xlabel() == "accuracy at which the first task stops"

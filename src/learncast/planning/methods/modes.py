@@ -21,8 +21,7 @@ from learncast.tasks.task import Task
 from learncast.theory.assumptions import Assumption
 from learncast.theory.dynamics.modes import Modes, ModeSolution, can_be_resampled, modes_of, with_resamples
 from learncast.theory.dynamics.solution import LearningTime, Solution
-from learncast.theory.dynamics.steps.mode_descent import Goal as Reached
-from learncast.theory.dynamics.steps.mode_descent import Problem
+from learncast.theory.dynamics.steps.mode_descent import Problem, Reached
 
 if TYPE_CHECKING:
     from learncast.training.measured_accuracy import LossRange

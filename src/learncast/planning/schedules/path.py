@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray, between, count, positive, real_array
-from learncast.planning.schedules.switches import SwitchProblem, Trace, best_trace
+from learncast.planning.schedules.switches import SwitchProblem, SwitchTrace, best_trace
 from learncast.planning.terms import checked_costs, checked_switch_cost, stop_band
 from learncast.results import Status
 from learncast.theory.dynamics import mode_equation
@@ -221,7 +221,7 @@ def cheapest_path(
     return Path(legs, paid, float(switch_cost), Status.ok)
 
 
-def _free_trace(problem: SwitchProblem) -> Trace:
+def _free_trace(problem: SwitchProblem) -> SwitchTrace:
     """Follow the envelope to the near edge of the end."""
     end = float(np.clip(problem.start, *problem.end))
     path = fastest_path(
@@ -235,10 +235,10 @@ def _free_trace(problem: SwitchProblem) -> Trace:
     tasks, stops = [leg.task for leg in path.legs], [leg.end for leg in path.legs]
     if problem.last is not None and (not tasks or tasks[-1] != problem.last):
         tasks, stops = [*tasks, problem.last], [*stops, end]
-    return Trace(tuple(tasks), tuple(stops), path.flow_steps)
+    return SwitchTrace(tuple(tasks), tuple(stops), path.flow_steps)
 
 
-def _limited_trace(problem: SwitchProblem, max_stages: int | None) -> Trace:
+def _limited_trace(problem: SwitchProblem, max_stages: int | None) -> SwitchTrace:
     """Search among the tasks that no other task beats everywhere."""
     keep = _rivals(problem)
     if len(keep) > MOST_RIVALS:

@@ -83,7 +83,7 @@ class Nodes:
 
 
 @dataclass(frozen=True)
-class Trace:
+class SwitchTrace:
     """Tasks and the strengths at which each stops; the total is infinite if no path exists."""
 
     tasks: tuple[int, ...]
@@ -164,15 +164,15 @@ def _reach(
     return _Reach(sources, sinks, tuple(found))
 
 
-def best_trace(problem: SwitchProblem, max_stages: int | None) -> Trace:
+def best_trace(problem: SwitchProblem, max_stages: int | None) -> SwitchTrace:
     """Cheapest path of at most `max_stages` stages, exact."""
     nodes = nodes_of(problem)
     tasks = len(problem.cross)
     start = np.array([problem.start])
     if problem.last is None and problem.end[0] <= problem.start <= problem.end[1]:
-        return Trace((), (), 0.0)
+        return SwitchTrace((), (), 0.0)
     if problem.last is not None and problem.may_end(problem.last, start)[0]:
-        return Trace((problem.last,), (problem.start,), 0.0)
+        return SwitchTrace((problem.last,), (problem.start,), 0.0)
     # Nodes that end the path, and those from which the last task needs no training at all.
     ending, resting = nodes.ends, np.zeros(len(nodes.task), dtype=bool)
     if problem.last is not None:
@@ -233,14 +233,14 @@ def _cheapest(after: FloatArray, among: NDArray[np.bool_]) -> tuple[float, int]:
     return float(after[node]), node
 
 
-def _trace(nodes: Nodes, origins: list[Indices], total: float, final: tuple[int, int, int]) -> Trace:
+def _trace(nodes: Nodes, origins: list[Indices], total: float, final: tuple[int, int, int]) -> SwitchTrace:
     node, stages, extra = final
     if not np.isfinite(total):
-        return Trace((), (), np.inf)
+        return SwitchTrace((), (), np.inf)
     tasks = [extra] if extra >= 0 else []
     stops = [float(nodes.strength[node])] if extra >= 0 else []
     for stage in range(stages - 1, -1, -1):
         tasks.insert(0, int(nodes.task[node]))
         stops.insert(0, float(nodes.strength[node]))
         node = int(origins[stage][node])
-    return Trace(tuple(tasks), tuple(stops), total)
+    return SwitchTrace(tuple(tasks), tuple(stops), total)

@@ -105,7 +105,7 @@ class FlowCourse:
     def _step(self) -> None:
         self.solver.step()
         if self.solver.status == "failed" and self.solver.t_old is None:
-            # If the slope is almost 0, the solver's own first step may be so long that it fails.
+            # If the slope is almost 0, the solver's default first step may be too long and fail.
             self.solver = self.new_solver(short_step=True)
             self.solver.step()
         if self.solver.status == "failed" or not np.abs(self.solver.y).max() < LARGEST:
@@ -324,7 +324,7 @@ def _reduced(problem: LearningProblem) -> tuple[LearningProblem, FloatArray | No
         return problem, None
     small = {**start, first: basis.T @ start[first], second: start[second] @ basis}
     if "recurrent" in small:
-        small["recurrent"] = (problem.pooled_recurrence or 0.0) * np.eye(basis.shape[1])
+        small["recurrent"] = problem.two_layers.recurrence * np.eye(basis.shape[1])
     return LearningProblem(problem.task, problem.built(small), problem.learn), basis
 
 

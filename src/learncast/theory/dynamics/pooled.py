@@ -66,6 +66,8 @@ class PooledProblem:
         check_fit(task, network)
         if isinstance(network, TwoLayer):
             b, residual = 0.0, 0.0
+        elif network.scalar_recurrence is not None:
+            b, residual = network.scalar_recurrence, 0.0
         else:
             W_h = network.recurrent_weights
             b = float(np.trace(W_h)) / len(W_h)

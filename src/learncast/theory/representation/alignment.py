@@ -52,7 +52,7 @@ class AlignmentTime:
     >>> import numpy as np
     >>> task = lc.tasks.static(np.diag([3.0, 1.0]))
     >>> network = lc.TwoLayer.balanced(2, 3, 2, scale=0.01, rng=np.random.default_rng(0))
-    >>> times = lc.theory.time_to_align(lc.solve(task, network, learning_rate=1e-2))
+    >>> times = lc.theory.time_to_align(lc.forecast(task, network, learning_rate=1e-2).solution)
     >>> round(times.aligned), round(times.learned), round(times.growing, 1)
     (834, 837, 2.6)
     """
@@ -89,7 +89,7 @@ def time_to_align(solution: Solution, accuracy: float = 0.99) -> AlignmentTime:
     >>> import numpy as np
     >>> task = lc.tasks.static(np.diag([3.0, 1.0]))
     >>> network = lc.TwoLayer.balanced(2, 3, 2, scale=0.01, rng=np.random.default_rng(0))
-    >>> solution = lc.solve(task, network, learning_rate=1e-2)
+    >>> solution = lc.forecast(task, network, learning_rate=1e-2).solution
     >>> times = lc.theory.time_to_align(solution, 0.9)
     >>> round(times.aligned), round(times.learned), times.error
     (703, 704, 0.0)
@@ -131,7 +131,7 @@ def misalignment(solution: Solution, times: ArrayLike) -> FloatArray:
     >>> import numpy as np
     >>> task = lc.tasks.static(np.diag([3.0, 1.0]))
     >>> network = lc.TwoLayer.balanced(2, 3, 2, scale=0.01, rng=np.random.default_rng(0))
-    >>> solution = lc.solve(task, network, learning_rate=1e-2)
+    >>> solution = lc.forecast(task, network, learning_rate=1e-2).solution
     >>> lc.theory.misalignment(solution, [0, 400, 800, 2000]).round(3) + 0.0
     array([1.   , 0.315, 0.019, 0.   ])
     """

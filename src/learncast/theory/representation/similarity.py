@@ -45,7 +45,7 @@ def hidden_similarity(solution: Solution, times: ArrayLike, inputs: ArrayLike, t
     >>> import numpy as np
     >>> task = lc.tasks.static(np.diag([3.0, 1.0]))
     >>> network = lc.TwoLayer.balanced(2, 3, 2, scale=0.01, rng=np.random.default_rng(0))
-    >>> solution = lc.solve(task, network, learning_rate=1e-2)
+    >>> solution = lc.forecast(task, network, learning_rate=1e-2).solution
     >>> similarity = lc.theory.hidden_similarity(solution, [500, 1500], np.eye(2), np.diag([3.0, 1.0]))
     >>> similarity["hidden_similarity_input"].values.diagonal(axis1=1, axis2=2).round(2)
     array([[3.  , 0.04],
@@ -108,7 +108,7 @@ def tangent_kernel(
     >>> import numpy as np
     >>> task = lc.tasks.static(np.diag([3.0, 1.0]))
     >>> network = lc.TwoLayer.balanced(2, 3, 2, scale=0.01, rng=np.random.default_rng(0))
-    >>> solution = lc.solve(task, network, learning_rate=1e-2)
+    >>> solution = lc.forecast(task, network, learning_rate=1e-2).solution
     >>> lc.theory.tangent_kernel(solution, 1500, np.eye(2)).round(2) + 0.0
     array([[6., 0., 0., 0.],
            [0., 4., 0., 0.],
@@ -208,7 +208,7 @@ def tangent_kernel_summary(
     >>> import numpy as np
     >>> task = lc.tasks.static(np.diag([3.0, 1.0]))
     >>> network = lc.TwoLayer.balanced(2, 3, 2, scale=0.01, rng=np.random.default_rng(0))
-    >>> solution = lc.solve(task, network, learning_rate=1e-2)
+    >>> solution = lc.forecast(task, network, learning_rate=1e-2).solution
     >>> kernel = lc.theory.tangent_kernel_summary(solution, [0, 500, 1500], np.eye(2))
     >>> kernel["trace"].values.round(1), kernel["misalignment"].values.round(2)
     (array([ 0. , 12.1, 16. ]), array([0.  , 0.21, 0.13]))
@@ -268,7 +268,7 @@ def representation_distance(solution: Solution, *, time: float = np.inf) -> xr.D
     >>> import numpy as np
     >>> task = lc.tasks.static(np.diag([3.0, 1.0]))
     >>> network = lc.TwoLayer.balanced(2, 3, 2, scale=0.01, rng=np.random.default_rng(0))
-    >>> solution = lc.solve(task, network, learning_rate=1e-2)
+    >>> solution = lc.forecast(task, network, learning_rate=1e-2).solution
     >>> float(lc.theory.representation_distance(solution)["input_distance"].round(3))
     0.0
     """
@@ -310,7 +310,7 @@ def off_diagonal_strength(solution: Solution, times: ArrayLike) -> xr.Dataset:
     >>> import numpy as np
     >>> task = lc.tasks.static(np.diag([3.0, 1.0]))
     >>> network = lc.TwoLayer.balanced(2, 3, 2, scale=0.01, rng=np.random.default_rng(0))
-    >>> solution = lc.solve(task, network, learning_rate=1e-2)
+    >>> solution = lc.forecast(task, network, learning_rate=1e-2).solution
     >>> strength = lc.theory.off_diagonal_strength(solution, [200, 400, 1500])
     >>> strength["diagonal"].values.round(3), strength["off_diagonal"].values.round(3)
     (array([0.236, 2.121, 2.236]), array([0.005, 0.001, 0.   ]))

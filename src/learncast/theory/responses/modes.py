@@ -52,7 +52,7 @@ class ResponseModes(Modes):
     >>> task = lc.tasks.integration(steps=20)
     >>> network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.05, hidden_size=1)
     >>> linear = modes(task, network)
-    >>> relu = lc.solve(task, lc.Activated(network, "relu"), learning_rate=1e-3, trials=2000).modes
+    >>> (relu,) = lc.theory.modes_of_responses(lc.Activated(network, "relu"), [task], trials=2000)
     >>> [(float(m.weighted_cross[0].round(1)), float(m.weighted_input[0].round(1))) for m in (linear, relu)]
     [(8.8, 5.2), (3.8, 4.2)]
     >>> relu.replicas[0].shape
@@ -100,9 +100,10 @@ class ResponseModeSolution(ResponseSolution, ModeSolution):
     >>> import learncast as lc
     >>> task = lc.tasks.integration(steps=20)
     >>> network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.05, hidden_size=1)
-    >>> lc.solve(task, network, learning_rate=1e-3).time_to(0.9).descent_steps
+    >>> lc.forecast(task, network, learning_rate=1e-3).solution.time_to(0.9).descent_steps
     497.0
-    >>> solution = lc.solve(task, lc.Activated(network, "relu"), learning_rate=1e-3, trials=2000)
+    >>> measured = lc.theory.response(task, lc.Activated(network, "relu"), trials=2000)
+    >>> solution = lc.theory.solve_response(measured, learning_rate=1e-3)
     >>> solution
     <ResponseModeSolution of 'integration' at learning rate 0.001: one response feature, response>
     >>> solution.time_to(0.9)

@@ -133,7 +133,8 @@ class ResponseFlowSolution(ResponseSolution):
     >>> task = lc.tasks.integration(steps=20)
     >>> both = lc.LinearRNN([[0.1], [-0.1]], 0.9 * np.eye(2), [[0.1, -0.1]])
     >>> one = lc.LinearRNN.aligned(recurrence=0.9, initial=0.1, hidden_size=1)
-    >>> solutions = [lc.solve(task, lc.Activated(n, "relu"), learning_rate=1e-3, trials=2000) for n in (both, one)]
+    >>> measured = [lc.theory.response(task, lc.Activated(n, "relu"), trials=2000) for n in (both, one)]
+    >>> solutions = [lc.theory.solve_response(each, learning_rate=1e-3) for each in measured]
     >>> solutions[0].time_to(0.9).descent_steps
     902.0
     >>> [float(solution.limit()["loss"].values[0].round(2)) for solution in solutions]

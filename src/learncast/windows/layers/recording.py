@@ -77,7 +77,7 @@ def capture(model: nn.Module, inputs: Tensor, targets: Tensor | None = None, los
     """
     layers = recurrent_layers(model)
     _, module = recurrent_module(model)
-    recorder = _Recorder(module, differentiate=loss is not None)
+    recorder = _LayerRecorder(module, differentiate=loss is not None)
     deltas: list[Tensor] = []
     with _restored(model), torch.set_grad_enabled(loss is not None), recorder.attached():
         with _explained(f"inputs of shape {_shape(inputs)} must suit the model", "inputs"):
@@ -121,7 +121,7 @@ def replays(model: nn.Module, inputs: Tensor) -> tuple[Replay, ...]:
 
 
 @dataclass
-class _Recorder:
+class _LayerRecorder:
     """Hooks that record the signals at the recurrent layers and cut the graph at their outputs."""
 
     module: nn.Module

@@ -207,7 +207,7 @@ def test_learned_first_has_no_winner_for_ties_and_unknown_times():
             "learning_rate",
         ),
         (lambda: theory.half_loss_time(LEAKY, recurrence=0.1, input_weight=0.1, share=2), "share"),
-        (lambda: theory.half_loss_time(LEAKY, np.eye(3), recurrence=0.1, input_weight=0.1), "cross_strengths"),
+        (lambda: theory.half_loss_time(LEAKY, np.eye(3), recurrence=0.1, input_weight=0.1), "input_strengths"),
         (lambda: theory.order_reversal(LEAKY, LEAKY[:4], initial=0.1), "second_strengths"),
         (lambda: theory.order_reversal(LEAKY, LEAKY, initial=0.0), "initial"),
         (lambda: theory.order_reversal(LEAKY, LEAKY, initial=0.1, low=1, high=0), "low"),

@@ -140,7 +140,7 @@ class TwoLayerSolution(Solution):
     @property
     def optimum(self) -> FloatArray:
         """Optimal strength of each singular mode of the task."""
-        return np.asarray(np.linalg.svd(self.problem.cross, compute_uv=False) / (self.problem.variance or 1.0))
+        return np.asarray(np.linalg.svd(self.problem.cross, compute_uv=False)) / (self.problem.variance or 1.0)
 
     def network_at(self, time: float) -> LinearRNN | TwoLayer:
         """Return the network after `time` gradient steps, with the hidden space rotated nearest to the start."""

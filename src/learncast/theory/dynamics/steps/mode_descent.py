@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,7 +26,10 @@ DIVERGED = 1e50
 EDGE = 1e-12
 
 
-class Goal(Protocol):
+Number = TypeVar("Number", np.float64, np.bool_)
+
+
+class Reached(Protocol):
     """Condition on weights (rows, 2, modes) of the given rows."""
 
     def __call__(self, states: FloatArray, rows: Rows, edge: float = EDGE) -> NDArray[np.bool_]:
@@ -67,11 +70,11 @@ class Problem:
         """Optimal strength of each mode; 0 for modes without influence on the loss."""
         return np.divide(self.cross, self.power, out=np.zeros_like(self.cross), where=self.power > 0)
 
-    def within(self, tolerance: ArrayLike) -> Goal:
+    def within(self, tolerance: ArrayLike) -> Reached:
         """Return the goal that all modes are within a relative tolerance, one for all rows or one per row."""
         return self.near(np.asarray(tolerance)[..., None] * band_scale(self.optimum))
 
-    def near(self, distance: FloatArray) -> Goal:
+    def near(self, distance: FloatArray) -> Reached:
         """Return the goal that each mode is within the given distance of its optimum."""
         best, silent = self.optimum, np.asarray(self.power == 0)
 
@@ -81,7 +84,7 @@ class Problem:
 
         return reached
 
-    def below(self, excess: ArrayLike) -> Goal:
+    def below(self, excess: ArrayLike) -> Reached:
         """Return the goal that the excess loss is at most `excess`."""
         best, limit = self.optimum, np.asarray(excess, dtype=float)
 
@@ -93,7 +96,7 @@ class Problem:
         return reached
 
     def steps_to(
-        self, start: FloatArray, goal: Goal, learning_rate: float, most_steps: int = MOST_STEPS, *, precise: bool = True
+        self, start: FloatArray, goal: Reached, learning_rate: float, most_steps: int = MOST_STEPS, *, precise: bool = True
     ) -> tuple[FloatArray, FloatArray]:
         """Count the descent steps from weights `start` (rows, 2, modes) to the goal; return steps and final weights.
 
@@ -127,7 +130,7 @@ class Problem:
         descents = self._descents(states, lambda w, rows, edge=EDGE: np.zeros(len(w), dtype=bool), learning_rate)
         return descents.states_after(states, stops, precise=precise)
 
-    def _descents(self, states: FloatArray, goal: Goal, learning_rate: float) -> Descents:
+    def _descents(self, states: FloatArray, goal: Reached, learning_rate: float) -> Descents:
         a, c = states[:, 0], states[:, 1]
         cross, power = (np.broadcast_to(part, a.shape) for part in (self.cross, self.power))
         sharp = sharpness(a * c, (a - c) * (a + c), self.cross, self.power)
@@ -194,6 +197,6 @@ def _at_most(values: FloatArray, limit: FloatArray, edge: float) -> NDArray[np.b
     return np.asarray(values <= limit * (1 + edge) if edge > 0 else values < limit * (1 + edge))
 
 
-def _rows(values: FloatArray, rows: Rows) -> FloatArray:
+def _rows(values: NDArray[Number], rows: Rows) -> NDArray[Number]:
     """Return the values of some rows; without a row axis they are common to all."""
     return values[rows] if values.ndim > 1 else values
