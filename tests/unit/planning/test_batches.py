@@ -85,7 +85,7 @@ def test_recorded_trials_of_no_modes():
     x = rng.normal(size=(400, 5, 3)) @ np.array([[1.0, 0.6, 0.0], [0.0, 1.0, 0.3], [0.0, 0.0, 0.5]])
     y = x.sum(axis=1) @ rng.normal(size=(3, 2)) + 0.3 * rng.normal(size=(400, 2))
     task = Task.from_samples(x, y)
-    network = lc.LinearRNN.random(4, 3, 2, scale=0.4, recurrence=0.7, seed=1)
+    network = lc.LinearRNN.random(3, 4, 2, scale=0.4, recurrence=0.7, rng=1)
     way = lc.follow([lc.Stage(task, goal=0.7)], network, learning_rate=RATE)
     assert way.method.name == "pooled"
     z = np.einsum("t,btc->bc", 0.7 ** np.arange(4, -1, -1.0), x)
