@@ -40,7 +40,7 @@ def agreement(
         One run, or one for each of several seeds. Runs that stopped at different steps are compared as far as each
         one went.
     accuracy : float, optional
-        Also compare the steps at which this accuracy is first reached; for a forecast, that of its last stage.
+        Compare the steps to this accuracy too.
 
     Returns
     -------
