@@ -12,7 +12,7 @@ from learncast._core.progress import Progress, silent
 from learncast._core.validation import one_of
 from learncast.advice.race import Race
 from learncast.advice.request import EVALUATION, Request
-from learncast.card import Card, Picture, Shown, Table, shown
+from learncast.display import Displayable, HtmlRepr, Plot, Table, format_number
 from learncast.procedure.stage import Stage
 from learncast.results import FORECAST_CLASSES, Result
 from learncast.theory.assumptions import Assumption, Condition, Trust
@@ -91,7 +91,7 @@ class AdviceValidity(Assumption):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Advice(Result, Shown):
+class Advice(Result, Displayable):
     """Which task to train first, and when to stop, to learn the target soonest.
 
     Attributes

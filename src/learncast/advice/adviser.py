@@ -33,7 +33,7 @@ from learncast.advice.surrogate import (
     stacked,
     written_out,
 )
-from learncast.card import so_many
+from learncast.display import plural
 from learncast.procedure.goals import Explained, Goal, Loss
 from learncast.procedure.stage import Stage
 from learncast.procedure.training import Training
@@ -535,7 +535,7 @@ def _check_labelled(name: str, trials: Batch, surrogate: LinearSurrogate) -> Non
     """Refuse trials with labels or masks that do not fit the model."""
     if trials.inputs.shape[2] != surrogate.inputs or trials.every_step != surrogate.every_step:
         raise InvalidSpec(
-            f"{name!r} must have {so_many(surrogate.inputs, 'input')} and targets {_when(surrogate.every_step)}, like "
+            f"{name!r} must have {plural(surrogate.inputs, 'input')} and targets {_when(surrogate.every_step)}, like "
             f"the model, got {trials.inputs.shape[2]} and targets {_when(trials.every_step)}.",
             field=name,
         )
@@ -551,7 +551,7 @@ def _check_fit(name: str, task: Task, surrogate: LinearSurrogate) -> None:
     every_step = surrogate.every_step if task.steps == 1 else task.targets == "every_step"
     if (task.inputs, task.outputs, every_step) != (surrogate.inputs, surrogate.outputs, surrogate.every_step):
         raise InvalidSpec(
-            f"{name!r} must have {so_many(surrogate.inputs, 'input')}, {so_many(surrogate.outputs, 'output')} and "
+            f"{name!r} must have {plural(surrogate.inputs, 'input')}, {plural(surrogate.outputs, 'output')} and "
             f"targets {_when(surrogate.every_step)}, like the model, got {task.inputs}, {task.outputs} and targets "
             f"{_when(every_step)}.",
             field=name,

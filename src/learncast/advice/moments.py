@@ -59,9 +59,7 @@ class Moments:
         affine : bool
             Whether the network, and so the best linear map, has an offset.
         """
-        size = f"{task.steps} steps of {task.inputs} inputs"
-        remedy = "use shorter trials or fewer input channels"
-        check_room((task.steps * (task.inputs + 1)) ** 2, f"the moments of {task.name!r}", size, remedy)
+        check_memory((task.steps * (task.inputs + 1)) ** 2, f"the moments of {task.name!r}")
         statistics = lag_statistics(task)
         lags, n, m = statistics.lags, task.inputs, task.outputs
         if np.isnan(statistics.constant):

@@ -96,8 +96,12 @@ def race_loop(model: nn.Module, stages: Sequence[Stage], training: Training) -> 
 
 def _spaced(rule: Goal | Learned | Stalled) -> Goal | Learned | Stalled:
     if isinstance(rule, Learned | Stalled):
-        return replace(rule, goal=_spaced(rule.goal))
-    return replace(rule, every=LOOK) if rule.every < LOOK else rule  # type: ignore[type-var]
+        return replace(rule, goal=_spaced_goal(rule.goal))
+    return _spaced_goal(rule)
+
+
+def _spaced_goal(goal: Goal) -> Goal:
+    return replace(goal, every=LOOK) if goal.every < LOOK else goal  # type: ignore[type-var]
 
 
 def run_race(

@@ -257,8 +257,9 @@ class GoalWatch(Watch):
     """
 
     def __init__(self, rule: Rule, source: Source, previous: Watch | None = None) -> None:
-        self.goal = rule.goal if isinstance(rule, Learned | Stalled) else rule
-        assert isinstance(self.goal, Goal)
+        goal = rule.goal if isinstance(rule, Learned | Stalled) else rule
+        assert isinstance(goal, Goal)
+        self.goal: Goal = goal
         self.source, self.times = source, rule.times if isinstance(rule, Learned) else 1.0
         self.looked, self.learned = -1, -1
         before = previous if isinstance(previous, GoalWatch) else None

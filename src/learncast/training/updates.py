@@ -6,7 +6,7 @@ import inspect
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -137,7 +137,7 @@ def optimizer_of(training: Training, parameters: Iterable[Tensor] | Mapping[str,
         return rule(parameters)
     listed = list(parameters.values() if isinstance(parameters, Mapping) else parameters)
     if inspect.isclass(rule):
-        made: torch.optim.Optimizer = rule(listed, lr=training.learning_rate)
+        made: torch.optim.Optimizer = cast(Any, rule)(listed, lr=training.learning_rate)
         return made
     if callable(rule):
         made = rule(listed)
