@@ -11,7 +11,7 @@ import pytest
 import learncast as lc
 from learncast import Task, tasks
 from learncast.tasks import halves, pooled_recording, pooled_statistics, resampled
-from learncast.theory.dynamics.learning_problem import lag_statistics
+from learncast.theory import lag_statistics, loss_and_gradient
 
 #: Sums of a few thousand products in another order: a few hundred times the round-off of one.
 CLOSE = {"rtol": 1e-10, "atol": 1e-12}

@@ -96,7 +96,13 @@ class Problem:
         return reached
 
     def steps_to(
-        self, start: FloatArray, goal: Reached, learning_rate: float, most_steps: int = MOST_STEPS, *, precise: bool = True
+        self,
+        start: FloatArray,
+        goal: Reached,
+        learning_rate: float,
+        most_steps: int = MOST_STEPS,
+        *,
+        precise: bool = True,
     ) -> tuple[FloatArray, FloatArray]:
         """Count the descent steps from weights `start` (rows, 2, modes) to the goal; return steps and final weights.
 
