@@ -78,6 +78,7 @@ def test_a_goal_below_the_least_loss_is_never_reached(method, share):
     assert planned.direct.status is lc.Status.not_learned
 
 
+@pytest.mark.slow_cases("tanh")
 @pytest.mark.parametrize(
     ("network", "method"),
     [

@@ -125,12 +125,14 @@ class LinearMethod(Method):
         return self._integrate(self.tasks[-1], self.start, tolerance)
 
     def flow_steps_to(self, task: int, state: FloatArray, goal: Goal, flow: Solution | None = None) -> float:
-        if self.goal_excess(task, goal) < 0:  # below the least loss
+        if self.unreachable(task, goal):
             return math.inf
         solution = self.flow(task, state) if flow is None else flow
         return solution.time_to_loss(self._loss_goal(task, goal))
 
     def steps_to(self, task: int, states: FloatArray, goal: Goal) -> tuple[FloatArray, FloatArray]:
+        if self.unreachable(task, goal):
+            return np.full(len(states), np.inf), states
         limit = self._loss_goal(task, goal)
         rows = [self._count(task, state, limit) for state in states]
         return np.array([steps for steps, _ in rows]), np.stack([state for _, state in rows])
@@ -243,6 +245,8 @@ class PooledMethod(LinearMethod):
         return self.network if state is self.start else self.network.with_maps(*self._maps(state))
 
     def steps_to(self, task: int, states: FloatArray, goal: Goal) -> tuple[FloatArray, FloatArray]:
+        if self.unreachable(task, goal):
+            return np.full(len(states), np.inf), states
         # A forecast, its plan and the resamples of both ask for the same counts.
         key = task, goal, states.shape, states.tobytes()
         if key not in self._counts:
@@ -315,7 +319,11 @@ class PooledMethod(LinearMethod):
         expected = float(self.steps_to(task, self.start[None], goal)[0][0])
         most = int(LATE * expected) + 1000 if math.isfinite(expected) else MOST_COUNTED
         limits = goal.excess(descent.baseline_loss, self.least_loss(task))
-        steps, ends = descent.steps_to(states, limits, self.learning_rate, most, precise=False)
+        steps, ends = np.full(len(states), np.inf), states.copy()
+        some = np.flatnonzero(limits >= 0)  # the others are below the least loss
+        if len(some):
+            rows, rate = descent.rows(some), self.learning_rate
+            steps[some], ends[some] = rows.steps_to(states[some], limits[some], rate, most, precise=False)
         return np.where(np.isnan(steps), np.inf, steps), np.where(np.isfinite(ends), ends, 0.0)
 
     def _resampled_direct(self, goal: Goal) -> FloatArray:

@@ -182,6 +182,10 @@ class Method(ABC):
         """Excess loss at which the goal is reached."""
         return goal.excess(self.baseline_loss(task), self.least_loss(task))
 
+    def unreachable(self, task: int, goal: Goal) -> bool:
+        """Whether the goal is a loss below the least that the network can reach."""
+        return not self.per_mode(goal) and self.goal_excess(task, goal) < 0
+
     def goal_loss(self, task: int, goal: Goal) -> float:
         """Loss at which the goal is reached."""
         return self.least_loss(task) + self.goal_excess(task, goal)

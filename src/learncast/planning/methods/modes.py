@@ -104,10 +104,10 @@ class ModeMethod(Method):
 
     def flow_steps_to(self, task: int, state: FloatArray, goal: Goal, flow: Solution | None = None) -> float:
         if not self.per_mode(goal):
-            excess = self.goal_excess(task, goal)
-            if excess < 0:  # below the least loss
+            if self.unreachable(task, goal):
                 return math.inf
-            return (self.flow(task, state) if flow is None else flow).time_to_loss(max(excess, 1e-300))
+            excess = max(self.goal_excess(task, goal), 1e-300)
+            return (self.flow(task, state) if flow is None else flow).time_to_loss(excess)
         assert isinstance(goal, Accuracy)
         p, strength = self.problems[task], state[0] * state[1]
         here = Problem(p.cross, p.power, self._imbalance(state))
@@ -130,6 +130,8 @@ class ModeMethod(Method):
         return problem.below(goal.excess(baseline, self.least_loss(task)))
 
     def steps_to(self, task: int, states: FloatArray, goal: Goal) -> tuple[FloatArray, FloatArray]:
+        if self.unreachable(task, goal):
+            return np.full(len(states), np.inf), states
         p = self.problems[task]
         return p.steps_to(states, self._arrived(p, task, goal), self.learning_rate)
 
