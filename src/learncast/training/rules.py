@@ -77,6 +77,14 @@ class Lookahead:
     source : Source
         Those trials.
     goal : Goal
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> source = lc.training.Source.of(lc.tasks.integration(steps=5))
+    >>> ahead = lc.training.Lookahead(source, lc.Loss(0.5))
+    >>> lc.training.Learned(lc.Loss(0.1), ahead=ahead).ahead.goal.text
+    'loss 0.5'
     """
 
     source: Source = field(repr=False)
@@ -257,8 +265,9 @@ class GoalWatch(Watch):
     """
 
     def __init__(self, rule: Rule, source: Source, previous: Watch | None = None) -> None:
-        self.goal = rule.goal if isinstance(rule, Learned | Stalled) else rule
-        assert isinstance(self.goal, Goal)
+        goal = rule.goal if isinstance(rule, Learned | Stalled) else rule
+        assert isinstance(goal, Goal)
+        self.goal: Goal = goal
         self.source, self.times = source, rule.times if isinstance(rule, Learned) else 1.0
         self.looked, self.learned = -1, -1
         before = previous if isinstance(previous, GoalWatch) else None
