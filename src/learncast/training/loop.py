@@ -450,10 +450,12 @@ def stage_keys(stages: Sequence[Stage]) -> list[str]:
 
 def _stable(rule: Rule | None) -> Rule | None:
     """Return the rule with loss functions whose repr is the same in every process."""
+    if isinstance(rule, Learned | Stalled):
+        goal = _stable(rule.goal)
+        assert isinstance(goal, Goal)
+        return replace(rule, goal=goal)
     if isinstance(rule, Loss) and rule.function is not None:
         return replace(rule, function=LossFunction.read(rule.function))
-    if isinstance(rule, Learned | Stalled):
-        return replace(rule, goal=cast(Goal, _stable(rule.goal)))
     return rule
 
 

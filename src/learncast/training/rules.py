@@ -77,6 +77,14 @@ class Lookahead:
     source : Source
         Those trials.
     goal : Goal
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> source = lc.training.Source.of(lc.tasks.integration(steps=5))
+    >>> ahead = lc.training.Lookahead(source, lc.Loss(0.5))
+    >>> lc.training.Learned(lc.Loss(0.1), ahead=ahead).ahead.goal.text
+    'loss 0.5'
     """
 
     source: Source = field(repr=False)
