@@ -122,8 +122,7 @@ plt.show()
 # -----------
 #
 # The forecast promised full-batch training on these very trials. So we train in torch, on these very trials, and compare: as
-# arrays of shape (trials, steps, channels). We tell the training which weights move, since forecasts keep the recurrence fixed
-# unless told otherwise.
+# arrays of shape (trials, steps, channels). Training and forecast both keep the recurrence fixed, unless ``learn`` names it.
 
 inputs = table[["input_left", "input_right"]].to_numpy().reshape(-1, 12, 2)
 answers = table.groupby("trial")[["target_left", "target_right"]].last().to_numpy()

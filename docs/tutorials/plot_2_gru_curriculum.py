@@ -84,8 +84,8 @@ goal = lc.training.DecisionAccuracy(0.80, ignore=0, looks=2, every=5)
 #
 # No gradient step is taken for it: each task is shown once to the untrained network.
 
-settings = {"goal": goal, "loss": "cross_entropy", "optimizer": "adam", "learning_rate": 3e-3, "batch": 32}
-advice = lc.advise(model, target, candidates, echo=lambda text: None, **settings)
+training = lc.Training(3e-3, optimizer="adam", loss="cross_entropy", batch=32)
+advice = lc.advise(model, target, candidates, training, goal=goal, log=lambda text: None)
 print(advice.summary)
 
 # %%
@@ -103,7 +103,7 @@ plt.show()
 
 runs = {}
 for name in dict.fromkeys([advice.recommended, "no pretraining"]):
-    runs[name] = advice.train(name, most_steps=600, every=10)
+    runs[name] = advice.train(name, most_steps=600)
     print(f"{name}: {' + '.join(str(n) for n in runs[name].stage_steps)} steps, {runs[name].status.name}")
 
 _, ax = plt.subplots(figsize=(7, 3.2), layout="constrained")
@@ -118,7 +118,7 @@ plt.show()
 # which is where help pays; with a delay of five steps an earlier advice lost to direct training. On ten pools of public environments that it was not tuned on the advice for decisions took 0.90 of the
 # steps of direct training with one restart of its optimiser, and 1.27 in the worst pool: **it does not pay everywhere**.
 # ``python -m benchmarks decisions --from-file`` prints all of it, and :doc:`/start/trust` sums it up. When an hour of training is at
-# stake, race the shortlist on the real model: ``lc.advise(..., pilot=True)``.
+# stake, race the shortlist on the real model: ``lc.advise(..., terms=lc.advice.AdviceTerms(pilot=True))``.
 #
 # To a goal of a *loss*, on tasks that a linear map solves, rankings are much better (see the same page).
 #

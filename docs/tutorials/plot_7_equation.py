@@ -65,7 +65,7 @@ def entered(_, weights):
 
 entered.terminal = True
 ode = solve_ivp(slope, (0, 1000), [start, start], events=entered, rtol=1e-12, atol=1e-14, dense_output=True)
-descent = lc.descend(task, network, learning_rate=rate, steps=500, learn=("input", "output"))
+descent = lc.descend(task, network, learning_rate=rate, steps=500)
 inside = descent.strength[:, 0] >= accuracy * optimum
 rows = {
     "by hand": by_hand,
@@ -87,8 +87,7 @@ for name, value in rows.items():
 #
 # Real trials, real backpropagation through time. Batches of 1000 make it scatter a little.
 
-training = lc.training.Training(rate, batch=1000, steps=400, every=4, learn=("input", "output"))
-run = lc.training.train(task, network, training)
+run = lc.training.train(task, network, lc.Training(rate, batch=1000), steps=400, record=lc.training.Records(every=4))
 t = np.arange(401)
 logistic = optimum / (1 + (optimum / u0 - 1) * np.exp(-2 * beta_yx * rate * t))
 

@@ -46,7 +46,7 @@ _HOME = {
     "plan": "planning.planner",
     "window": "windows",
 }
-_PACKAGES = ("figures", "papers", "planning", "sweep", "tasks", "theory", "training", "windows")
+_PACKAGES = ("advice", "figures", "papers", "planning", "sweep", "tasks", "theory", "training", "windows")
 #: Packages and names that need torch.
 _NEEDS_TORCH = ("advise", "check", "training", "window", "windows")
 __all__ = [*sorted(_HOME), *_PACKAGES]

@@ -3,8 +3,8 @@ A forecast beside real training
 ===============================
 
 Three channels of evidence, each a mode of the task, are learned one after the other: the strongest first. The dotted lines
-were known before training. The coloured lines were trained in torch, by plain gradient descent on batches of 500 trials. (Forecasts keep the recurrent weights fixed unless you say
-otherwise; training moves all weights unless you say otherwise. Here both are told to move the input and output weights.)
+were known before training. The coloured lines were trained in torch, by plain gradient descent on batches of 500 trials.
+Both keep the recurrent weights fixed, which is the default.
 """
 
 import matplotlib.pyplot as plt
@@ -16,8 +16,7 @@ network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.02, hidden_size=32, tas
 forecast = lc.forecast(task, network, learning_rate=1e-2).solution
 print(forecast.time_to(0.95))
 
-training = lc.training.Training(1e-2, batch=500, steps=250, every=2, learn=("input", "output"))
-run = lc.training.train(task, network, training)
+run = lc.training.train(task, network, lc.Training(1e-2, batch=500), steps=250, record=lc.training.Records(every=2))
 
 _, ax = plt.subplots(figsize=(6, 3.6), layout="constrained")
 lc.figures.mode_strengths(forecast.at(range(251)).dataset, ax, simulated=run.dataset)

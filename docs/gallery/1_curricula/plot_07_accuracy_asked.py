@@ -16,5 +16,5 @@ network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01)
 plan = lc.plan(target, [stronger], network, learning_rate=1e-3)
 
 _, ax = plt.subplots(figsize=(6, 3.8), layout="constrained")
-lc.figures.stop_map(lc.planning.stop_portrait(plan), ax)
+lc.figures.stop_map(plan.stop_portrait(), ax)
 plt.show()

@@ -16,7 +16,7 @@ candidates = [
     lc.tasks.leaky_integration(steps=12, timescale=2.0, name="quick evidence"),
 ]
 model = lc.training.gated_module("gru", hidden_size=24, seed=0)
-advice = lc.advise(model, target, candidates, optimizer="sgd", learning_rate=0.05, batch=64, accuracy=0.9)
+advice = lc.advise(model, target, candidates, lc.Training(0.05, batch=64), goal=0.9)
 print(advice.summary)
 
 _, ax = plt.subplots(figsize=(6, 3.4), layout="constrained")

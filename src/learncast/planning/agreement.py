@@ -40,7 +40,7 @@ def agreement(
         One run, or one for each of several seeds. Runs that stopped at different steps are compared as far as each
         one went.
     accuracy : float, optional
-    XX
+        Compare the steps to this accuracy too.
 
     Returns
     -------

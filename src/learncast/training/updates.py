@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -205,8 +205,6 @@ class Updates:
         Changed in place.
     training : Training
         Loss, optimiser, clipping and learning-rate schedule.
-    make : callable, optional
-        Makes a new optimiser of the module's parameters; by default that of the training.
 
     Attributes
     ----------
@@ -215,17 +213,14 @@ class Updates:
         Steps since the optimiser was made.
     """
 
-    def __init__(
-        self, module: nn.Module, training: Training, *, make: Callable[[], torch.optim.Optimizer | SGD] | None = None
-    ) -> None:
+    def __init__(self, module: nn.Module, training: Training) -> None:
         self.module, self.training, self.loss = module, training, LossFunction.read(training.loss)
         self.parameters = [p for p in module.parameters() if p.requires_grad]
-        self._make = make or (lambda: update_rule_of(training, self.parameters))
         self.begin()
 
     def begin(self) -> None:
         """Start with a new optimiser and a new schedule."""
-        self.optimizer, self.taken = self._make(), 0
+        self.optimizer, self.taken = update_rule_of(self.training, self.parameters), 0
         self.schedule = schedule_of(self.training, self.optimizer)
 
     def step(self, batch: Batch) -> float | None:

@@ -80,7 +80,7 @@ class Problem:
 
         def reached(states: FloatArray, rows: Rows, edge: float = EDGE) -> NDArray[np.bool_]:
             gap = np.abs(states[:, 0] * states[:, 1] - _rows(best, rows))
-        XX
+            return np.asarray((_at_most(gap, _rows(distance, rows), edge) | _rows(silent, rows)).all(axis=-1))
 
         return reached
 
