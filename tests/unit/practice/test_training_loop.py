@@ -467,7 +467,7 @@ def fit(callback, loader, network, rate, *, outputs=("loss", "output"), accumula
 @pytest.fixture
 def lightning(monkeypatch):
     monkeypatch.setattr(
-        "learncast.practice.training_loop.lightning_package", lambda instead: SimpleNamespace(Callback=Callback)
+        "learncast.practice.training_loop.lightning_package", lambda: SimpleNamespace(Callback=Callback)
     )
 
 
