@@ -1,9 +1,10 @@
 """
-How exactly must the target be learned?
-=======================================
+How accurately must the target be learned?
+==========================================
 
-Across: how long the first task is trained. Up: how small an error you ask for. Whatever you ask for, a stop at the edge of
-the target's tolerance band saves most (the dark ridge); the star is the plan. Past the black line pretraining costs steps.
+The horizontal axis is the length of the first stage. The vertical axis is the error that you accept on the target. At every
+accepted error, the best stop is at the edge of the target's tolerance band (the dark ridge). The star is the plan. Beyond the
+black line pretraining costs steps.
 """
 
 import matplotlib.pyplot as plt
@@ -16,5 +17,5 @@ network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01)
 plan = lc.plan(target, [stronger], network, learning_rate=1e-3)
 
 _, ax = plt.subplots(figsize=(6, 3.8), layout="constrained")
-lc.figures.stop_map(lc.planning.stop_portrait(plan), ax)
+lc.figures.stop_map(plan.stop_portrait(), ax)
 plt.show()

@@ -1,9 +1,9 @@
 """
-The same task by four optimisers
-================================
+One task, four optimisers
+=========================
 
-Descent on the exact statistics of a task, by four update rules: what they do to a network of two modes without the noise of
-batches. Forecasts with closed forms are of plain gradient descent.
+Descent on the exact statistics of a task with two modes, by four update rules and without the noise of batches. Closed-form
+forecasts are for plain gradient descent.
 """
 
 import matplotlib.pyplot as plt
@@ -16,7 +16,7 @@ rates = {"gd": 5e-3, "momentum": 5e-4, "adam": 1e-2, "adamw": 1e-2}
 
 _, ax = plt.subplots(figsize=(6, 3.4), layout="constrained")
 for name, rate in rates.items():
-    run = lc.descend(task, network, learning_rate=rate, steps=500, optimizer=name, learn=("input", "output"))
+    run = lc.descend(task, network, lc.Training(rate, optimizer=name), steps=500)
     ax.semilogy(run.at(range(501))["excess_loss"].clip(min=1e-12), label=f"{name}, learning rate {rate:g}")
 ax.set(xlabel="steps", ylabel="excess loss", ylim=(1e-8, None))
 ax.legend(loc="upper right")
