@@ -103,7 +103,9 @@ for shift in plan.sensitivity:
 # The strength of the *inputs* behaves differently. Here weaker is better, and only if the first task stops early: left of the
 # black line.
 
-portrait = lc.phase(target, network, learning_rate=1e-3, vary="input_strength", values=np.linspace(0.4, 1.8, 90), accuracies=stops)
+portrait = lc.phase(
+    target, network, learning_rate=1e-3, vary="input_strength", values=np.linspace(0.4, 1.8, 90), accuracies=stops
+)
 fig, ax = plt.subplots(figsize=(7, 4.2), layout="constrained")
 lc.figures.portrait(portrait, ax, target_value=1.0)
 plt.show()
