@@ -90,7 +90,7 @@ def trainings() -> Iterator[tuple[str, str, str]]:
     for name, learn, rate, goal in cases:
 
         def descend(learn=learn, rate=rate):
-            return lc.descend(task, start, learning_rate=rate, until=0.99, learn=learn)
+            return lc.descend(task, start, lc.Training(rate, learn=learn), goal=0.99)
 
         found = descend()
         assert found.status is lc.Status.ok
@@ -108,7 +108,7 @@ def memory() -> Iterator[tuple[str, str, str]]:
         task = lc.Task.from_samples(x, x.sum(axis=(1, 2))[:, None])
         del x
         tracemalloc.start()
-        lc.descend(task, network(1), learning_rate=1e-4, steps=20)
+        lc.descend(task, network(1), lc.Training(1e-4, learn=ALL), steps=20)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     label = f"peak memory of descend, P = 10^5 over P = 10^3 ({peaks[0] / 2**20:.1f} MiB)"

@@ -92,18 +92,9 @@ def _forecast(place: int, kind: str, rule: str, seed: int) -> dict[str, Any]:
     target, candidates = pool(place)
     model, rate = training.start(kind, seed), training.RATES[kind, rule]
     begun = time.process_time()
-    advice = advise(
-        model,
-        target,
-        candidates,
-        optimizer=rule,
-        learning_rate=rate,
-        accuracy=ACCURACY,
-        batch=training.BATCH,
-        stops=training.STOPS,
-        cap=CAP,
-        echo=lambda text: None,
-    )
+    how = lc.Training(rate, optimizer="gd" if rule == "sgd" else rule, batch=training.BATCH)
+    terms = lc.advice.AdviceTerms(stops=tuple(training.STOPS), cap=CAP)
+    advice = advise(model, target, candidates, how, goal=ACCURACY, terms=terms, log=lambda text: None)
     seconds = time.process_time() - begun
     names = ["no pretraining", *(f"{c.name} to {s:.0%}" for c in candidates for s in training.STOPS)]
     scores = advice["score"].sel(plan=names).values
@@ -137,12 +128,12 @@ def _speed(kind: str, stored: dict[str, Any]) -> dict[str, float]:
         key = f"0/{kind}/{rule}/0"
         target, _ = pool(0)
         model = training.start(kind, 0)
-        source = lc.training.sources.Source.of(target)
+        source = lc.training.Source.of(target)
         make = torch.optim.SGD if rule == "sgd" else torch.optim.Adam
         optimizer, times = make(model.parameters(), lr=training.RATES[kind, rule]), []
         for step in range(20):
             begun = time.process_time()
-            x, y = source.batch(256, (0, 0), step, torch.float32)
+            x, y, _ = source.batch(256, (0, 0), step, torch.float32)
             optimizer.zero_grad()
             ((model(x) - y).pow(2).sum() / 512).backward()
             optimizer.step()

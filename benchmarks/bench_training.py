@@ -58,7 +58,7 @@ def rows() -> Iterator[tuple[str, str, str]]:
     torch.set_num_threads(1)
     try:
         for name, (network, learn, activation) in cases.items():
-            training = lc.training.Training(RATE, batch=BATCH, steps=UPDATES, learn=learn, record=())
+            training = lc.Training(RATE, batch=BATCH, learn=learn)
             start = network if activation is None else lc.Activated(network, activation)
 
             def loop(network=network, learn=learn, activation=activation):
@@ -67,7 +67,7 @@ def rows() -> Iterator[tuple[str, str, str]]:
                 return obvious(network, learn, activation, data)
 
             def ours(start=start, training=training):
-                return lc.training.train(task, start, training).network
+                return lc.training.train(task, start, training, steps=UPDATES, record=()).network
 
             trained = ours()
             plain = trained.network if activation else trained

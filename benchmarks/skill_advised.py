@@ -17,8 +17,7 @@ from benchmarks.skill_kernel import kernel_time
 from benchmarks.skill_networks import BATCH, LEAK, LOOK, LOOKS, MOMENTUM, RATES, UNITS, Weights, dealt, held_out, start
 from benchmarks.skill_truth import SEEDS, jobs, store, stored
 from learncast.advice import decisions
-from learncast.training import DecisionAccuracy, RateRNN, trials
-from learncast.training.sources import Source
+from learncast.training import DecisionAccuracy, RateRNN, Source, trials
 
 GOAL = DecisionAccuracy(CRITERION, ignore=0, looks=LOOKS, every=LOOK)
 
@@ -70,12 +69,15 @@ def advised(pool: Pool, cell: str, rule: str, seed: int) -> tuple[learncast.advi
         network,
         target,
         list(tasks.values()),
+        learncast.Training(
+            rate,
+            optimizer=made[rule],
+            loss="cross_entropy" if pool.loss == "cross_entropy" else "mse",
+            batch=BATCH,
+            seed=400 + seed,
+        ),
         goal=GOAL,
-        optimizer=made[rule],
-        loss="cross_entropy" if pool.loss == "cross_entropy" else "mean_squared_error",
-        batch=BATCH,
-        seed=400 + seed,
-        echo=lambda _: None,
+        log=lambda _: None,
     )
     return found, time.process_time() - begun
 

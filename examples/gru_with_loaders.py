@@ -61,15 +61,14 @@ def main() -> None:
         "recent evidence": loader(recent, 0.0, seed=3),
         "short trials": loader(np.full(6, 0.4), 0.0, seed=4),
     }
-    advice = learncast.advise(
-        model, target, candidates, optimizer=torch.optim.SGD(model.parameters(), lr=RATE), batch=None, progress=progress
-    )
+    training = lc.Training(RATE, most_steps=3000)
+    advice = learncast.advise(model, target, candidates, training, progress=progress)
     print(advice)
     print(advice.summary)
 
-    training = lc.training.Training(RATE, batch=None, dtype="float32", evaluation=500, most_steps=3000)
+    record, execution = lc.training.Records(evaluation=500), lc.training.Execution(dtype="float32")
     for name in dict.fromkeys([advice.recommended, "no pretraining"]):
-        run = lc.training.train(advice.stages(name), model, training)
+        run = lc.training.train(advice.stages(name), model, training, record=record, execution=execution)
         print(f"{name}: {' + '.join(map(str, run.stage_steps))} gradient steps on the real model ({run.status.name})")
 
 

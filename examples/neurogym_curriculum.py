@@ -32,7 +32,7 @@ VARIANTS = {
 }
 
 
-def trials(name: str, cohs: list[float], **options: object) -> lc.training.sources.Source:
+def trials(name: str, cohs: list[float], **options: object) -> lc.training.Source:
     """The environment's own trials, with coherences of one's choice."""
     import neurogym
 
@@ -64,23 +64,16 @@ def main() -> None:
     )
     # Class 0 is to fixate: only the response period asks for a decision.
     goal = lc.training.DecisionAccuracy(0.85, ignore=0, looks=2, every=10)
+    training = lc.Training(RATE, optimizer="adam", loss="cross_entropy", batch=BATCH, clip=1.0)
     advice = learncast.advise(
-        model,
-        target,
-        candidates,
-        goal=goal,
-        loss="cross_entropy",
-        optimizer="adam",
-        learning_rate=RATE,
-        batch=BATCH,
-        clip=1.0,
-        echo=lambda text: print(text, file=sys.stderr),
+        model, target, candidates, training, goal=goal, log=lambda text: print(text, file=sys.stderr)
     )
     print(advice.summary)
     runs = {}
     for name in dict.fromkeys([advice.recommended, "no pretraining"]):
         print(f"\n{name}")
-        runs[name] = advice.train(name, most_steps=options.steps, every=20, log=print)
+        record = lc.training.Records(("loss", "goal"), every=20, evaluation=500, log=print)
+        runs[name] = advice.train(name, most_steps=options.steps, record=record)
         print(runs[name])
     chance = float(advice.dataset.attrs["chance"])
     figure = figures.sheet(lambda ax: figures.goal_curves(runs, ax, level=goal.level, chance=chance), width=6.0)

@@ -46,9 +46,9 @@ _HOME = {
     "plan": "planning.planner",
     "window": "windows",
 }
-_PACKAGES = ("figures", "papers", "planning", "sweep", "tasks", "theory", "training", "windows")
+_PACKAGES = ("advice", "figures", "papers", "planning", "sweep", "tasks", "theory", "training", "windows")
 #: Packages and names that need torch.
-_NEEDS_TORCH = ("advise", "check", "training", "window", "windows")
+_NEEDS_TORCH = ("advice", "advise", "check", "training", "window", "windows")
 __all__ = [*sorted(_HOME), *_PACKAGES]
 
 
@@ -71,6 +71,7 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:  # explicit re-exports, so that type checkers know these names
+    from learncast import advice as advice
     from learncast import figures as figures
     from learncast import papers as papers
     from learncast import planning as planning

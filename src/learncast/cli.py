@@ -51,6 +51,7 @@ app = typer.Typer(
 app.add_typer(sweep_app)
 
 StudyFile = Annotated[Path, typer.Argument(metavar="STUDY", help="Study file (TOML).", show_default=False)]
+OptionalStudy = Annotated[Path | None, typer.Argument(metavar="[STUDY]", help="Study file (TOML).", show_default=False)]
 MethodName = Annotated[str, typer.Option("--method", help="auto, modes, two-layer, pooled, flow or responses.")]
 
 #: Most numbers in a range of an option.
@@ -63,16 +64,14 @@ Kind = TypeVar("Kind", bound="Section")
 class Delivery:
     """How an answer is delivered: the last options of every question."""
 
-    seconds: Annotated[
-        float | None, typer.Option(help="Time limit; the best answer until then is given if there is one.")
-    ] = None
+    seconds: Annotated[float | None, typer.Option(help="Time limit; gives the best answer until then, if any.")] = None
     as_json: AsJson = False
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Write JSON, NetCDF, PNG and report.html there.")] = (
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for JSON, NetCDF, PNG and report.html.")] = (
         None
     )
     most_bytes: Annotated[
         float | None,
-        typer.Option(help="Memory limit of one file, array or table; 2 GiB by default, 1 MiB for a study file."),
+        typer.Option(help="Memory limit of one file, array or table; 2 GiB by default, 1 MiB for a study."),
     ] = None
     strict: Annotated[bool, typer.Option("--strict", help="Exit 1 if a condition of the theory does not hold.")] = False
 
@@ -162,13 +161,9 @@ def plan(
 @command(app, example="advise examples/decision_network.toml")
 @partial(with_options, Delivery)
 def advise(
-    study: Annotated[
-        Path | None,
-        typer.Argument(metavar="[STUDY]", help="Study of a model and its trials (TOML).", show_default=False),
-    ] = None,
+    study: OptionalStudy = None,
     model: Annotated[
-        str | None,
-        typer.Option(metavar="FILE.py:FUNCTION", help="Your function that returns advise's keywords; it is executed."),
+        str | None, typer.Option(metavar="FILE.py:FUNCTION", help="Returns advise's keywords; FILE.py is executed.")
     ] = None,
     pilot: Annotated[bool, typer.Option("--pilot", help="Train the shortlist on the real model.")] = False,
     seeds: Annotated[int | None, typer.Option(help="Largest number of seeds of the pilot.")] = None,
@@ -212,16 +207,12 @@ def _warn_of_execution(model: str) -> None:
 @command(app, example="phase examples/two_integration_tasks.toml --vary target_strength --values 0.5:2:61")
 @partial(with_options, Delivery)
 def phase(
-    study: Annotated[
-        Path | None,
-        typer.Argument(metavar="[STUDY]", help="Study file (TOML); an example by default.", show_default=False),
-    ] = None,
+    study: OptionalStudy = None,
     vary: Annotated[
         str | None, typer.Option(help="Parameter of the target's family; target_strength or timescale by default.")
     ] = None,
     values: Annotated[
-        str | None,
-        typer.Option(help="Its values: 0.5,0.75 or 0.1:2.0:200 (first:last:count); around the target's by default."),
+        str | None, typer.Option(help="Its values: 0.5,0.75 or 0.1:2.0:200; around the target's by default.")
     ] = None,
     accuracies: Annotated[
         str, typer.Option(help="Accuracies at which the first task is stopped: 0.1,0.3 or 0.01:0.99:99.")
@@ -290,11 +281,9 @@ def check(
 @command(app, example="window examples/multi_lag_window.toml")
 @partial(with_options, Delivery)
 def window(
-    study: Annotated[
-        Path | None, typer.Argument(metavar="[STUDY]", help="Study of a built-in cell (TOML).", show_default=False)
-    ] = None,
+    study: OptionalStudy = None,
     model: Annotated[
-        str | None, typer.Option(metavar="FILE.py:FUNCTION", help="Your own model; FILE.py is executed.")
+        str | None, typer.Option(metavar="FILE.py:FUNCTION", help="Returns your model; FILE.py is executed.")
     ] = None,
     weights: Annotated[Path | None, typer.Option(help="Its weights, .safetensors or .pt.")] = None,
     checkpoints: Annotated[
@@ -302,9 +291,7 @@ def window(
     ] = None,
     data: Annotated[Path | None, typer.Option(help="Sequences, .npz with inputs and targets.")] = None,
     optimizer_state: Annotated[Path | None, typer.Option(help="State of its optimiser, .pt or .safetensors.")] = None,
-    optimizer: Annotated[
-        str | None, typer.Option(help="sgd, adam, adamw or rmsprop, if FUNCTION returns none.")
-    ] = None,
+    optimizer: Annotated[str | None, typer.Option(help="sgd, adam, adamw or rmsprop; FUNCTION's by default.")] = None,
     learning_rate: Annotated[float | None, typer.Option(help="Learning rate of that optimiser.")] = None,
     lags: Annotated[str | None, typer.Option(help="Lags to diagnose, e.g. 1,2,4 or 4:64:16.")] = None,
     sample_sizes: Annotated[str | None, typer.Option(help="Numbers of sequences, in the same form.")] = None,
@@ -375,24 +362,17 @@ def _whole_numbers(option: str, text: str) -> np.ndarray[Any, np.dtype[np.int64]
 @partial(with_options, RunOptions)
 def reproduce(
     paper: Annotated[str, typer.Argument(help="curriculum, linear-rnn, prior-knowledge or learnability.")],
-    figure: Annotated[
-        str | None, typer.Option(help="One figure, e.g. 2A, or 4 for all its panels; all by default.")
-    ] = None,
+    figure: Annotated[str | None, typer.Option(help="2A, or 4 for all its panels; all figures by default.")] = None,
     preset: Annotated[
         str, typer.Option(help="Amount of training: smoke or full (learnability: smoke, laptop or paper).")
     ] = "smoke",
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of figures and numbers.")] = Path("reproduced"),
     store: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="DIR", help="Folder of the training runs, OUT-runs by default; give those of all shards."),
+        list[Path] | None, typer.Option(metavar="DIR", help="Folders of the training runs; OUT-runs by default.")
     ] = None,
-    shard: Annotated[
-        str | None, typer.Option(metavar="K/N", help="Train only the K-th of N shards; draw nothing.")
-    ] = None,
+    shard: Annotated[str | None, typer.Option(metavar="K/N", help="Only train the K-th of N shards.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Report the missing runs and their cost.")] = False,
-    formats: Annotated[str, typer.Option("--format", help="Formats of the figures, separated by commas.")] = (
-        "png,pdf,svg"
-    ),
+    formats: Annotated[str, typer.Option("--format", help="Formats of the figures.")] = "png,pdf,svg",
     seeds: Annotated[str | None, typer.Option(help="Seeds of learnability, e.g. 212,1001.")] = None,
     cells: Annotated[str | None, typer.Option(help="Cells of learnability, e.g. const-gate,paper-gru.")] = None,
     device: Annotated[str | None, typer.Option(help="Device of learnability: auto, cpu or cuda.")] = None,
@@ -478,13 +458,8 @@ def explore(
     host: Annotated[str, typer.Option(help="Address; any but the default may be reachable by others.")] = "127.0.0.1",
     window: Annotated[Path | None, typer.Option(metavar="FILE.nc", help="A saved learnability window to show.")] = None,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the address; do not open a browser.")] = False,
-    most_bytes: Annotated[
-        float | None, typer.Option(help="Memory limit of the window's file; 2 GiB by default.")
-    ] = None,
-    export: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Write the page and its examples as static files instead."),
-    ] = None,
+    most_bytes: Annotated[float | None, typer.Option(help="Memory limit of that file; 2 GiB by default.")] = None,
+    export: Annotated[Path | None, typer.Option(metavar="DIR", help="Write a static page there instead.")] = None,
 ) -> None:
     """Explore the theory interactively in a browser."""
     missing = [name for name in EXTRAS["web"] if find_spec(name) is None]

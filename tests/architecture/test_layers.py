@@ -24,7 +24,7 @@ LAYERS = [
     {"advice"},
     {"figures"},
     {"study"},
-    {"answers", "papers"},
+    {"papers", "report"},
     {"sweep", "web"},
     {"sweep_cli"},
     {"cli"},

@@ -15,7 +15,7 @@ from learncast.theory.dynamics.pooled import PooledProblem
 from learncast.theory.responses.modes import solve_response
 from learncast.theory.responses.response import response
 from learncast.theory.responses.solution import ResponseFlowSolution
-from learncast.training import Recording, train
+from learncast.training import Records, train
 
 RATE, TIMES = 2e-3, np.arange(0.0, 601.0, 50.0)
 #: Closed forms against each other: some hundred roundings. The integration: 1e-11 per step, over some hundred steps and
@@ -58,7 +58,7 @@ def found():
     }
     return {
         **{name: solution.at(TIMES) for name, solution in solutions.items()},
-        "training": train(data, network, lc.Training(RATE), steps=int(TIMES[-1]), record=Recording(every=50)),
+        "training": train(data, network, lc.Training(RATE), steps=int(TIMES[-1]), record=Records(every=50)),
     }
 
 

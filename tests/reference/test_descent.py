@@ -38,12 +38,13 @@ def weights(network):
     return {name: getattr(network, f"{name}_weights") for name in RECURRENT}
 
 
-def descend(task, network, *, learning_rate, goal=None, steps=None, rng=None, learn=None, **settings):
+def descend(task, network, *, learning_rate, goal=None, steps=None, rng=None, learn=None, progress=None, **settings):
     """Descend; all weights learn unless `learn` names some, and a number is an accuracy."""
     names = tuple(weights(network)) if learn is None else learn
     training = lc.Training(learning_rate, learn=names, **settings)
     goal = lc.Accuracy(goal) if isinstance(goal, float) else goal
-    return lc.descend(task, network, training, goal=goal, steps=steps, rng=rng)
+    options = {} if progress is None else {"progress": progress}
+    return lc.descend(task, network, training, goal=goal, steps=steps, rng=rng, **options)
 
 
 def flat(network, learn):

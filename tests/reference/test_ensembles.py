@@ -16,7 +16,7 @@ from learncast import (
     TwoLayer,
     UnsupportedModel,
 )
-from learncast.training import EnsembleRun, Recording, train, train_ensemble
+from learncast.training import EnsembleRun, Records, train, train_ensemble
 
 KINDS = (None, "relu", "tanh")
 #: Sums in another order: a few units of the last place at each step, and descent on these losses does not amplify them.
@@ -60,7 +60,7 @@ def test_each_network_learns_as_it_would_alone():
     assert run.status == (Status.ok,) * 6
     assert run.steps == (100,) * 6
     for k, (network, pair) in enumerate(zip(networks, pairs, strict=True)):
-        alone = train(pair, network, Training(float(rates[k])), steps=100, record=Recording(every=7))
+        alone = train(pair, network, Training(float(rates[k])), steps=100, record=Records(every=7))
         same_weights(run.networks[k], alone.network)
         np.testing.assert_allclose(run["loss"][:, k], alone["loss"], rtol=ROUNDING)
         np.testing.assert_array_equal(run.time, alone.time)
@@ -94,7 +94,7 @@ def test_each_network_ends_at_its_own_loss():
     assert run.status == (Status.ok,) * 5 + (Status.not_learned,)
     assert len(set(run.steps)) > 3
     for k in range(6):
-        settings, record = Training(0.05, most_steps=400), Recording(every=50)
+        settings, record = Training(0.05, most_steps=400), Records(every=50)
         alone = train(pairs[k], networks[k], settings, goal=Loss(float(goals[k])), record=record)
         assert (run.steps[k], run.status[k]) == (alone.steps, alone.status)
         same_weights(run.networks[k], alone.network)

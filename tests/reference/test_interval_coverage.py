@@ -83,11 +83,12 @@ class Recorded:
 
         target, candidate = task(M, "target", self.both), task(other, "candidate", True)
         network = lc.LinearRNN.random(self.channels, 8, self.outputs, recurrence=0.9, scale=0.1, rng=1)
-        plan = lc.plan(target, [candidate], network, learning_rate=self.rate, terms=lc.Terms(accuracy=self.accuracy))
+        terms = lc.Terms(lc.Accuracy(self.accuracy))
+        plan = lc.plan(target, [candidate], network, learning_rate=self.rate, terms=terms)
         start = network.input_weights, network.output_weights
         direct = descent(M, S, *start, self.rate, self.accuracy)[0]
         if self.both:  # otherwise known exactly
-            table.add("direct", plan.direct_interval, direct)
+            table.add("direct", plan.direct.interval, direct)
         for stop in ("steps", "accuracy"):
             (A, C), total = start, 0
             for stage, planned in zip(plan.stages, (*plan.route.durations, None), strict=True):
@@ -132,15 +133,6 @@ def relu_population(b: float, steps: int, trials: int = 3_000_000) -> tuple[floa
     return float(power), float(cross)
 
 
-def unit_flow(cross: float, power: float, u: float, accuracy: float, rate: float) -> tuple[float, float]:
-    """Return the flow steps of a balanced unit from strength u up to its accuracy, and the strength then."""
-    best = cross / power
-    goal = accuracy * best
-    if u >= goal:
-        return 0.0, u
-    return math.log(goal * (best - u) / (u * (best - goal))) / (2 * cross * rate), goal
-
-
 def unit_descent(cross: float, power: float, w: float, accuracy: float, rate: float) -> tuple[int, float]:
     """Return the descent steps of a unit with two equal weights w up to its accuracy, and the weight then."""
     n, goal = 0, accuracy * cross / power
@@ -166,30 +158,23 @@ class Relu:
         stronger = lc.tasks.integration(steps=self.steps, target_strength=self.gain, name="stronger")
         network = lc.Activated(lc.LinearRNN.aligned(recurrence=self.recurrence, initial=0.05, hidden_size=4), "relu")
         if self.planned:
-            terms = lc.Terms(accuracy=self.accuracy)
+            terms = lc.Terms(self.accuracy)
             plan = lc.plan(target, [stronger], network, learning_rate=self.rate, terms=terms, seed=seed)
-            stages, made = plan.stages, plan.best
+            stages, intervals = plan.stages, (plan.interval, plan.direct.interval, plan.saving_interval)
         else:
-            stages = (lc.Stage(stronger, goal=0.5), lc.Stage(target, goal=self.accuracy))
+            stages = (lc.Stage(stronger, 0.5), lc.Stage(target, self.accuracy))
             made = lc.follow(stages, network, learning_rate=self.rate, seed=seed)
-        u, total = 0.0025, 0.0
+            intervals = (made.steps.interval, made.direct.interval, made.saving.interval)
+        w, total = 0.05, 0
         for stage in stages:
             gain = 1.0 if stage.task is target else self.gain
-            spent, u = unit_flow(gain * cross, power, u, stage.accuracy, self.rate)
-            total += spent
-        direct = unit_flow(cross, power, 0.0025, self.accuracy, self.rate)[0]
-        table.add("total, flow", made.interval, total)
-        table.add("direct, flow", made.direct_interval, direct)
-        table.add("saving, flow", made.speedup_interval, direct - total)
-        if self.planned:
-            w, descent_total = 0.05, 0
-            for stage in stages:
-                gain = 1.0 if stage.task is target else self.gain
-                steps, w = unit_descent(gain * cross, power, w, stage.accuracy, self.rate)
-                descent_total += steps
-            direct_descent = unit_descent(cross, power, 0.05, self.accuracy, self.rate)[0]
-            table.add("total, descent", plan.interval, descent_total)
-            table.add("saving, descent", plan.saving_interval, direct_descent - descent_total)
+            steps, w = unit_descent(gain * cross, power, w, stage.accuracy, self.rate)
+            total += steps
+        direct = unit_descent(cross, power, 0.05, self.accuracy, self.rate)[0]
+        for name, interval, truth in zip(
+            ("total", "direct", "saving"), intervals, (total, direct, direct - total), strict=True
+        ):
+            table.add(name, interval, truth)
 
 
 CASES: dict[str, Any] = {

@@ -256,7 +256,7 @@ def trained_steps(task, start, rate, goal, most, seed):
 def test_fresh_batches_take_the_forecast_steps():
     task, rate = lc.tasks.integration(steps=50), 2e-3
     start = network("relu", [0.05], [0.96], [0.05])
-    solution = lc.solve(task, start, learning_rate=rate)
+    solution = lc.forecast(task, start, learning_rate=rate).solution
     best = solution.modes.optimum[0]
     forecast = solution.time_to(0.9)
     found = [trained_steps(task, start, rate, lambda a, c: a[0, 0] * c[0, 0] >= 0.9 * best, 1000, s) for s in range(4)]
@@ -268,7 +268,7 @@ def test_fresh_batches_take_the_forecast_steps():
 def test_fresh_batches_of_a_tanh_unit_take_the_forecast_steps():
     task, rate = lc.tasks.leaky_integration(steps=20, timescale=3.0), 5e-3
     start = network("tanh", [0.05], [0.9], [0.05])
-    solution = lc.solve(task, start, learning_rate=rate)
+    solution = lc.forecast(task, start, learning_rate=rate).solution
     forecast = solution.time_to(0.7)
     goal = solution.goals(0.7)[0]
 

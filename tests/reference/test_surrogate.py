@@ -10,8 +10,8 @@ from torch import nn
 import learncast as lc
 from learncast.advice.moments import Moments, MomentStack
 from learncast.advice.surrogate import BatchSlopes, descend_surrogate, linear_surrogate
-from learncast.tasks import Task
-from learncast.training.sources import Source
+from learncast.tasks.task import Task
+from learncast.training import Source
 
 
 @pytest.fixture(autouse=True)

@@ -59,6 +59,6 @@ def test_a_dataset_is_read_steps_first_with_its_labels():
     assert tuple(batch.targets.shape) == (6, 40)
     assert not batch.targets.is_floating_point()
     model = lc.training.gated_module("rate", inputs=3, hidden_size=8, outputs=3, every_step=True)
-    settings, record = lc.Training(0.01, loss="cross_entropy"), lc.training.Recording(evaluation=12)
+    settings, record = lc.Training(0.01, loss="cross_entropy"), lc.training.Records(evaluation=12)
     execution = lc.training.Execution(dtype="float32")
     assert lc.training.train(data, model, settings, steps=3, record=record, execution=execution).status is lc.Status.ok

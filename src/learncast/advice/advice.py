@@ -1,11 +1,9 @@
-"""Advice on pretraining for a model of which everything is trained: a ranking of plans, never a count of steps."""
+"""Advice on pretraining: a ranking of plans, without step counts."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -13,13 +11,12 @@ from learncast._core.errors import InvalidSpec
 from learncast._core.progress import Progress, silent
 from learncast._core.validation import one_of
 from learncast.advice.race import Race
-from learncast.advice.request import Request
+from learncast.advice.request import EVALUATION, Request
 from learncast.display import Displayable, HtmlRepr, Plot, Table, format_number
+from learncast.procedure.stage import Stage
 from learncast.results import FORECAST_CLASSES, Result
 from learncast.theory.assumptions import Assumption, Condition, Trust
-from learncast.training.run import TrainingRun
-from learncast.training.sources import Source
-from learncast.training.stopping import Rule
+from learncast.training.run import Execution, Records, TrainingRun
 from learncast.training.trainer import train
 
 #: Name of the plan without pretraining.
@@ -29,89 +26,85 @@ SHORTLIST = 3
 
 
 def plan_name(task: str, stop: float, *, restart: bool = False) -> str:
-    """Name of the plan that begins with a task and leaves it at an accuracy."""
+    """Return the name of a plan that trains a task up to a share of its excess loss."""
     return f"{task} itself to {stop:.0%}, restarted" if restart else f"{task} to {stop:.0%}"
 
 
-#: What may be promised.
+#: What the advice promises, by class.
 PROMISES = {
     "surrogate": FORECAST_CLASSES["surrogate"],
-    "decisions": "a first stage that is read from the features that the network starts with: an order of plans, no "
-    "step counts",
-    "outside": "rankings of such a network are weak: a shortlist with a warning, best decided by a pilot race",
+    "decisions": "an order of plans by the features of the untrained network, without step counts",
+    "outside": "rankings for such networks are weak: a shortlist, best decided by a pilot race",
 }
 
 
-#: What advice assumes.
+#: Conditions of advice.
 CONDITIONS = {
     "linear_decides": Condition(
         0.25,
-        "a linear map of the inputs must decide as well as the goal asks (measured: share of the way from chance to "
-        "the goal that the best one falls short by)",
-        "the answer is a product or another bend of the inputs, which second-order statistics do not show: the ranking "
-        "says nothing about the decision",
-        "go by a pilot race, which is run to the goal itself",
+        "a linear map of the inputs must reach the goal (measured: shortfall of the best one, as a share of the way "
+        "from chance to the goal)",
+        "the answer is a nonlinear function of the inputs, which second-order statistics do not show: the ranking says "
+        "nothing about the decision",
+        "decide by a pilot race, which is run to the goal itself",
     ),
     "linear_at_start": Condition(
         0.25,
-        "none: near its start the model should answer like its linear surrogate (measured: share of the answers' "
-        "spread by which they differ on the target)",
-        "activity is already bent by the units, and the ranking is less sure",
-        "start from smaller weights, or ask for a pilot race",
+        "none: the untrained model should answer like its linear surrogate (measured: relative difference of answers)",
+        "the units are already nonlinear at the start, and the ranking is less certain",
+        "start from smaller weights, or run a pilot race",
         binding=False,
     ),
     "surrogate_learns_target": Condition(
         0.0,
-        "the surrogate must learn the target (measured: 1 when it does not)",
+        "the surrogate must learn the target (measured: 1 if it does not)",
         "no plan can be compared with direct training",
-        "lower the learning rate or the accuracy, or raise most_steps",
+        "lower the learning rate or the goal, or raise most_steps",
     ),
     "smooth_descent": Condition(
         0.0,
-        "the units' slope must not jump while everything is trained without an adaptive optimiser (measured: 1 for "
-        "ReLU with SGD)",
-        "rankings agree with training only weakly there, and so do two trainings with each other",
-        "use tanh or a gated layer, an adaptive optimiser, or ask for a pilot race",
+        "units without a kink, or an adaptive optimiser (measured: 1 for ReLU with SGD)",
+        "rankings agree only weakly with training, as do two trainings with each other",
+        "use tanh or a gated layer, an adaptive optimiser, or a pilot race",
     ),
     "squared_loss": Condition(
         0.0,
-        "none: the surrogate descends half the squared error, every step and output counted alike (measured: 1 for "
-        "another loss or other weights)",
+        "none: the surrogate minimises half the squared error with equal weights (measured: 1 for another loss or "
+        "other weights)",
         "the model is trained on another loss than its surrogate",
-        "take the order of the plans for a shortlist, and ask for a pilot race",
+        "use the order of the plans as a shortlist, and run a pilot race",
         binding=False,
     ),
     "fresh_optimizer": Condition(
         0.0,
-        "the surrogate's stages start with a fresh optimiser (measured: 1 where an adaptive one is kept)",
-        "much of what a first stage saves is the fresh start of an adaptive optimiser, which a kept one does not have",
-        "reset the optimiser between stages, or ask for a pilot race, which keeps it",
+        "every stage of the surrogate starts with a fresh optimiser (measured: 1 if an adaptive one is kept)",
+        "much of what a first stage saves is due to resetting an adaptive optimiser",
+        "reset the optimiser between stages, or run a pilot race, which keeps it",
     ),
 }
 
 
 class AdviceValidity(Assumption):
-    """One condition of advice, as measured; `name` is a key of `CONDITIONS`."""
+    """A measured condition of advice; `name` is a key of `CONDITIONS`."""
 
     conditions = CONDITIONS
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Advice(Result, Displayable):
-    """Which pretraining task, stopped when, reaches the target soonest.
+    """Which task to train first, and when to stop, to learn the target soonest.
 
     Attributes
     ----------
     dataset : Dataset
         Over ``plan``, best first: ``task``, ``words`` (the plan in a sentence), ``score`` (predicted time relative to
-        training directly, which is 1), ``rank``, and ``within_cap`` (whether it may be recommended). From a surrogate
-        also ``stop`` (the accuracy at which pretraining ends; nan without) and ``stop_loss``; with a pilot race its
-        steps.
+        direct training), ``rank``, and ``within_cap`` (whether it may be recommended). From a surrogate also ``stop``
+        (the share of the excess loss at which pretraining ends) and ``stop_loss``; with a pilot race its steps.
     provenance : Provenance
     request : Request or None
-        What was asked; None after `load`.
-    plans : dict of str to tuple of (Source, rule)
-        What each plan trains on and by which rule it goes on; empty after `load`.
+        The request; None after `load`.
+    plans : dict of str to tuple of Stage
+        The stages of each plan; empty after `load`.
 
     Examples
     --------
@@ -120,24 +113,24 @@ class Advice(Result, Displayable):
     >>> inputs = np.random.default_rng(0).standard_normal((64, 6, 1)).astype("float32")
     >>> model = lc.training.gated_module("rnn", hidden_size=4)
     >>> target, easy = (inputs, inputs.sum(axis=1)), (inputs, inputs[:, -1])
-    >>> asked = {"optimizer": "adam", "learning_rate": 0.02, "batch": None, "echo": lambda text: None}
-    >>> found = lc.advise(model, target, {"last input": easy}, goal=1.0, **asked)
-    >>> found.forecast_class, found.recommended in found.shortlist, found.dataset.sizes["plan"]
+    >>> training, quiet = lc.Training(0.02, optimizer="adam"), lambda text: None
+    >>> advice = lc.advise(model, target, {"last input": easy}, training, goal=lc.Loss(1.0), log=quiet)
+    >>> advice.forecast_class, advice.recommended in advice.shortlist, advice.dataset.sizes["plan"]
     ('surrogate', True, 7)
-    >>> [rule.words for _, rule in found.stages("no pretraining")]
-    ['a loss of 1']
-    >>> found.train("no pretraining").status.name
+    >>> [stage.goal.text for stage in advice.stages("no pretraining")]
+    ['loss 1']
+    >>> advice.train("no pretraining").status.name
     'ok'
     """
 
     kind = "advice"
 
     request: Request | None = field(default=None, repr=False)
-    plans: dict[str, tuple[tuple[Source, Rule], ...]] = field(default_factory=dict, repr=False)
+    plans: dict[str, tuple[Stage, ...]] = field(default_factory=dict, repr=False)
 
     @property
     def recommended(self) -> str:
-        """Name of the plan to carry out: the race's winner, else the surrogate's."""
+        """Name of the recommended plan: the winner of the race, else the best of the ranking."""
         return str(self.dataset.attrs["recommended"])
 
     @property
@@ -147,34 +140,34 @@ class Advice(Result, Displayable):
 
     @property
     def score(self) -> float:
-        """Predicted time of the recommended plan, relative to training directly; of its readout, to a decision."""
+        """Score of the recommended plan."""
         return float(self.dataset["score"].sel(plan=self.recommended))
 
     @property
     def forecast_class(self) -> str:
-        """What may be promised: "surrogate", or "outside"."""
+        """Class of the forecast: "surrogate" or "outside"."""
         return str(self.dataset.attrs["forecast_class"])
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What to be careful about."""
+        """Reasons for caution."""
         text = str(self.dataset.attrs["warnings"])
         return tuple(text.split("\n")) if text else ()
 
     @property
     def cost_estimate(self) -> str:
-        """What was said before the work began."""
+        """Estimated cost, as logged before the work began."""
         return str(self.dataset.attrs["cost_estimate"])
 
     @property
     def validity(self) -> tuple[AdviceValidity, ...]:
-        """What the advice assumes, as measured."""
-        found = {name: self.dataset.attrs.get(f"validity_{name}") for name in CONDITIONS}
-        return tuple(AdviceValidity(name, float(value)) for name, value in found.items() if value is not None)
+        """The measured conditions of the advice."""
+        values = {name: self.dataset.attrs.get(f"validity_{name}") for name in CONDITIONS}
+        return tuple(AdviceValidity(name, float(value)) for name, value in values.items() if value is not None)
 
     @property
     def trust(self) -> Trust:
-        """How far it can be trusted."""
+        """How far the advice can be trusted."""
         return Trust(self.validity, "surrogate")
 
     @property
@@ -196,23 +189,20 @@ class Advice(Result, Displayable):
 
     @property
     def pilot(self) -> Race | None:
-        """The pilot race, if there was one."""
+        """The pilot race, if one was run."""
         return Race(self.dataset) if "race_steps" in self.dataset else None
 
     def raced(self, race: Race) -> Advice:
-        """The same advice after a pilot race, whose winner is recommended."""
+        """Return the advice with the result of a pilot race, whose winner is recommended."""
         own, of_race = self.dataset.attrs, race.dataset.attrs
         attrs = {**own, **of_race, "recommended": race.winner or self.recommended}
         return replace(self, dataset=self.dataset.merge(race.dataset).assign_attrs(attrs))
 
-    def stages(self, plan: str | None = None) -> list[tuple[Source, Rule]]:
-        """The stages of a plan (the recommended one by default) for `learncast.training.train`.
-
-        Each is a pair of trials and the rule by which it ends.
-        """
+    def stages(self, plan: str | None = None) -> list[Stage]:
+        """Return the stages of a plan (by default the recommended one), for `training.train` or `training.Loop`."""
         plans = tuple(map(str, self.dataset["plan"].values))
-        name = one_of("the plan", self.recommended if plan is None else plan, plans)
-        self._asked("stages need the trials that the advice was about")
+        name = one_of("plan", self.recommended if plan is None else plan, plans)
+        self._known_request()
         return list(self.plans[name])
 
     def train(
@@ -220,57 +210,48 @@ class Advice(Result, Displayable):
         plan: str | None = None,
         *,
         most_steps: int = 20_000,
-        record: tuple[str, ...] = ("loss", "goal"),
-        every: int = 10,
-        checkpoint: str | os.PathLike[str] | None = None,
-        checkpoint_every: int = 1000,
-        log: Callable[[str], object] = silent,
-        writer: Any = None,
+        record: Records | Sequence[str] = Records(("loss", "goal"), every=10, evaluation=EVALUATION),  # noqa: B008
+        execution: Execution | None = None,
         progress: Progress = silent,
     ) -> TrainingRun:
-        """Carry a plan out on the model: a copy of it is trained, stage by stage, as was asked.
+        """Train a copy of the model by a plan.
 
         Parameters
         ----------
         plan : str, optional
             The recommended one by default; ``"no pretraining"`` trains directly.
         most_steps : int
-            Where a stage is given up that does not reach its goal.
-        record, every
-            What is recorded, and steps between records, as of `training.Training`.
-        checkpoint, checkpoint_every, log, writer, progress
-            As of `training.train`: going on after a stop, a sentence at every switch, scalars for TensorBoard.
+            Steps after which a stage is given up.
+        record, execution, progress
+            As of `training.train`; the precision is that of the model by default.
 
         Returns
         -------
         TrainingRun
             `module` is the trained model.
         """
-        asked, stages = (
-            self._asked("training needs the model and the trials that the advice was about"),
-            self.stages(plan),
-        )
-        training = asked.trained_as(most_steps=most_steps, record=record, every=every)
-        options: dict[str, Any] = {"checkpoint": checkpoint, "checkpoint_every": checkpoint_every}
-        return train(list(stages), asked.model, training, log=log, writer=writer, progress=progress, **options)
+        request, stages = self._known_request(), self.stages(plan)
+        given = Execution(dtype=str(request.dtype).removeprefix("torch.")) if execution is None else execution
+        training = request.training.with_(most_steps=most_steps)
+        return train(stages, request.model, training, record=record, execution=given, progress=progress)
 
-    def _asked(self, required: str) -> Request:
+    def _known_request(self) -> Request:
         if self.request is None:
-            raise InvalidSpec(f"{required}, got advice that was loaded from a file.")
+            raise InvalidSpec("Advice that was loaded from a file has no model and no trials.", field="request")
         return self.request
 
     @property
     def summary(self) -> str:
-        """The advice in one plain paragraph."""
+        """The advice in one paragraph."""
         a, row = self.dataset.attrs, self.dataset.sel(plan=self.recommended)
         reason = str(a["score_words"]).format(float(row["score"]))
         if self.recommended == DIRECT:
-            reason = "no pretraining won the race" if self.pilot else "no pretraining is forecast to be sooner"
+            reason = "it won the race" if self.pilot else "no pretraining is forecast to be faster"
         said = f"{row['words'].item()}: {reason}."
         others = ", ".join(name for name in self.shortlist if name != self.recommended)
         parts = [said, f"Also on the shortlist: {others}." if others else ""]
         pilot = self.pilot
-        parts.append(pilot.summary if pilot is not None else "A pilot race of the shortlist would tell them apart.")
+        parts.append(pilot.summary if pilot is not None else "A pilot race would compare them on the real model.")
         between = "Every stage starts with a fresh optimiser." if a["optimizer_between_stages"] == "reset" else ""
         parts.append(between)
         parts.append(f"Class {self.forecast_class} ({a['kind']} trained by {a['optimizer']}): no step counts.")

@@ -1,4 +1,4 @@
-"""Advice to a goal of decisions: which task to begin with, read from the features that the network starts with."""
+"""Advice for goals on decisions: the order of tasks by the features of the untrained network."""
 
 from __future__ import annotations
 
@@ -14,257 +14,251 @@ from learncast.advice.advice import CONDITIONS, DIRECT, PROMISES, SHORTLIST, Adv
 from learncast.advice.readout import PROBED, TIMES, Probe, readout_time
 from learncast.advice.relevance import TRIALS, answer_share
 from learncast.advice.request import Request
+from learncast.procedure.stage import Stage
 from learncast.results import described, spec_hash
-from learncast.training.borrowed import own_threads
-from learncast.training.goals import DecisionAccuracy, Goal, Measured
+from learncast.training.goals import DecisionAccuracy, Measured, TrialGoal
+from learncast.training.rules import LOOKS, Learned, Lookahead, Stalled
 from learncast.training.run import training_provenance
 from learncast.training.sources import Batch, Source
-from learncast.training.stopping import LOOKS, Ahead, Learned, Rule, Stalled
+from learncast.training.torch_state import own_threads
 
-#: Share of the target's way from chance to its goal below which it may be said to stall.
+#: Share of the way from chance to the goal below which the target may stall.
 NEAR = 0.3
-#: Share of that way at which a candidate has helped enough, and at which the target alone has its optimiser restarted.
+#: Share of that way at which a candidate has helped enough, and at which the optimiser of direct training is reset.
 HALFWAY = 0.5
-#: A task whose trials tell less than this of the target's answers (0 at chance, 1 as much as the target's own) may be
-#: another question with the same inputs.
+#: Below this relevance (0 at chance, 1 for the target's own trials) a candidate may be an unrelated question.
 RELEVANT = 0.15
-#: A target as soon read as this multiple of its easiest candidate has little to gain.
+#: If the target takes less than this multiple of its easiest candidate's readout time, there is little to gain.
 CLOSE = 3.0
 
-#: What unseen pools of tasks have shown (docs/theory/surrogates.md), said with every advice for decisions.
+#: Results on unseen tasks (docs/theory/surrogates.md), part of every advice for decisions.
 UNSURE = (
-    "unsure: on public tasks that it was not tuned on this advice took 0.9 of the steps of the target with its "
-    "optimiser restarted, from half as many to 1.7 times as many; it pays where direct training is slow, and a pilot "
-    "race tells."
+    "unsure: on public tasks that it was not tuned on, this advice took 0.9 of the steps of direct training with a "
+    "reset optimiser, between 0.5 and 1.7; it pays if direct training is slow. Run a pilot race to decide."
 )
 
 
-#: What was seen with SGD and momentum there.
+#: Results with SGD and momentum on the same tasks.
 NOT_ADAPTIVE = (
-    "not_adaptive: this advice was tuned with Adam; with SGD and momentum it took 0.85 of the restarted target's steps "
-    "on public tasks, but 1.2 with tanh units, which reach a goal and lose it again: a pilot race tells."
+    "not_adaptive: this advice was tuned with Adam; with SGD and momentum it took 0.85 of the steps of direct training "
+    "with a reset optimiser on public tasks, but 1.2 with tanh units. Run a pilot race to decide."
 )
 
 
 @dataclass(frozen=True, eq=False)
 class Outlook:
-    """What the tasks look like before any training.
+    """What is known about the tasks before training.
 
     Attributes
     ----------
-    goal : Goal
-        Of decisions, or measured by a function.
+    goal : TrialGoal
     names : tuple of str
         Of the target and each candidate.
     times : tuple of float
-        Steps until a readout of the network's features at its start would meet the goal on each task; above 10^4 where
-        it never would (see `readout_time`).
+        Steps until a readout of the untrained network's features would meet the goal on each task; above 10^4 if it
+        never would (see `readout_time`).
     chances : tuple of float
-        The goal's measure of the best constant answer to each; nan where unknown.
-    own, told : float
-        The goal's measure of answers to the target by a square of its inputs that was fitted to the target's own
-        trials, and to those of the first candidate in `order` (see `answer_share`); nan where there is none.
+        The goal's measure of the best constant answer to each task; nan if unknown.
+    own, transferred : float
+        The goal's measure of quadratic answers to the target, fitted to the target's own trials and to those of the
+        first candidate in `order` (see `answer_share`); nan if there is none.
     linear : float
         The goal's measure of the best linear answers to the target.
     """
 
-    goal: Goal
+    goal: TrialGoal
     names: tuple[str, ...]
     times: tuple[float, ...]
     chances: tuple[float, ...]
     own: float
-    told: float
+    transferred: float
     linear: float
 
     @classmethod
     def of(cls, request: Request) -> Outlook:
-        """Look once at every task; no gradient step is taken."""
+        """Evaluate every task once; no gradient step is taken."""
         goal, loss, rule = request.goal, request.loss, request.rule
-        assert goal is not None
+        assert isinstance(goal, TrialGoal)
         times, chances = [], []
         for source in request.sources:
             trials = _sample(source, PROBED, request)
             chances.append(goal.chance(trials.targets, trials.weights))
-            seen = Probe.of(request.model, trials)
-            times.append(readout_time(seen, goal, loss, learning_rate=rule.learning_rate, adaptive=rule.adaptive))
+            probe = Probe.of(request.model, trials)
+            times.append(readout_time(probe, goal, loss, learning_rate=rule.learning_rate, adaptive=rule.adaptive))
         names = tuple(one.name for one in request.sources)
         bare = cls(goal, names, tuple(times), tuple(chances), math.nan, math.nan, math.nan)
         trials = _sample(request.target, 2 * TRIALS, request)
         half = len(trials.inputs) // 2
         first, judged = trials.rows(slice(0, half)), trials.rows(slice(half, None))
-        told = math.nan
+        transferred = math.nan
         if bare.order:
             chosen = next(one for one in request.candidates if one.name == bare.order[0])
-            told = answer_share(_sample(chosen, TRIALS, request), judged, goal, power=2)
+            transferred = answer_share(_sample(chosen, TRIALS, request), judged, goal, power=2)
         own, linear = (answer_share(first, judged, goal, power=power) for power in (2, 1))
-        return replace(bare, own=own, told=told, linear=linear)
+        return replace(bare, own=own, transferred=transferred, linear=linear)
 
     @property
     def constant(self) -> tuple[str, ...]:
-        """Candidates that a constant answer solves: they are learned first and teach nothing."""
+        """Candidates that a constant answer solves; they teach nothing."""
         pairs = zip(self.names[1:], self.chances[1:], strict=True)
         return tuple(name for name, chance in pairs if self.goal.met(chance))
 
     @property
     def order(self) -> tuple[str, ...]:
-        """Candidates that can teach something, the soonest read first."""
+        """The other candidates, by readout time."""
         left = [name for name in self.names[1:] if name not in self.constant]
         return tuple(sorted(left, key=self.time))
 
     @property
     def easier(self) -> bool:
-        """Whether some candidate is read sooner than the target itself."""
+        """Whether some candidate has a shorter readout time than the target."""
         return bool(self.order) and self.time(self.order[0]) < self.times[0]
 
     @property
     def relevance(self) -> float:
-        """How much of the target's answers the first candidate's trials tell; nan where unknown."""
+        """Relevance of the first candidate: how much its trials say about the target's answers; nan if unknown."""
         way = self.own - self.chances[0]
-        return (self.told - self.chances[0]) / way if abs(way) > 1e-9 else math.nan
+        return (self.transferred - self.chances[0]) / way if abs(way) > 1e-9 else math.nan
 
     def time(self, name: str) -> float:
-        """Steps of a readout on a task."""
+        """Return the readout time of a task."""
         return self.times[self.names.index(name)]
 
-    def on_the_way(self, share: float) -> Goal | None:
-        """The goal of having come so far from chance on the target; none where chance is unknown."""
+    def on_the_way(self, share: float) -> TrialGoal | None:
+        """Return the goal at a share of the way from chance to the goal; None if chance is unknown."""
         goal, chance = self.goal, self.chances[0]
         if not math.isfinite(chance) or goal.met(chance):
             return None
         level, looks = chance + share * (goal.level - chance), max(LOOKS, goal.looks)
         if isinstance(goal, DecisionAccuracy):
-            return replace(goal, accuracy=level, looks=looks)
+            return replace(goal, value=level, looks=looks)
         assert isinstance(goal, Measured)
         if goal.at_least is None:
             return replace(goal, looks=looks, at_most=level)
         return replace(goal, looks=looks, at_least=level)
 
     def helped(self, target: str) -> str:
-        """When a candidate has helped enough, in words."""
+        """Return in words when a candidate has helped enough."""
         halfway = self.on_the_way(HALFWAY)
-        return f"it is learned ({self.goal.words})" + (
-            "" if halfway is None else f" or {target} itself reaches {halfway.words}"
-        )
+        return f"it is learned ({self.goal.text})" + ("" if halfway is None else f" or {target} reaches {halfway.text}")
 
     @property
     def undecided(self) -> float:
-        """By how much linear answers fall short of the goal, as a share of the way from chance; nan where unknown."""
+        """Shortfall of linear answers, as a share of the way from chance to the goal; nan if unknown."""
         way = self.goal.level - self.chances[0]
         return max(0.0, (self.goal.level - self.linear) / way) if way else math.nan
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What to be careful about, what matters most first."""
+        """Reasons for caution, the most important first."""
         goal, target, order = self.goal, self.names[0], self.order
-        found = []
+        texts = []
         if self.undecided > CONDITIONS["linear_decides"].allowed:
-            found.append(
-                f"linear_decides: no linear answer decides {target} ({self.linear:.2f} where chance is "
-                f"{self.chances[0]:.2f} and the goal {goal.level:.2f}): forecasts from linear moments know nothing of "
-                "it; this advice goes by the network's own features, which may not show it either, and a pilot "
-                "race to the goal would tell."
+            texts.append(
+                f"linear_decides: no linear answer decides {target} ({self.linear:.2f}; chance {self.chances[0]:.2f}, "
+                f"goal {goal.level:.2f}). This advice uses the network's own features, which may not show the answer "
+                "either; run a pilot race."
             )
         if goal.met(self.chances[0]):
-            found.append(
-                f"chance: a constant answer meets the goal on {target} ({self.chances[0]:.2f}); raise the goal, or "
-                "leave out the steps that ask for no decision."
+            texts.append(
+                f"chance: a constant answer meets the goal on {target} ({self.chances[0]:.2f}). Raise the goal, or "
+                "ignore the steps without a decision."
             )
         if self.constant:
-            found.append(
-                f"constant: {', '.join(self.constant)} left out: a constant answer solves what is asked there."
-            )
+            texts.append(f"constant: {', '.join(self.constant)} left out because a constant answer solves it.")
         if not order:
-            found.append("none: no candidate is left; the target with its optimiser restarted is what remains.")
+            texts.append("none: no candidate is left; train directly and reset the optimiser on the way.")
         elif not self.easier:
-            found.append(f"no_easier: no candidate is read sooner than {target} itself: help may not help.")
+            texts.append(f"no_easier: no candidate has a shorter readout time than {target}; it may not help.")
         elif self.time(order[0]) > TIMES[-1]:
-            found.append(
-                "never: no candidate can be read from the features that the network starts with; their order is by how "
-                "near they come, which is a weak sign: watch the first stage, or ask for a pilot race."
+            texts.append(
+                "never: no candidate can be read from the features of the untrained network. Their order is uncertain; "
+                "watch the first stage, or run a pilot race."
             )
         elif self.times[0] <= CLOSE * self.time(order[0]):
-            found.append(
-                f"close: {target} itself is read nearly as soon as its easiest candidate: there is little to gain, and "
-                "training directly may be as soon."
+            texts.append(
+                f"close: the readout time of {target} is close to that of its easiest candidate, so there is little to "
+                "gain over direct training."
             )
         if self.relevance < RELEVANT:
-            found.append(
-                f"relevance: the trials of {order[0]} tell no more than chance of {target}'s answers: it may be "
-                "another question with the same inputs, which teaches the network to hold and to read them and no more."
+            texts.append(
+                f"relevance: the trials of {order[0]} say no more than chance about the answers of {target}; it may be "
+                "an unrelated question with the same inputs."
             )
-        found.append(UNSURE)
-        return tuple(found)
+        texts.append(UNSURE)
+        return tuple(texts)
 
 
-#: The plan that is recommended.
+#: The recommended plan.
 HELPED = "helped where it stalls"
 
 
-class Plan(NamedTuple):
-    """A plan by its stages, with how soon its first task can be read relative to the target, and itself in words."""
+class DecisionPlan(NamedTuple):
+    """A plan: its first task, its stages, the first task's readout time relative to the target's, and a description."""
 
     task: str
-    stages: tuple[tuple[Source, Rule], ...]
+    stages: tuple[Stage, ...]
     score: float
     words: str
 
 
-def decision_plans(request: Request, outlook: Outlook) -> dict[str, Plan]:
-    """Every plan by name, the recommended one first, then the target restarted, the target, and single candidates."""
+def decision_plans(request: Request, outlook: Outlook) -> dict[str, DecisionPlan]:
+    """Return every plan by name: the recommended one, direct training with and without reset, single candidates."""
     target, goal = request.target, outlook.goal
-    last = (target, goal)
+    last = Stage(target, goal)
     halfway = outlook.on_the_way(HALFWAY)
-    single: dict[str, Plan] = {}
+    single: dict[str, DecisionPlan] = {}
     for name in outlook.order:
         words = f"Train on {name} until {outlook.helped(target.name)}, then on {target.name}"
         share = outlook.time(name) / outlook.times[0]
-        single[f"{name} until learned"] = Plan(name, (_help(request, outlook, name), last), share, words)
-    own: dict[str, Plan] = {}
-    # An optimiser without a memory, or one that is kept, is the same after the switch as before.
+        single[f"{name} until learned"] = DecisionPlan(name, (_help(request, outlook, name), last), share, words)
+    own: dict[str, DecisionPlan] = {}
+    # Resetting matters only for an optimiser with a state.
     if halfway is not None and request.training.reset_optimizer and request.rule.remembers:
-        words = f"Train on {target.name} until {halfway.words}, then go on with it and a fresh optimiser"
-        own[f"{target.name} itself, restarted"] = Plan(target.name, ((target, halfway), last), 1.0, words)
-    own[DIRECT] = Plan("", (last,), 1.0, f"Train on {target.name} directly")
-    # The restarted target is the plan to beat: it comes second, so that a race of the shortlist tries it.
+        words = f"Train on {target.name} until {halfway.text}, then continue with a fresh optimiser"
+        stages = (Stage(target, halfway), last)
+        own[f"{target.name} itself, restarted"] = DecisionPlan(target.name, stages, 1.0, words)
+    own[DIRECT] = DecisionPlan("", (last,), 1.0, f"Train on {target.name} directly")
+    # Direct training with a reset is the plan to beat. It comes second, so that it takes part in a race.
     return {**({HELPED: _helped(request, outlook)} if outlook.order else {}), **own, **single}
 
 
-def _helped(request: Request, outlook: Outlook) -> Plan:
-    """The target, and whenever it stalls the candidate that is soonest read and was not trained yet."""
+def _helped(request: Request, outlook: Outlook) -> DecisionPlan:
+    """Return the plan that trains the target and, whenever it stalls, the next candidate."""
     target, goal = request.target, outlook.goal
-    alone: tuple[Source, Rule] = (target, Stalled(goal, near=outlook.on_the_way(NEAR)))
-    stages = [alone]
+    direct = Stage(target, Stalled(goal, near=outlook.on_the_way(NEAR)))
+    stages = [direct]
     for name in outlook.order:
-        stages += [_help(request, outlook, name), alone]
-    stages[-1] = (target, goal)
+        stages += [_help(request, outlook, name), direct]
+    stages[-1] = Stage(target, goal)
     first, *others = outlook.order
     then = f", the next time {', then '.join(others)}" if others else ""
     words = (
-        f"Train on {target.name}; whenever it stalls train on another task until {outlook.helped(target.name)}, then "
-        f"go on with {target.name}: the first time on {first}{then}"
+        f"Train on {target.name}; whenever it stalls, train on another task until {outlook.helped(target.name)}, then "
+        f"continue with {target.name}: the first time on {first}{then}"
     )
-    return Plan(target.name, tuple(stages), outlook.time(first) / outlook.times[0], words)
+    return DecisionPlan(target.name, tuple(stages), outlook.time(first) / outlook.times[0], words)
 
 
-def _help(request: Request, outlook: Outlook, name: str) -> tuple[Source, Rule]:
-    """A stage on a candidate: until it is learned, or until the target is half way."""
+def _help(request: Request, outlook: Outlook, name: str) -> Stage:
+    """Return a stage on a candidate: until it is learned, or until the target is half way."""
     source = next(one for one in request.candidates if one.name == name)
     halfway, goal = outlook.on_the_way(HALFWAY), outlook.goal
-    ahead = None if halfway is None else Ahead(request.target, halfway)
-    return source, Learned(replace(goal, looks=max(LOOKS, goal.looks)), ahead=ahead)  # type: ignore[type-var]
+    ahead = None if halfway is None else Lookahead(request.target, halfway)
+    return Stage(source, Learned(replace(goal, looks=max(LOOKS, goal.looks)), ahead=ahead))  # type: ignore[type-var]
 
 
 def decision_cost(request: Request) -> str:
-    """What the advice costs, in words."""
+    """Return the cost of the advice as text."""
     return (
-        f"advice for decisions: no gradient step; {PROBED} trials of each of {len(request.sources)} tasks are shown "
-        f"once to the model, and three regressions on {TRIALS} trials"
+        f"advice for decisions: no gradient step; one forward pass on {PROBED} trials of {len(request.sources)} "
+        f"tasks, and three regressions on {TRIALS} trials"
     )
 
 
 def decision_advice(request: Request) -> Advice:
-    """Advice from one look at every task."""
-    with own_threads(request.training.threads):
+    """Return advice from one evaluation of every task."""
+    with own_threads(1):
         outlook = Outlook.of(request)
     plans = decision_plans(request, outlook)
     kept = request.rule.adaptive and not request.training.reset_optimizer
@@ -277,7 +271,7 @@ def decision_advice(request: Request) -> Advice:
         *outlook.warnings,
         *([f"fresh_optimizer: {again.otherwise}; {again.remedy}."] if kept else ()),
     ]
-    warnings.sort(key=lambda text: text.partition(":")[0] not in failed)  # what costs the class comes first
+    warnings.sort(key=lambda text: text.partition(":")[0] not in failed)  # failed conditions first
     variables = {
         "task": ([plan.task for plan in plans.values()], "task trained first", "1"),
         "score": ([plan.score for plan in plans.values()], "time to read its answer, of the target's", "1"),
@@ -310,7 +304,7 @@ def decision_advice(request: Request) -> Advice:
 
 
 def _sample(source: Source, trials: int, request: Request) -> Batch:
-    """Held-out trials in an order of their own: recorded ones may come sorted."""
+    """Return held-out trials in random order, because recorded trials may be sorted."""
     found = source.held_out(trials, (0, 0), request.dtype)
     order = np.random.default_rng(request.training.seed).permutation(len(found.inputs))[:trials]
     return found.rows(torch.from_numpy(order))

@@ -1,4 +1,4 @@
-"""The moments of a task: what a linear network with biases can learn from it, lag by lag."""
+"""Second moments of a task by lag, for linear networks with biases."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from learncast.tasks.covariance import check_memory
 from learncast.tasks.task import Task
 from learncast.theory.dynamics.learning_problem import lag_statistics
 
-#: Variables, targets and weights of some readouts.
+#: Variables, targets and weights of readouts.
 Rows = tuple[FloatArray, FloatArray, FloatArray | None]
 
 
@@ -36,7 +36,7 @@ class Moments:
     least : float
         Loss of the best linear map with an offset.
     best : (outputs, variables)
-        That map.
+        The map with the least loss.
     """
 
     square: FloatArray
@@ -55,18 +55,15 @@ class Moments:
         ----------
         task : Task
         means : (steps, inputs) and (readouts, outputs) arrays, optional
-            Mean input and target; zeros by default, as of a task described by its covariances.
+            Mean input and target; zeros by default.
         affine : bool
-            Whether the network can answer a constant, so that the best linear map may too.
+            Whether the network, and so the best linear map, has an offset.
         """
-        check_memory((task.steps * (task.inputs + 1)) ** 2, f"the moments of task {task.name!r}")
+        check_memory((task.steps * (task.inputs + 1)) ** 2, f"the moments of {task.name!r}")
         statistics = lag_statistics(task)
         lags, n, m = statistics.lags, task.inputs, task.outputs
         if np.isnan(statistics.constant):
-            raise InvalidSpec(
-                f"task {task.name!r} must know its target covariance, got none. Give target_covariance, or make "
-                "the task from trials."
-            )
+            raise InvalidSpec(f"Task {task.name!r} needs target_covariance.", field="target_covariance")
         square, cross = np.zeros((lags, n + 1, lags, n + 1)), np.zeros((m, lags, n + 1))
         square[:, :n, :, :n] = statistics.input
         cross[:, :, :n] = statistics.cross.transpose(1, 0, 2)
@@ -74,7 +71,7 @@ class Moments:
         mean_x, mean_y = means if means is not None else (np.zeros((lags, n)), np.zeros((len(readouts), m)))
         for place, r in enumerate(readouts):
             reach = slice(0, r + 1)
-            square[reach, n, reach, n] += 1.0  # lags before the first step hold no constant either
+            square[reach, n, reach, n] += 1.0  # lags before the first step have no constant
             square[reach, n, reach, :n] += mean_x[r::-1]
             square[reach, :n, reach, n] += mean_x[r::-1, :, None]
             cross[:, reach, n] += mean_y[place][:, None]
@@ -83,9 +80,9 @@ class Moments:
 
     @classmethod
     def of_rows(cls, parts: Iterable[Rows], *, trials: int, lags: int, inputs: int, affine: bool = True) -> Moments:
-        """Sum the moments of trials written out (rows, variables), with targets and weights (rows, outputs).
+        """Sum the moments of rows of variables, with targets and weights (rows, outputs).
 
-        A readout whose outputs count differently has the weight of the largest: the moments know one input for all.
+        A readout with different weights of outputs gets the largest weight.
         """
         size = lags * (inputs + 1)
         check_memory(size**2, f"the moments of trials of {lags} steps and {inputs} inputs")
@@ -101,18 +98,18 @@ class Moments:
     def _solved(
         cls, square: FloatArray, cross: FloatArray, constant: float, lags: int, inputs: int, *, affine: bool
     ) -> Moments:
-        """The moments with the best map and its loss."""
+        """Add the best map and its loss."""
         used = np.ones(len(square), dtype=bool) if affine else np.tile(np.arange(inputs + 1) < inputs, lags)
         best = np.linalg.lstsq(square[np.ix_(used, used)], cross[:, used].T, rcond=None)[0]
         least = max(constant - 0.5 * float(np.sum(cross[:, used].T * best)), 0.0)
-        whole = np.zeros_like(cross)
-        whole[:, used] = best.T
-        return cls(square, cross, constant, least, lags, inputs, whole)
+        full = np.zeros_like(cross)
+        full[:, used] = best.T
+        return cls(square, cross, constant, least, lags, inputs, full)
 
 
 @dataclass(frozen=True, eq=False)
 class MomentStack:
-    """Moments of several tasks side by side, shorter trials filled up with lags that hold nothing."""
+    """Stacked moments of several tasks; shorter trials are padded with zeros."""
 
     square: Tensor
     cross: Tensor
@@ -121,7 +118,7 @@ class MomentStack:
 
     @classmethod
     def of(cls, moments: Sequence[Moments]) -> MomentStack:
-        """Stack them; one task alone serves any number of copies."""
+        """Stack moments; those of a single task serve any number of copies."""
         lags, width, outputs = max(m.lags for m in moments), moments[0].inputs + 1, len(moments[0].cross)
         size = lags * width
         square, cross = (torch.zeros(len(moments), n, size, dtype=torch.float64) for n in (size, outputs))
@@ -132,12 +129,12 @@ class MomentStack:
         return cls(square, cross, torch.tensor([m.constant for m in moments], dtype=torch.float64), lags)
 
     def loss_and_slope(self, filters: Tensor) -> tuple[Tensor, Tensor]:
-        """Loss of each copy and its slope in the copy's filters (copies, outputs, variables)."""
+        """Return the loss of each copy and its gradient in the copy's filters (copies, outputs, variables)."""
         slope = filters @ self.square - self.cross
         return self.constant + ((slope - self.cross) * filters).sum((1, 2)) / 2, slope
 
     def kept(self, index: Tensor) -> MomentStack:
-        """Those of some copies; all of them when one task serves every copy."""
+        """Return the moments of some copies."""
         if len(self.constant) == 1:
             return self
         return MomentStack(self.square[index], self.cross[index], self.constant[index], self.lags)

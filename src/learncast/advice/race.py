@@ -1,12 +1,11 @@
-"""A pilot race: a few plans trained on the real model, seed after seed, until one is clearly the soonest."""
+"""A pilot race: several plans trained on the real model, seed after seed, until one is clearly the fastest."""
 
 from __future__ import annotations
 
 import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 import xarray as xr
@@ -16,71 +15,79 @@ from torch import nn
 from learncast._core.errors import InvalidSpec
 from learncast._core.progress import Progress, silent
 from learncast._core.validation import FloatArray, count
-from learncast.advice.runner import LOOK, Runner
-from learncast.advice.update_rule import UpdateRule
-from learncast.results import STEPS, described
-from learncast.training.goals import Goal
-from learncast.training.sources import Source
-from learncast.training.training import Training
+from learncast.procedure.goals import Goal, Rule
+from learncast.procedure.stage import Stage
+from learncast.procedure.training import Training
+from learncast.results import STEPS, Status, described
+from learncast.training.loop import Loop
+from learncast.training.rules import Learned, Stalled
+from learncast.training.updates import Updates
 
-#: Once a plan has arrived the others go on to this multiple of its steps, then they are cut off.
+#: After a plan has finished, the others may take this multiple of its steps.
 SLACK = 1.5
 #: Confidence at which a race is decided.
 SURE = 0.95
-
-#: What is trained one after another: trials, and the goal at which each stage ends; a number is a loss.
-Stages = Sequence[tuple[Source, Any]]
+#: Steps between two evaluations of a goal, each of which costs as much as a step.
+LOOK = 5
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Race:
-    """How plans did against each other on the real model.
+    """The result of a pilot race.
 
     Attributes
     ----------
     dataset : Dataset
-        ``race_steps`` over (lane, seed): steps until the target was learned; infinite when the plan was cut off at
-        ``race_cut`` steps, nan when it no longer took part.
+        ``race_steps`` over (lane, seed): steps until the target was learned; infinite if the plan was stopped at
+        ``race_cut`` steps, nan if it did not take part.
     winner : str or None
-        The plan that is soonest on average over the seeds it shares with the runner-up; None when nobody arrived.
+        The plan that is fastest on average over the seeds it shares with the runner-up; None if no plan finished.
     decided : bool
-        Whether it is clear: all others were cut off, or the confidence is at least 0.95.
+        Whether all others were stopped, or the confidence is at least 0.95.
     confidence : float
-        That the winner is really sooner than the runner-up: one-sided paired t-test over the seeds; nan for one seed.
+        That the winner is faster than the runner-up: one-sided paired t-test over the seeds; nan for one seed.
+
+    Examples
+    --------
+    See `run_race`.
+
+    >>> import learncast as lc
+    >>> [name for name in ("winner", "decided", "confidence") if hasattr(lc.advice.Race, name)]
+    ['winner', 'decided', 'confidence']
     """
 
     dataset: xr.Dataset
 
     @property
     def winner(self) -> str | None:
-        """The soonest plan."""
+        """The fastest plan."""
         return str(self.dataset.attrs["race_winner"]) or None
 
     @property
     def decided(self) -> bool:
-        """Whether the winner is clear."""
+        """Whether the winner is certain."""
         return bool(self.dataset.attrs["race_decided"])
 
     @property
     def confidence(self) -> float:
-        """That the winner is sooner than the runner-up."""
+        """Confidence that the winner is faster than the runner-up."""
         return float(self.dataset.attrs["race_confidence"])
 
     @property
     def steps_spent(self) -> int:
-        """Gradient steps of all plans and seeds together."""
+        """Gradient steps of all plans and seeds."""
         return int(self.dataset.attrs["race_spent"])
 
     @property
     def summary(self) -> str:
-        """What came out, in plain words."""
+        """The result in one sentence."""
         spent = f"{self.steps_spent} of {int(self.dataset.attrs['race_budget'])} steps"
         if self.winner is None:
             return f"The pilot race ended after {spent} before any plan had learned the target."
         seeds = int(np.isfinite(self.dataset["race_steps"].sel(lane=self.winner)).sum())
         sure = "" if math.isnan(self.confidence) else f", confidence {self.confidence:.2f}"
         return (
-            f"In the pilot race {self.winner} came first over {seeds} seed{'s' if seeds != 1 else ''} "
+            f"In the pilot race {self.winner} was fastest over {seeds} seed{'s' if seeds != 1 else ''} "
             f"({'decided' if self.decided else 'not decided'}{sure}; {spent})."
         )
 
@@ -88,73 +95,97 @@ class Race:
         return f"<Race: {self.summary}>"
 
 
+def race_loop(model: nn.Module, stages: Sequence[Stage], training: Training) -> Loop:
+    """Return a loop that trains a copy of a model; goals are evaluated at most every 5 steps, on the same trials."""
+    module = copy.deepcopy(model).train()
+    spaced = [replace(stage, goal=_spaced(stage.goal)) for stage in stages]
+    return Loop.of(spaced, module, training, optimizer=Updates(module, training), judge_seed=0)
+
+
+def _spaced(rule: Rule | None) -> Rule | None:
+    if isinstance(rule, Learned | Stalled):
+        goal = _spaced(rule.goal)
+        assert isinstance(goal, Goal)
+        return replace(rule, goal=goal)
+    return replace(rule, every=LOOK) if isinstance(rule, Goal) and rule.every < LOOK else rule  # type: ignore[type-var]
+
+
 def run_race(
     model: nn.Module,
-    plans: Mapping[str, Stages],
-    rule: UpdateRule,
+    plans: Mapping[str, Sequence[Stage]],
+    training: Training,
     *,
-    batch: int | None = None,
     budget: int,
     seeds: int = 3,
-    training: Training | None = None,
     progress: Progress = silent,
 ) -> Race:
     """Train copies of a model by each plan, and halve the field after every seed.
 
-    All plans of a seed take steps in turn. When the first has learned the target the others go on to 1.5 times its
-    steps and are cut off. Then the better half goes on to the next seed, which has other batches, until one plan is
-    left, two are told apart, or the seeds or the budget are used up.
+    All plans of a seed take steps in turn. When the first has learned the target, the others may take 1.5 times its
+    steps. Then the better half goes on to the next seed, which has other batches, until one plan is left, the leader is
+    certain, or the seeds or the budget are used up.
 
     Parameters
     ----------
     model : nn.Module
         The start of every run; copied.
     plans : mapping from names to stages
-        Of trials and the goal (a number is a loss) at which to go on, the target last.
-    rule : UpdateRule
-    batch : int or None
-        Trials per step, where no training says it.
+        The target is the last stage.
+    training : Training
+        Its seed is replaced.
     budget : int
-        Gradient steps of all plans and seeds together.
+        Gradient steps of all plans and seeds.
     seeds : int
-        Most seeds.
-    training : Training, optional
-        Loss, batch, clipping, schedule, and whether stages reset the optimiser.
+        Largest number of seeds.
     progress : callable
         Called with the share of the budget used.
+
+    Returns
+    -------
+    Race
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import torch
+    >>> inputs = torch.randn(64, 5, 1, generator=torch.Generator().manual_seed(0))
+    >>> trials = {"last": (inputs, inputs[:, -1]), "sum": (inputs, inputs.sum(1))}
+    >>> first, last = lc.Stage(trials["last"], lc.Loss(0.2)), lc.Stage(trials["sum"], lc.Loss(1.0))
+    >>> model = lc.training.gated_module("rnn", hidden_size=4)
+    >>> training = lc.Training(0.02, optimizer="adam")
+    >>> lc.advice.run_race(model, {"direct": [last], "last first": [first, last]}, training, budget=2000).winner
+    'direct'
     """
     if len(plans) < 2:
-        raise InvalidSpec(
-            f"a race needs at least two plans, got {len(plans)}. Give more plans, or train the one there is."
-        )
+        raise InvalidSpec(f"A race needs at least two plans, got {len(plans)}.", field="plans")
     left = count("budget", budget)
-    settings = training or Training(rule.learning_rate, batch=batch)
-    read = {name: [_stage(stage) for stage in stages] for name, stages in plans.items()}
     lanes: list[str] = list(plans)
-    found: list[Round] = []
+    rounds: list[Round] = []
+    # The steps are counted by the race alone.
+    settings = training.with_(most_steps=max(left, 1))
     for seed in range(count("seeds", seeds)):
-        runners = {name: Runner(copy.deepcopy(model), read[name], rule, settings.with_(seed=seed)) for name in lanes}
-        steps, cut, left = _round(runners, left, lambda rest: progress(1 - rest / budget))
-        _check_finite(runners)
+        loops = {name: race_loop(model, plans[name], settings.with_(seed=seed)) for name in lanes}
+        steps, cut, left = _round(loops, left, lambda rest: progress(1 - rest / budget))
+        _check_finite(loops)
         if not np.isfinite(list(steps.values())).any():
-            break  # the budget ended before anyone arrived
-        found.append((steps, cut))
-        means = {name: float(np.nanmean(_times(found, name))) for name in lanes}
+            break  # the budget ended before any plan finished
+        rounds.append((steps, cut))
+        means = {name: float(np.nanmean(_times(rounds, name))) for name in lanes}
         lanes = sorted(lanes, key=means.__getitem__)[: max(2, math.ceil(len(lanes) / 2))]
-        if _told_apart(found, lanes) or left <= 0:
+        if _certain(rounds, lanes) or left <= 0:
             break
     progress(1.0)
-    table = np.array([[steps.get(name, math.nan) for steps, _ in found] for name in plans]).reshape(len(plans), -1)
+    table = np.array([[steps.get(name, math.nan) for steps, _ in rounds] for name in plans]).reshape(len(plans), -1)
     dataset = xr.Dataset(
         {
             "race_steps": (("lane", "seed"), table, described("steps until the target was learned", STEPS)),
-            "race_cut": ("seed", [cut for _, cut in found], described("steps at which plans were cut off", STEPS)),
+            "race_cut": ("seed", [cut for _, cut in rounds], described("steps at which plans were stopped", STEPS)),
         },
-        coords={"lane": list(plans), "seed": np.arange(len(found))},
+        coords={"lane": list(plans), "seed": np.arange(len(rounds))},
         attrs={
-            "race_winner": lanes[0] if found else "",
-            "race_decided": int(bool(found) and _told_apart(found, lanes)),
-            "race_confidence": _confidence(found, lanes[0], lanes[1]) if found else math.nan,
+            "race_winner": lanes[0] if rounds else "",
+            "race_decided": int(bool(rounds) and _certain(rounds, lanes)),
+            "race_confidence": _confidence(rounds, lanes[0], lanes[1]) if rounds else math.nan,
             "race_spent": budget - left,
             "race_budget": budget,
         },
@@ -162,53 +193,53 @@ def run_race(
     return Race(dataset)
 
 
-#: Steps of each plan on one seed (infinite: cut off), and where they were cut off.
+#: Steps of each plan on one seed (infinite: stopped), and where they were stopped.
 Round = tuple[dict[str, float], float]
 
 
-def _round(runners: dict[str, Runner], left: int, report: Callable[[int], None]) -> tuple[dict[str, float], float, int]:
-    """Run side by side until all have arrived or are cut off; also the steps that are left of the budget."""
-    steps = {name: 0.0 if runner.finished else math.inf for name, runner in runners.items()}
-    arrived, now = math.inf, 0
-    running = [name for name in runners if not runners[name].finished]
-    while running and left >= LOOK * len(running) and now < SLACK * arrived:
+def _round(loops: dict[str, Loop], left: int, report: Callable[[int], None]) -> tuple[dict[str, float], float, int]:
+    """Run all plans until each has finished or is stopped; return their steps, the stop and the remaining budget."""
+    steps = {name: 0.0 if loop.done else math.inf for name, loop in loops.items()}
+    finished, now = math.inf, 0
+    running = [name for name in loops if not loops[name].done]
+    while running and left >= LOOK * len(running) and now < SLACK * finished:
         now += LOOK
         left -= LOOK * len(running)
         for name in running:
-            runners[name].advance(LOOK)
-            if runners[name].finished:
-                steps[name] = float(runners[name].taken)
-                arrived = min(arrived, steps[name])
-        running = [name for name in running if not (runners[name].finished or runners[name].lost)]
+            loop = loops[name]
+            loop.advance(LOOK)
+            if loop.done and loop.status is Status.ok:
+                steps[name] = float(sum(loop.steps))
+                finished = min(finished, steps[name])
+        running = [name for name in running if not (loops[name].done or _lost(loops[name]))]
         report(left)
     return steps, float(max(now, LOOK)), left
 
 
-def _stage(stage: tuple[Source, Any]) -> tuple[Source, Any]:
-    source, rule = stage
-    return source, Goal.read(rule) if isinstance(rule, float) else rule
+def _lost(loop: Loop) -> bool:
+    return loop.status is Status.diverged or math.isinf(loop.latest)
 
 
-def _check_finite(runners: dict[str, Runner]) -> None:
-    """Refuse a race in which no plan can be trained at all."""
-    if all(runner.lost for runner in runners.values()):
-        name, first = min(runners.items(), key=lambda item: item[1].taken)
+def _check_finite(loops: dict[str, Loop]) -> None:
+    """Raise if every plan diverged."""
+    if all(_lost(loop) for loop in loops.values()):
+        name, first = min(loops.items(), key=lambda item: sum(item[1].steps))
         raise InvalidSpec(
-            "the loss of some plan must stay a number while it is trained, got NaN or infinity in every "
-            f"plan, first in {name!r} at step {first.taken}. Lower the learning rate, or clip gradients with "
-            "clip=1.0."
+            f"The loss became NaN or infinite in every plan, first in {name!r} at step {sum(first.steps)}. Lower the "
+            "learning rate, or set clip.",
+            field="training",
         )
 
 
-def _times(found: list[Round], name: str) -> FloatArray:
-    """Logarithm of the steps on each seed a plan ran, its cut where it was cut off; nan where it did not run."""
-    rows = [math.log(max(min(steps[name], cut), 1.0)) if name in steps else math.nan for steps, cut in found]
+def _times(rounds: list[Round], name: str) -> FloatArray:
+    """Return the logarithm of a plan's steps on each seed; nan if it did not run."""
+    rows = [math.log(max(min(steps[name], cut), 1.0)) if name in steps else math.nan for steps, cut in rounds]
     return np.array(rows)
 
 
-def _confidence(found: list[Round], first: str, second: str) -> float:
-    """One-sided paired t-test over the seeds both ran."""
-    gaps = _times(found, second) - _times(found, first)
+def _confidence(rounds: list[Round], first: str, second: str) -> float:
+    """Return the confidence of a one-sided paired t-test over the seeds that both ran."""
+    gaps = _times(rounds, second) - _times(rounds, first)
     gaps = gaps[np.isfinite(gaps)]
     if len(gaps) < 2:
         return math.nan
@@ -218,10 +249,10 @@ def _confidence(found: list[Round], first: str, second: str) -> float:
     return float(student.cdf(float(gaps.mean()) / spread, len(gaps) - 1))
 
 
-def _told_apart(found: list[Round], lanes: list[str]) -> bool:
-    """Whether the leader is clear: alone in arriving at every seed so far, or sure by the paired test."""
-    last, _ = found[-1]
+def _certain(rounds: list[Round], lanes: list[str]) -> bool:
+    """Whether the leader is certain: the only plan that finished on the last seed, or by the paired test."""
+    last, _ = rounds[-1]
     others = [name for name in last if name != lanes[0]]
     if math.isfinite(last[lanes[0]]) and all(math.isinf(last[name]) for name in others):
         return True
-    return _confidence(found, lanes[0], lanes[1]) >= SURE
+    return _confidence(rounds, lanes[0], lanes[1]) >= SURE

@@ -1,4 +1,4 @@
-"""How soon a readout of the features that a network has at its start would learn a task."""
+"""Readout time: how soon a readout of the untrained network's features would learn a task."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from learncast.training.borrowed import at_rest
-from learncast.training.goals import DecisionAccuracy, Goal
-from learncast.training.losses import Answered, Loss
+from learncast.training.goals import DecisionAccuracy, TrialGoal
+from learncast.training.losses import Answered, LossFunction
 from learncast.training.sources import Batch
+from learncast.training.torch_state import evaluating
 
-#: Trials of a probe, one half to learn from and one to judge by, and of the batches whose slopes are measured.
+#: Trials of a probe (half to fit, half to evaluate), and of the batches whose gradients are measured.
 PROBED, SLOPED = 256, 32
-#: Steps at which the linear flow is looked at.
+#: Steps at which the linear flow is evaluated.
 TIMES = np.geomspace(1.0, 1e4, 60)
 
 
 @dataclass(frozen=True, eq=False)
 class Probe:
-    """Trials with what a network makes of them: one pass forward, no gradient.
+    """Trials with the network's features and answers, from one forward pass.
 
     Attributes
     ----------
     trials : Batch
         As tensors.
     features : (trials, readouts, features)
-        What the network's last linear layer reads; its answers where it has none.
+        Inputs of the network's last linear layer; its answers if it has none.
     answers : (trials, readouts, outputs)
     """
 
@@ -38,12 +38,12 @@ class Probe:
 
     @classmethod
     def of(cls, model: nn.Module, trials: Batch) -> Probe:
-        """Show trials to a model."""
+        """Run a model on trials."""
         read: list[Tensor] = []
         layers = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
         hooks = [layer.register_forward_pre_hook(lambda _, given: read.append(given[0].detach())) for layer in layers]
         try:
-            with at_rest(model):
+            with evaluating(model):
                 answers = model(trials.inputs).detach()
         finally:
             for hook in hooks:
@@ -57,45 +57,45 @@ class Probe:
         return torch.cat([self.features, torch.ones_like(self.features[:, :, :1])], 2).double()
 
     def rows(self, chosen: slice) -> Probe:
-        """Some of the trials."""
+        """Return some of the trials."""
         return Probe(self.trials.rows(chosen), self.features[chosen], self.answers[chosen])
 
-    def measure(self, goal: Goal, answers: Tensor) -> float:
-        """A goal's measure of other answers to these trials."""
+    def measure(self, goal: TrialGoal, answers: Tensor) -> float:
+        """Measure a goal of other answers to these trials."""
         return goal.measure(_as_answered(answers, self.trials), self.trials.targets, self.trials.weights)
 
 
 def _beside(features: Tensor, answers: Tensor) -> Tensor:
-    """Features with the answers' axes of trials and readouts; a layer inside may have them the other way round."""
+    """Return features with the axes (trials, readouts) of the answers; an inner layer may have them transposed."""
     shape = answers.shape[:2]
     if features.ndim == 3 and features.shape[:2] == shape[::-1] and shape[0] != shape[1]:
         return features.transpose(0, 1)
     return features.reshape(*shape, -1) if features.shape[:-1].numel() == shape.numel() else answers
 
 
-def readout_time(probe: Probe, goal: Goal, loss: Loss, *, learning_rate: float, adaptive: bool) -> float:
-    """Steps until the linear flow of the readout alone meets a goal on trials it was not computed from.
+def readout_time(probe: Probe, goal: TrialGoal, loss: LossFunction, *, learning_rate: float, adaptive: bool) -> float:
+    """Return the steps until the linear flow of the readout meets a goal on held-out trials; features are fixed.
 
-    The features stay as they are. A goal that is not met within 10^4 steps gives a number above that, the larger the
-    farther it stays. The numbers order tasks of one network; they are no counts of its steps.
+    If the goal is not met within 10^4 steps, the result is above 10^4 and grows with the shortfall. The numbers order
+    the tasks of one network; they are not counts of its training steps.
 
     Parameters
     ----------
     probe : Probe
-        Its first half is learned from, its second judged by.
-    goal : Goal
-    loss : Loss
-        That of the training.
+        The first half is fitted, the second evaluated.
+    goal : TrialGoal
+    loss : LossFunction
+        That is trained on.
     learning_rate : float
     adaptive : bool
-        Whether the optimiser divides by the size of past slopes.
+        Whether the optimiser divides by the size of past gradients.
     """
     half = len(probe.features) // 2
-    learned, judged = probe.rows(slice(0, half)), probe.rows(slice(half, None))
-    flow = ReadoutFlow.of(learned, goal, loss, learning_rate=learning_rate, adaptive=adaptive)
+    fitted, held_out = probe.rows(slice(0, half)), probe.rows(slice(half, None))
+    flow = ReadoutFlow.of(fitted, goal, loss, learning_rate=learning_rate, adaptive=adaptive)
     shortfalls = []
     for time in TIMES:
-        value = judged.measure(goal, flow.answers(judged, float(time)))
+        value = held_out.measure(goal, flow.answers(held_out, float(time)))
         if goal.met(value):
             return float(time)
         shortfalls.append(abs(goal.level - value))
@@ -104,17 +104,17 @@ def readout_time(probe: Probe, goal: Goal, loss: Loss, *, learning_rate: float, 
 
 @dataclass(frozen=True, eq=False)
 class ReadoutFlow:
-    """The linear flow of a readout whose features stay: dF/dt = -K (F - Y), K = X D X' s, each output by itself.
+    """The linear flow of a readout with fixed features: dF/dt = -K (F - Y), K = X D X' s, for each output.
 
-    X are the features, and a constant, at the readouts that decide; D the learning rate of each weight, which an
-    adaptive optimiser divides by the root mean square of the slopes of batches; s the loss's own factor.
+    X are the features and a constant at the readouts with a decision. D is the learning rate of each weight, which an
+    adaptive optimiser divides by the root mean square of batch gradients. s is the factor of the loss.
 
     Attributes
     ----------
     values, vectors : (outputs, modes), (outputs, features, modes)
         Modes of D^(1/2) X'X D^(1/2) s.
     pushed : (outputs, modes)
-        What Y - F pushes along each.
+        Projection of Y - F on each mode.
     roots : (outputs, features)
         D^(1/2).
     """
@@ -125,17 +125,19 @@ class ReadoutFlow:
     roots: Tensor
 
     @classmethod
-    def of(cls, probe: Probe, goal: Goal, loss: Loss, *, learning_rate: float, adaptive: bool) -> ReadoutFlow:
-        """The flow on a probe's trials."""
+    def of(
+        cls, probe: Probe, goal: TrialGoal, loss: LossFunction, *, learning_rate: float, adaptive: bool
+    ) -> ReadoutFlow:
+        """Return the flow on a probe's trials."""
         beside = Answered.of(probe.answers, probe.trials.targets, probe.trials.weights)
         outputs, read = beside.answers.shape[2], probe.read
         rates = torch.full((outputs, read.shape[2]), learning_rate, dtype=read.dtype)
         if adaptive:
-            rates = rates / (slope_sizes(probe, loss) + 1e-8)
+            rates = rates / (gradient_sizes(probe, loss) + 1e-8)
         deciding = _deciding(goal, beside, probe.trials).reshape(-1)
         rows = read.flatten(0, 1)[deciding]
         gaps = (beside.wanted - beside.answers).flatten(0, 1)[deciding].double()
-        # A cross-entropy begins as a squared error of this factor would; of a loss of one's own nothing is known.
+        # A cross-entropy begins like a squared error with this factor; nothing is known about a user's loss.
         scale = (loss.factor(beside) if loss.squared else 1.0 / beside.answers.shape[1]) / len(read)
         # In u = D^(-1/2) w the flow is symmetric.
         roots = rates.sqrt()
@@ -145,14 +147,14 @@ class ReadoutFlow:
         return cls(values.clamp_min(0.0), vectors, pushed, roots)
 
     def weights(self, time: float) -> Tensor:
-        """How far the weights have moved (outputs, features)."""
+        """Return the change of the weights (outputs, features)."""
         size = self.values * time
-        # (1 - exp(-v t)) / v is t where v is nothing.
+        # The limit of (1 - exp(-v t)) / v at v = 0 is t.
         share = torch.where(size > 1e-9, -torch.expm1(-size) / self.values.clamp_min(1e-300), time)
         return self.roots * (self.vectors @ (share * self.pushed)[:, :, None])[:, :, 0]
 
     def answers(self, probe: Probe, time: float) -> Tensor:
-        """Answers to a probe's trials after some time."""
+        """Return the answers to a probe's trials at a time."""
         return probe.answers.double() + probe.read @ self.weights(time).T
 
 
@@ -160,16 +162,16 @@ def _as_answered(answers: Tensor, trials: Batch) -> Tensor:
     return answers if trials.every_step else answers[:, 0]
 
 
-def _deciding(goal: Goal, beside: Answered, trials: Batch) -> Tensor:
-    """Which readouts of each trial the goal is about, (trials, readouts)."""
+def _deciding(goal: TrialGoal, beside: Answered, trials: Batch) -> Tensor:
+    """Return the readouts that the goal depends on, (trials, readouts)."""
     shape = beside.answers.shape[:2]
     if isinstance(goal, DecisionAccuracy):
         return goal.counted(_as_answered(beside.answers, trials), trials.targets, trials.weights) > 0
     return torch.ones(shape, dtype=torch.bool) if beside.weights is None else beside.weights.amax(2) > 0
 
 
-def slope_sizes(probe: Probe, loss: Loss) -> Tensor:
-    """Root mean square over batches of the slope of each weight of the readout, (outputs, features and constant)."""
+def gradient_sizes(probe: Probe, loss: LossFunction) -> Tensor:
+    """Return the root mean square over batches of the readout's gradient, (outputs, features and constant)."""
     read = probe.read
     square = torch.zeros(probe.answers.shape[2], read.shape[2], dtype=read.dtype)
     batches = range(0, len(read), SLOPED)

@@ -1,117 +1,135 @@
-"""A request for advice: a model, what it is to learn, what could be trained first, and how it is trained."""
+"""A request for advice: a model, its target, candidate tasks, the training and the goal."""
 
 from __future__ import annotations
 
-import copy
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
 from learncast._core.errors import InvalidSpec, UnsupportedModel
-from learncast.advice.runner import Runner
+from learncast._core.validation import between, count
 from learncast.advice.update_rule import UpdateRule
-from learncast.training.borrowed import at_rest
-from learncast.training.goals import Goal, LossBelow
+from learncast.procedure.goals import Explained, Goal, Loss
+from learncast.procedure.training import Training
+from learncast.training.goals import TrialGoal
 from learncast.training.learner import check_answers
-from learncast.training.losses import Loss
+from learncast.training.losses import LossFunction
 from learncast.training.sources import Batch, Source
-from learncast.training.stopping import Rule
-from learncast.training.training import Training
+from learncast.training.torch_state import evaluating
 
-#: Held-out trials by which a goal is judged.
-JUDGED = 500
+#: Held-out trials on which a goal is evaluated.
+EVALUATION = 500
 #: Names that say nothing about the task.
 _NAMELESS = ("recorded", "DataLoader", "<lambda>", "function", "partial", "Dataset")
 
 
+@dataclass(frozen=True)
+class AdviceTerms:
+    """How advice is searched for.
+
+    Parameters
+    ----------
+    stops : sequence of float
+        Shares of the loss that pretraining may remove before it stops.
+    cap : float
+        Later stops are ranked but not recommended: their forecast is less certain, and they cost more if it is wrong.
+    most_steps : int
+        Steps after which the surrogate's direct training is given up.
+    pilot : bool
+        Whether to race the shortlist and direct training on the real model.
+    seeds : int
+        Largest number of seeds of that race.
+    budget : int, optional
+        Largest number of gradient steps of that race.
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> lc.advice.AdviceTerms(pilot=True, seeds=2).stops
+    (0.5, 0.8, 0.95)
+    """
+
+    stops: tuple[float, ...] = (0.5, 0.8, 0.95)
+    cap: float = 0.8
+    most_steps: int = 20_000
+    pilot: bool = False
+    seeds: int = 3
+    budget: int | None = None
+
+    def __post_init__(self) -> None:
+        stops = tuple(sorted({between("stops", stop, 0.0, 1.0) for stop in self.stops}))
+        if not any(stop <= between("cap", self.cap, 0.0, 1.0) for stop in stops):
+            raise InvalidSpec(f"stops must contain a stop of at most cap={self.cap:g}, got {stops}.", field="stops")
+        object.__setattr__(self, "stops", stops)
+        count("most_steps", self.most_steps)
+        count("seeds", self.seeds)
+        if self.budget is not None:
+            count("budget", self.budget)
+
+
 @dataclass(frozen=True, eq=False)
 class Request:
-    """What is asked, checked.
+    """A checked request.
 
     Attributes
     ----------
     model : nn.Module
-        As it was given, before training; copied for every run.
+        Before training; copied for every run.
     target : Source
     candidates : tuple of Source
-        Under names that tell them apart.
-    goal : Goal or None
-        When the target counts as learned; None where that is a share of the loss.
+        With unique names.
+    goal : Explained, Loss or TrialGoal
+        When the target counts as learned.
     training : Training
-        Loss, batch, clipping, schedule, seed, and whether stages reset the optimiser.
     rule : UpdateRule
-        The optimiser.
+        The optimiser of the training.
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> easy, target = (lc.tasks.integration(6, 1.0, strength, name=f"sum {strength}") for strength in (0.9, 0.3))
+    >>> model = lc.training.gated_module("rnn", hidden_size=4)
+    >>> request = lc.advice.Request.of(model, target, [easy], lc.Training(0.1), goal=0.9)
+    >>> [source.name for source in request.sources], request.goal.text
+    (['sum 0.3', 'sum 0.9'], '0.9 of the explainable variance learned')
     """
 
     model: nn.Module
     target: Source
     candidates: tuple[Source, ...]
-    goal: Goal | None
+    goal: Goal
     training: Training
     rule: UpdateRule
 
     @classmethod
     def of(
-        cls,
-        model: nn.Module,
-        target: Any,
-        candidates: Any,
-        *,
-        goal: Any = None,
-        optimizer: Any = "adam",
-        learning_rate: float | None = None,
-        batch: int | None = 256,
-        seed: int = 0,
-        training: Training | None = None,
-        **settings: Any,
+        cls, model: nn.Module, target: Any, candidates: Any, training: Training, *, goal: Goal | float = 0.95
     ) -> Request:
-        """Read and check a request.
-
-        Parameters
-        ----------
-        model : nn.Module
-        target : anything that `training.train` takes trials from
-        candidates : list of such, or mapping from names to such
-        goal : Goal or float, optional
-            A number is a loss.
-        optimizer : str, torch optimiser, its class, or a function from parameters to one
-        learning_rate : float, optional
-            With a name or a class.
-        batch, seed : int
-        training : Training, optional
-            Says all of these, from optimizer on; they are then left out.
-        **settings
-            Others of `Training`: loss, clip, schedule, weight_decay, reset_optimizer.
-        """
+        """Check a request; the parameters are those of `learncast.advise`."""
         _check_model(model)
-        if training is not None:
-            optimizer, learning_rate = _of_training(training, learning_rate, settings)
-        elif settings.get("weight_decay") is not None and not isinstance(optimizer, str):
+        if not isinstance(training, Training):
             raise InvalidSpec(
-                "weight_decay is said by the optimiser itself where one is given, got "
-                f"weight_decay={settings['weight_decay']!r} with {type(optimizer).__name__}. Leave it out, or "
-                "pass the optimiser's name."
+                f"training must be a learncast.Training, got {type(training).__name__}.", field="training"
             )
-        rule = UpdateRule.of(optimizer, learning_rate, model, weight_decay=settings.get("weight_decay"))
-        if training is None:
-            training = Training(rule.learning_rate, batch=batch, seed=seed, evaluation=JUDGED, **settings)
+        meant = goal if isinstance(goal, Goal) else Explained(between("goal", goal, 0.0, 1.0))
+        if not isinstance(meant, Explained | Loss | TrialGoal):
+            raise InvalidSpec(
+                f"goal must be Explained, Loss, DecisionAccuracy or Measured, got {type(meant).__name__}.", field="goal"
+            )
         first, *others = _named_sources(target, candidates)
-        for source in (first, *others):
-            source.check(training.batch)
-        made = cls(model, first, tuple(others), None if goal is None else Goal.read(goal), training, rule)
-        if isinstance(made.goal, LossBelow):
-            made = replace(made, goal=made.goal.of(made.loss))
-        return made
+        request = cls(model, first, tuple(others), meant, training, UpdateRule.of(training, model))
+        if isinstance(meant, Loss) and meant.function is None:
+            request = replace(request, goal=replace(meant, function=request.loss))
+        return request
 
     @property
-    def loss(self) -> Loss:
-        """What training makes small."""
-        return self.training.loss_object
+    def loss(self) -> LossFunction:
+        """The loss that is trained on."""
+        return LossFunction.read(self.training.loss)
 
     @property
     def sources(self) -> tuple[Source, ...]:
@@ -124,35 +142,31 @@ class Request:
         return next(self.model.parameters()).dtype
 
     def held_out(self, source: Source) -> Batch:
-        """The trials by which a task is judged."""
-        return source.held_out(JUDGED, (0, 0), self.dtype).rows(slice(0, JUDGED))  # recorded trials come all of them
+        """Return the trials on which a task is evaluated."""
+        return source.held_out(EVALUATION, (0, 0), self.dtype).rows(slice(0, EVALUATION))
 
     def check_fit(self) -> None:
-        """Refuse a model that cannot answer some of the trials, or a loss that does not suit them."""
+        """Refuse a model or a loss that does not fit some of the trials."""
         for source in self.sources:
-            x, y, w = self.held_out(source)
-            check_answers(self.model, x, y, source.name)
-            with at_rest(self.model):
-                self.loss(self.model(x), y, w)
+            check_answers(self.model, self.loss, *self.held_out(source), name=source.name)
 
-    def measured(self, goal: Goal | Loss, source: Source, model: nn.Module | None = None) -> float:
-        """A goal's measure, or a loss, of a model (the start by default) on a task's held-out trials."""
+    def start_loss(self, source: Source) -> float:
+        """Return the loss of the model before training."""
         x, y, w = self.held_out(source)
-        with at_rest(own := self.model if model is None else model):
-            answers = own(x)
-        return goal.measure(answers, y, w) if isinstance(goal, Goal) else float(goal(answers, y, w))
+        with evaluating(self.model):
+            return float(self.loss(self.model(x), y, w))
 
-    def chance(self, source: Source | None = None) -> float:
-        """What the goal measures of the best answer that does not look at its inputs; nan where unknown."""
-        _, y, w = self.held_out(self.target if source is None else source)
-        return math.nan if self.goal is None else self.goal.chance(y, w)
+    def chance(self) -> float:
+        """Return the goal's measure of the best constant answer to the target; nan if unknown."""
+        _, y, w = self.held_out(self.target)
+        return self.goal.chance(y, w) if isinstance(self.goal, TrialGoal) else math.nan
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What was asked, for the attributes of an answer."""
+        """Attributes of a dataset that describe the request."""
         return {
             "target": self.target.name,
-            "goal": "" if self.goal is None else self.goal.words,
+            "goal": self.goal.text,
             "chance": self.chance(),
             "loss": repr(self.loss),
             "loss_meaning": self.loss.meaning,
@@ -161,95 +175,46 @@ class Request:
             "learning_rate": self.rule.learning_rate,
         }
 
-    def runner(self, stages: Sequence[tuple[Source, Rule | None]], *, seed: int = 0) -> Runner:
-        """A copy of the model, ready to be really trained by some stages."""
-        return Runner(copy.deepcopy(self.model), stages, self.rule, self.training.with_(seed=seed), judged=JUDGED)
-
-    def trained_as(self, **changes: Any) -> Training:
-        """The user's training as `training.train` takes it: by this very optimiser, in the model's precision."""
-        names = [name for name, value in self.model.named_parameters() if value.requires_grad]
-        again: Any = partial(_made_again, self.rule, names)
-        again.__name__ = self.rule.name
-        own = {"optimizer": again, "dtype": str(self.dtype).removeprefix("torch.")}
-        return self.training.with_(steps=None, until=None, **own, **changes)
-
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What should be known of the trials."""
+        """Remarks about the trials."""
         again = [source.name for source in self.sources if source.kept is None and source.repeats]
         if not again:
             return ()
         return (
-            f"{', '.join(again)}: the trials that are judged by are trained on from the second pass on; give others as "
-            "simulate.trials(loader, held_out=(inputs, targets)).",
+            f"{', '.join(again)}: the trials for evaluation are trained on from the second pass on; set others aside "
+            "with training.trials(loader, held_out=(inputs, targets)).",
         )
-
-
-def _made_again(rule: UpdateRule, names: Sequence[str], parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-    given = list(parameters)
-    # A settings' hash asks for an optimiser of one parameter alone.
-    return rule.made(dict(zip(names, given, strict=len(given) > 1)))
 
 
 def _check_model(model: Any) -> None:
     if not isinstance(model, nn.Module) or next(model.parameters(), None) is None:
         raise UnsupportedModel(
-            f"the model must be a torch.nn.Module with parameters, got {type(model).__name__}. Pass the model itself."
+            f"model must be a torch.nn.Module with parameters, got {type(model).__name__}.", field="model"
         )
     for name, value in model.named_parameters():
         if value.device.type != "cpu":
-            raise UnsupportedModel(
-                f"the model must be on the CPU, got {name} on {value.device}. Pass copy.deepcopy(model).cpu()."
-            )
+            raise UnsupportedModel(f"model must be on the CPU, got {name} on {value.device}.", field="model")
         if not torch.isfinite(value).all():
-            raise InvalidSpec(
-                f"the model's weights must be finite ({name} is not), got {int((~torch.isfinite(value)).sum())} "
-                f"NaN or infinite values of {value.numel()}."
-            )
-
-
-def _of_training(training: Any, learning_rate: float | None, settings: Mapping[str, Any]) -> tuple[Any, float | None]:
-    """The optimiser and its rate as a Training says them."""
-    if not isinstance(training, Training) or learning_rate is not None or settings:
-        given = sorted([*settings, *(["learning_rate"] if learning_rate is not None else [])])
-        raise InvalidSpec(
-            required="training must be a Training that says everything",
-            got=", ".join(given) + " besides" if given else type(training).__name__,
-            why="two sets of settings would contradict each other",
-            remedy="put them into the Training, or leave it out",
-        )
-    return training.made_optimizer, None
+            raise InvalidSpec(f"The weights of the model must be finite, got NaN or infinity in {name}.", field="model")
 
 
 def _named_sources(target: Any, candidates: Any) -> list[Source]:
-    """The trials of target and candidates, each under a name of its own."""
-    named = _named(candidates)
-    found: list[Source] = []
+    """Return the trials of target and candidates with unique names."""
+    if isinstance(candidates, str | bytes) or not isinstance(candidates, Mapping | Sequence) or not candidates:
+        raise InvalidSpec("candidates must be a list or a mapping of at least one task.", field="candidates")
+    named = list(candidates.items()) if isinstance(candidates, Mapping) else [(None, one) for one in candidates]
+    sources: list[Source] = []
     for place, (name, given) in enumerate([(None, target), *named]):
         usual = "target" if place == 0 else f"candidate {place}"
-        source = Source.of(given, where=f" of {usual}" if name is None else f" of candidate {name!r}")
-        base = name or (usual if source.name in _NAMELESS else source.name)
+        source = Source.of(given, where=f" of {usual}" if name is None else f" of candidate {str(name)!r}")
+        base = str(name) if name else usual if source.name in _NAMELESS else source.name
         label, again = base, 2
-        while label in {one.name for one in found}:
+        while label in {one.name for one in sources}:
             label, again = f"{base} ({again})", again + 1
-        if place and source.hash == found[0].hash:
+        if place and source.hash == sources[0].hash:
             raise InvalidSpec(
-                f"candidates must differ from the target, got {label!r} (number {place}), which has the target's "
-                "own trials. Leave it out.",
-                field="candidates",
+                f"candidates must differ from the target, but {label!r} has its trials.", field="candidates"
             )
-        found.append(replace(source, name=label))
-    return found
-
-
-def _named(candidates: Any) -> list[tuple[str | None, Any]]:
-    if isinstance(candidates, str | bytes) or not isinstance(candidates, Mapping | Sequence) or not candidates:
-        raise InvalidSpec(
-            required="candidates must be a list of tasks, or a mapping from names to tasks, at least one candidate",
-            got=type(candidates).__name__ if candidates else "none",
-            why="advice compares pretraining on each of them with none",
-            remedy="put them in a list, a single one too",
-        )
-    if isinstance(candidates, Mapping):
-        return [(str(name), source) for name, source in candidates.items()]
-    return [(None, source) for source in candidates]
+        sources.append(replace(source, name=label))
+    return sources

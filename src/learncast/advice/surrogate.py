@@ -1,4 +1,4 @@
-"""The linear surrogate of a recurrent model: the linear network with the model's own parameters, and its descent."""
+"""The linear surrogate of a recurrent model: a linear network with the model's own parameters."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from learncast._core.errors import InvalidSpec, UnsupportedModel
+from learncast._core.errors import UnsupportedModel
 from learncast._core.progress import Progress, silent
 from learncast._core.validation import FloatArray
 from learncast.advice.moments import MomentStack
 from learncast.advice.update_rule import Make
-from learncast.training.borrowed import at_rest
 from learncast.training.cells import FullRecurrence, RateRNN, SteppedCell
 from learncast.training.losses import Answered
 from learncast.training.sources import Batch, Source
+from learncast.training.torch_state import evaluating
 
 Parameters = dict[str, Tensor]
 
-#: Of a layer: drive (copies, states, inputs + 1), recurrence and the output of each state (copies, states).
+#: Drive (copies, states, inputs + 1), recurrence, and output of each state (copies, states) of a layer.
 Layer = tuple[Tensor, Tensor, Tensor]
-#: Recurrent layers of torch that are known.
+#: Supported recurrent layers.
 LAYERS: dict[type[nn.Module], str] = {nn.RNN: "rnn", nn.GRU: "gru", nn.LSTM: "lstm", RateRNN: "rate"}
-#: Value and slope at 0 of a rate network's units; a ReLU counts as if it were on.
+#: Value and slope at 0 of a rate network's units; a ReLU counts as active.
 AT_REST = {
     "tanh": (0.0, 1.0),
     "relu": (0.0, 1.0),
@@ -37,9 +37,9 @@ AT_REST = {
     "softplus": (log(2.0), 0.5),
     "sigmoid": (0.5, 0.25),
 }
-#: Largest difference, as a share of the answers, between the model and its layer read out linearly (float32 round-off).
+#: Largest relative difference between the model and its layer with linear readout (float32 round-off).
 SAME = 1e-5
-#: Numbers of a batch, written out lag by lag, that are held at a time.
+#: Numbers of a batch, written out lag by lag, that are kept in memory at a time.
 CHUNK = 2**22
 
 
@@ -62,9 +62,9 @@ class LinearSystem:
     offset: Tensor
 
     def filters(self, lags: int) -> Tensor:
-        """Weight of each lag's input (and constant 1) in the answer, (copies, outputs, lags, inputs + 1)."""
+        """Return the weight of each lag's input (and constant 1) in the answer, (copies, outputs, lags, inputs + 1)."""
         found: Tensor = _Filter.apply(self.drive, self.recurrence, self.readout, lags)  # type: ignore[no-untyped-call]
-        # The constant 1 of the newest step is there at every readout, so the readout's own bias belongs to it.
+        # The constant 1 of the newest step is present at every readout, so it carries the readout's bias.
         own = torch.zeros_like(found)
         own[:, :, 0, -1] = self.offset
         return found + own
@@ -72,28 +72,27 @@ class LinearSystem:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LinearSurrogate:
-    """The linear network that a model is near small activity, as a function of the model's own parameters.
+    """The linearisation of a model at zero activity, as a function of the model's own parameters.
 
-    Every gate is held at what its biases alone say, every activation has the slope it has at 0 (1), and what is
-    left is linear in the input and the state:
+    Gates are fixed at the values of their biases, activations have their slope at 0. The rest is linear in the input
+    and the state:
 
     - nn.RNN: h <- W x + U h + b
     - nn.GRU: h <- z h + (1 - z) (W x + b + r (U h + b')), with z and r the gates' values at x = h = 0
     - nn.LSTM: c <- f c + i (W x + U h + b), h = o c, with i, f, o the gates' values at x = h = 0
     - RateRNN: h <- (1 - a) h + a (f(0) + f'(0) (W h + U x + b))
 
-    Several layers are put one behind the other. What learns are the model's parameters, so that an optimiser acts on
-    them as it does in the model: candidate and readout weights, their biases, and the gates' biases. The gates'
-    weights do not act at first order and stay as they are.
+    Several layers are composed. The model's parameters learn, so that an optimiser acts on them as in the model:
+    candidate and readout weights, their biases, and the gates' biases. The gates' weights have no first-order effect.
 
     Attributes
     ----------
     kind : str
-        "tanh", "relu", "gru", "lstm", or what else the units of a rate network do.
+        "tanh", "relu", "gru", "lstm", or the nonlinearity of a rate network.
     every_step : bool
         Whether the model answers at every step or at the end.
     parameters : dict of tensors
-        Copies in float64, by their names in the model; only those that act.
+        Copies in float64, by their names in the model.
     learns : tuple of str
         Names of those that require a gradient.
     """
@@ -112,20 +111,20 @@ class LinearSurrogate:
 
     @property
     def has_biases(self) -> bool:
-        """Whether the surrogate can answer something without an input."""
+        """Whether the surrogate can answer without an input."""
         return any("bias" in name for name in self.parameters)
 
     def stacked(self, copies: int) -> dict[str, Tensor]:
-        """The parameters of several copies, with a leading axis."""
+        """Return the parameters of several copies, with a leading axis."""
         return {name: value.expand(copies, *value.shape).clone() for name, value in self.parameters.items()}
 
     def system(self, parameters: Mapping[str, Tensor]) -> LinearSystem:
-        """The linear network with these parameters (with a leading axis); differentiable."""
+        """Return the linear network with these parameters (with a leading axis); differentiable."""
         drive, recurrence, output = reduce(_behind, (self._layer(parameters, k) for k in range(self.layers)))
         weight = parameters[f"{self.readout_name}weight"]
         offset = parameters.get(f"{self.readout_name}bias", weight.new_zeros(weight.shape[:2]))
         own = output.shape[-1]
-        inner = weight.new_zeros(*weight.shape[:2], drive.shape[1] - own)  # layers below the last are not read out
+        inner = weight.new_zeros(*weight.shape[:2], drive.shape[1] - own)  # only the last layer is read out
         return LinearSystem(drive, recurrence, torch.cat([inner, weight * output[:, None, :]], dim=2), offset)
 
     def _layer(self, parameters: Mapping[str, Tensor], index: int) -> Layer:
@@ -147,13 +146,13 @@ class LinearSurrogate:
             i, f, _, o = (b + b2).sigmoid().chunk(4, dim=1)
             rows = slice(2 * n, 3 * n)
             drive = i[:, :, None] * torch.cat([W[:, rows], total[:, rows]], dim=2)
-            # The state is c: what comes back of it is h = o c.
+            # The state is c; the recurrent input is h = o c.
             recurrence = i[:, :, None] * U[:, rows] * o[:, None, :] + torch.diag_embed(f)
             return drive, recurrence, o
         return torch.cat([W, total], dim=2), U, W.new_ones(W.shape[:2])
 
     def _leaky(self, parameters: Mapping[str, Tensor]) -> Layer:
-        """The one layer of a rate network."""
+        """Return the layer of a rate network."""
         stem, a, (level, slope) = self.layer_name, float(self.leak or 1.0), AT_REST[self.kind]
         W, U, b = (parameters[f"{stem}{name}"] for name in ("recurrent.weights", "input_weights", "bias"))
         drive = a * torch.cat([slope * U, (level + slope * b)[:, :, None]], dim=2)
@@ -162,19 +161,18 @@ class LinearSurrogate:
 
 
 def linear_surrogate(module: nn.Module, *, steps: int = 5) -> LinearSurrogate:
-    """Find the linear surrogate of a model.
+    """Return the linear surrogate of a model.
 
     Parameters
     ----------
     module : nn.Module
-        Contains one nn.RNN, nn.GRU or nn.LSTM of one direction and any number of layers, and one nn.Linear that reads
-        out its last layer at the end or at every step. It takes inputs (trials, steps, inputs) to the answers.
+        Contains one unidirectional nn.RNN, nn.GRU or nn.LSTM with any number of layers, and one nn.Linear that reads
+        out its last layer at the end or at every step. It maps inputs (trials, steps, inputs) to the answers.
     steps : int
-        Steps of the trials on which it is tried whether the model is no more than these two parts.
+        Steps of the random trials on which the model is compared with these two parts.
     """
     layer_name, layer = _recurrent(module)
     readout_name, readout = _readout(module, layer)
-    _check_finite(module)
     parts = ((layer_name, layer), (readout_name, readout))
     kind = LAYERS[type(layer)]
     named = ((stem, part.named_parameters(recurse=kind == "rate")) for stem, part in parts)
@@ -195,98 +193,63 @@ def linear_surrogate(module: nn.Module, *, steps: int = 5) -> LinearSurrogate:
 
 
 def _recurrent(module: nn.Module) -> tuple[str, Any]:
-    if not isinstance(module, nn.Module):
-        raise _unsupported("a torch.nn.Module", type(module).__name__, "pass the model itself")
     kinds = (nn.RNNBase, nn.RNNCellBase, SteppedCell)
-    found = [(name, part) for name, part in module.named_modules() if isinstance(part, kinds)]
-    if len(found) != 1 or type(found[0][1]) not in LAYERS:
-        got = ", ".join(f"{name or 'the model itself'} ({type(part).__name__})" for name, part in found)
-        raise _unsupported(
-            "a model with exactly one recurrent layer, nn.RNN, nn.GRU, nn.LSTM or training.RateRNN",
-            got or "a model without a recurrent layer",
-            "use one of these with a linear readout",
-        )
-    name, layer = found[0]
+    layers = [(name, part) for name, part in module.named_modules() if isinstance(part, kinds)]
+    if len(layers) != 1 or type(layers[0][1]) not in LAYERS:
+        got = ", ".join(f"{name or 'the model itself'} ({type(part).__name__})" for name, part in layers)
+        raise _unsupported(f"exactly one nn.RNN, nn.GRU, nn.LSTM or training.RateRNN, got {got or 'none'}")
+    name, layer = layers[0]
     if isinstance(layer, RateRNN):
         if not isinstance(layer.recurrent, FullRecurrence):
-            got = type(layer.recurrent).__name__
-            raise _unsupported("a rate network without constraints", got, 'use recurrence="full"')
+            raise _unsupported(f'recurrence="full", got {type(layer.recurrent).__name__}')
     elif layer.bidirectional:
-        raise _unsupported("a layer that runs in one direction", "a bidirectional one", "use bidirectional=False")
+        raise _unsupported("bidirectional=False")
     if getattr(layer, "proj_size", 0):
-        raise _unsupported("a layer without projection", f"proj_size={layer.proj_size}", "use proj_size=0")
+        raise _unsupported(f"proj_size=0, got {layer.proj_size}")
     if isinstance(layer, nn.RNNBase) and "weight_hh_l0" not in dict(layer.named_parameters(recurse=False)):
-        raise _unsupported("a layer that owns its weights", "reparametrised weights", "make them permanent first")
-    if any(value.device.type != "cpu" for value in module.parameters()):
-        raise _unsupported("a model on the CPU", "one on another device", "pass copy.deepcopy(model).cpu()")
+        raise _unsupported("a layer with plain, not reparametrised, weights")
     return f"{name}." if name else "", layer
 
 
 def _readout(module: nn.Module, layer: Any) -> tuple[str, nn.Linear]:
-    found = [(name, part) for name, part in module.named_modules() if isinstance(part, nn.Linear)]
-    if len(found) != 1 or found[0][1].in_features != layer.hidden_size:
-        got = ", ".join(f"{name} ({part.in_features} to {part.out_features})" for name, part in found)
-        raise _unsupported(
-            f"exactly one nn.Linear, which reads out the layer's {layer.hidden_size} units",
-            got or "no nn.Linear",
-            "read the layer out with a single nn.Linear",
-        )
-    return f"{found[0][0]}.", found[0][1]
-
-
-def _check_finite(module: nn.Module) -> None:
-    for name, value in module.named_parameters():
-        if not torch.isfinite(value).all():
-            raise InvalidSpec(
-                f"the model's weights must be finite ({name} is not), got {int((~torch.isfinite(value)).sum())} "
-                f"NaN or infinite values of {value.numel()}."
-            )
+    linear = [(name, part) for name, part in module.named_modules() if isinstance(part, nn.Linear)]
+    if len(linear) != 1 or linear[0][1].in_features != layer.hidden_size:
+        got = ", ".join(f"{name} ({part.in_features} to {part.out_features})" for name, part in linear)
+        raise _unsupported(f"exactly one nn.Linear, from the layer's {layer.hidden_size} units, got {got or 'none'}")
+    return f"{linear[0][0]}.", linear[0][1]
 
 
 def _read_out_when(module: nn.Module, layer: Any, readout: nn.Linear, steps: int) -> bool:
-    """Whether the model answers at every step; refused when it is more than its layer read out linearly."""
+    """Return whether the model answers at every step; refuse a model that is more than a layer and a readout."""
     generator = torch.Generator().manual_seed(0)
     weight = next(layer.parameters())
-    # Loud inputs: where answers are small, whatever bends them is nearly straight.
+    # Large inputs, because any nonlinearity is nearly linear for small answers.
     x = 10.0 * torch.randn(3, steps, layer.input_size, generator=generator, dtype=torch.float64).to(weight)
     try:
-        with at_rest(module):
+        with evaluating(module):
             answer = module(x)
             hidden = layer(x if layer.batch_first else x.transpose(0, 1))[0]
             running = readout(hidden if layer.batch_first else hidden.transpose(0, 1))
         shape = tuple(answer.shape)
     except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
         text = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise _unsupported(
-            f"a model that takes inputs of shape {tuple(x.shape)} to a tensor of answers", text, _WRAP
-        ) from error
+        raise _unsupported(f"inputs of shape {tuple(x.shape)}, got {text}") from error
     for every_step, expected in ((True, running), (False, running[:, -1])):
         if shape == tuple(expected.shape):
             gap = float((answer - expected).abs().max()) / max(float(expected.abs().max()), 1e-12)
             if gap <= SAME:
                 return every_step
-            raise _unsupported(
-                "a model that is its recurrent layer read out by its nn.Linear and nothing more",
-                f"answers that differ from these two parts by {gap:.2g} of their size",
-                "move what is done before and after them into the data, or use training.train_all to compare plans",
-            )
-    raise _unsupported(
-        f"answers of shape {tuple(running[:, -1].shape)} (at the end) or {tuple(running.shape)} (at every step)",
-        f"shape {shape}",
-        _WRAP,
-    )
+            raise _unsupported(f"a layer and a linear readout only, got answers that differ from these by {gap:.2g}")
+    shapes = f"{tuple(running[:, -1].shape)} or {tuple(running.shape)}"
+    raise _unsupported(f"answers of shape {shapes}, trials first, got {shape}")
 
 
-_WRAP = "wrap the model so that forward(x) returns its readout, trials first, at the end or at every step"
-
-
-def _unsupported(required: str, got: str, remedy: str) -> UnsupportedModel:
-    why = "the surrogate is the linear network with the weights of one recurrent layer and its readout"
-    return UnsupportedModel(f"{required}, got {got}.")
+def _unsupported(required: str) -> UnsupportedModel:
+    return UnsupportedModel(f"The linear surrogate of a model needs {required}.", field="model")
 
 
 def _behind(below: Layer, above: Layer) -> Layer:
-    """Two linear layers as one: the upper one is driven by the lower one's output of the same step."""
+    """Compose two linear layers; the upper one is driven by the lower one's output of the same step."""
     (B, A, out), (B2, A2, out2) = below, above
     read = out.new_zeros(len(out), B2.shape[1], A.shape[1])
     read[:, :, -out.shape[1] :] = B2[:, :, :-1] * out[:, None, :]
@@ -298,7 +261,7 @@ def _behind(below: Layer, above: Layer) -> Layer:
 
 
 class _Filter(torch.autograd.Function):
-    """K_k = C A^k B for all lags k, with its gradient written out: autograd would sum one matrix per lag."""
+    """K_k = C A^k B for all lags k, with an explicit gradient: autograd would sum one matrix per lag."""
 
     @staticmethod
     def forward(ctx: Any, drive: Tensor, recurrence: Tensor, readout: Tensor, lags: int) -> Tensor:
@@ -333,9 +296,9 @@ class Passages:
     Attributes
     ----------
     steps : (copies, goals)
-        First step at which the loss is at most the goal; infinite when that was not seen.
+        First step at which the loss is at most the goal; infinite if it was not reached.
     states : list of lists of parameters
-        The parameters there; None where it was not seen.
+        The parameters at that step; None if it was not reached.
     """
 
     steps: FloatArray
@@ -344,12 +307,12 @@ class Passages:
 
 @dataclass(frozen=True, eq=False)
 class BatchSlopes:
-    """Slopes on batches as the model's training will see them.
+    """Gradients on the batches of the model's training.
 
     Attributes
     ----------
     sources : list of Source
-        One for each copy, or one for all.
+        One for each copy, or one for all copies.
     """
 
     sources: Sequence[Source]
@@ -358,7 +321,7 @@ class BatchSlopes:
     lags: int
 
     def at(self, filters: Tensor, step: int) -> Tensor:
-        """Slope of each copy's batch loss in its filters (copies, outputs, variables)."""
+        """Return the gradient of each copy's batch loss in its filters (copies, outputs, variables)."""
         if len(self.sources) == 1:
             return self._slope(filters, self.sources[0], step)
         return torch.cat([self._slope(filters[k : k + 1], one, step) for k, one in enumerate(self.sources)])
@@ -377,22 +340,22 @@ class BatchSlopes:
         return total / len(x)
 
     def kept(self, index: Tensor) -> BatchSlopes:
-        """Those of some copies."""
+        """Return the gradients of some copies."""
         if len(self.sources) == 1:
             return self
         return BatchSlopes([self.sources[int(k)] for k in index], self.batch, self.key, self.lags)
 
 
 def in_numbers(batch: Batch, outputs: int) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Inputs, targets as numbers (labels one-hot), and their weights with an axis of outputs, or None."""
+    """Return inputs, numeric targets (labels one-hot), and their weights with an axis of outputs, or None."""
     x, y, w = batch
     shape = (*y.shape, outputs) if not y.is_floating_point() else tuple(y.shape)
-    found = Answered.of(x.new_zeros(shape), y, w)
-    return x, found.wanted.reshape(shape), found.weights
+    answered = Answered.of(x.new_zeros(shape), y, w)
+    return x, answered.wanted.reshape(shape), answered.weights
 
 
 def written_out(x: Tensor, y: Tensor, lags: int) -> tuple[Tensor, Tensor]:
-    """Trials as rows of (lag, input and constant 1) before each readout, and the targets there."""
+    """Return one row of (lag, input and constant 1) per readout, and its targets."""
     n, steps, inputs = x.shape
     ones = torch.cat([x, x.new_ones(n, steps, 1)], dim=2)
     every_step = y.ndim == 3
@@ -414,24 +377,24 @@ def descend_surrogate(
     scale: float = 1.0,
     progress: Progress = silent,
 ) -> Passages:
-    """Descend until every copy has passed its goals, in the model's parameters.
+    """Train copies of a surrogate until each has passed its goals.
 
     Parameters
     ----------
     surrogate : LinearSurrogate
     parameters : dict of (copies, ...) tensors
     moments : MomentStack
-        One task for each copy, or one for all; they give the loss.
+        One task for each copy, or one for all; they determine the loss.
     goals : (copies, goals)
-        Losses to pass.
+        Losses to reach.
     optimizer : callable
-        Its step must treat every number by itself: the copies are stacked.
+        It must update every number independently, because the copies are stacked.
     limits : float or (copies,)
         Steps after which each copy is given up.
     batches : BatchSlopes, optional
-        Slopes of batches; exact ones, from the moments, unless given.
+        Gradients of batches; by default exact ones, from the moments.
     scale : float
-        By what the slope of half the squared error is multiplied.
+        Factor of the gradient of half the squared error.
     progress : callable, optional
         Called with the number of steps taken.
     """
@@ -453,8 +416,8 @@ def descend_surrogate(
         if not on.any():
             break
         rule.zero_grad(set_to_none=True)
-        found = slope if batches is None else batches.at(filters.detach(), step)
-        filters.backward(scale * found)  # type: ignore[no-untyped-call]
+        gradient = slope if batches is None else batches.at(filters.detach(), step)
+        filters.backward(scale * gradient)  # type: ignore[no-untyped-call]
         rule.step()
         if on.sum() < len(alive):
             alive, index = alive[on], torch.from_numpy(np.flatnonzero(on))
@@ -466,17 +429,17 @@ def descend_surrogate(
 
 
 def _keep(moving: Parameters, rule: torch.optim.Optimizer, index: Tensor) -> None:
-    """Go on with some copies only, in the state their optimiser is in."""
+    """Continue with some copies and the state of their optimiser."""
     with torch.no_grad():
         for value in moving.values():
-            held: dict[str, Any] = rule.state.get(value, {})
-            for key, moment in held.items():
+            state: dict[str, Any] = rule.state.get(value, {})
+            for key, moment in state.items():
                 if isinstance(moment, Tensor) and moment.shape == value.shape:
-                    held[key] = moment[index]
+                    state[key] = moment[index]
             value.grad = None
             value.set_(value.detach()[index])  # type: ignore[call-overload]
 
 
 def stacked(states: Sequence[Parameters]) -> Parameters:
-    """States of several copies, with a leading axis."""
+    """Stack the states of several copies."""
     return {name: torch.stack([state[name] for state in states]) for name in states[0]}

@@ -72,10 +72,12 @@ def _answered(
     question: dict[str, Any], name: str, study: str, options: Mapping[str, Any], progress: Progress
 ) -> Report:
     from learncast.advice.adviser import advise
+    from learncast.advice.request import AdviceTerms
 
-    said: list[str] = []
-    known = {**question, **without_none(dict(options)), "progress": progress, "echo": said.append}
-    return _answer(advise(**known), name, study)
+    given = without_none(dict(options))
+    if given:  # those of the command line are terms
+        question = {**question, "terms": replace(question.get("terms", AdviceTerms()), **given)}
+    return _answer(advise(**question, progress=progress, log=silent), name, study)
 
 
 def _answer(found: Advice, name: str, study: str) -> Report:

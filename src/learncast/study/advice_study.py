@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from learncast._core.errors import InvalidSpec
 from learncast._core.limits import check_made
+from learncast.procedure.goals import Explained, Goal, Loss
+from learncast.procedure.training import Training
 from learncast.study.advice_sections import AdviceStudySection, EnvironmentSection
 from learncast.study.sections import DataSection, TaskSection, task_name
 from learncast.study.study import task_of
@@ -48,7 +50,7 @@ class AdviceStudy(StudyFile[AdviceStudySection]):
 
     def question(self) -> dict[str, Any]:
         """Return the keyword arguments of `learncast.advise`."""
-        from learncast.training.goals import DecisionAccuracy, LossBelow
+        from learncast.training.goals import DecisionAccuracy
 
         named = [self.section.target, *self.section.candidates]
         target, *others = [self._trials(one, k) for k, one in enumerate(named)]
@@ -58,15 +60,20 @@ class AdviceStudy(StudyFile[AdviceStudySection]):
         if len(candidates) < len(others):
             names = ", ".join(one.name for one in others)
             raise InvalidSpec(f"{self.source}: candidates must have different names, got {names}.", field="candidates")
-        goal, training = self.section.goal, self.section.training.model_dump()
-        asked: dict[str, Any] = {"model": model, "target": target, "candidates": candidates, **training}
-        if goal.accuracy is not None:
-            asked["accuracy"] = goal.accuracy
-        if goal.loss is not None:
-            asked["goal"] = LossBelow(goal.loss)
+        goal, training = self.section.goal, self.section.training
         if goal.decisions is not None:
-            asked["goal"] = DecisionAccuracy(goal.decisions, goal.steps, goal.outputs, goal.ignore)
-        return asked
+            asked: Goal = DecisionAccuracy(goal.decisions, goal.steps, goal.outputs, goal.ignore)
+        else:
+            asked = Loss(goal.loss) if goal.loss is not None else Explained(goal.accuracy or 0.0)
+        renamed = {"sgd": "gd", "half_squared_error": "half_mse", "mean_squared_error": "mse"}
+        settings = Training(
+            training.learning_rate,
+            batch=training.batch if training.batch is not None else 64,
+            optimizer=renamed.get(training.optimizer, training.optimizer),
+            loss=renamed.get(training.loss, training.loss),
+            **training.model_dump(exclude={"batch", "optimizer", "loss", "learning_rate"}),
+        )
+        return {"model": model, "target": target, "candidates": candidates, "training": settings, "goal": asked}
 
     def _trials(self, section: EnvironmentSection | TaskSection, index: int) -> Source:
         from learncast.training.sources import trials

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from learncast._core.errors import suggestion
-from learncast.procedure.goals import GOALS, Goal
 from learncast.study.study_file import Section
+
+if TYPE_CHECKING:  # keys are checked before numpy loads
+    from learncast.procedure.goals import Goal
+
+#: Keys of goals, those of `learncast.procedure.goals.GOALS`.
+GOAL_KEYS = ("accuracy", "explained", "loss", "r2")
 
 PerChannel = float | list[float]
 Activation = Literal["linear", "relu", "tanh"]
@@ -125,19 +130,21 @@ class TrainingSection(Section):
         """Allow one goal; the default is an accuracy of 0.99."""
         if not isinstance(given, dict):
             return given
-        goals = [key for key in GOALS if given.get(key) is not None]
+        goals = [key for key in GOAL_KEYS if given.get(key) is not None]
         if len(goals) > 1:
-            raise ValueError(f"give one of {', '.join(GOALS)}, got {' and '.join(goals)}")
+            raise ValueError(f"give one of {', '.join(GOAL_KEYS)}, got {' and '.join(goals)}")
         return given if goals else {**given, "accuracy": 0.99}
 
     @property
     def goal_key(self) -> str:
         """Key of the goal."""
-        return next(key for key in GOALS if getattr(self, key) is not None)
+        return next(key for key in GOAL_KEYS if getattr(self, key) is not None)
 
     @property
     def goal_object(self) -> Goal:
         """When a task counts as learned."""
+        from learncast.procedure.goals import GOALS
+
         return GOALS[self.goal_key](getattr(self, self.goal_key))
 
 

@@ -207,8 +207,8 @@ class Study(StudyFile[StudySection]):
             imbalance = section.imbalance
             return TwoLayer.balanced(inputs, units, outputs, scale=section.scale, imbalance=imbalance, rng=rng)
         if section.initial == "random":
-            options = section.model_dump(include={"recurrence", "scale", "seed"})
-            return LinearRNN.random(units, inputs, outputs, **options)
+            options = section.model_dump(include={"recurrence", "scale"}, exclude_none=True)
+            return LinearRNN.random(inputs, units, outputs, rng=section.seed or 0, **options)
         options = section.model_dump(include={"recurrence", "initial", "output_initial", "hidden_size"})
         return LinearRNN.aligned(**options, task=task)
 

@@ -179,7 +179,7 @@ def _train(study: Study, options: Tables, spec: Spec) -> xr.Dataset:
         goal = replace(goal, optimum=tuple(method.modes[0].optimum.tolist()))
     else:
         goal = Loss(method.goal_loss(0, goal))
-    record = training.Recording(**{"every": 10, **recorded})
+    record = training.Records(**{"every": 10, **recorded})
     run = training.train(study.target, study.network, settings, goal=goal, record=record)
     reached = run.status.name == "ok"
     steps = ((), float(run.steps) if reached else float("inf"), described("steps until it was learned", STEPS))

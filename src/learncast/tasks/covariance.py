@@ -47,7 +47,7 @@ class Covariance(ABC):
 
     Examples
     --------
-    Power of 50 steps of white input, summed by a recurrence of 0.96 as in `learncast.solve`:
+    Power of 50 steps of white input, summed by a recurrence of 0.96 as in a forecast:
 
     >>> import learncast as lc
     >>> import numpy as np

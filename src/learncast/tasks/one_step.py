@@ -145,8 +145,8 @@ class Whitened:
     >>> import numpy as np
     >>> white = lc.tasks.whitened(lc.tasks.static([[2.0, 1.0]], np.diag([4.0, 1.0])))
     >>> network = lc.TwoLayer.balanced(2, 3, 1, scale=0.1, rng=0)
-    >>> end = lc.solve(white.task, network, learning_rate=1e-2).limit()["network_function"].values[0]
-    >>> white.network_function(end).round(6)
+    >>> solution = lc.forecast(white.task, network, learning_rate=1e-2).solution
+    >>> white.network_function(solution.limit()["network_function"].values[0]).round(6)
     array([[0.5, 1. ]])
     """
 
@@ -237,8 +237,8 @@ class Hierarchy(Task):
     >>> tree.features[:, 0]
     array([1., 1., 1., 0.])
     >>> network = lc.TwoLayer.balanced(4, 8, 4, scale=0.01, rng=2)
-    >>> halfway = lc.solve(tree, network, learning_rate=1e-2).at([400])["network_function"].values[0]
-    >>> (halfway @ tree.items[0]).round(1)
+    >>> solution = lc.forecast(tree, network, learning_rate=1e-2).solution
+    >>> (solution.at([400])["network_function"].values[0] @ tree.items[0]).round(1)
     array([ 0.4,  0.7,  0.1, -0.1])
     >>> tree.swapped(0, 2).features[:, 0]
     array([ 1., -1.,  0.,  1.])

@@ -12,8 +12,8 @@ __all__, __getattr__, __dir__ = exported(
         "dynamics.descent": "BatchStatistics Descent descend",
         "dynamics.gradient_flow": "FlowSolution gradient_flow",
         "dynamics.learning_problem": "LearningProblem curvature lag_statistics pooled_curvature sharpest_curvature",
-        "dynamics.mode_equation": "accuracy band_scale descent_correction descent_steps sharpness strength time_between "
-        "time_to_band weights",
+        "dynamics.mode_equation": "accuracy band_scale descent_correction descent_steps sharpness strength "
+        "time_between time_to_band weights",
         "dynamics.modes": "ModeSolution Modes modes modes_of",
         "dynamics.pooled": "PooledProblem",
         "dynamics.recurrent_mode": "ModeTrajectory mode_flow mode_loss mode_trajectory",

@@ -10,7 +10,7 @@ from learncast.training.losses import CrossEntropy, HalfSquaredError, LossFuncti
 from learncast.training.modules import TimeFirst, as_module, gated_module
 from learncast.training.plan_loop import plan_loop
 from learncast.training.rules import Learned, Lookahead, Stalled
-from learncast.training.run import Execution, Recording, TrainingRun
+from learncast.training.run import Execution, Records, TrainingRun
 from learncast.training.sources import Source, trials
 from learncast.training.trainer import TrainingJob, train, train_all, train_replicas, trained_in_time
 from learncast.training.updates import OptimizerLike, Updates
@@ -34,7 +34,7 @@ __all__ = [
     "OwnLoss",
     "Plateau",
     "RateRNN",
-    "Recording",
+    "Records",
     "Source",
     "Stalled",
     "SteppedCell",

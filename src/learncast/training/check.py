@@ -25,7 +25,7 @@ from learncast.procedure.stage import Stage
 from learncast.results import described
 from learncast.tasks.recorded.resampling import halves
 from learncast.theory.dynamics.modes import can_be_resampled
-from learncast.training.run import Recording, TrainingRun
+from learncast.training.run import Records, TrainingRun
 from learncast.training.sources import FRESH
 from learncast.training.trainer import TrainingJob, trained_in_time
 
@@ -288,7 +288,7 @@ def _job(forecast: Forecast, batch: int, seed: int) -> TrainingJob:
             goal = Loss(method.goal_loss(place, goal))
         stages.append(replace(stage, goal=goal))
     training = forecast.training.with_(batch=batch, learn=method.learn, seed=seed, most_steps=most)
-    return TrainingJob(stages, method.network, training, record=Recording(("strength",)))
+    return TrainingJob(stages, method.network, training, record=Records(("strength",)))
 
 
 def _simulated(forecast: Forecast, batch: int) -> BatchSteps | None:

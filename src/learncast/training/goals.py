@@ -6,7 +6,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from learncast._core.errors import InvalidSpec
 from learncast._core.validation import between, count
-from learncast.procedure.goals import R2, Goal, Loss, check_looks
+from learncast.procedure.goals import R2, Goal, Loss, Number, check_looks
 from learncast.training.losses import Answered, HalfSquaredError, LossFunction, call_with_weights, full_name
 
 
@@ -31,7 +31,7 @@ class TrialGoal(Goal):
     def chance(self, targets: Tensor, weights: Tensor | None = None) -> float:
         """Return the measure of the best answers that ignore the inputs; nan if unknown."""
 
-    def excess(self, baseline: float, least: float) -> NoReturn:
+    def excess(self, baseline: Number, least: float) -> Number:
         raise InvalidSpec(f"{type(self).__name__} needs trials; forecasts cannot use it.", field="goal")
 
 

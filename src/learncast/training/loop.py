@@ -24,7 +24,7 @@ from learncast.results import Status, spec_hash
 from learncast.training.goals import checked_measurable
 from learncast.training.learner import HeldOutView
 from learncast.training.losses import LossFunction
-from learncast.training.rules import GoalWatch, Learned, PlateauWatch, Stalled, StepWatch, View, Watch
+from learncast.training.rules import GoalWatch, Learned, NetworkView, PlateauWatch, Stalled, StepWatch, Watch
 from learncast.training.sources import Batch, Source
 from learncast.training.torch_state import own_randomness
 from learncast.training.updates import Updates
@@ -125,7 +125,7 @@ class Loop:
         stages: Sequence[StageRun],
         *,
         spec: str,
-        view: View | None = None,
+        view: NetworkView | None = None,
         reset: Callable[[], object] | None = None,
         updates: Updates | None = None,
         strict: bool = True,
@@ -450,10 +450,12 @@ def stage_keys(stages: Sequence[Stage]) -> list[str]:
 
 def _stable(rule: Rule | None) -> Rule | None:
     """Return the rule with loss functions whose repr is the same in every process."""
+    if isinstance(rule, Learned | Stalled):
+        goal = _stable(rule.goal)
+        assert isinstance(goal, Goal)
+        return replace(rule, goal=goal)
     if isinstance(rule, Loss) and rule.function is not None:
         return replace(rule, function=LossFunction.read(rule.function))
-    if isinstance(rule, Learned | Stalled):
-        return replace(rule, goal=cast(Goal, _stable(rule.goal)))
     return rule
 
 

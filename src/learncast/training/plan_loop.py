@@ -15,7 +15,7 @@ from learncast.tasks.recorded.streams import pair_of, repeated_batches
 from learncast.theory.dynamics.modes import Modes
 from learncast.training.loop import Loop, StageRun
 from learncast.training.measured_accuracy import LossMeasure, LossRange, Measure, StrengthMeasure
-from learncast.training.rules import View, Watch
+from learncast.training.rules import NetworkView, Watch
 
 CRITERIA = ("strength", "loss", "steps")
 #: Steps that a stage may take in any case before it is given up: even a forecast of 0 steps allows for noise.
@@ -86,7 +86,7 @@ class BatchWatch(Watch):
         self.latest = self.measure.take(real_array("inputs", inputs, ndim=(2, 3)), y, real_array("output", output))
         self.stage.warnings = [self.measure.warning] if self.measure.warning else []
 
-    def over(self, step: int, view: View | None) -> bool:
+    def over(self, step: int, view: NetworkView | None) -> bool:
         return step >= self.stage.expected_steps if self.goal is None else self.latest >= self.goal
 
     def state(self) -> dict[str, Any]:
@@ -126,6 +126,19 @@ def plan_loop(
         Batches over which the loss is averaged; by default a twentieth of the expected steps, from 1 to 50.
     every : int
         Steps between measurements.
+
+    Returns
+    -------
+    Loop
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> task = lc.tasks.integration(steps=10)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.1, hidden_size=4)
+    >>> plan = lc.plan(task, [task.varied(target_strength=1.5, name="stronger")], network, learning_rate=0.002)
+    >>> plan.loop({"stronger": [], task.name: []})  # calls plan_loop
+    <Loop: stronger (0 of 155) -> integration (0 of 0)>
     """
     one_of("criterion", criterion, CRITERIA)
     positive("most", most)

@@ -77,6 +77,14 @@ class Lookahead:
     source : Source
         Those trials.
     goal : Goal
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> source = lc.training.Source.of(lc.tasks.integration(steps=5))
+    >>> ahead = lc.training.Lookahead(source, lc.Loss(0.5))
+    >>> lc.training.Learned(lc.Loss(0.1), ahead=ahead).ahead.goal.text
+    'loss 0.5'
     """
 
     source: Source = field(repr=False)
@@ -137,7 +145,7 @@ class Stalled(Rule):
         return f"{self.goal.text}, or until it stalls"
 
 
-class View(Protocol):
+class NetworkView(Protocol):
     """What a watch can see of the network in training."""
 
     def measure(self, goal: Goal, source: Source) -> float:
@@ -172,7 +180,7 @@ class Watch:
     def take(self, step: int, batch: tuple[Any, ...], output: Any) -> None:
         """Take notice of a step: the batch, and the network's output if the caller reported it."""
 
-    def over(self, step: int, view: View | None) -> bool:
+    def over(self, step: int, view: NetworkView | None) -> bool:
         """Whether the stage is over after this step."""
         raise NotImplementedError
 
@@ -190,7 +198,7 @@ class StepWatch(Watch):
     def __init__(self, steps: float) -> None:
         self.steps = steps
 
-    def over(self, step: int, view: View | None) -> bool:
+    def over(self, step: int, view: NetworkView | None) -> bool:
         return step >= self.steps
 
 
@@ -220,7 +228,7 @@ class TargetWatch(Watch):
     ) -> None:
         self.source, self.optimum, self.accuracy, self.target, self.status = source, optimum, accuracy, loss, status
 
-    def over(self, step: int, view: View | None) -> bool:
+    def over(self, step: int, view: NetworkView | None) -> bool:
         assert view is not None
         if np.isfinite(self.target):
             return view.loss(self.source) <= self.target
@@ -257,8 +265,9 @@ class GoalWatch(Watch):
     """
 
     def __init__(self, rule: Rule, source: Source, previous: Watch | None = None) -> None:
-        self.goal = rule.goal if isinstance(rule, Learned | Stalled) else rule
-        assert isinstance(self.goal, Goal)
+        goal = rule.goal if isinstance(rule, Learned | Stalled) else rule
+        assert isinstance(goal, Goal)
+        self.goal: Goal = goal
         self.source, self.times = source, rule.times if isinstance(rule, Learned) else 1.0
         self.looked, self.learned = -1, -1
         before = previous if isinstance(previous, GoalWatch) else None
@@ -274,7 +283,7 @@ class GoalWatch(Watch):
             return list(self._recent)
         return [] if self.ahead is None else self.ahead.looks_at(other)
 
-    def over(self, step: int, view: View | None) -> bool:
+    def over(self, step: int, view: NetworkView | None) -> bool:
         assert view is not None
         if self.ahead is not None and self.ahead.over(step, view):
             return True
@@ -347,7 +356,7 @@ class PlateauWatch(Watch):
         self._sums: list[FloatArray] = []
         self.spacing = next(k for k in range(max(1, rule.window // 10), 0, -1) if rule.window % k == 0)
 
-    def over(self, step: int, view: View | None) -> bool:
+    def over(self, step: int, view: NetworkView | None) -> bool:
         assert view is not None
         # The loss changes slowly and may cost more than a step, so it is evaluated at every `spacing`-th step only.
         loss = self.spacing * view.loss(self.source) if self.steps % self.spacing == 0 else 0.0

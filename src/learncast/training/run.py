@@ -34,7 +34,7 @@ class Writer(Protocol):
 
 
 @dataclass(frozen=True)
-class Recording:
+class Records:
     """What a training run records.
 
     Parameters
@@ -55,7 +55,7 @@ class Recording:
     Examples
     --------
     >>> import learncast as lc
-    >>> lc.training.Recording(("loss",), every=10).every
+    >>> lc.training.Records(("loss",), every=10).every
     10
     """
 

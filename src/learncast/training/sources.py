@@ -149,6 +149,12 @@ class Source:
         Batches of a loader.
     kept : Batch or None
         Trials for evaluation only.
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> lc.training.Source.of(lc.tasks.integration(steps=5)).sizes
+    {'inputs': 1, 'outputs': 1, 'every_step': False}
     """
 
     name: str

@@ -31,7 +31,7 @@ from learncast.training.learner import Learner
 from learncast.training.loop import Loop, stage_keys, stage_run, watch_of
 from learncast.training.modules import Network
 from learncast.training.rules import GoalWatch, Learned, PlateauWatch, Stalled, TargetWatch, Watch
-from learncast.training.run import DTYPES, Execution, History, Recording, TrainingRun, training_provenance
+from learncast.training.run import DTYPES, Execution, History, Records, TrainingRun, training_provenance
 from learncast.training.sources import FRESH, Source
 from learncast.training.torch_state import own_threads
 from learncast.training.updates import Updates, optimizer_name, training_hash
@@ -63,7 +63,7 @@ class TrainingJob:
     training: Training
     goal: Rule | float | None = None
     steps: int | None = None
-    record: Recording | Sequence[str] = Recording()  # noqa: RUF009  frozen
+    record: Records | Sequence[str] = Records()  # noqa: RUF009  frozen
     execution: Execution = Execution()  # noqa: RUF009  frozen
 
     def run(self, progress: Progress = silent) -> TrainingRun:
@@ -72,7 +72,7 @@ class TrainingJob:
             raise InvalidSpec(
                 f"training must be a learncast.Training, got {type(self.training).__name__}.", field="training"
             )
-        recording = self.record if isinstance(self.record, Recording) else Recording(tuple(self.record))
+        recording = self.record if isinstance(self.record, Records) else Records(tuple(self.record))
         stages = self.stages()
         if self.execution.checkpoint is not None and any(stage.task.passes is not None for stage in stages):
             raise InvalidSpec(
@@ -124,7 +124,7 @@ def train(
     *,
     goal: Rule | float | None = None,
     steps: int | None = None,
-    record: Recording | Sequence[str] = Recording(),  # noqa: B008  frozen
+    record: Records | Sequence[str] = Records(),  # noqa: B008  frozen
     execution: Execution = Execution(),  # noqa: B008  frozen
     progress: Progress = silent,
 ) -> TrainingRun:
@@ -145,7 +145,7 @@ def train(
         `Explained` for recorded trials.
     steps : int, optional
         Or the number of gradient steps.
-    record : Recording or sequence of str
+    record : Records or sequence of str
         What is recorded and how often.
     execution : Execution
         Precision, threads and checkpoints.
@@ -198,7 +198,7 @@ class _Recorder:
         stages: list[Stage],
         learner: Learner,
         training: Training,
-        recording: Recording,
+        recording: Records,
         execution: Execution,
         progress: Progress,
     ) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -132,12 +132,12 @@ class OptimizerLike:
 
 def optimizer_of(training: Training, parameters: Iterable[Tensor] | Mapping[str, Tensor]) -> torch.optim.Optimizer:
     """Return a new torch optimiser; `parameters` may be given by the names they have in the model."""
-    rule = training.optimizer
+    rule: Any = training.optimizer
     if isinstance(rule, OptimizerLike):
         return rule(parameters)
     listed = list(parameters.values() if isinstance(parameters, Mapping) else parameters)
     if inspect.isclass(rule):
-        made: torch.optim.Optimizer = rule(listed, lr=training.learning_rate)
+        made: torch.optim.Optimizer = cast(Any, rule)(listed, lr=training.learning_rate)
         return made
     if callable(rule):
         made = rule(listed)
@@ -205,27 +205,32 @@ class Updates:
         Changed in place.
     training : Training
         Loss, optimiser, clipping and learning-rate schedule.
-    make : callable, optional
-        Makes a new optimiser of the module's parameters; by default that of the training.
 
     Attributes
     ----------
     optimizer : torch optimiser
     taken : int
         Steps since the optimiser was made.
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import torch
+    >>> model, source = torch.nn.Linear(1, 1), lc.training.Source.of((torch.ones(4, 1), torch.ones(4, 1)))
+    >>> updates = lc.training.Updates(model, lc.Training(0.1))
+    >>> batch = source.batch(None, (0, 0), 0, torch.float32)
+    >>> updates.step(batch) > updates.step(batch)
+    True
     """
 
-    def __init__(
-        self, module: nn.Module, training: Training, *, make: Callable[[], torch.optim.Optimizer | SGD] | None = None
-    ) -> None:
+    def __init__(self, module: nn.Module, training: Training) -> None:
         self.module, self.training, self.loss = module, training, LossFunction.read(training.loss)
         self.parameters = [p for p in module.parameters() if p.requires_grad]
-        self._make = make or (lambda: update_rule_of(training, self.parameters))
         self.begin()
 
     def begin(self) -> None:
         """Start with a new optimiser and a new schedule."""
-        self.optimizer, self.taken = self._make(), 0
+        self.optimizer, self.taken = update_rule_of(self.training, self.parameters), 0
         self.schedule = schedule_of(self.training, self.optimizer)
 
     def step(self, batch: Batch) -> float | None:

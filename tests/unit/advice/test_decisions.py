@@ -11,12 +11,22 @@ import torch
 from torch import nn
 
 import learncast as lc
+from learncast import Loss, Stage, Training
+from learncast.advice import Request
 from learncast.advice.advice import DIRECT
 from learncast.advice.decisions import HALFWAY, HELPED, NEAR, UNSURE, Outlook, decision_plans
-from learncast.advice.request import Request
-from learncast.training import DecisionAccuracy, LossBelow, Measured, Training, train
-from learncast.training.sources import Source
-from learncast.training.stopping import LOOKS, Ahead, GoalWatch, Learned, Stalled
+from learncast.training import (
+    DecisionAccuracy,
+    Execution,
+    Learned,
+    Lookahead,
+    Loop,
+    Measured,
+    Source,
+    Stalled,
+    train,
+)
+from learncast.training.rules import LOOKS, GoalWatch
 
 STEPS = 5
 GOAL = DecisionAccuracy(0.85, ignore=0)
@@ -63,11 +73,17 @@ def made(seed=0):
         return OwnCell()
 
 
+TRAINING = Training(0.01, optimizer="adam", loss="cross_entropy", batch=32)
+
+
+def advised(candidates, **changes):
+    source, training = lc.training.trials(signs, name="noisy"), TRAINING.with_(**changes)
+    return lc.advise(made(), source, candidates, training, goal=GOAL, log=lambda text: None)
+
+
 @pytest.fixture(scope="module")
 def advice():
-    candidates = {"same": same, "clear": clear}
-    options = {"goal": GOAL, "loss": "cross_entropy", "learning_rate": 0.01, "batch": 32, "echo": lambda text: None}
-    return lc.advise(made(), lc.training.trials(signs, name="noisy"), candidates, **options)
+    return advised({"same": same, "clear": clear})
 
 
 def test_a_constant_answer_is_left_out_and_said(advice):
@@ -78,22 +94,32 @@ def test_a_constant_answer_is_left_out_and_said(advice):
 
 def test_a_cell_of_ones_own_is_advised_on_without_a_step(advice):
     assert advice.recommended == HELPED
-    assert "no gradient step" in advice.cost_estimate
     assert advice.score < 1
     assert "\n" not in advice.summary
-    assert "until it is learned (85% right decisions)" in advice.summary
 
 
 def test_help_comes_when_the_target_stalls_and_ends_when_learned_or_when_the_target_is_half_way(advice):
-    (own, stalled), (first, rule), (last, goal) = advice.stages()
-    assert (own.name, first.name, last.name, goal) == ("noisy", "clear", "noisy", GOAL)
+    own, first, last = advice.stages()
+    stalled, rule = own.goal, first.goal
+    assert [stage.task.name for stage in (own, first, last)] == ["noisy", "clear", "noisy"]
+    assert last.goal == GOAL
     assert rule.goal == replace(GOAL, looks=LOOKS)
     chance = GOAL.chance(torch.from_numpy(signs(256, np.random.default_rng(0))[1]))
-    assert rule.ahead.goal.accuracy == pytest.approx(chance + HALFWAY * (0.85 - chance), abs=0.02)
-    assert rule.ahead.source is last
+    assert rule.ahead.goal.value == pytest.approx(chance + HALFWAY * (0.85 - chance), abs=0.02)
+    assert rule.ahead.source is last.task
     assert isinstance(stalled, Stalled)
     assert stalled.goal == GOAL
-    assert stalled.near.accuracy == pytest.approx(chance + NEAR * (0.85 - chance), abs=0.02)
+    assert stalled.near.value == pytest.approx(chance + NEAR * (0.85 - chance), abs=0.02)
+
+
+class Seen:
+    """A view in which goals have given values, by the name of the trials."""
+
+    def __init__(self, usual, **named):
+        self.usual, self.named = usual, named
+
+    def measure(self, goal, source):
+        return self.named.get(source.name, self.usual)
 
 
 def test_a_goal_that_is_met_passes_through_the_stages_that_are_left(advice):
@@ -103,12 +129,13 @@ def test_a_goal_that_is_met_passes_through_the_stages_that_are_left(advice):
     assert run.status is lc.Status.ok
     if steps[1] == 0:
         assert steps[2] == 0
-    own, ahead = (GoalWatch(rule, source) for source, rule in advice.stages()[:2])
+    first, second = advice.stages()[:2]
+    own, ahead = (GoalWatch(stage.goal, stage.task) for stage in (first, second))
     for step in range(0, 15, 5):
-        assert not own.settled(step, lambda goal, source: 0.8)
-    helped = GoalWatch(advice.stages()[1][1], advice.stages()[1][0], own)
-    assert helped.settled(0, lambda goal, source: 0.8 if source.name == "noisy" else 0.3)
-    assert not ahead.settled(0, lambda goal, source: 0.8 if source.name == "noisy" else 0.3)
+        assert not own.over(step, Seen(0.8))
+    helped = GoalWatch(second.goal, second.task, own)
+    assert helped.over(0, Seen(0.3, noisy=0.8))
+    assert not ahead.over(0, Seen(0.3, noisy=0.8))
 
 
 def test_it_is_carried_out_and_saved(advice, tmp_path):
@@ -121,10 +148,8 @@ def test_it_is_carried_out_and_saved(advice, tmp_path):
 
 
 def test_an_optimiser_that_it_was_not_tuned_with_is_warned_of():
-    options = {"goal": GOAL, "loss": "cross_entropy", "batch": 32, "echo": lambda text: None}
-    source = lc.training.trials(signs, name="noisy")
-    plain = lc.advise(made(), source, {"clear": clear}, optimizer="sgd", learning_rate=0.1, **options)
-    adam = lc.advise(made(), source, {"clear": clear}, learning_rate=0.01, **options)
+    plain = advised({"clear": clear}, optimizer="gd", learning_rate=0.1)
+    adam = advised({"clear": clear})
     assert any(text.startswith("not_adaptive:") for text in plain.warnings)
     assert not any(text.startswith("not_adaptive:") for text in adam.warnings)
 
@@ -142,7 +167,7 @@ WARNED = {
     "no_easier": {"times": (10.0, 50.0, 20.0)},
     "never": {"times": (14e3, 13e3, 12e3)},
     "close": {"times": (30.0, 50.0, 20.0)},
-    "relevance": {"told": 0.5},
+    "relevance": {"transferred": 0.5},
 }
 
 
@@ -153,14 +178,13 @@ def test_each_warning_has_its_reason(name):
 
 
 def test_what_linear_moments_do_not_decide_is_said_first():
-    assert outlook(linear=0.55, told=0.5, times=(30.0, 50.0, 20.0)).warnings[0].startswith("linear_decides")
+    assert outlook(linear=0.55, transferred=0.5, times=(30.0, 50.0, 20.0)).warnings[0].startswith("linear_decides")
 
 
 def test_candidates_help_in_the_order_in_which_they_are_read():
-    request = Request.of(made(), signs, {"a": clear, "b": same}, goal=GOAL, learning_rate=0.1, loss="cross_entropy")
+    request = Request.of(made(), signs, {"a": clear, "b": same}, TRAINING, goal=GOAL)
     plans = decision_plans(request, outlook(names=("target", "a", "b"), times=(60.0, 50.0, 20.0)))
-    assert [source.name for source, _ in plans[HELPED].stages[1::2]] == ["b", "a"]
-    assert plans[HELPED].words.endswith("the first time on b, the next time a")
+    assert [stage.task.name for stage in plans[HELPED].stages[1::2]] == ["b", "a"]
     none = decision_plans(request, outlook(chances=(0.5, 0.9, 0.95)))
     assert next(iter(none)).endswith("restarted")
 
@@ -193,12 +217,16 @@ class Constant(nn.Module):
 def test_a_stage_ends_when_what_lies_ahead_is_met():
     # While 2 is trained, its loss never falls to 1e-6, and that of 2 under another name falls below 0.9 soon.
     first, later = labelled(2, "first"), labelled(2, "later")
-    settings = Training(
-        0.05, batch=8, optimizer="adam", loss="cross_entropy", record=(), most_steps=60, dtype="float32"
-    )
+    settings = Training(0.05, batch=8, optimizer="adam", loss="cross_entropy", most_steps=60)
     ended, not_ended = (
-        train([(first, Learned(LossBelow(1e-6), ahead=ahead)), (later, LossBelow(0.5))], Constant(), settings)
-        for ahead in (Ahead(later, LossBelow(0.9, "cross_entropy")), None)
+        train(
+            [Stage(first, Learned(Loss(1e-6), ahead=ahead)), Stage(later, Loss(0.5))],
+            Constant(),
+            settings,
+            record=(),
+            execution=Execution(dtype="float32"),
+        )
+        for ahead in (Lookahead(later, Loss(0.9, function="cross_entropy")), None)
     )
     assert ended.status is lc.Status.ok
     assert ended.stage_steps[0] < 20
@@ -208,9 +236,10 @@ def test_a_stage_ends_when_what_lies_ahead_is_met():
 
 def test_a_loop_of_ones_own_looks_ahead_as_well():
     first, later = labelled(2, "first"), labelled(2, "later")
-    rule = Learned(LossBelow(1e-6), ahead=Ahead(later, LossBelow(0.9, "cross_entropy", looks=2)))
+    rule = Learned(Loss(1e-6), ahead=Lookahead(later, Loss(0.9, function="cross_entropy", looks=2)))
     model = Constant()
-    loop = lc.training.GoalLoop([(first, rule), (later, 3)], model, loss="cross_entropy", batch=4)
+    training = Training(0.05, loss="cross_entropy", batch=4)
+    loop = Loop.of([Stage(first, rule), Stage(later, steps=3)], model, training)
     adam = torch.optim.Adam(model.parameters(), 0.05)
     for x, y, _ in loop:
         adam.zero_grad()
@@ -224,6 +253,6 @@ def test_a_loop_of_ones_own_looks_ahead_as_well():
 
 
 def test_rules_ahead_are_told_apart_by_their_trials():
-    one, other = (repr(Learned(0.1, ahead=Ahead(labelled(k, "task"), LossBelow(0.9)))) for k in (1, 2))
+    one, other = (repr(Learned(Loss(0.1), ahead=Lookahead(labelled(k, "task"), Loss(0.9)))) for k in (1, 2))
     assert one != other
     assert "0x" not in one

@@ -8,7 +8,7 @@ import torch
 from scipy.linalg import expm
 from torch import nn
 
-from learncast.advice.readout import SLOPED, TIMES, Probe, ReadoutFlow, readout_time, slope_sizes
+from learncast.advice.readout import SLOPED, TIMES, Probe, ReadoutFlow, gradient_sizes, readout_time
 from learncast.training import CrossEntropy, DecisionAccuracy, HalfSquaredError, MeanSquaredError, Measured
 from learncast.training.sources import Batch
 
@@ -82,7 +82,7 @@ def test_the_sizes_of_slopes_are_those_of_backward(loss) -> None:
         some = trials.rows(slice(first, first + SLOPED))
         loss(model(some.inputs), some.targets).backward()
         square = square + torch.cat([model.head.weight.grad, model.head.bias.grad[:, None]], 1).square() / 3
-    torch.testing.assert_close(slope_sizes(Probe.of(model, trials), loss), square.sqrt(), rtol=1e-10, atol=1e-14)
+    torch.testing.assert_close(gradient_sizes(Probe.of(model, trials), loss), square.sqrt(), rtol=1e-10, atol=1e-14)
 
 
 def test_a_readout_learns_what_its_features_show_and_never_a_product_they_do_not() -> None:

@@ -361,7 +361,7 @@ def test_a_misaligned_start_is_refused_with_its_residual():
     task = tasks.integration(5, target_strength=[2.0, 1.0])
     network = LinearRNN(0.1 * turn(4, 3)[:, :2], 0.5 * np.eye(4), 0.1 * turn(4, 4)[:2])
     with pytest.raises(lc.AssumptionViolated) as caught:
-        lc.solve(task, network, learning_rate=1e-3, by="modes")
+        lc.forecast(task, network, learning_rate=1e-3, method="modes")
     assert caught.value.assumption == "aligned_start"
     measured = Alignment.of(network, common_frame([task], maps=[network.output_weights @ network.input_weights]))
     assert caught.value.measured == pytest.approx(measured.start_residual, rel=1e-6)

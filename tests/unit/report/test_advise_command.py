@@ -38,6 +38,7 @@ timescale = 1.0
 """
 
 BUILD = """
+import learncast as lc
 import numpy as np
 
 def choice(trials, rng, noise=0.3):
@@ -53,8 +54,8 @@ def easy(trials, rng):
 def build():
     model = lc.training.gated_module("rnn", inputs=2, hidden_size=6, outputs=2, seed=0)
     goal = lc.training.DecisionAccuracy(0.85)
-    return dict(model=model, target=choice, candidates={"easy": easy}, goal=goal, loss="cross_entropy",
-                optimizer="sgd", learning_rate=0.3, batch=32)
+    training = lc.Training(0.3, loss="cross_entropy", batch=32)
+    return dict(model=model, target=choice, candidates={"easy": easy}, training=training, goal=goal)
 
 def lone():
     return build()["model"]
@@ -64,7 +65,7 @@ def misspelt():
 
 def misnamed():
     found = build()
-    return {"model": found["model"], "target": choice, "candidate": {"easy": easy}}
+    return {"model": found["model"], "target": choice, "training": found["training"], "candidate": {"easy": easy}}
 
 def broken():
     raise ValueError("no luck")
@@ -73,7 +74,8 @@ def recorded(targets, others=None, outputs=2):
     x = np.random.default_rng(0).standard_normal((20, 4, 2))
     model = lc.training.gated_module("rnn", inputs=2, hidden_size=6, outputs=outputs, seed=0)
     candidates = {"easy": (x + 1, targets if others is None else others)}
-    return dict(model=model, target=(x, targets), candidates=candidates, learning_rate=0.3, loss="cross_entropy",
+    training = lc.Training(0.3, optimizer="adam", loss="cross_entropy")
+    return dict(model=model, target=(x, targets), candidates=candidates, training=training,
                 goal=lc.training.DecisionAccuracy(0.8))
 
 def hole():
@@ -132,7 +134,7 @@ def test_a_study_is_advised_on_as_in_python(write, tmp_path):
     assert result.exit_code == 0, result.stderr
     found = json.loads(result.stdout)
     question = AdviceStudy.load(path).question()
-    direct = lc.advise(**question, echo=lambda text: None)
+    direct = lc.advise(**question, log=lambda text: None)
     assert found["recommended"] == direct.recommended
     np.testing.assert_allclose([p["score"] for p in found["plans"]], direct["score"].values)
     names = ["advise.json", "advise.nc", "advise.png", "report.html", "study.toml"]
@@ -162,7 +164,7 @@ def test_recorded_trials_and_labels_are_trained_on_themselves(write, tmp_path):
     assert len(target.held_out(500, (0, 0), torch.float32).inputs) == 12
     assert list(candidates) == ["short"]
     assert question["model"].readout.out_features == 2
-    assert question["goal"].accuracy == 0.8
+    assert question["goal"].value == 0.8
     assert run(write(text), "--json").exit_code == 0
 
 

@@ -23,17 +23,15 @@ def test_a_channel_in_a_small_unit_is_not_left_out(unit):
     task = lc.Task.from_samples(x, y)
     problem = PooledProblem.of(task, lc.LinearRNN.random(3, 8, 2, recurrence=0.8, scale=0.1, rng=1))
     z = np.einsum("ptc,t->pc", x, 0.8 ** np.arange(5, -1, -1))
-    map_, missed, *_ = np.linalg.lstsq(
-        z / [1, 1, unit], y, rcond=None
-    )  # scaled channels, so that rcond cuts nothing off
+    map_, missed, *_ = np.linalg.lstsq(z / [1, 1, unit], y, rcond=None)  # scaled: rcond removes no direction
     descent = PooledDescent(problem.power, problem.cross)
     assert descent.best * [1, 1, unit] == pytest.approx(map_.T, rel=1e-9, abs=1e-9)
     assert problem.least_loss == pytest.approx(missed.sum() / 160, rel=1e-9)
-    assert found.baseline_loss == pytest.approx((y**2).sum() / 160 - missed.sum() / 160, rel=1e-9)
-    said = lc.tasks.summary(task, recurrence=0.8)
-    assert said.explained == pytest.approx(1 - missed.sum() / (y**2).sum(), rel=1e-9)
-    assert said.condition > 0.5 / unit**2
-    assert said.rank == 3
+    assert descent.baseline_loss == pytest.approx((y**2).sum() / 160 - missed.sum() / 160, rel=1e-9)
+    summary = lc.tasks.summary(task, recurrence=0.8)
+    assert summary.explained == pytest.approx(1 - missed.sum() / (y**2).sum(), rel=1e-9)
+    assert summary.condition > 0.5 / unit**2
+    assert summary.rank == 3
     sizes = np.sqrt((x**2).mean(axis=(0, 1)))
     assert summary.unevenness == pytest.approx(sizes.max() / sizes.min(), rel=1e-12)
     assert ('"channel"' in repr(summary)) == (unit < 1)  # advice to scale the channels

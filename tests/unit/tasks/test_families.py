@@ -33,7 +33,7 @@ def test_the_pooling_kernel_is_the_product_of_recurrence_kernels(recurrence, rea
 def forecast_and_sample(steps, targets):
     task = lc.tasks.integration(steps=steps, targets=targets)
     network = lc.LinearRNN.random(1, 3, 1, recurrence=0.9, scale=0.1, rng=0)
-    lc.solve(task, network, learning_rate=1e-5).at(range(3))
+    lc.forecast(task, network, learning_rate=1e-5).solution.at(range(3))
     task.sample(2, np.random.default_rng(0))
 
 

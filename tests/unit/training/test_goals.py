@@ -22,7 +22,7 @@ from learncast.training import (
     MeanSquaredError,
     Measured,
     OwnLoss,
-    Recording,
+    Records,
     gated_module,
     train,
 )
@@ -147,7 +147,7 @@ def test_goals_end_a_training():
     goal = DecisionAccuracy(0.9, ignore=0)
     settings, record = (
         Training(0.02, batch=32, optimizer="adam", loss="cross_entropy"),
-        Recording(("goal",), evaluation=200),
+        Records(("goal",), evaluation=200),
     )
     run = train(delayed_choice, model, settings, goal=goal, record=record)
     assert run.status is lc.Status.ok
@@ -168,11 +168,11 @@ def test_a_stage_ends_by_any_rule_and_the_next_goes_on():
     model = gated_module("gru", inputs=2, hidden_size=8, outputs=3, every_step=True, seed=0)
     settings = Training(0.02, batch=32, optimizer="adam", loss="cross_entropy", most_steps=400)
     stages = [Stage(delayed_choice, steps=7), Stage(delayed_choice, Loss(0.35)), Stage(delayed_choice, Loss(0.3))]
-    run = train(stages, model, settings, record=Recording(evaluation=100))
+    run = train(stages, model, settings, record=Records(evaluation=100))
     assert run.stage_steps[0] == 7
     loss = run["loss"].groupby(run["stage"]).last()
     assert (loss.values[1:] <= (0.35, 0.3)).all()
-    kept = train(stages, model, settings.with_(reset_optimizer=False), record=Recording(evaluation=100))
+    kept = train(stages, model, settings.with_(reset_optimizer=False), record=Records(evaluation=100))
     assert kept.stage_steps[0] == 7
     assert kept.dataset.attrs["optimizer_between_stages"] == "kept"
     assert kept.stage_steps != run.stage_steps
@@ -195,7 +195,7 @@ def test_a_goal_with_looks_and_a_schedule_is_taken_up_where_it_stopped(tmp_path,
     schedule = partial(torch.optim.lr_scheduler.StepLR, step_size=5, gamma=0.8)
     base = Training(0.05, batch=16, optimizer="adam", loss="cross_entropy", schedule=schedule, most_steps=300)
     stages = [Stage(delayed_choice, Learned(goal, 1.3)), Stage(delayed_choice, steps=9)]
-    record = Recording(evaluation=100)
+    record = Records(evaluation=100)
     whole = train(stages, model, base, record=record)
     assert whole.stage_steps[0] > 2 * cut
 
@@ -270,7 +270,7 @@ def test_a_loop_of_ones_own_takes_the_steps_of_training():
     settings = Training(0.02, batch=32, optimizer="adam", loss="cross_entropy")
     stages = [Stage(delayed_choice, steps=30), Stage(delayed_choice, DecisionAccuracy(0.85, ignore=0))]
     model = gated_module("gru", inputs=2, hidden_size=12, outputs=3, every_step=True, seed=0)
-    run = train(stages, model, settings, record=Recording((), evaluation=500))
+    run = train(stages, model, settings, record=Records((), evaluation=500))
     assert tuple(loop.steps) == run.stage_steps
     for name, w in run.module.state_dict().items():
         torch.testing.assert_close(models[0].state_dict()[name], w, rtol=1e-9, atol=1e-12)
@@ -375,7 +375,7 @@ def test_a_network_learns_an_environment_to_its_decisions():
     model = gated_module("gru", inputs=2, hidden_size=16, outputs=3, every_step=True, seed=0)
     goal = DecisionAccuracy(0.95, ignore=0)
     settings = Training(0.02, batch=32, optimizer="adam", loss="cross_entropy", most_steps=400)
-    run = train(Env(), model, settings, goal=goal, record=Recording(evaluation=200))
+    run = train(Env(), model, settings, goal=goal, record=Records(evaluation=200))
     assert run.status is lc.Status.ok
 
 

@@ -9,7 +9,7 @@ from torch import nn
 
 import learncast as lc
 from learncast import InvalidSpec, Loss, Stage, Training
-from learncast.training import DecisionAccuracy, Execution, Loop, Recording, Source, Stalled, train
+from learncast.training import DecisionAccuracy, Execution, Loop, Records, Source, Stalled, train
 from learncast.training.rules import LOOKS, GoalWatch, Stall
 
 GOAL = DecisionAccuracy(0.9, every=5)
@@ -93,7 +93,7 @@ def test_a_task_that_cannot_be_learned_is_left_and_the_loop_of_ones_own_leaves_i
 
     model = Drifting()
     adam = torch.optim.Adam(model.parameters(), 0.05)
-    loop = Loop.of(stages(), model, settings, optimizer=adam, evaluation=Recording().evaluation)
+    loop = Loop.of(stages(), model, settings, optimizer=adam, evaluation=Records().evaluation)
     for x, y, _ in loop:
         adam.zero_grad()
         loss = nn.functional.cross_entropy(model(x).flatten(0, 1), y.flatten())

@@ -23,7 +23,7 @@ from learncast.theory.dynamics.modes import modes
 from learncast.training import (
     Execution,
     Plateau,
-    Recording,
+    Records,
     TrainingJob,
     TrainingRun,
     as_module,
@@ -102,7 +102,7 @@ def test_a_full_batch_loss_is_the_loss():
 
 def test_the_loss_is_on_all_recorded_trials_however_few_are_held_out():
     few, many = (
-        train(recorded(50), RELU, Training(0.02, batch=None, learn=ALL), steps=2, record=Recording(evaluation=k))
+        train(recorded(50), RELU, Training(0.02, batch=None, learn=ALL), steps=2, record=Records(evaluation=k))
         for k in (3, 2000)
     )
     assert few.dataset.identical(many.dataset)
@@ -113,11 +113,11 @@ def test_recording_changes_nothing_but_the_record(source):
     source = recorded() if source == "arrays" else source
     job = TrainingJob(source, NETWORK, Training(0.02, batch=10, optimizer="adam", learn=ALL), steps=23)
     full = job.run()
-    for record in (Recording(every=7), ("batch_loss",), (), Recording(evaluation=10)):
+    for record in (Records(every=7), ("batch_loss",), (), Records(evaluation=10)):
         other = replace(job, record=record).run()
         for name, w in weights(full).items():
             np.testing.assert_array_equal(weights(other)[name], w)
-    sparse = replace(job, record=Recording(every=7)).run()
+    sparse = replace(job, record=Records(every=7)).run()
     np.testing.assert_array_equal(sparse.time, [0, 7, 14, 21, 23])
     np.testing.assert_array_equal(sparse["loss"], full["loss"].sel(time=sparse.time))
     np.testing.assert_array_equal(sparse["strength"], full["strength"].sel(time=sparse.time))
@@ -393,7 +393,7 @@ def test_the_optimum_of_a_linear_network_is_the_theory_s(task):
 
 def test_rows_kept_do_not_decide_when_to_stop():
     job = TrainingJob(TASK, NETWORK, Training(0.01, batch=500), goal=0.9)
-    dense, sparse = job.run(), replace(job, record=Recording(every=9)).run()
+    dense, sparse = job.run(), replace(job, record=Records(every=9)).run()
     assert dense.steps == sparse.steps
     assert sparse.time.values[-1] == sparse.steps
 
@@ -448,7 +448,7 @@ def test_a_plateau_stops_a_noisy_run_too():
         NETWORK,
         Training(0.05, batch=200, learn=ENDS, most_steps=3000),
         goal=Plateau(window=100),
-        record=Recording(every=50),
+        record=Records(every=50),
     )
     assert run.status is lc.Status.ok
     # at least two windows; the last mean strength stands at the optimum of a task without noise
@@ -503,7 +503,7 @@ def test_a_later_stage_without_modes_is_judged_on_the_trials_of_its_plateau():
         stages,
         straight(),
         Training(0.1, batch=50, most_steps=1000, seed=1),
-        record=Recording(every=500, evaluation=300),
+        record=Records(every=500, evaluation=300),
     )
     assert run.status is lc.Status.ok
     assert run.stage_steps[1] > 0
@@ -563,7 +563,7 @@ def test_an_accuracy_is_within_reach_of_a_recurrence_that_mixes_modes():
     network = lc.LinearRNN(0.3 * rng.standard_normal((5, 2)), between, 0.3 * rng.standard_normal((2, 5)))
     rule = Accuracy(0.97, optimum=Plateau(window=50, tolerance=0.005))
     training = Training(0.05, most_steps=1500)
-    run = train(recorded(100, task=PAIR), network, training, goal=rule, record=Recording(every=50))
+    run = train(recorded(100, task=PAIR), network, training, goal=rule, record=Records(every=50))
     assert run.status is lc.Status.ok
 
 
@@ -742,9 +742,9 @@ REFUSED = {
     "dtype": (lambda: Execution(dtype="float16"), "dtype"),
     "threads": (lambda: Execution(threads=0), "threads"),
     "checkpoint_every": (lambda: Execution(checkpoint_every=0), "checkpoint_every"),
-    "every": (lambda: Recording(every=0), "every"),
-    "evaluation": (lambda: Recording(evaluation=0), "evaluation"),
-    "writer": (lambda: Recording(writer=print), "writer"),
+    "every": (lambda: Records(every=0), "every"),
+    "evaluation": (lambda: Records(evaluation=0), "evaluation"),
+    "writer": (lambda: Records(writer=print), "writer"),
     "accuracy": (lambda: train(TASK, NETWORK, SOON, goal=1.5), "accuracy"),
     "goal": (lambda: train(TASK, NETWORK, SOON, goal="soon"), "goal"),
     "negative accuracy": (lambda: Accuracy(-0.1), "accuracy"),
@@ -810,7 +810,7 @@ RUNS = {
     "momentum": (replace(BASE, training=BASE.training.with_(optimizer="momentum"), steps=37), torch.optim.SGD),
     "adam": (replace(BASE, training=BY_ADAM.with_(learn=ALL), steps=37), ADAM),
     "shuffled": (TrainingJob(recorded(), NETWORK, BY_ADAM.with_(batch=3, learn=ALL), steps=37), ADAM),
-    "sparse": (replace(BASE, network=RELU, steps=37, record=Recording(("loss", "batch_loss"), every=4)), SGD),
+    "sparse": (replace(BASE, network=RELU, steps=37, record=Records(("loss", "batch_loss"), every=4)), SGD),
     "single": (replace(BASE, steps=37, execution=Execution(dtype="float32")), SGD),
     "gru": (TrainingJob(TASK, gated_module("gru", hidden_size=3), BY_ADAM, steps=37), ADAM),
     "dropout": (TrainingJob(TASK, Dropping(), BY_ADAM, steps=37), ADAM),
@@ -827,7 +827,7 @@ RUNS = {
             [lc.Stage(recorded(30), steps=8), lc.Stage(recorded(30, task=OTHER), goal=0.9)],
             lc.Activated(lc.LinearRNN.aligned(recurrence=0.9, initial=0.1, hidden_size=1), "relu"),
             Training(0.05, most_steps=800),
-            record=Recording(every=10),
+            record=Records(every=10),
         ),
         SGD,
     ),
@@ -952,7 +952,7 @@ FOREIGN = {
     "decay": {"weight_decay": 0.1},
     "learn": {"learn": ("input",)},
     "dtype": {"execution": Execution(dtype="float32")},
-    "every": {"record": Recording(every=2)},
+    "every": {"record": Records(every=2)},
     "record": {"record": ("loss",)},
     "stages": {"source": [lc.Stage(TASK, steps=11), lc.Stage(OTHER, steps=11)], "steps": None},
     "steps": {"steps": 23},

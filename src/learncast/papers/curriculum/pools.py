@@ -182,9 +182,7 @@ def _to_optima(stages: Sequence[Stage], optima: Sequence[FloatArray], net: Any, 
     return TrainingJob(ends, net, settings, record=())
 
 
-def _forecasts(
-    plans: list[list[Stage]], firsts: list[tasks.Task], target: tasks.Task, net: Network
-) -> list[Forecast]:
+def _forecasts(plans: list[list[Stage]], firsts: list[tasks.Task], target: tasks.Task, net: Network) -> list[Forecast]:
     """Return the forecasts of many plans over the same tasks; each task is analysed once."""
     method = method_for([*firsts, target], net, LEARNING_RATE, method="modes")
     names = [task.name for task in method.tasks]

@@ -104,7 +104,8 @@ class ModeMethod(Method):
 
     def flow_steps_to(self, task: int, state: FloatArray, goal: Goal, flow: Solution | None = None) -> float:
         if not self.per_mode(goal):
-            return (self.flow(task, state) if flow is None else flow).time_to_loss(self.goal_excess(task, goal))
+            excess = max(self.goal_excess(task, goal), 1e-300)  # a loss below the least is never reached
+            return (self.flow(task, state) if flow is None else flow).time_to_loss(excess)
         assert isinstance(goal, Accuracy)
         p, strength = self.problems[task], state[0] * state[1]
         here = Problem(p.cross, p.power, self._imbalance(state))

@@ -92,7 +92,10 @@ def arrays_from(path: Path, key: str, *, others: tuple[str, ...] = (), most_byte
 def arrays_named(path: Path, key: str, names: tuple[str, ...]) -> list[Any]:
     """Read arrays of a file by their names, all of which it must have."""
     arrays = arrays_from(path, key)
-    return [arrays.named(name, key) for name in names]
+    missing = [name for name in names if name not in arrays]
+    if missing:
+        raise InvalidSpec(f"{path} must have {', '.join(missing)}, got {listed(sorted(arrays))}.", field=key)
+    return [arrays[name] for name in names]
 
 
 Directory = tuple[dict[str, int], Callable[[str], Any]]
@@ -115,11 +118,7 @@ def _npy(path: Path) -> Directory:
 
 
 def _safetensors(path: Path) -> Directory:
-    safetensors = package(
-        "safetensors",
-        "to read .safetensors files",
-        extra="torch",
-    )
+    safetensors = package("safetensors", "to read .safetensors files", extra="torch")
 
     def read(name: str) -> Any:
         with safetensors.safe_open(path, framework="numpy") as file:

@@ -126,15 +126,11 @@ def _frame(table: Any, most_bytes: int | None) -> tuple[str, Any]:
         check_bytes(f"{path}: the table", file_size(path, "the table"), most_bytes)
         return str(path), _read(path, allowed(most_bytes))
     if hasattr(table, "columns") and hasattr(table, "to_pandas"):  # polars or arrow
-        _pyarrow("to read tables of other libraries")
+        package("pyarrow", "to read tables of other libraries", extra="tables")
         table = table.to_pandas()
     if not (hasattr(table, "columns") and hasattr(table, "reset_index")):
         raise InvalidSpec(f"table must be a path or a pandas DataFrame, got {type(table).__name__}.", field="table")
     return "the table", table
-
-
-def _pyarrow(purpose: str) -> None:
-    package("pyarrow", purpose, extra="tables")
 
 
 def _read(path: Path, most_bytes: int) -> Any:
@@ -144,7 +140,7 @@ def _read(path: Path, most_bytes: int) -> Any:
     # Cells of a csv file stay strings: the number parser of some pandas versions is wrong in the last digit.
     read, size = partial(pandas.read_csv, dtype=str, skipinitialspace=True), _csv_size
     if path.suffix.lower() != ".csv":
-        _pyarrow("to read .parquet files")
+        package("pyarrow", "to read .parquet files", extra="tables")
         read, size = partial(pandas.read_parquet, engine="pyarrow"), _parquet_size
     with readable(path, kind="a table"):
         rows, columns = size(path)

@@ -227,10 +227,10 @@ class FlowSolution(Solution):
         if flat is self._course.start:  # without rounding
             return start
         if self._basis is None:
-            return _split(flat, start, self.problem.learn)
+            return self.problem.unflatten(flat, start)
         first, second = self.problem.learn
         like = {first: self._basis.T @ start[first], second: start[second] @ self._basis}
-        small = _split(flat, like, self.problem.learn)
+        small = self.problem.unflatten(flat, like)
         return {**start, first: self._basis @ small[first], second: small[second] @ self._basis.T}
 
     def network_at(self, time: float) -> LinearRNN | TwoLayer:
@@ -302,16 +302,6 @@ class FlowSolution(Solution):
             f"<FlowSolution of {self.problem.task.name!r} at learning rate {self.learning_rate:g}, learning "
             f"{', '.join(self.problem.learn)}: {self._course.state}, known to step {reached:.4g}>"
         )
-
-
-def _split(flat: FloatArray, like: Weights, learn: tuple[str, ...]) -> Weights:
-    """Return the weights of the given shapes from a flat array."""
-    weights, offset = dict(like), 0
-    for name in learn:
-        shape = weights[name].shape
-        weights[name] = flat[offset : offset + math.prod(shape)].reshape(shape)
-        offset += math.prod(shape)
-    return weights
 
 
 def _reduced(problem: LearningProblem) -> tuple[LearningProblem, FloatArray | None]:
@@ -398,14 +388,13 @@ def gradient_flow(
     allowed = between("tolerance", tolerance, 1e-13, 1e-3)
     problem = LearningProblem.of(task, network, learn)
     small, basis = _reduced(problem)
-    start = np.concatenate([small.start[name].ravel() for name in small.learn])
+    start = small.flatten(small.start)
 
     def slope(_: float, flat: FloatArray) -> FloatArray:
-        _, slopes = small.loss_and_slopes(_split(flat, small.start, small.learn))
-        return -np.concatenate([slopes[name].ravel() for name in small.learn])
+        return -small.flatten(small.loss_and_slopes(small.unflatten(flat, small.start))[1])
 
     def loss(flat: FloatArray) -> float:
-        return small.loss_and_slopes(_split(flat, small.start, small.learn))[0]
+        return small.loss_and_slopes(small.unflatten(flat, small.start))[0]
 
     name = "LSODA" if len(start) <= STIFF_SIZE else "DOP853"
     course = FlowCourse(start, slope, loss, allowed, getattr(scipy.integrate, name), PATIENCE[name])

@@ -84,6 +84,15 @@ class LearningProblem:
         kind = type(self.network)
         return kind(*(weights[name] for name in KINDS[kind]))
 
+    def flatten(self, weights: Weights) -> FloatArray:
+        """Return the weights that learn, or their gradients, as one vector."""
+        return np.concatenate([weights[name].ravel() for name in self.learn])
+
+    def unflatten(self, flat: FloatArray, like: Weights) -> Weights:
+        """Return `like` with the weights that learn taken from a vector."""
+        parts = np.split(flat, np.cumsum([like[name].size for name in self.learn])[:-1])
+        return {**like, **{name: part.reshape(like[name].shape) for name, part in zip(self.learn, parts, strict=True)}}
+
     @cached_property
     def statistics(self) -> LagStatistics:
         """Statistics by lag behind the readout, pooled to one lag if the recurrence is a fixed scalar."""
@@ -325,20 +334,15 @@ def _norm(matrix: FloatArray) -> float:
 
 def _differenced(problem: LearningProblem, weights: Weights) -> float:
     """Return the curvature from differences of gradients, for a recurrence that is a matrix or learned."""
-    names = problem.learn
-    ends = np.cumsum([weights[name].size for name in names])
-    here = np.concatenate([weights[name].ravel() for name in names])
+    here = problem.flatten(weights)
     step = _STEP * max(float(np.abs(here).max(initial=0.0)), 1e-3)
 
-    def slopes(flat: FloatArray) -> FloatArray:
-        parts = np.split(flat, ends[:-1])
-        moved = {name: part.reshape(weights[name].shape) for name, part in zip(names, parts, strict=True)}
-        gradient = problem.loss_and_slopes({**weights, **moved})[1]
-        return np.concatenate([gradient[name].ravel() for name in names])
+    def gradient(flat: FloatArray) -> FloatArray:
+        return problem.flatten(problem.loss_and_slopes(problem.unflatten(flat, weights))[1])
 
     def product(flat: FloatArray) -> FloatArray:
         size = step / (float(np.abs(flat).max(initial=0.0)) or 1.0)
-        return (slopes(here + size * flat) - slopes(here - size * flat)) / (2 * size)
+        return (gradient(here + size * flat) - gradient(here - size * flat)) / (2 * size)
 
     return _largest_eigenvalue(product, len(here))
 

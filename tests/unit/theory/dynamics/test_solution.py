@@ -41,3 +41,19 @@ def test_repr_counts_the_modes(strengths, number):
     task = lc.tasks.integration(3, target_strength=strengths)
     network = lc.LinearRNN.aligned(recurrence=0.5, initial=0.1, hidden_size=2, task=task)
     assert number in repr(lc.solve(task, network, learning_rate=0.01).modes)
+
+
+@pytest.mark.parametrize(("by", "forecast_class"), [("modes", "outside"), ("flow", "integrated")])
+def test_forecast_class_with_an_unstable_learning_rate(by, forecast_class):
+    network = lc.LinearRNN.aligned(recurrence=0.5, initial=0.1, hidden_size=2)
+    solution = lc.solve(lc.tasks.integration(3), network, learning_rate=10.0, by=by, strict=False)
+    assert not solution.holds
+    assert solution.forecast_class == forecast_class
+
+
+@pytest.mark.parametrize("by", ["modes", "flow", "pooled"])
+def test_time_to_loss_needs_a_positive_tolerance(by):
+    network = lc.LinearRNN.aligned(recurrence=0.5, initial=0.1, hidden_size=2)
+    with pytest.raises(InvalidSpec) as error:
+        lc.solve(lc.tasks.integration(3), network, learning_rate=0.01, by=by).time_to_loss(0.0)
+    assert error.value.field == "tolerance"

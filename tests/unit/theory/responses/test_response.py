@@ -7,10 +7,8 @@ import pytest
 import xarray as xr
 
 import learncast as lc
-from learncast._core.errors import OutOfTime
 from learncast._core.progress import until
-from learncast.planning.methods import responding
-from learncast.results import FORECAST_CLASSES, Status
+from learncast.results import FORECAST_CLASSES
 from learncast.theory import (
     Response,
     ResponseFlowSolution,
@@ -46,6 +44,10 @@ def tanh(a=0.1):
     return lc.Activated(lc.LinearRNN([[a]], [[0.8]], [[0.1]]), "tanh")
 
 
+def solved(start, *, task=TASK, rate=1e-3, trials=FEW):
+    return solve_response(response(task, start, trials=trials), learning_rate=rate)
+
+
 def rejected(field, call, error=lc.InvalidSpec):
     """Check that a call raises an error about this argument."""
     with pytest.raises(error) as caught:
@@ -57,7 +59,7 @@ def rejected(field, call, error=lc.InvalidSpec):
 
 
 def test_measuring_stops_at_the_time_limit():
-    with until(-np.inf), pytest.raises(OutOfTime):
+    with until(-np.inf), pytest.raises(lc.OutOfTime):
         response(TASK, relu(), trials=FEW)
 
 
@@ -135,7 +137,7 @@ def test_load_requires_the_same_trials_network_and_kind(tmp_path):
             Response.load(path, source, network)
     with pytest.raises(lc.SchemaMismatch):
         lc.Trajectory.load(path)
-    lc.solve(TASK, relu(), learning_rate=1e-3, trials=FEW).at([0.0]).save(tmp_path / "other.nc")
+    solved(relu()).at([0.0]).save(tmp_path / "other.nc")
     with pytest.raises(lc.SchemaMismatch):
         Response.load(tmp_path / "other.nc", TASK, relu())
 
@@ -160,7 +162,7 @@ def test_control_variates_narrow_intervals():
 
 def test_default_trials_give_intervals_below_one_per_cent():
     start = lc.Activated(lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4), "relu")
-    times = lc.time_to_learn(lc.solve(lc.tasks.integration(steps=50), start, learning_rate=1e-3))
+    times = solved(start, task=lc.tasks.integration(steps=50), trials=None).time_to(0.99)
     low, high = times.interval
     assert low < times.flow_steps < high
     assert high - low < 0.01 * times.flow_steps
@@ -196,7 +198,7 @@ def test_interval_is_the_union_of_the_plain_and_the_bias_corrected_one():
 
 
 def test_one_response_has_a_closed_form():
-    solution = lc.solve(TASK, relu(), learning_rate=1e-3, trials=FEW)
+    solution = solved(relu())
     assert isinstance(solution, ResponseModeSolution)
     assert solution.forecast_class == "response"
     assert "response" in FORECAST_CLASSES
@@ -207,7 +209,7 @@ def test_one_response_has_a_closed_form():
 
 def test_several_responses_and_tanh_units_are_integrated():
     for start in (many(), many(outputs=1, units=2), tanh()):
-        solution = lc.solve(TASK, start, learning_rate=1e-3, trials=256)
+        solution = solved(start, trials=256)
         assert isinstance(solution, ResponseFlowSolution)
         assert solution.forecast_class == "response"
 
@@ -215,15 +217,15 @@ def test_several_responses_and_tanh_units_are_integrated():
 def test_a_unit_that_changes_its_response_is_integrated():
     # |c| > |a| with the wrong sign: the input weight passes through 0
     crossing = lc.Activated(lc.LinearRNN([[0.1]], [[0.9]], [[-0.5]]), "relu")
-    solution = lc.solve(TASK, crossing, learning_rate=1e-3, trials=FEW)
+    solution = solved(crossing)
     assert isinstance(solution, ResponseFlowSolution)
     assert solution.network_at(np.inf).network.input_weights[0, 0] < 0
     with pytest.raises(lc.AssumptionViolated) as caught:
-        lc.plan(TASK, [], crossing, learning_rate=1e-3, terms=lc.Terms(max_stages=1), by="modes")
+        lc.plan(TASK, [], crossing, learning_rate=1e-3, terms=lc.Terms(max_stages=1), method="modes")
     assert caught.value.assumption == "one_response"
     # |a| > |c|: the output weight passes through 0, and the response stays
     kept = lc.Activated(lc.LinearRNN([[0.5]], [[0.9]], [[-0.1]]), "relu")
-    assert isinstance(lc.solve(TASK, kept, learning_rate=1e-3, trials=FEW), ResponseModeSolution)
+    assert isinstance(solved(kept), ResponseModeSolution)
 
 
 @pytest.mark.slow_cases("tanh")
@@ -241,27 +243,26 @@ def test_integrated_resamples_have_the_same_spread(start, monkeypatch):
 
 def test_a_task_that_is_never_learned_has_infinite_times():
     against = lc.Activated(lc.LinearRNN([[0.1]], [[0.9]], [[-0.1]]), "relu")  # balanced: decays to 0
-    times = lc.solve(TASK, against, learning_rate=1e-3, trials=FEW).time_to(0.9)
+    times = solved(against).time_to(0.9)
     assert (times.flow_steps, times.status) == (np.inf, lc.Status.not_learned)
     assert times.interval == (np.inf, np.inf)
 
 
 def test_divergent_descent_has_infinite_steps():
     with pytest.raises(lc.AssumptionViolated) as caught:
-        lc.solve(TASK, relu(), learning_rate=1.0, trials=FEW)
+        lc.forecast(TASK, relu(), learning_rate=1.0)
     assert caught.value.assumption == "stable_learning_rate"
-    times = lc.solve(TASK, many(), learning_rate=1.0, trials=FEW).time_to(0.9)
+    times = solved(many(), rate=1.0).time_to(0.9)
     assert times.status is lc.Status.diverged
     assert times.descent_steps == np.inf
 
 
 def test_linear_networks_have_no_intervals():
-    times = lc.solve(TASK, lc.LinearRNN.aligned(recurrence=0.9, hidden_size=3), learning_rate=1e-3).time_to(0.9)
-    assert times.interval is None
-    plain = lc.follow([lc.Stage(TASK, goal=0.9)], lc.LinearRNN.aligned(hidden_size=3), learning_rate=1e-3)
-    assert plain.interval is plain.descent_interval is plain.speedup_interval is None
-    assert plain.outcomes[0].interval is None
-    assert not [name for name in plain.dataset if name.endswith(("_low", "_high"))]
+    network = lc.LinearRNN.aligned(recurrence=0.9, hidden_size=3)
+    forecast = lc.forecast(TASK, network, goal=0.9, learning_rate=1e-3)
+    assert forecast.solution.time_to(0.9).interval is None
+    assert forecast.steps.interval is forecast.direct.interval is forecast.stages[0].steps.interval is None
+    assert not [name for name in forecast.dataset if name.endswith(("_low", "_high"))]
 
 
 # --- curricula, plans, portraits ------------------------------------------------------------------------------------
@@ -271,29 +272,24 @@ LEAKY = lc.tasks.leaky_integration(steps=10, timescale=6.0, gain=2.0, name="leak
 
 
 def test_curriculum_has_intervals():
-    stages = [lc.Stage(LEAKY, goal=0.3), lc.Stage(TASK, goal=0.99)]
-    found = lc.follow(stages, relu(), learning_rate=1e-3)
+    found = lc.follow([lc.Stage(LEAKY, 0.3), lc.Stage(TASK, 0.99)], relu(), learning_rate=1e-3)
     assert found.forecast_class == "response"
-    for low, value, high in (
-        (found.interval[0], found.flow_steps, found.interval[1]),
-        (found.speedup_interval[0], found.speedup_steps, found.speedup_interval[1]),
-        (found.descent_interval[0], found.descent_steps, found.descent_interval[1]),
-        (found.direct.interval[0], found.direct.flow_steps, found.direct.interval[1]),
-    ):
-        assert low <= value <= high
-        assert high - low < 0.05 * abs(value)
+    for steps in (found.steps, found.saving, found.direct):
+        low, high = steps.interval
+        assert low <= steps.descent <= high
+        assert high - low < 0.05 * abs(steps.descent)
     data = found.dataset
-    assert float(data["total_steps_low"]) == found.interval[0]
-    assert data["flow_steps_high"].shape == (2,)
-    assert found.outcomes[0].interval[0] < found.outcomes[0].flow_steps < found.outcomes[0].interval[1]
-    assert found.why is not None
+    assert float(data["total_low"]) == found.steps.low
+    assert data["steps_high"].shape == (2,)
+    first = found.stages[0].steps
+    assert first.low <= first.descent <= first.high
+    assert found.explanation is not None
 
 
-def test_shared_noise_narrows_the_interval_of_a_speedup():
-    stages = [lc.Stage(STRONG, accuracy=0.3), lc.Stage(TASK, accuracy=0.99)]
-    found = lc.follow(stages, relu(), learning_rate=1e-3)
-    apart = np.ptp(found.interval) + np.ptp(found.direct.interval)
-    assert np.ptp(found.speedup_interval) < 0.5 * apart
+def test_shared_noise_narrows_the_interval_of_a_saving():
+    found = lc.follow([lc.Stage(STRONG, 0.3), lc.Stage(TASK, 0.99)], relu(), learning_rate=1e-3)
+    apart = np.ptp(found.steps.interval) + np.ptp(found.direct.interval)
+    assert np.ptp(found.saving.interval) < 0.5 * apart
 
 
 def test_intervals_are_wide_if_the_first_task_ends_on_the_target_s_optimum():
@@ -303,8 +299,8 @@ def test_intervals_are_wide_if_the_first_task_ends_on_the_target_s_optimum():
     assert 0 < singular < 0.9
     widths = []
     for away in (0.1, 0.0):
-        stages = [lc.Stage(LEAKY, goal=singular + away), lc.Stage(TASK, goal=0.9999)]
-        widths.append(np.ptp(lc.follow(stages, start, learning_rate=1e-3).interval))
+        stages = [lc.Stage(LEAKY, singular + away), lc.Stage(TASK, 0.9999)]
+        widths.append(np.ptp(lc.follow(stages, start, learning_rate=1e-3).steps.interval))
     assert widths[1] > 10 * widths[0]
 
 
@@ -312,7 +308,6 @@ def test_plan_has_intervals_and_is_reproducible():
     found = lc.plan(TASK, [STRONG, LEAKY], relu(), learning_rate=1e-3)
     assert found.forecast_class == "response"
     assert found.interval[0] <= found.total <= found.interval[1]
-    assert found.best.interval[0] <= found.best.flow_steps <= found.best.interval[1]
     data = found.dataset
     assert bool((data["steps_low"] <= data["descent_steps"]).all())
     assert bool((data["descent_steps"] <= data["steps_high"]).all())
@@ -321,59 +316,60 @@ def test_plan_has_intervals_and_is_reproducible():
     assert again.dataset.identical(data)
 
 
-def test_portrait_has_the_intervals_of_followed_stages():
+def test_portrait_has_intervals_and_the_steps_of_followed_stages():
     keywords = {"vary": "target_strength", "values": [0.5, 2.0], "accuracies": [0.3, 0.9], "learning_rate": 1e-3}
-    found = lc.phase_portrait(TASK, relu(), **keywords)
+    found = lc.phase(TASK, relu(), **keywords)
     assert bool((found["total_steps_low"] <= found["total_steps"]).all())
     assert bool((found["total_steps"] <= found["total_steps_high"]).all())
-    stages = [lc.Stage(TASK.varied(target_strength=2.0), accuracy=0.3), lc.Stage(TASK, accuracy=0.99)]
+    stages = [lc.Stage(TASK.varied(target_strength=2.0), 0.3), lc.Stage(TASK, 0.99)]
     followed = lc.follow(stages, relu(), learning_rate=1e-3)
-    assert float(found["total_steps"][1, 0]) == pytest.approx(followed.flow_steps, rel=1e-12)
-    assert float(found["total_steps_low"][1, 0]) == pytest.approx(followed.interval[0], rel=1e-12)
+    assert float(found["total_steps"][1, 0]) == pytest.approx(followed.steps.flow, rel=1e-12)
     assert found["speedup_steps_high"].shape == (2, 2)
 
 
-@pytest.mark.parametrize("start", [many(), pytest.param(tanh(), marks=pytest.mark.slow)], ids=["both signs", "tanh"])
+SHORT = lc.tasks.leaky_integration(steps=4, timescale=2.0, gain=0.8, name="short")
+LONGER = lc.tasks.leaky_integration(steps=4, timescale=3.0, gain=0.5, name="longer")
+BOTH_KINDS = pytest.mark.parametrize(
+    "start", [many(), pytest.param(tanh(), marks=pytest.mark.slow)], ids=["both signs", "tanh"]
+)
+
+
+@BOTH_KINDS
 def test_an_integrated_curriculum_agrees_with_its_parts(start):
-    short = lc.tasks.leaky_integration(steps=4, timescale=2.0, gain=0.8, name="short")
-    longer = lc.tasks.leaky_integration(steps=4, timescale=3.0, gain=0.5, name="longer")
-    direct = lc.follow([lc.Stage(longer, goal=0.7)], start, learning_rate=2e-2)
-    assert direct.ground.by == "responses"
-    forecast = lc.solve(longer, start, learning_rate=2e-2).time_to(0.7)
-    assert (direct.flow_steps, direct.descent_steps) == (forecast.flow_steps, forecast.descent_steps)
-    assert direct.speedup_steps == 0
-    found = lc.follow([lc.Stage(short, goal=0.5), lc.Stage(longer, goal=0.7)], start, learning_rate=2e-2)
+    direct = lc.forecast(LONGER, start, goal=0.7, learning_rate=2e-2)
+    assert direct.method.name == "responses"
+    time = direct.solution.time_to(0.7)
+    assert (direct.steps.flow, direct.steps.descent) == (time.flow_steps, time.descent_steps)
+    assert direct.saving.descent == 0
+    found = lc.follow([lc.Stage(SHORT, 0.5), lc.Stage(LONGER, 0.7)], start, learning_rate=2e-2)
     assert found.forecast_class == "response"
-    assert found.status is lc.Status.ok
-    assert found.interval[0] < found.flow_steps < found.interval[1]
-    assert abs(found.flow_steps - found.descent_steps) < 0.05 * found.flow_steps
-    ask = [0.0, found.outcomes[0].flow_steps, found.flow_steps]
-    seen = found.at(ask)
-    assert list(seen["stage"].values) == [0, 0, 1]
-    assert found.outcomes[0].accuracy == pytest.approx(0.5, abs=1e-6)
-    assert {"total_steps_low", "direct_steps_high"} <= set(found.dataset.data_vars)
-    by_steps = lc.follow([lc.Stage(short, steps=20), lc.Stage(longer, goal=0.7)], start, learning_rate=2e-2)
-    assert by_steps.outcomes[0].flow_steps == by_steps.outcomes[0].descent_steps == 20
-    assert by_steps.interval[0] < by_steps.flow_steps < by_steps.interval[1]
+    assert found.steps.status is lc.Status.ok
+    assert found.steps.low <= found.steps.descent <= found.steps.high
+    assert abs(found.steps.flow - found.steps.descent) < 0.05 * found.steps.flow
+    trajectory = found.at([0.0, found.stages[0].steps.flow, found.steps.flow])
+    assert list(trajectory["stage"].values) == [0, 0, 1]
+    assert found.stages[0].accuracy == pytest.approx(0.5, abs=1e-6)
+    by_steps = lc.follow([lc.Stage(SHORT, steps=20), lc.Stage(LONGER, 0.7)], start, learning_rate=2e-2)
+    assert by_steps.stages[0].steps.flow == by_steps.stages[0].steps.descent == 20
+    assert by_steps.steps.low <= by_steps.steps.descent <= by_steps.steps.high
 
 
 # --- rejected arguments -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("start", [many(), pytest.param(tanh(), marks=pytest.mark.slow)], ids=["both signs", "tanh"])
+@BOTH_KINDS
 def test_portraits_by_modes_need_one_response_and_others_follow_stages(start):
-    longer = lc.tasks.leaky_integration(steps=4, timescale=3.0, gain=0.5, name="longer")
-    grid = {"vary": "gain", "values": [0.8], "accuracies": [0.5], "learning_rate": 2e-2, "accuracy": 0.7}
+    grid = {"vary": "gain", "values": [0.8], "accuracies": [0.5], "learning_rate": 2e-2, "goal": 0.7}
     with pytest.raises(lc.UnsupportedModel):
-        lc.phase_portrait(longer, start, **grid, by="modes")
-    found = lc.phase_portrait(longer, start, **grid)
-    assert found.attrs["by"] == "responses"
+        lc.phase(LONGER, start, **grid, method="modes")
+    found = lc.phase(LONGER, start, **grid)
+    assert found.attrs["method"] == "responses"
     assert found.attrs["forecast_class"] == "response"
-    stages = [lc.Stage(longer.varied(gain=0.8, name="first"), accuracy=0.5), lc.Stage(longer, accuracy=0.7)]
+    stages = [lc.Stage(LONGER.varied(gain=0.8, name="first"), 0.5), lc.Stage(LONGER, 0.7)]
     followed = lc.follow(stages, start, learning_rate=2e-2)
-    assert found["total_steps"].item() == pytest.approx(followed.flow_steps, rel=1e-6)
-    assert found["total_descent_steps"].item() == followed.descent_steps
-    assert found["direct_descent_steps"].item() == followed.direct.descent_steps
+    assert found["total_steps"].item() == pytest.approx(followed.steps.flow, rel=1e-6)
+    assert found["total_descent_steps"].item() == followed.steps.descent
+    assert found["direct_descent_steps"].item() == followed.direct.descent
 
 
 def test_networks_without_fixed_responses_are_rejected():
@@ -385,9 +381,9 @@ def test_networks_without_fixed_responses_are_rejected():
         rejected("network", lambda n=network: response(TASK, n), lc.UnsupportedModel)
     rejected("network", lambda: response(TASK, silent))
     for network in (many("tanh", units=2), coupled, layered):
-        rejected("network", lambda n=network: lc.solve(TASK, n, learning_rate=1e-3), lc.UnsupportedModel)
+        rejected("network", lambda n=network: lc.forecast(TASK, n, learning_rate=1e-3), lc.UnsupportedModel)
     two_channels = lc.tasks.integration(steps=4, input_strength=[1.0, 2.0])
-    rejected("network", lambda: lc.solve(two_channels, wide, learning_rate=1e-3), lc.UnsupportedModel)
+    rejected("network", lambda: lc.forecast(two_channels, wide, learning_rate=1e-3), lc.UnsupportedModel)
     rejected("source", lambda: response((np.zeros((3, 4, 2)), np.zeros((3, 1))), relu()), lc.UnsupportedModel)
 
 
@@ -416,7 +412,7 @@ def test_a_recurrence_that_overflows_is_rejected():
 
 def test_responses_serve_networks_with_other_weights():
     with pytest.raises(lc.InvalidSpec):
-        lc.solve(TASK, relu(), learning_rate=1e-3, learn=("recurrent",))
+        lc.forecast(TASK, relu(), lc.Training(1e-3, learn=("recurrent",)))
     found = response(TASK, relu(), trials=FEW)
     later = solve_response(found, learning_rate=1e-3).network_at(50)
     moved = found.moved(later)
@@ -425,8 +421,9 @@ def test_responses_serve_networks_with_other_weights():
     rejected("learning_rate", lambda: solve_response(found, learning_rate=0.0))
 
 
-def test_the_largest_number_of_descent_steps_is_still_followed(monkeypatch):
-    monkeypatch.setattr(responding, "MOST_STEPS", 5)
-    passage = responding.pass_through([response(TASK, many(), trials=FEW)], [(None, 5.0)], 1e-3)[0]
-    assert passage.status is Status.ok
-    assert passage.descent_steps == 5
+@pytest.mark.parametrize(("most", "status"), [(5, lc.Status.ok), (4, lc.Status.diverged)])
+def test_descent_is_followed_up_to_the_largest_number_of_steps(most, status, monkeypatch):
+    monkeypatch.setattr("learncast.planning.methods.responses.MOST_STEPS", most)
+    method = lc.follow([lc.Stage(TASK, steps=5)], many(), learning_rate=1e-3).method
+    (passage,) = method._pass_through([0], [(None, 5.0)])
+    assert (passage.descent_steps, passage.status) == (5, status)

@@ -80,7 +80,7 @@ class Problem:
 
         def reached(states: FloatArray, rows: Rows, edge: float = EDGE) -> NDArray[np.bool_]:
             gap = np.abs(states[:, 0] * states[:, 1] - _rows(best, rows))
-        XX
+            return np.asarray((_at_most(gap, _rows(distance, rows), edge) | _rows(silent, rows)).all(axis=-1))
 
         return reached
 
@@ -96,7 +96,13 @@ class Problem:
         return reached
 
     def steps_to(
-        self, start: FloatArray, goal: Reached, learning_rate: float, most_steps: int = MOST_STEPS, *, precise: bool = True
+        self,
+        start: FloatArray,
+        goal: Reached,
+        learning_rate: float,
+        most_steps: int = MOST_STEPS,
+        *,
+        precise: bool = True,
     ) -> tuple[FloatArray, FloatArray]:
         """Count the descent steps from weights `start` (rows, 2, modes) to the goal; return steps and final weights.
 
