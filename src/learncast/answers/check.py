@@ -176,7 +176,7 @@ def _trained(study: Study, seeds: int, processes: int | None, progress: Progress
         return training.TrainingJob(stages, study.network, own, record=("strength",))
 
     jobs = [job(way, seed) for way in forecasts.values() for seed in range(seeds)]
-    runs = training.trained_in_time(jobs, processes=processes, progress=progress)
+    runs = training.train_in_time(jobs, processes=processes, progress=progress)
     rows: list[_Row] = []
     for k, (name, way) in enumerate(forecasts.items()):
         own = [run for run in runs[k * seeds : (k + 1) * seeds] if run is not None]
