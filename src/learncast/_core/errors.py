@@ -26,9 +26,7 @@ class LearncastError(Exception):
     steps | steps must be at least 1, got 0.
     """
 
-    def __init__(self, message: str = "", *, field: str | None = None, **parts: str) -> None:
-        if parts:
-            message = f"{parts['required']}, got {parts['got']}. {parts['remedy'][:1].upper()}{parts['remedy'][1:]}."
+    def __init__(self, message: str = "", *, field: str | None = None) -> None:
         super().__init__(message)
         self.field = field
 
@@ -87,9 +85,8 @@ class AssumptionViolated(LearncastError):
         measured: float,
         allowed: float,
         field: str | None = None,
-        **parts: str,
     ) -> None:
-        super().__init__(message, field=field, **parts)
+        super().__init__(message, field=field)
         self.assumption, self.measured, self.allowed = assumption, measured, allowed
 
 

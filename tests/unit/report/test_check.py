@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from learncast.answers import check
 from typer.testing import CliRunner
 
 import learncast as lc
 from learncast.cli import app
+from learncast.report import check
 
 pytest.importorskip("torch")
 

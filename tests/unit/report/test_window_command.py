@@ -9,16 +9,15 @@ import numpy as np
 import pytest
 import torch
 import xarray as xr
-from learncast.answers.window import rehearsed_window
 from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 from learncast import windows
 from learncast._core.errors import InvalidSpec
 from learncast.cli import app
+from learncast.report.window import rehearsed_window
 from learncast.results import FORECAST_CLASSES
 from learncast.study import WindowStudy
-from learncast.windows import Window
 from learncast.windows.checkpoints import course, in_order
 from learncast.windows.example_model import KINDS, build_model, build_optimizer, train_on_batches
 from learncast.windows.stored_model import optimizer_tensors
