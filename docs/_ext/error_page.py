@@ -11,8 +11,8 @@ from typing import NamedTuple
 import learncast
 from learncast import Status
 from learncast._core import errors
-from learncast.theory.assumptions import ASSUMPTIONS
 from learncast.results import FORECAST_CLASSES
+from learncast.theory.assumptions import ASSUMPTIONS
 
 SOURCE = Path(learncast.__file__).parent
 #: What to do about each status; a test checks that all are here.
