@@ -104,7 +104,7 @@ plt.show()
 
 runs = {}
 for name in dict.fromkeys([advice.recommended, "no pretraining"]):
-    runs[name] = advice.train(name, most_steps=600, every=10)
+    runs[name] = advice.train(name, most_steps=600)
     print(f"{name}: {' + '.join(str(n) for n in runs[name].stage_steps)} steps, {runs[name].status.name}")
 
 _, ax = plt.subplots(figsize=(7, 3.2), layout="constrained")
@@ -120,7 +120,7 @@ plt.show()
 # pools of public environments that were not used for tuning, the advice for decisions took 0.90 of the steps of direct
 # training with one restart of its optimiser, and 1.27 in the worst pool: **it does not help everywhere**. ``python -m
 # benchmarks decisions`` prints all results, and :doc:`/start/trust` summarises them. If training is expensive, race the best
-# plans on the real model first: ``lc.advise(..., terms=AdviceTerms(pilot=True))``.
+# plans on the real model first: ``lc.advise(..., terms=lc.advice.AdviceTerms(pilot=True))``.
 #
 # For goals on a *loss*, on tasks that a linear map solves, rankings are much more reliable (see the same page).
 #

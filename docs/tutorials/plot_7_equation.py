@@ -85,7 +85,7 @@ for name, value in rows.items():
 #
 # Backpropagation through time on batches of 1,000 trials.
 
-record = lc.training.Recording(("strength",), every=4)
+record = lc.training.Records(("strength",), every=4)
 run = lc.training.train(task, network, lc.Training(rate, batch=1000), steps=400, record=record)
 t = np.arange(401)
 logistic = optimum / (1 + (optimum / u0 - 1) * np.exp(-2 * beta_yx * rate * t))

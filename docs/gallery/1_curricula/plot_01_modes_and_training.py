@@ -16,7 +16,7 @@ network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.02, hidden_size=32, tas
 forecast = lc.forecast(task, network, learning_rate=1e-2, goal=0.95)
 print(forecast)
 
-record = lc.training.Recording(("strength",), every=2)
+record = lc.training.Records(("strength",), every=2)
 run = lc.training.train(task, network, lc.Training(1e-2, batch=500), steps=250, record=record)
 
 _, ax = plt.subplots(figsize=(6, 3.6), layout="constrained")

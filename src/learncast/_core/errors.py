@@ -71,7 +71,7 @@ class AssumptionViolated(LearncastError):
     >>> task = lc.tasks.integration(steps=50)
     >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
     >>> try:
-    ...     lc.solve(task, network, learning_rate=10.0)
+    ...     lc.forecast(task, network, learning_rate=10.0)
     ... except lc.AssumptionViolated as error:
     ...     print(error.assumption, error.allowed)
     stable_learning_rate 2.0

@@ -165,7 +165,7 @@ def train(
     >>> run = lc.training.train(task, network, lc.Training(1e-3, batch=200), goal=0.9)
     >>> run
     <TrainingRun by gd: integration (279); 279 steps, ok>
-    >>> lc.follow([lc.Stage(task, goal=0.9)], network, learning_rate=1e-3).descent_steps
+    >>> lc.forecast(task, network, learning_rate=1e-3, goal=0.9).steps.descent
     277.0
     """
     return TrainingJob(source, network, training, goal, steps, record, execution).run(progress)
