@@ -547,7 +547,7 @@ def _check_fit(name: str, surrogate: LinearSurrogate, *, inputs: int, outputs: i
     """Refuse trials whose channels or readout do not fit the model."""
     if (inputs, outputs, every_step) != (surrogate.inputs, surrogate.outputs, surrogate.every_step):
         raise InvalidSpec(
-            f"{name!r} must have {so_many(surrogate.inputs, 'input')}, {so_many(surrogate.outputs, 'output')} and "
+            f"{name!r} must have {plural(surrogate.inputs, 'input')}, {plural(surrogate.outputs, 'output')} and "
             f"targets {_when(surrogate.every_step)}, like the model, got {inputs}, {outputs} and {_when(every_step)}.",
             field=name,
         )

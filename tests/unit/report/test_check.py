@@ -15,7 +15,7 @@ from learncast.study import Study
 
 pytest.importorskip("torch")
 
-from learncast.training import check as check_module  # noqa: E402  needs torch
+from learncast.training import check as check_module
 
 STUDY = """
 name = "small"
@@ -245,7 +245,8 @@ def test_a_start_that_ends_on_a_saddle_is_not_called_a_difference(write, kind, s
 
 
 def test_bad_options_exit_with_2(write):
-    for words, option in ((("--network", "gelu"), "network"), (("--seeds", 1), "seeds"), (("--tolerance", -1), "tolerance")):
+    wrong = ((("--network", "gelu"), "network"), (("--seeds", 1), "seeds"), (("--tolerance", -1), "tolerance"))
+    for words, option in wrong:
         result = run(write(STUDY), *words)
         assert result.exit_code == 2
         assert option in result.output
