@@ -252,7 +252,7 @@ class GoalWatch(Watch):
         What the stage is trained on.
     previous : Watch, optional
         Of the stage before. Its last evaluations of the same quantity count here too, so that a goal which is already
-        met ends the stage at once.
+        met ends the stage immediately.
 
     Attributes
     ----------

@@ -76,7 +76,7 @@ class TrainingJob:
         stages = self.stages()
         if self.execution.checkpoint is not None and any(stage.task.passes is not None for stage in stages):
             raise InvalidSpec(
-                "checkpoint needs trials that can be drawn again: a Task, a sampler, arrays or a Dataset.",
+                "checkpoint needs reproducible trials: a Task, a sampler, arrays or a Dataset.",
                 field="checkpoint",
             )
         with own_threads(self.execution.threads):
@@ -97,7 +97,7 @@ class TrainingJob:
             source = Source.of(self.source)
             goal: Any = self.goal
             if goal is not None and not isinstance(goal, Rule):
-                recorded = not source.endless or getattr(source.task, "recording", None) is not None
+                recorded = not source.is_sampled or getattr(source.task, "recording", None) is not None
                 goal = goal_of(goal, recorded=recorded)
             return [_checked(Stage(source, goal, self.steps))]
         if self.goal is not None or self.steps is not None:
@@ -366,7 +366,7 @@ class _Recorder:
 
     def _packed(self) -> TrainingRun:
         training, loop = self.training, self.loop
-        recorded = not any(stage.task.endless for stage in self.given)
+        recorded = not any(stage.task.is_sampled for stage in self.given)
         attributes = {
             "learning_rate": training.learning_rate,
             "optimizer": optimizer_name(training),
