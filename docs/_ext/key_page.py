@@ -44,7 +44,7 @@ EXAMPLES = {
     "sample_sizes": [64, 256, 1024], "environment": "PerceptualDecisionMaking-v0", "train_steps": 500,
     "horizons": [100, 200], "learn": ["input", "recurrent", "output"], "seed": 0, "timescale": 20.0, "layers": 2,
     "gate": 0.05, "layer_norm": True, "orthogonal": True, "weight_decay": 1e-2, "momentum": 0.9, "outputs": 3,
-    "alpha": 0.2, "rank": 2, "excitatory": 0.8, "nonlinearity": "relu", "clip": 1.0, "decisions": 0.85, "loss": 0.05, "ignore": 0,
+    "alpha": 0.2, "rank": 2, "excitatory": 0.8, "nonlinearity": "relu", "clip": 1.0, "decisions": 0.85, "loss": 0.05, "ignore": 0, "r2": 0.9,
 }  # fmt: skip
 #: Examples of keys that differ in one table.
 IN_TABLE = {("[task]", "inputs"): 8, ("[goal]", "steps"): [12, 13], ("[goal]", "outputs"): [1, 2]}
