@@ -245,11 +245,10 @@ def test_a_start_that_ends_on_a_saddle_is_not_called_a_difference(write, kind, s
 
 
 def test_bad_options_exit_with_2(write):
-    wrong = ((("--network", "gelu"), "network"), (("--seeds", 1), "seeds"), (("--tolerance", -1), "tolerance"))
-    for words, option in wrong:
+    for words in (("--network", "gelu"), ("--seeds", 1), ("--tolerance", -1)):
         result = run(write(STUDY), *words)
         assert result.exit_code == 2
-        assert option in result.output
+        assert words[0].lstrip("-") in result.output
         assert "Traceback" not in result.output
 
 
