@@ -23,8 +23,8 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "learncast"
-#: What is changed.
-ROOMS = ("dynamics", "planning/grounds")
+#: Packages that are changed.
+PACKAGES = ("theory/dynamics", "planning/methods")
 OPERATORS = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Pow: ast.Mult, ast.FloorDiv: ast.Div,
     ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd, ast.Lt: ast.GtE, ast.LtE: ast.Lt, ast.Gt: ast.LtE, ast.GtE: ast.Gt,
@@ -160,7 +160,7 @@ def mutants(path: Path) -> list[Mutant]:
 
 def sources() -> list[Path]:
     """The files that are changed."""
-    return sorted(path for room in ROOMS for path in (PACKAGE / room).rglob("*.py"))
+    return sorted(path for name in PACKAGES for path in (PACKAGE / name).rglob("*.py"))
 
 
 def drawn(number: int, seed: int) -> list[Mutant]:
