@@ -18,7 +18,6 @@ import numpy as np
 
 import learncast as lc
 from benchmarks.timing import fastest, interleaved
-from learncast.planning.methods.choice import ground_for
 from learncast.planning.phase import BEST_COUNTED, portrait_times
 from learncast.theory import time_to_band
 
@@ -40,7 +39,8 @@ def rows() -> Iterator[tuple[str, str, str]]:
     for vary, (target, values) in portraits.items():
 
         def portray(target=target, vary=vary, values=values):
-            return lc.phase(target, network, learning_rate=1e-3, vary=vary, values=values, accuracies=stops, strict=False)
+            grid = {"vary": vary, "values": values, "accuracies": stops}
+            return lc.phase(target, network, learning_rate=1e-3, **grid, strict=False)
 
         ground = lc.planning.method_for([target], network, 1e-3, method="modes")
 

@@ -45,7 +45,8 @@ def pool(number: int) -> tuple[lc.Task, list[lc.Task], lc.LinearRNN, float]:
 def carried_out(number: int) -> tuple[lc.Plan, np.ndarray]:
     """A plan and the steps its training took, one for each seed."""
     target, others, network, rate = pool(number)
-    found = lc.plan(target, others, network, learning_rate=rate, terms=lc.Terms(goal=lc.Accuracy(ACCURACY), max_stages=3))
+    terms = lc.Terms(lc.Accuracy(ACCURACY), max_stages=3)
+    found = lc.plan(target, others, network, learning_rate=rate, terms=terms)
     settings = lc.training.Training(rate, batch=BATCH, learn=("input", "output"), record=(), most_steps=20_000)
     runs = lc.training.train_replicas(
         list(found.stages), network, settings, seeds=SEEDS, processes=1, optima=[m.optimum for m in found.best.modes]

@@ -112,14 +112,14 @@ def hierarchical():
 def prior_knowledge():
     """A tree, revised after it was learned: a colour hierarchy over the same items."""
     tree, start = lc.tasks.hierarchy(3), lc.TwoLayer.balanced(8, 8, 8, scale=0.2, rng=np.random.default_rng(1))
-    learned = lc.solve(tree, start, learning_rate=0.05).network_at(np.inf)
+    learned = lc.forecast(tree, start, learning_rate=0.05).solution.network_at(np.inf)
     return tree.shuffled([0, 2, 4, 6, 1, 3, 5, 7]), learned, 0.05
 
 
 def turned_against():
     """Two leaves exchanged after learning: the flow ends on a saddle."""
     tree, start = lc.tasks.hierarchy(2), lc.TwoLayer.balanced(4, 5, 4, scale=0.2, rng=np.random.default_rng(0))
-    return tree.swapped(0, 1), lc.solve(tree, start, learning_rate=0.05).network_at(np.inf), 0.05
+    return tree.swapped(0, 1), lc.forecast(tree, start, learning_rate=0.05).solution.network_at(np.inf), 0.05
 
 
 def pooled(targets):
@@ -278,7 +278,7 @@ def tanh_unit():
 
 
 def solved(task, network, rate):
-    return lc.solve(task, network, learning_rate=rate)
+    return lc.forecast(task, network, learning_rate=rate).solution
 
 
 def flow(*learn):
@@ -392,7 +392,7 @@ class Made:
     task: lc.Task
     network: Any
     rate: float
-    solution: lc.Solution
+    solution: lc.theory.Solution
     solve: Callable
     kind: Kind
     learn: tuple[str, ...]

@@ -247,7 +247,7 @@ def test_curriculum_as_printed(name):
     curriculum = lc.follow(stages, PAPER, learning_rate=1 / given["gamma"])
     direct = lc.papers.paper_time(solution(WHITE), accuracies[1])[0]
     one = lc.papers.paper_time(solution(first), accuracies[0])[0]
-    two = lc.papers.paper_time(solution(WHITE, at_strength(curriculum.outcomes[0].end[0])), accuracies[1])[0]
+    two = lc.papers.paper_time(solution(WHITE, at_strength(curriculum.stages[0].end[0])), accuracies[1])[0]
     agree(entry, direct, "t02")
     agree(entry, one, "t01")
     agree(entry, two, "t12")

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from learncast.answers.forecast import forecast
-from learncast.answers.forget import forgotten
-from learncast.answers.plan import planned
 from typer.testing import CliRunner
 
 import learncast as lc
 from learncast.cli import app
+from learncast.report.forecast import forecast_report as forecast
+from learncast.report.forget import forget_report as forgotten
+from learncast.report.plan import plan_report as planned
 from learncast.study import Study
 
 KINDS = ("modes", "rotated", "two-layer", "recorded", "random start", "unbalanced two-layer")

@@ -17,14 +17,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xarray as xr
-from learncast.answers.answer import counted, plain
 from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
 import learncast
 from learncast import display
-from learncast.report import report
 from learncast.cli import app
+from learncast.report import report
 from learncast.theory import assumptions
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "two_integration_tasks.toml"
@@ -650,10 +649,10 @@ def test_a_recorded_target_cannot_be_varied(study):
     assert "family" in refused("phase", path, *PHASE)
 
 
-def test_a_grid_of_10_gigabytes_raises_at_once(study):
+def test_a_grid_that_is_too_large_is_refused_at_once(study):
     begun = time.monotonic()
     grid = ("--vary", "target_strength", "--values", "0.1:2.0:16000", "--accuracies", "0.01:0.99:16000")
-    assert "13.4 GiB" in refused("phase", study(), *grid)
+    assert "16000" in refused("phase", study(), *grid)
     assert time.monotonic() - begun < 5.0  # computing it would take minutes
     message = refused("phase", study(), "--vary", "gain", "--values", "0:1:10000000000", "--accuracies", "0.5")
     assert "10000000000" in message

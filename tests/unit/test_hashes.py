@@ -22,7 +22,7 @@ LEANING = lc.LinearRNN(0.4 * RANDOM[0], 0.6 * np.eye(2), 0.4 * RANDOM[1])
 CROOKED = lc.LinearRNN(0.4 * RANDOM[0], np.diag([0.6, 0.3]), 0.4 * RANDOM[1])
 LAYERS = lc.TwoLayer.balanced(2, 3, 2, scale=0.3, rng=np.random.default_rng(1))
 STATIC = lc.tasks.static(np.diag([1.0, 0.5]), name="static")
-ASKED = lc.Terms(accuracy=0.9)
+ASKED = lc.Terms(goal=lc.Accuracy(0.9))
 SINGLE = lc.tasks.integration(4, name="single")
 RECTIFIED = lc.Activated(lc.LinearRNN.aligned(hidden_size=2, recurrence=0.7, initial=0.3), "relu")
 
@@ -40,7 +40,7 @@ def trials(seed: int, name: str) -> lc.Task:
 
 
 def solved(task: Any = TARGET, network: Any = NETWORK, rate: float = RATE, **options: Any) -> Any:
-    return lc.solve(task, network, learning_rate=rate, strict=False, **options)
+    return lc.forecast(task, network, learning_rate=rate, strict=False, **options).solution
 
 
 def followed(
@@ -65,7 +65,7 @@ def scheduled(candidates: Any = (OTHER,), target: Any = TARGET, network: Any = N
 
 def portrayed(target: Any = TARGET, network: Any = NETWORK, rate: float = RATE, **options: Any) -> Any:
     grid = {"vary": "target_strength", "values": [[2.0, 1.0]], "accuracies": [0.5]} | options
-    return lc.phase_portrait(target, network, learning_rate=rate, strict=False, **grid)
+    return lc.phase(target, network, learning_rate=rate, strict=False, **grid)
 
 
 BIGGER = lc.LinearRNN.aligned(recurrence=0.8, **{**ALIGNED, "initial": 0.31})

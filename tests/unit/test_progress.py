@@ -16,7 +16,7 @@ from learncast._core.errors import OutOfTime
 TARGET = tasks.integration(3, name="target")
 POOL = [tasks.integration(2, name="shorter"), tasks.integration(3, 1.0, 1.5, name="stronger")]
 NETWORK = lc.LinearRNN([[0.3]], [[0.4]], [[0.4]])
-ASKED = {"learning_rate": 2e-2, "learn": ("input", "recurrent", "output"), "terms": lc.Terms(accuracy=0.9)}
+ASKED = {"learning_rate": 2e-2, "learn": ("input", "recurrent", "output"), "terms": lc.Terms(goal=lc.Accuracy(0.9))}
 
 
 class Clock:
@@ -118,7 +118,7 @@ def test_a_plan_stopped_by_its_limit_is_the_best_so_far(complete_plan, hurried):
 
     def question():
         with progress.time_limit(60.0):
-            return plan_on(complete_plan.ground, complete_plan.terms)
+            return plan_on(complete_plan.method, complete_plan.terms)
 
     part = hurried(question, 0.3)
     assert part.given_up
@@ -136,9 +136,9 @@ def test_a_plan_without_time_for_a_first_answer_raises():
 def test_a_portrait_stopped_by_its_limit_keeps_the_values_so_far(hurried):
     asked = {"vary": "target_strength", "values": [0.5, 1.5, 2.0], "accuracies": [0.3], "accuracy": 0.9}
     asked |= {"learning_rate": 2e-2, "by": "flow"}
-    complete = lc.phase_portrait(TARGET, NETWORK, **asked)
+    complete = lc.phase(TARGET, NETWORK, **asked)
     assert "given_up" not in complete.attrs
-    part = hurried(lambda: lc.phase_portrait(TARGET, NETWORK, seconds=60.0, **asked), 0.85)
+    part = hurried(lambda: lc.phase(TARGET, NETWORK, seconds=60.0, **asked), 0.85)
     known = ~np.isnan(part["total_steps"].values[:, 0])
     assert 0 < known.sum() < 3
     assert f"{known.sum()} of 3" in part.attrs["given_up"]

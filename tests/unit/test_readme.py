@@ -1,4 +1,4 @@
-"""The README's example is what the code prints."""
+"""Examples in the README and the pages show what the code prints."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+import learncast as lc
 from learncast.cli import app
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def test_python_example_prints_what_the_readme_shows():
+def test_the_python_example_prints_the_output_in_the_readme():
     code = re.search(r"```python\n(.*?)```", README, re.DOTALL)[1]
-    shown = re.search(r"```text\n(.*?)```", README, re.DOTALL)[1]
+    output = re.search(r"```text\n(.*?)```", README, re.DOTALL)[1]
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(compile(code, "README.md", "exec"), {})
-    assert printed.getvalue() == shown
+    assert printed.getvalue() == output
     assert len([line for line in code.splitlines() if line and not line.startswith("import")]) <= 5
 
 
@@ -32,24 +33,24 @@ PAGES = [
     ROOT / "README.md",
     *(page for page in sorted((ROOT / "docs").rglob("*.md")) if not {"generated", "_build"} & set(page.parts)),
 ]
-#: What cannot be run here: it installs, serves a page, or runs this suite.
-ELSEWHERE = ("make ", "pip ", "git ", "python -m http", "learncast explore")
+#: Commands that are not run here: they install packages, serve a page, or run this suite.
+NOT_RUN = ("make ", "pip ", "git ", "python -m http", "learncast explore")
 
 
 def blocks():
-    """Every command of a console block with what is shown below it."""
+    """Every command of a console block with its output."""
     for page in PAGES:
         if "_build" in page.parts:
             continue
         for block in re.findall(r"```console\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
-            for command, shown in re.findall(r"^\$ ([^\n]*)\n((?:(?!\$ ).*\n)*)", block, re.MULTILINE):
-                yield pytest.param(command, shown, id=f"{page.relative_to(ROOT)}: {command[:50]}")
+            for command, output in re.findall(r"^\$ ([^\n]*)\n((?:(?!\$ ).*\n)*)", block, re.MULTILINE):
+                yield pytest.param(command, output, id=f"{page.relative_to(ROOT)}: {command[:50]}")
 
 
-@pytest.mark.parametrize(("command", "shown"), list(blocks()))
-def test_a_command_prints_what_is_shown_below_it(command, shown, tmp_path, monkeypatch):
-    if command.startswith(ELSEWHERE):
-        assert not shown.strip(), "what is shown cannot be checked"
+@pytest.mark.parametrize(("command", "output"), list(blocks()))
+def test_a_command_prints_the_output_on_its_page(command, output, tmp_path, monkeypatch):
+    if command.startswith(NOT_RUN):
+        assert not output.strip(), "this output cannot be checked"
         return
     program, *words = shlex.split(command, comments=True)
     assert program == "learncast"
@@ -59,10 +60,10 @@ def test_a_command_prints_what_is_shown_below_it(command, shown, tmp_path, monke
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 0, result.output
-    assert " ".join(shown.split()) in " ".join(result.output.split())
+    assert " ".join(output.split()) in " ".join(result.output.split())
 
 
-def test_the_readme_is_one_screen_to_the_first_result():
+def test_the_first_result_is_on_the_first_screen_of_the_readme():
     lines = README.splitlines()
     assert next(k for k, line in enumerate(lines) if line.startswith("$ learncast plan")) < 40
     assert next(k for k, line in enumerate(lines) if line.startswith("![")) < 10
@@ -73,10 +74,7 @@ def test_links_of_the_readme_lead_somewhere():
         assert (ROOT / place).exists(), place
 
 
-def test_saving_of_a_fully_trained_first_task_is_as_the_readme_says():
-    import learncast as lc
-
+def test_the_saving_of_a_fully_trained_first_task_is_in_the_readme():
     target, network = lc.tasks.integration(), lc.LinearRNN.aligned()
     stages = [lc.Stage(target.varied(target_strength=1.5), goal=0.99), lc.Stage(target, goal=0.99)]
-    way = lc.follow(stages, network, learning_rate=1e-3)
-    assert f"save {way.direct.descent_steps - way.descent_steps:.0f} steps" in README
+    assert f"save {lc.follow(stages, network, learning_rate=1e-3).saving.descent:.0f} steps" in README

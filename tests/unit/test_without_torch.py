@@ -1,5 +1,6 @@
-"""Without torch, every command that trains says so in one sentence and does nothing first."""
+"""Without torch, every command that needs it exits with one sentence before it does any work."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ command = "{}"
 [sweep.grid]
 "target.steps" = [5, 6]
 """
-#: Hides torch as if it were not installed, then asks one question after another.
+#: Hides torch as if it were not installed, then runs one command after another.
 PROBE = """
 import json, sys
 
@@ -36,8 +37,6 @@ for line in sys.stdin:
 
 
 def test_training_without_torch_is_refused_before_any_work(tmp_path):
-    import json
-
     for command in ("train", "check", "window"):
         (tmp_path / f"{command}.toml").write_text(SWEEP.format(command))
     model = ["--model", "net.py:build", "--weights", "net.pt", "--data", "data.npz"]
@@ -51,9 +50,9 @@ def test_training_without_torch_is_refused_before_any_work(tmp_path):
     ]
     lines = "".join(json.dumps(one) + "\n" for one in asked)
     done = subprocess.run([sys.executable, "-c", PROBE], input=lines, capture_output=True, text=True, check=True)
-    said = done.stdout.splitlines()
-    assert len(said) == len(asked)
-    for line in said:
-        assert line.startswith("2 learncast: torch must be installed "), line
-        assert line.endswith("pip install torch safetensors."), line
+    outcomes = done.stdout.splitlines()
+    assert len(outcomes) == len(asked)
+    for line in outcomes:
+        assert line.split()[:2] == ["2", "learncast:"], line
+        assert "pip install torch" in line
     assert sorted(path.name for path in tmp_path.iterdir()) == ["check.toml", "train.toml", "window.toml"]

@@ -69,11 +69,8 @@ def agreement(
     """
     runs = list(simulation) if isinstance(simulation, Sequence) else [simulation]
     if not runs or not all(hasattr(run, "dataset") for run in runs):
-        raise InvalidSpec(
-            "a simulation must be a Trajectory or a list of them, got "
-            f"{[type(run).__name__ for run in runs] or 'none'}. Pass what learncast.training.train or "
-            "descend(...).at(...) returned."
-        )
+        kinds = ", ".join(type(run).__name__ for run in runs) or "none"
+        raise InvalidSpec(f"simulation must be a Trajectory or a list of them, got {kinds}.", field="simulation")
     times = max((np.asarray(run.time.values, dtype=float) for run in runs), key=len)
     expected = theory.at(times).dataset
     variables: dict[str, Any] = {}
@@ -82,9 +79,7 @@ def agreement(
             variables |= _deviations(name, expected[name], [run.dataset[name] for run in runs])
     if not variables and accuracy is None:
         raise SchemaMismatch(
-            f"theory and training must share a quantity ({', '.join(COMPARED)}), got "
-            f"{', '.join(map(str, expected.data_vars))} and {', '.join(map(str, runs[0].dataset.data_vars))}. "
-            "Record strength or loss while training."
+            f"Theory and training share none of {', '.join(COMPARED)}. Record strength or loss while training."
         )
     if accuracy is not None:
         variables |= _steps(theory, runs, accuracy)
@@ -216,10 +211,8 @@ def convergence_order(gap: Callable[[float], float], learning_rates: Any) -> Con
     rates = real_array("learning_rates", learning_rates, ndim=1)
     if len(rates) < 3 or (rates <= 0).any() or len(set(rates.tolist())) < len(rates):
         raise InvalidSpec(
-            required="learning_rates must be at least three different positive numbers",
-            got=repr(learning_rates)[:60],
-            why="a slope and its error are fitted to them",
-            remedy="halve a learning rate a few times, e.g. [4e-3, 2e-3, 1e-3]",
+            f"learning_rates must be at least three different positive numbers, got {learning_rates!r:.60}.",
+            field="learning_rates",
         )
     gaps = np.array([gap(float(rate)) for rate in rates])
     if not (gaps > 0).all() or not np.isfinite(gaps).all():

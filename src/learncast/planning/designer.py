@@ -187,7 +187,7 @@ def design(
 
 
 class _Studio:
-    """Prices designs, thousands at once."""
+    """Computes the costs of many designs together."""
 
     def __init__(
         self,
@@ -224,26 +224,26 @@ class _Studio:
         stops, totals = best_stop(self.own.start, first, self.second, self.tolerance)
         sharp = mode_equation.sharpness(self.own.start, self.own.imbalance, cross, power).max(axis=1)
         excess = np.maximum(sharp * self.rate - self.sharpest, 0.0)
-        # Designs that are too sharp are worse than none, the more the farther: the search is led back.
+        # Designs that are too sharp cost more than direct training, increasingly, which leads the search back.
         totals = np.where(excess > 0, self.direct * (1 + excess), totals)
         return totals, np.where(excess > 0, 0.0, stops / price)
 
 
 def _searched(studio: _Studio, ranges: FloatArray, evaluations: int, progress: Progress) -> FloatArray:
     whole = np.array([key == "steps" for key in studio.keywords])
-    people = min(16 * len(ranges), max(5, evaluations))
-    rounds = max(1, evaluations // people - 1)
+    population = min(16 * len(ranges), max(5, evaluations))
+    rounds = max(1, evaluations // population - 1)
     done = iter(range(1, rounds + 2))
 
-    def told(_: FloatArray, convergence: float = 0.0) -> bool:
+    def report(_: FloatArray, convergence: float = 0.0) -> bool:
         progress(min(1.0, next(done, rounds) / rounds))
-        return time_is_up()  # which ends the search with the best so far
+        return time_is_up()  # True ends the search with the best design so far
 
     result = scipy.optimize.differential_evolution(
         lambda x: studio.price(np.atleast_2d(x.T))[0],
         list(map(tuple, ranges)),
         maxiter=rounds,
-        popsize=max(1, people // len(ranges)),
+        popsize=max(1, population // len(ranges)),
         tol=1e-10,
         polish=False,
         integrality=whole,
@@ -251,7 +251,7 @@ def _searched(studio: _Studio, ranges: FloatArray, evaluations: int, progress: P
         updating="deferred",
         init="sobol",
         seed=np.random.default_rng(studio.seed),  # scipy names it rng from 1.15 on, and takes both
-        callback=told,
+        callback=report,
     )
     best, least = np.array(result.x, dtype=float), float(result.fun)
     free = ~whole
@@ -298,8 +298,7 @@ def _packed(
 def _checked_bounds(target: Task, bounds: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
     if not bounds:
         raise InvalidSpec(
-            "bounds must name at least one keyword of the target's family, got none. Pass bounds such as "
-            "{'target_strength': (0.5, 2.0)}.",
+            "bounds must name at least one keyword of the target's family, such as {'target_strength': (0.5, 2.0)}.",
             field="bounds",
         )
     found = {}
@@ -307,12 +306,9 @@ def _checked_bounds(target: Task, bounds: Mapping[str, Any]) -> dict[str, tuple[
         ends = real_array(f"bounds of {key}", pair, ndim=1)
         if len(ends) != 2 or not ends[0] < ends[1]:
             raise InvalidSpec(
-                required=f"bounds of {key} must be a low and a high end",
-                got=f"{ends.tolist()}"[:60],
-                why="a design lies between them",
-                remedy="give two different numbers in rising order",
+                f"bounds of {key} must be a low and a high end, got {ends.tolist()!r:.60}.", field="bounds"
             )
         found[key] = (float(ends[0]), float(ends[1]))
-    for end in (0, 1):  # both ends must be tasks; the family says so in its own words
+    for end in (0, 1):  # both ends must be valid tasks
         variant_of(target, {key: pair[end] for key, pair in found.items()})
     return found

@@ -178,8 +178,8 @@ def _alternative(plan: Plan) -> str:
     if not plan.worthwhile or full is None or not math.isfinite(full.extra) or full.extra < 0.5:
         return ""
     more = f"{full.extra:,.4g}" if plan.terms.priced else steps_text(full.extra)
-    only = "" if len(plan.best.stages) == 2 else f' only "{first.name}" and'
-    return f"Training{only} it to {percent(plan.goal_value)} first would cost {more} more."
+    only = "" if len(plan.best.stages) == 2 else "only "
+    return f'Training {only}"{first.name}" to {percent(plan.goal_value)} first would cost {more} more.'
 
 
 def _sensitivity(plan: Plan) -> str:

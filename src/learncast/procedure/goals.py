@@ -18,7 +18,14 @@ Number = TypeVar("Number", float, FloatArray)
 
 
 class Rule(ABC):
-    """When a stage of training ends: a `Goal`, or a rule of `learncast.training` such as `Learned` or `Plateau`."""
+    """When a stage of training ends: a `Goal`, or a rule of `learncast.training` such as `Learned` or `Plateau`.
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> lc.Loss(0.1).needs_training, lc.training.Plateau().needs_training
+    (False, True)
+    """
 
     #: Whether the rule can only be followed by training, not by a forecast.
     needs_training: ClassVar[bool] = True

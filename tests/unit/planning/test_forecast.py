@@ -403,4 +403,4 @@ def test_unusable_forecasts_are_refused(target, network):
     assert_refused(lambda: lc.forecast(target, network, learning_rate=RATE, method="guess"), "method")
     overflowing = LinearRNN.aligned(hidden_size=2, recurrence=1e10)
     with pytest.raises(lc.InvalidSpec):
-        lc.forecast(target, overflowing, learning_rate=RATE).solution
+        lc.forecast(target, overflowing, learning_rate=RATE)

@@ -1,4 +1,4 @@
-"""What a ground says of losses, accuracies and modes, against plain numpy and numbers worked out by hand."""
+"""Methods: losses, accuracies, modes and step counts, against plain numpy and numbers worked out by hand."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import pytest
 import xarray as xr
 
 import learncast as lc
-from learncast._core.errors import InvalidSpec
+from learncast import tasks
 from learncast.planning.methods.method import by_mode
-from learncast.theory import PooledDescent
+from learncast.theory import PooledDescent, modes
 
 RATE = 0.01
 
@@ -20,98 +20,116 @@ def static(cross, variance=2.0, name="task"):
     return lc.tasks.static(cross, variance * np.eye(cross.shape[1]), name=name)
 
 
-def grounded(tasks, network, by):
-    return lc.planning.method_for(tasks, network, RATE, method=by)
+def method_of(pool, network, name):
+    return lc.planning.method_for(pool, network, RATE, method=name)
 
 
-@pytest.mark.parametrize("by", ["pooled", "two-layer", "flow"])
-def test_accuracy_is_one_less_the_root_of_the_share_of_the_loss(by):
+@pytest.mark.parametrize("name", ["pooled", "two-layer", "flow"])
+def test_accuracy_is_one_minus_the_root_of_the_share_of_the_excess_loss(name):
     rng = np.random.default_rng(0)
     cross, network = rng.normal(size=(2, 3)), lc.TwoLayer.balanced(3, 2, 2, scale=0.5, rng=rng)
-    ground = grounded([static(cross, name="goal")], network, by)
+    method = method_of([static(cross, name="goal")], network, name)
     best, map_ = cross / 2.0, network.second @ network.first
-    excess, whole = (2.0 * np.sum(gap**2) / 2 for gap in (map_ - best, best))
-    assert ground.excess(0, network) == pytest.approx(excess, rel=1e-12)
-    assert ground.whole(0) == pytest.approx(whole, rel=1e-12)
-    assert ground.accuracy(0, network) == pytest.approx(1 - np.sqrt(excess / whole), rel=1e-12)
-    assert ground.goal_loss(0, 0.9) - ground.least(0) == pytest.approx(0.01 * whole, rel=1e-9)
-    assert ground.meaning(0, 0.9) == (
-        "learned to 0.9: its excess loss is down to 0.01 of that of a network without an answer"
-    )
-    # A network that has learned the task, up to rounding below the least loss.
-    left, strengths, right = np.linalg.svd(best, full_matrices=False)
+    excess, baseline = (2.0 * np.sum(gap**2) / 2 for gap in (map_ - best, best))
+    start = method.start[None]
+    assert method.excess_loss(0, start) == pytest.approx([excess], rel=1e-12)
+    assert method.baseline_loss(0) == pytest.approx(baseline, rel=1e-12)
+    assert method.accuracy(0, start) == pytest.approx([1 - np.sqrt(excess / baseline)], rel=1e-12)
+    goals = {
+        lc.Accuracy(0.9): 0.01 * baseline,
+        lc.Explained(0.9): 0.1 * baseline,
+        lc.Loss(9.0): 9.0 - method.least_loss(0),
+    }
+    for goal, limit in goals.items():
+        assert method.goal_excess(0, goal) == pytest.approx(limit, rel=1e-9)
+        assert method.goal_loss(0, goal) - method.least_loss(0) == pytest.approx(limit, rel=1e-9)
+        assert goal.text in method.goal_text(0, goal)
+    np.testing.assert_allclose(method.network_of(method.start).second, network.second, atol=1e-14)
+
+
+@pytest.mark.parametrize("name", ["pooled", "two-layer", "flow"])
+def test_a_network_at_the_optimum_has_accuracy_one(name):
+    cross = np.random.default_rng(0).normal(size=(2, 3))
+    left, strengths, right = np.linalg.svd(cross / 2.0, full_matrices=False)
     there = lc.TwoLayer(np.sqrt(strengths)[:, None] * right, left * np.sqrt(strengths))
-    assert ground.accuracy(0, there) == pytest.approx(1.0, abs=1e-7)
+    method = method_of([static(cross, name="goal")], there, name)
+    assert method.accuracy(0, method.start[None]) == pytest.approx([1.0], abs=1e-7)
+    assert method.has_learned(0, lc.Accuracy(0.999), there)
+    assert not method.has_learned(0, lc.Accuracy(0.999), there.with_maps(0.9 * there.first, there.second))
 
 
-@pytest.mark.parametrize("by", ["pooled", "flow"])
-def test_a_task_of_nothing_is_always_learned(by):
+@pytest.mark.parametrize("name", ["pooled", "flow"])
+def test_a_task_without_targets_is_always_learned(name):
     network = lc.TwoLayer.random(2, 2, 2, scale=0.5, rng=np.random.default_rng(0))
-    ground = grounded([static(np.zeros((2, 2)), name="nothing"), static(np.eye(2), name="goal")], network, by)
-    assert ground.accuracy(0, network) == 1
+    method = method_of([static(np.zeros((2, 2)), name="nothing"), static(np.eye(2), name="goal")], network, name)
+    assert method.accuracy(0, method.start[None]) == [1.0]
 
 
-def test_a_task_is_found_by_what_it_is():
+def test_a_task_is_found_in_the_pool_by_its_statistics():
     one, other = static(np.eye(2), name="one"), static(2 * np.eye(2), name="other")
-    ground = grounded([one, other], lc.TwoLayer.balanced(2, 2, 2, scale=0.1, rng=np.random.default_rng(0)), "two-layer")
-    assert [ground.place(task) for task in (one, other)] == [0, 1]
-    assert ground.place(static(2 * np.eye(2), name="other")) == 1
-    with pytest.raises(InvalidSpec, match="its statistics have not been looked at"):
-        ground.place(static(3 * np.eye(2), name="third"))
+    network = lc.TwoLayer.balanced(2, 2, 2, scale=0.1, rng=np.random.default_rng(0))
+    method = method_of([one, other], network, "two-layer")
+    assert [method.place(task) for task in (one, other)] == [0, 1]
+    assert method.place(static(2 * np.eye(2), name="other")) == 1
+    with pytest.raises(lc.InvalidSpec) as caught:
+        method.place(static(3 * np.eye(2), name="third"))
+    assert caught.value.field == "task"
 
 
-def test_modes_of_two_layers_are_told_in_the_units_of_the_task():
+def test_modes_of_two_layers_are_in_the_units_of_the_task():
     rng = np.random.default_rng(1)
     cross = np.linalg.qr(rng.normal(size=(3, 3)))[0] @ np.diag([3.0, 1.0, 0.5])
-    rows = grounded([static(cross, variance=0.5)], lc.TwoLayer.balanced(3, 3, 3, scale=0.1, rng=rng), "two-layer")
-    rows = rows.mode_rows(0, 0.9)
+    network = lc.TwoLayer.balanced(3, 3, 3, scale=0.1, rng=rng)
+    rows = method_of([static(cross, variance=0.5)], network, "two-layer").mode_rows(0, lc.Accuracy(0.9))
     np.testing.assert_allclose([row["weighted_cross"] for row in rows], [3.0, 1.0, 0.5], rtol=1e-12)
     np.testing.assert_allclose([row["weighted_input"] for row in rows], 0.5, rtol=1e-12)
     np.testing.assert_allclose([row["optimum"] for row in rows], [6.0, 2.0, 1.0], rtol=1e-12)
 
 
-def test_descent_is_counted_on_the_hidden_directions_that_are_used():
+def test_pooled_states_are_the_hidden_directions_that_the_start_uses():
     rng = np.random.default_rng(2)
     turn = np.linalg.qr(rng.normal(size=(20, 2)))[0]
     network = lc.TwoLayer(turn @ rng.normal(size=(2, 3)), rng.normal(size=(2, 2)) @ turn.T)
-    ground = grounded([static(rng.normal(size=(2, 3)))], network, "pooled")
-    rows, basis = ground._packed([network])
-    assert rows.shape == (1, 5, 2)
-    np.testing.assert_allclose(rows[0] @ basis.T, np.vstack([network.first.T, network.second]), rtol=0, atol=1e-14)
-    # A state that uses others is taken as it is.
-    other = lc.TwoLayer(rng.normal(size=(20, 3)), rng.normal(size=(2, 20)))
-    rows, basis = ground._packed([other])
-    np.testing.assert_array_equal(basis, np.eye(20))
-    np.testing.assert_array_equal(rows[0], np.vstack([other.first.T, other.second]))
+    task = static(rng.normal(size=(2, 3)))
+    method = method_of([task], network, "pooled")
+    assert method.start.shape == (5, 2)
+    first, second, rate = np.array(network.first), np.array(network.second), RATE
+    [after] = method.advance(0, method.start[None], [7])
+    for _ in range(7):
+        error = 2.0 * second @ first - task.cross_covariance.dense()[0, :, 0, :].T
+        first, second = first - rate * second.T @ error, second - rate * error @ first.T
+    found = method.network_of(after[0])
+    np.testing.assert_allclose(found.first, first, atol=1e-13)
+    np.testing.assert_allclose(found.second, second, atol=1e-13)
 
 
-def test_resamplings_are_counted_in_strides_alone(monkeypatch):
-    """A step more or less is nothing to an interval, and takes longer than all others."""
+def test_resamples_are_counted_in_strides_only(monkeypatch):
+    """An error of one step does not matter to an interval, and single steps take longer than all strides."""
     rng, asked = np.random.default_rng(4), []
     inputs = rng.normal(size=(40, 5, 2))
     task = lc.Task.from_samples(inputs, inputs.sum(axis=1) + rng.normal(size=(40, 2)))
     network = lc.LinearRNN.random(2, 6, 2, recurrence=0.5, scale=0.2, rng=0)
-    ground = grounded([task], network, "pooled")
-    plainly = PooledDescent.steps_to
+    method = method_of([task], network, "pooled")
+    steps_to, goal = PooledDescent.steps_to, lc.Accuracy(0.9)
 
     def counted(self, states, *rest, precise=True):
         asked.append((len(states), precise))
-        return plainly(self, states, *rest, precise=precise)
+        return steps_to(self, states, *rest, precise=precise)
 
     monkeypatch.setattr(PooledDescent, "steps_to", counted)
-    assert ground.replicated([0], [(0.9, None)]) is not None
-    ground.replica_steps([0], [[3], [5]], 0.9)
+    assert method.resample([0], [(goal, None)]) is not None
+    method.resample_stops([0], [[3], [5]], goal)
     assert {precise for rows, precise in asked if rows > 1} == {False}
     assert {rows for rows, precise in asked if precise} == {1}  # the estimate itself
-    assert len([rows for rows, _ in asked if rows > 1]) == 3  # the plan, training directly, and the means
+    assert len([rows for rows, _ in asked if rows > 1]) == 3  # the plan, direct training, and the means
 
 
-def test_a_sharp_start_is_tried_and_called_unstable_where_it_runs_away():
-    """Weights 10 and 0.01: beyond 2 over their sharpness of 100 descent leaves them for flatter ones, or explodes."""
+def test_a_sharp_start_is_unstable_if_descent_from_it_diverges():
+    """Weights 10 and 0.01 have sharpness 100: at rates above 0.02 descent moves to flatter weights, or diverges."""
     network, outcomes = lc.TwoLayer(np.array([[10.0]]), np.array([[0.01]])), []
     for rate in (0.019, 0.021, 0.03, 0.035, 0.045, 0.06):
-        ground = lc.planning.method_for([static([[1.0]], variance=1.0)], network, rate, method="pooled")
-        stable = next(a for a in ground.conditions(0) if a.name == "stable_learning_rate")
+        method = lc.planning.method_for([static([[1.0]], variance=1.0)], network, rate, method="pooled")
+        stable = next(a for a in method.conditions(0) if a.name == "stable_learning_rate")
         a, c = 10.0, 0.01
         for _ in range(500):
             if abs(a) + abs(c) > 1e20:
@@ -133,3 +151,44 @@ def test_strengths_of_several_responses_are_modes_in_their_order():
     np.testing.assert_array_equal(found["strength"], np.arange(12.0).reshape(2, 6))
     np.testing.assert_array_equal(found["mode"], range(6))
     assert by_mode(found) is found
+
+
+@pytest.mark.parametrize("share", [0.01, 0.5, 3.0])
+def test_the_largest_rate_does_not_depend_on_the_one_in_use(share):
+    """Twice the inverse of the curvature at the balanced optimum, which is 2 beta."""
+    task = tasks.integration(steps=6)
+    network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.05, hidden_size=3)
+    curvature = 2 * float(modes(task, network).weighted_cross[0])
+    method = lc.planning.method_for([task], network, share / curvature, method="modes")
+    assert method.largest_rate(0) == pytest.approx(2.0 / curvature, rel=1e-9)
+
+
+@pytest.mark.parametrize("weight", [3.0, 4.8, 6.0, 7.0, 12.0])
+def test_a_start_that_is_too_sharp_fails_only_if_descent_diverges(weight):
+    """Above 2 / curvature of the start, plain descent may still move to flatter weights and settle there."""
+    rate, first, second = 0.1, weight, 0.3
+    start = lc.TwoLayer([[first]], [[second]])
+    for _ in range(100):
+        error = rate * (first * second - 1.0)
+        first, second = first - second * error, second - first * error
+        if abs(first) > 1e12:
+            break
+    settles = abs(first * second - 1.0) < 1e-6
+    method = lc.planning.method_for([tasks.static([[1.0]], [[1.0]])], start, rate, method="pooled")
+    assert all(condition.holds for condition in method.conditions(0)) is settles
+
+
+def test_modes_are_counted_to_a_loss():
+    goal, rate = tasks.integration(steps=5, target_strength=[1.0, 0.6]), 0.02
+    network = lc.LinearRNN.aligned(task=goal, recurrence=[0.7, 0.5], initial=[0.2, 0.3], hidden_size=2)
+    method = lc.planning.method_for([goal], network, rate, method="modes")
+    own = modes(goal, network)
+    beta, power, weights = own.weighted_cross, own.weighted_input, np.array([[0.2, 0.3]] * 2)
+
+    def excess(strength):
+        return 0.5 * float(power @ (strength - beta / power) ** 2)
+
+    steps, baseline = 0, excess(np.zeros(2))
+    while excess(weights[0] * weights[1]) > 0.15**2 * baseline:
+        weights, steps = weights + rate * weights[::-1] * (beta - power * weights[0] * weights[1]), steps + 1
+    assert method.steps_to(0, method.start[None], lc.Explained(1 - 0.15**2))[0].tolist() == [steps]

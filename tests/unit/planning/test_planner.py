@@ -1,4 +1,4 @@
-"""Plans beyond one pair of tasks: rules, rotated tasks, learned recurrence, recorded data, and their words."""
+"""Plans by every method: rules and costs, rotated tasks, learned recurrence and recorded data."""
 
 from __future__ import annotations
 
@@ -7,19 +7,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import xarray as xr
-from learncast.answers.plan import draw_plan, planned
 from typer.testing import CliRunner
 
 import learncast as lc
 from learncast import tasks
 from learncast.cli import app
-from learncast.planning import fraction, percent, steps, stop_portrait
+from learncast.planning.summary import percent, steps_text
+from learncast.report.plan import draw_plan, plan_report
 from learncast.study import Study
-from learncast.theory import gradient_flow, modes
+from learncast.theory import Problem, gradient_flow, modes
 
 RATE = 1e-3
-EXAMPLES = Path(__file__).parents[4] / "examples"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 def turned(angle, strengths, name):
@@ -41,15 +40,15 @@ def rotated():
     return lc.plan(goal, [turned(0.4, [2.0, 1.0], "turned")], network, learning_rate=5e-3)
 
 
-# --- three ways to the same answer -----------------------------------------------------------------------------------
+# --- methods ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("by", "kind"), [("two-layer", "exact"), ("flow", "integrated")])
-def test_a_pair_that_modes_solve_is_planned_alike_without_them(pair, by, kind):
+@pytest.mark.parametrize(("method", "kind"), [("two-layer", "exact"), ("flow", "integrated")])
+def test_other_methods_plan_a_pair_of_modes_identically(pair, method, kind):
     target, strong, network = pair
     modes = lc.plan(target, [strong], network, learning_rate=RATE)
-    tried = lc.plan(target, [strong], network, learning_rate=RATE, method=by)
-    # The stop ends on the edge of the band: it is found to the search's relative precision of 1e-6.
+    tried = lc.plan(target, [strong], network, learning_rate=RATE, method=method)
+    # The stop ends on the edge of the band, to the search's relative precision of 1e-6.
     assert tried.flow_route.total == pytest.approx(modes.flow_route.total, rel=1e-5)
     assert tried.direct.flow == pytest.approx(modes.direct.flow, rel=1e-6)
     assert tried.total == modes.total
@@ -61,7 +60,7 @@ def test_a_pair_that_modes_solve_is_planned_alike_without_them(pair, by, kind):
 
 
 @pytest.mark.slow
-def test_the_way_is_chosen_by_what_holds(rotated, pair):
+def test_the_first_method_whose_conditions_hold_is_chosen(rotated, pair):
     assert rotated.method.name == "two-layer"
     target, strong, network = pair
     assert lc.plan(target, [strong], network, learning_rate=RATE).method.name == "modes"
@@ -71,23 +70,23 @@ def test_the_way_is_chosen_by_what_holds(rotated, pair):
         "pooled": lc.LinearRNN(first, 0.5 * np.eye(3), second),
         "flow": lc.LinearRNN(first, np.diag([0.5, 0.45, 0.55]), second),
     }
-    for by, start in starts.items():
-        found = lc.plan(target, [strong], start, learning_rate=RATE, terms=lc.Terms(goal=lc.Accuracy(0.9)))
-        assert found.method.name == by
+    for method, start in starts.items():
+        found = lc.plan(target, [strong], start, learning_rate=RATE, terms=lc.Terms(0.9))
+        assert found.method.name == method
         assert found.forecast_class == "integrated"
 
 
-def test_a_two_layer_network_can_be_planned_for():
+def test_a_plan_for_a_two_layer_network_is_its_exact_flow():
     target = tasks.static(np.diag([2.0, 1.0]), name="target")
     other = tasks.static(np.array([[1.5, 0.5], [-0.5, 1.5]]), name="other")
     network = lc.TwoLayer.balanced(2, 3, 2, scale=0.05, rng=np.random.default_rng(0))
     found = lc.plan(target, [other], network, learning_rate=0.01)
     assert found.forecast_class == "exact"
-    [stop] = found.candidates[0].flow.durations
+    [stop] = found.candidates[0].flow_route.durations
     stages = [lc.Stage(other, steps=stop), lc.Stage(target, goal=0.99)]
     after = lc.forecast(other, network, learning_rate=0.01).solution.network_at(stop)
     rest = lc.forecast(target, after, learning_rate=0.01).solution.time_to(0.99).flow_steps
-    assert lc.follow(stages, network, learning_rate=0.01).flow_steps == pytest.approx(stop + rest, rel=1e-9)
+    assert lc.follow(stages, network, learning_rate=0.01).steps.flow == pytest.approx(stop + rest, rel=1e-9)
     assert found.candidates[0].steps.flow == pytest.approx(stop + rest, rel=1e-9)
     assert found.total < found.direct_total
     assert found.flow_route.total < found.direct_flow_route.total
@@ -130,52 +129,53 @@ def test_no_other_stop_of_a_rotated_plan_takes_fewer_steps_of_descent(rotated):
     assert rotated.direct_total == found[0]
 
 
-def test_a_rotated_plan_is_what_descent_does(rotated):
+def test_descent_through_the_stages_of_a_rotated_plan_takes_its_steps(rotated):
     network, total = rotated.network, 0
-    first, last = rotated.best.outcomes
-    run = lc.descend(first.stage.task, network, learning_rate=5e-3, goal=lc.Accuracy(first.stage.accuracy))
-    total += run.steps
-    run = lc.descend(last.stage.task, run.network_at(run.steps), learning_rate=5e-3, goal=lc.Accuracy(0.99))
-    total += run.steps
-    assert total == rotated.best.descent_steps
+    for stage in rotated.stages:
+        run = lc.descend(stage.task, network, learning_rate=5e-3, goal=stage.goal)
+        network, total = run.network_at(run.steps), total + run.steps
+    assert total == rotated.best.steps.descent == rotated.total
     # At this learning rate descent and flow differ by a few of their steps.
-    assert total == pytest.approx(rotated.best.flow_steps, rel=0.02)
+    assert total == pytest.approx(rotated.best.steps.flow, rel=0.02)
 
 
-def test_following_a_learned_recurrence_needs_the_flow():
+def test_a_curriculum_with_learned_recurrence_is_followed_by_the_flow():
     target = tasks.integration(steps=5, name="target")
     strong = target.varied(target_strength=1.5, name="strong")
     network = lc.LinearRNN.aligned(recurrence=0.5, initial=0.3, hidden_size=2, task=target)
     stages = [lc.Stage(strong, steps=30), lc.Stage(target, goal=0.6)]
     everything = ("input", "recurrent", "output")
-    found = lc.follow(stages, network, training=lc.Training(RATE, learn=everything), method="flow")
+    found = lc.follow(stages, network, lc.Training(RATE, learn=everything), method="flow")
     assert found.forecast_class == "integrated"
     flow = gradient_flow(strong, network, learning_rate=RATE, learn=everything)
     again = gradient_flow(target, flow.network_at(30), learning_rate=RATE, learn=everything)
-    course = found.courses[1].problem
-    goal = found.method.goal_of(1, 0.6)
-    assert found.stages[1].steps.flow == pytest.approx(again.time_to_loss(goal), rel=1e-5)
-    assert course.learn == everything
-    with pytest.raises(lc.InvalidSpec, match='by="modes" needs a LinearRNN of fixed recurrence'):
-        lc.follow(stages, network, training=lc.Training(RATE, learn=everything), method="modes")
+    # The least loss is where direct training rests.
+    rest = gradient_flow(target, network, learning_rate=RATE, learn=everything).limit()["excess_loss"].item()
+    baseline = again.problem.statistics.constant - again.problem.least_loss
+    limit = rest + 0.4**2 * (baseline - rest)
+    assert found.stages[1].steps.flow == pytest.approx(again.time_to_loss(limit), rel=1e-5)
+    assert found.flows[1].problem.learn == everything
+    with pytest.raises(lc.InvalidSpec) as caught:
+        lc.follow(stages, network, lc.Training(RATE, learn=everything), method="modes")
+    assert caught.value.field == "method"
 
 
-def test_a_flow_reaches_a_loss_where_its_trajectory_does(pair):
+def test_a_flow_reaches_a_loss_when_its_trajectory_does(pair):
     target, _, network = pair
     flow = gradient_flow(target, network, learning_rate=RATE, learn=("input", "output"))
-    goal = 0.3 * flow.problem.target_excess(0.0)
+    goal = 0.3 * (flow.problem.statistics.constant - flow.problem.least_loss)
     time = flow.time_to_loss(goal)
     assert float(flow.at([time])["excess_loss"][0]) == pytest.approx(goal, rel=1e-9)
     assert flow.time_to_loss(1e9) == 0.0
     least = flow.problem.least_loss
     run = lc.descend(target, network, learning_rate=RATE, goal=lc.Loss(least + goal))
-    assert run.loss[-1] - run.problem.least_loss <= goal < run.loss[-2] - run.problem.least_loss
+    assert run.loss[-1] - least <= goal < run.loss[-2] - least
     with pytest.raises(lc.InvalidSpec):
         lc.descend(target, network, learning_rate=RATE, steps=3, goal=0.5)
 
 
 @pytest.mark.slow
-def test_tasks_that_do_not_know_their_targets_are_planned_too(pair):
+def test_a_plan_does_not_need_the_variance_of_the_targets(pair):
     target, strong, network = pair
     bare = [lc.Task(t.input_covariance.dense(), t.cross_covariance.dense()[:, :, 0, :], name=t.name) for t in pair[:2]]
     known = lc.plan(target, [strong], network, learning_rate=RATE, method="two-layer")
@@ -187,51 +187,53 @@ def test_tasks_that_do_not_know_their_targets_are_planned_too(pair):
 # --- rules and costs -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("by", ["auto", pytest.param("two-layer", marks=pytest.mark.slow)])
-def test_rules_are_kept_whichever_way_a_plan_is_found(pair, by):
+@pytest.mark.parametrize("name", ["auto", pytest.param("two-layer", marks=pytest.mark.slow)])
+def test_limits_and_costs_hold_for_every_method(pair, name):
     target, strong, network = pair
-    full = lc.plan(target, [strong], network, learning_rate=RATE, method=by, terms=lc.Terms(least_accuracy=0.9))
-    ground = full.method
+
+    def planned(**terms):
+        return lc.plan(target, [strong], network, learning_rate=RATE, method=name, terms=lc.Terms(**terms))
+
+    full, early = planned(least_accuracy=0.9), planned(most_accuracy=0.4)
+    method = full.method
 
     def accuracies(found):
         """On the candidate, after the last two steps of its stage, by descent."""
         stop = int(found.route.durations[0])
-        return [ground.accuracy(0, at) for [at] in ground.descended(0, [ground.start], [stop - 1, stop])]
+        return method.accuracy(0, method.advance(0, method.start[None], [stop - 1, stop])[:, 0])
 
     before, after = accuracies(full)
-    assert before < 0.9 <= after + 1e-12  # the first whole step that meets the rule
+    assert before < 0.9 <= after + 1e-12  # the first step that meets the limit
     assert after == pytest.approx(0.9, abs=2e-3)
-    early = lc.plan(target, [strong], network, learning_rate=RATE, method=by, terms=lc.Terms(most_accuracy=0.4))
     before, after = accuracies(early)
     assert before <= 0.4 <= after  # the last step begins inside
     assert after == pytest.approx(0.4, abs=2e-2)
     for found, limit in ((full, 0.9), (early, 0.4)):
-        # A rule binds the flow exactly; its stop is where the task is so accurate.
-        reached = ground.accuracy(0, ground.after(0, ground.start, found.flow.best.durations[0]))
-        assert reached == pytest.approx(limit, abs=1e-4)
-    dear = lc.plan(target, [strong], network, learning_rate=RATE, method=by, terms=lc.Terms(costs=[30.0, 1.0]))
+        # The flow meets a limit exactly.
+        state = method.after_flow(0, method.start, found.flow_route.durations[0])
+        assert method.accuracy(0, state[None]) == pytest.approx([limit], abs=1e-4)
+    dear = planned(costs=[30.0, 1.0])
     assert not dear.pretrains
     assert dear.total == pytest.approx(dear.direct_total, rel=1e-12)
-    switching = lc.plan(target, [strong], network, learning_rate=RATE, method=by, terms=lc.Terms(switch_cost=7.0))
+    switching = planned(switch_cost=7.0)
     assert switching.total == switching.best.steps.descent + 7.0
     assert switching.flow_route.total == pytest.approx(switching.flow_route.steps + 7.0, rel=1e-9)
     assert switching.cost_of(switching.best) == pytest.approx(switching.total, rel=1e-9)
 
 
-def test_what_may_be_forgotten_is_a_limit(pair):
+def test_forgetting_can_be_limited(pair):
     target, strong, network = pair
     free = lc.plan(target, [strong], network, learning_rate=RATE)
     # The two optima differ, so some of the candidate's loss is always left at the end.
-    left = lc.planning.best_schedule(
-        target, [strong], network, learning_rate=RATE, terms=lc.Terms(max_stages=2)
-    ).excess_loss[0]
+    left = float(free.method.excess_loss(0, free.best.states[-1][None])[0])
     kept = lc.plan(target, [strong], network, learning_rate=RATE, terms=lc.Terms(most_excess_loss=[0.95 * left]))
     assert kept.total >= free.total
     assert kept.flow_route.total >= free.flow_route.total
-    assert kept.method.excess(0, kept.best.descent_states[-1]) <= 0.95 * left * (1 + 1e-6)
+    assert kept.method.excess_loss(0, kept.best.descent_states[-1][None])[0] <= 0.95 * left * (1 + 1e-6)
     assert kept.proof in ("certified", "exact")
-    with pytest.raises(lc.InvalidSpec, match="some schedule must meet the limits on forgetting"):
+    with pytest.raises(lc.InvalidSpec) as caught:
         lc.plan(target, [strong], network, learning_rate=RATE, terms=lc.Terms(most_excess_loss=[1e-9]))
+    assert caught.value.field == "most_excess_loss"
 
 
 def test_more_stages_never_cost_more():
@@ -239,16 +241,10 @@ def test_more_stages_never_cost_more():
     pool = [tasks.integration(steps=10, target_strength=s, name=str(s)) for s in ([3.0, 1.0], [1.0, 4.0])]
     network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.05, hidden_size=4, task=goal)
     plans = [lc.plan(goal, pool, network, learning_rate=RATE, terms=lc.Terms(max_stages=k)) for k in (1, 2, 3)]
-    for totals in ([p.total for p in plans], [p.flow.best.total for p in plans]):
+    for totals in ([p.total for p in plans], [p.flow_route.total for p in plans]):
         assert totals[0] > totals[1] >= totals[2] * (1 - 1e-9)
-    loss = lc.plan(goal, pool[:1], network, learning_rate=RATE, terms=lc.Terms(goal=lc.Explained(0.9999), max_stages=1))
-    assert loss.terms.terms.goal == loss.method.goal == "loss"
-    assert loss.direct.flow != lc.plan(goal, pool, network, learning_rate=RATE).direct.flow_steps
-
-
-def test_a_goal_of_modes_needs_modes(rotated):
-    with pytest.raises(lc.InvalidSpec, match='goal must be "loss" where tasks have no common modes'):
-        lc.plan(rotated.target, list(rotated.pool), rotated.network, learning_rate=5e-3, terms=lc.Terms())
+    loss = lc.plan(goal, pool[:1], network, learning_rate=RATE, terms=lc.Terms(lc.Explained(0.9999), max_stages=1))
+    assert loss.direct.flow != plans[0].direct.flow
 
 
 # --- recorded data ---------------------------------------------------------------------------------------------------
@@ -262,10 +258,10 @@ def test_a_plan_of_recorded_tasks_has_an_interval(pair):
     low, high = found.saving_interval
     assert low < found.saving < high
     assert found.interval[0] <= found.best.steps.descent <= found.interval[1]
-    assert found.best.interval[0] <= found.best.steps.flow <= found.best.interval[1]
+    assert found.best.steps.interval == found.interval
     assert found.proof == "robust"
     assert found.forecast_class == "exact"
-    assert "95% interval" in found.summary
+    assert f"{low:,.0f}" in found.summary
     assert {"steps_low", "direct_steps_high", "saving_low"} <= set(found.dataset.data_vars)
     again = lc.plan(goal, [first], network, learning_rate=RATE)
     assert again.saving_interval == found.saving_interval
@@ -274,16 +270,15 @@ def test_a_plan_of_recorded_tasks_has_an_interval(pair):
     assert mixed.saving_interval[1] - mixed.saving_interval[0] < high - low
 
 
-# --- what it says ----------------------------------------------------------------------------------------------------
+# --- reports ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_summary_of_the_paper_case():
-    answer = planned(Study.load(EXAMPLES / "two_integration_tasks.toml"))
-    assert answer.lead.startswith(
-        "Pretrain on stronger targets until 66% (168 steps) and integration is already learned: half of the 331 steps "
-        "of direct training. Pretraining to 99% would cost 138 steps more. Stopping 10% early costs 79 steps, 10% late "
-        "costs 87. Exact for this network; assumes"
-    )
+def test_the_paper_case_is_summarised_with_its_numbers():
+    report = plan_report(Study.load(EXAMPLES / "two_integration_tasks.toml"))
+    for number in ("168 steps", "66%", "331 steps", "138 steps", "79 steps", "87"):
+        assert number in report.lead
+    for key, value in {"saving": 163, "worthwhile": True, "proof": "exact", "method": "modes"}.items():
+        assert report.values[key] == value
 
 
 def test_alternatives_and_shifts_are_followed(pair):
@@ -291,57 +286,40 @@ def test_alternatives_and_shifts_are_followed(pair):
     found = lc.plan(target, [strong], network, learning_rate=RATE)
     assert [a.extra for a in found.alternatives] == sorted(a.extra for a in found.alternatives)
     for other in found.alternatives:
-        way = lc.follow(list(other.stages), network, learning_rate=RATE)
-        assert other.steps == way.steps.descent
-        assert other.extra == way.steps.descent - found.total
+        steps = lc.follow(list(other.stages), network, learning_rate=RATE).steps.descent
+        assert other.steps == steps
+        assert other.extra == steps - found.total
     late = next(s for s in found.sensitivity if s.factor == 1.1)
     stages = [lc.Stage(strong, steps=round(1.1 * found.route.durations[0])), lc.Stage(target, goal=0.99)]
-    assert late.all_steps == lc.follow(stages, network, learning_rate=RATE).descent_steps
+    assert late.all_steps == lc.follow(stages, network, learning_rate=RATE).steps.descent
     assert all(s.extra >= 0 for s in found.sensitivity)
 
 
-def test_numbers_in_words():
-    assert [percent(v) for v in (0.66, 0.99, 0.999, 0.9999, np.nan)] == [
-        "66%",
-        "99%",
-        "99.9%",
-        "99.99%",
-        "an unknown accuracy",
-    ]
-    assert [steps(v) for v in (1.0, 1234.4, np.inf, np.nan)] == [
-        "1 step",
-        "1,234 steps",
-        "no finite number of steps",
-        "an unknown number of steps",
-    ]
-    assert [fraction(a, b) for a, b in ((1, 2), (1, 3), (9, 10), (1, 0))] == [
-        "half",
-        "a third",
-        "90%",
-        "an unknown share",
-    ]
+def test_numbers_in_a_summary_have_enough_digits():
+    assert [percent(v) for v in (0.66, 0.99, 0.999, 0.9999)] == ["66%", "99%", "99.9%", "99.99%"]
+    assert [steps_text(v) for v in (1.0, 1234.4)] == ["1 step", "1,234 steps"]
 
 
 @pytest.mark.parametrize("kind", ["modes", pytest.param("rotated", marks=pytest.mark.slow)])
-def test_a_portrait_agrees_with_the_plan(pair, request, kind):
+def test_a_stop_portrait_agrees_with_the_plan(pair, request, kind):
     target, strong, network = pair
     modal = lc.plan(target, [strong], network, learning_rate=RATE)
     for found in (modal if kind == "modes" else request.getfixturevalue("rotated"),):
-        portrait = stop_portrait(found)
+        portrait = found.stop_portrait()
         here = portrait["saving_steps"].sel(stop=found.candidates[0].stop_steps, accuracy=0.99)
         assert float(here) == found.candidates[0].saving
         assert float(portrait["saving_steps"].max("stop").sel(accuracy=0.99)) <= found.saving
         draw_plan(found)
 
 
-def test_a_plan_is_filed(rotated, tmp_path):
-    stored = xr.load_dataset(rotated.save(tmp_path / "plan.nc"), engine="h5netcdf")
-    assert stored.attrs["summary"] == rotated.summary
-    assert stored["stage_task"].values.tolist() == ["turned", "goal"]
-    assert repr(rotated).endswith(" steps; exact>")
+def test_a_rotated_plan_is_saved_with_its_summary(rotated, tmp_path):
+    saved = lc.Plan.load(rotated.save(tmp_path / "plan.nc"))
+    assert saved.summary == rotated.summary
+    assert saved.dataset["stage_task"].values.tolist() == ["turned", "goal"]
+    assert saved.total == rotated.total
 
 
-def test_the_command_says_all_of_it(tmp_path):
+def test_the_command_reports_limits_costs_and_the_front(tmp_path):
     study = tmp_path / "study.toml"
     study.write_text(
         "[network]\nhidden_size = 4\n[training]\nlearning_rate = 1e-3\nswitch_cost = 5\nmax_stages = 3\n"
@@ -361,43 +339,45 @@ def test_the_command_says_all_of_it(tmp_path):
     assert stops.get("strong", 0.0) <= 0.5 + 0.25 * pace
     result = CliRunner().invoke(app, ["plan", str(study), "--remember", "stron"])
     assert result.exit_code == 2
-    assert "did you mean 'strong'" in result.stderr
+    assert "'strong'" in result.stderr
 
 
 @pytest.mark.parametrize(
-    ("lines", "words"),
+    "lines",
     [
-        ('[target]\nfamily = "integration"\nleast_accuracy = 0.5\n', "least_accuracy belongs to [[candidates]]"),
-        ('[target]\nfamily = "integration"\ncost = -1\n', "target.cost"),
-        ('[[sequence]]\nfamily = "integration"\ncost = 2.0\n', "cost belongs to [[candidates]]"),
+        '[target]\nfamily = "integration"\nleast_accuracy = 0.5\n',
+        '[target]\nfamily = "integration"\ncost = -1\n',
+        '[[sequence]]\nfamily = "integration"\ncost = 2.0\n',
     ],
 )
-def test_rules_in_the_wrong_place_are_refused(tmp_path, lines, words):
+def test_rules_in_the_wrong_place_are_refused(tmp_path, lines):
     study = tmp_path / "study.toml"
     study.write_text("[training]\nlearning_rate = 1e-3\n" + lines)
     with pytest.raises(lc.InvalidSpec) as caught:
         Study.load(study)
-    assert words in str(caught.value)
+    assert lines.split("\n")[2].split()[0] in str(caught.value)
 
 
-def test_a_start_turned_against_the_target_is_named():
+def test_a_start_on_a_saddle_is_never_learned():
     target, other = tasks.static(np.eye(2), name="goal"), tasks.static(2 * np.eye(2), name="other")
-    turned_start = lc.TwoLayer(0.1 * np.eye(2), 0.1 * np.diag([1.0, -1.0]))  # det < 0: one mode stays on its saddle
-    found = lc.plan(target, [other], turned_start, learning_rate=0.01, strict=False)
-    told = "goal is never learned, directly or after any candidate: this start never learns mode 1 under exact"
-    assert found.summary.startswith(told)
+    start = lc.TwoLayer(0.1 * np.eye(2), 0.1 * np.diag([1.0, -1.0]))  # det < 0: one mode stays on its saddle
+    found = lc.plan(target, [other], start, learning_rate=0.01, strict=False)
+    assert found.direct.status is lc.Status.not_learned
+    assert found.total == found.direct_total == np.inf
+    assert any("mode 1" in remark for remark in found.method.remarks)
+    assert found.method.remarks[0] in found.summary
 
 
 @pytest.mark.slow
-def test_a_robust_stop_is_the_best_on_average(pair):
+def test_a_robust_stop_is_best_on_average(pair):
     target, strong, network = pair
     rng = np.random.default_rng(3)
     goal, first = (lc.Task.from_samples(*t.sample(60, rng), name=f"recorded {t.name}") for t in (target, strong))
     found = lc.plan(goal, [first], network, learning_rate=RATE)
-    one, two = found.method.replica_problems([0, 1])
+    one, two = (Problem(*m.replicas, m.imbalance) for m in found.method.resampled_modes)
 
     def average(stop):
-        """Mean over the replicas of plain descent on both tasks."""
+        """Mean over the resamples of plain descent on both tasks."""
         a, c = (np.repeat(w[None], len(one.cross), axis=0) for w in found.method.start)
         steps, left = np.full(len(a), float(stop)), np.ones(len(a), dtype=bool)
         for _ in range(stop):

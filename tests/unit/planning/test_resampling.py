@@ -1,4 +1,4 @@
-"""Steps in every resampling, counted together, are those of each resampling trained alone."""
+"""Steps of all resamples, counted together, equal those of each resample trained by itself."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import pytest
 from scipy.integrate import solve_ivp
 
 import learncast as lc
-from learncast.planning.methods import linear
 from learncast.tasks import resampled
 from learncast.theory import Problem
 
-RATE, DECAY, SHOWN = 0.01, 0.6, 4
+RATE, DECAY, COMPARED = 0.01, 0.6, 4
+HALF, MOST = lc.Accuracy(0.5), lc.Accuracy(0.8)
 
 
 def trials(name: str, slope: float, seed: int) -> lc.Task:
@@ -26,14 +26,14 @@ def recorded():
     rng = np.random.default_rng(5)
     network = lc.LinearRNN(0.4 * rng.normal(size=(3, 2)), DECAY * np.eye(3), 0.4 * rng.normal(size=(2, 3)))
     pool = [trials("first", 1.5, 1), trials("goal", 1.0, 2)]
-    ground = lc.planning.method_for(pool, network, RATE, method="pooled")
-    return ground, [draws(task) for task in pool], network
+    method = lc.planning.method_for(pool, network, RATE, method="pooled")
+    return method, [resampled_statistics(task) for task in pool], network
 
 
-def draws(task: lc.Task) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Input power and cross-covariance of the pooled trials in the first resamplings."""
+def resampled_statistics(task: lc.Task) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Input power and cross-covariance of the pooled trials of the first resamples."""
     rng, found = np.random.default_rng(0), []
-    for _ in range(SHOWN):
+    for _ in range(COMPARED):
         one = resampled(task, rng)
         weights = DECAY ** np.arange(one.steps)[::-1]
         inputs, cross = one.input_covariance.dense(), one.cross_covariance.dense()[:, :, 0, :]
@@ -41,9 +41,9 @@ def draws(task: lc.Task) -> list[tuple[np.ndarray, np.ndarray]]:
     return found
 
 
-def descended(statistics, maps, steps=None, accuracy=None):
-    """Plain descent for so many steps, or until so accurate; how many, and where it ends."""
-    (power, cross), (first, second), taken = statistics, maps, 0
+def plain_descent(moments, maps, steps=None, accuracy=None):
+    """Plain descent for some steps or to an accuracy: number of steps, and the maps at the end."""
+    (power, cross), (first, second), taken = moments, maps, 0
     best = cross @ np.linalg.inv(power)
     goal = None if accuracy is None else (1 - accuracy) ** 2 * np.trace(best @ power @ best.T) / 2
 
@@ -57,46 +57,46 @@ def descended(statistics, maps, steps=None, accuracy=None):
     return taken, (first, second)
 
 
-@pytest.mark.parametrize("rule", [(0.5, None), (None, 6.5)], ids=["until an accuracy", "for some steps"])
-def test_every_resampling_takes_the_steps_of_plain_descent(recorded, rule):
-    ground, drawn, network = recorded
-    found = ground.replicated([0, 1], [rule, (0.8, None)])
-    assert found.descent.shape == (2, 100)
-    for k in range(SHOWN):
-        steps = None if rule[1] is None else 7  # begun steps are taken whole
-        first, maps = descended(drawn[0][k], network.maps, steps, rule[0])
-        assert found.descent[0, k] == first
-        assert found.descent[1, k] == descended(drawn[1][k], maps, accuracy=0.8)[0]
-        assert found.direct_descent[k] == descended(drawn[1][k], network.maps, accuracy=0.8)[0]
-    assert len(set(found.descent[1])) > 10  # resamplings differ
+@pytest.mark.parametrize("rule", [(HALF, None), (None, 6.5)], ids=["to an accuracy", "for some steps"])
+def test_every_resample_takes_the_steps_of_plain_descent(recorded, rule):
+    method, statistics, network = recorded
+    found = method.resample([0, 1], [rule, (MOST, None)])
+    assert found.stages.shape == (2, 100)
+    for k in range(COMPARED):
+        steps = None if rule[1] is None else 7  # rounded up to whole steps
+        first, maps = plain_descent(statistics[0][k], network.maps, steps, rule[0] and 0.5)
+        assert found.stages[0, k] == first
+        assert found.stages[1, k] == plain_descent(statistics[1][k], maps, accuracy=0.8)[0]
+        assert found.direct[k] == plain_descent(statistics[1][k], network.maps, accuracy=0.8)[0]
+    assert len(set(found.stages[1])) > 10  # resamples differ
 
 
-def test_stops_are_compared_on_the_same_resamplings(recorded):
-    ground, drawn, network = recorded
-    found = ground.replica_steps([0], [[3], [12]], 0.8)
+def test_stops_are_compared_on_the_same_resamples(recorded):
+    method, statistics, network = recorded
+    found = method.resample_stops([0], [[3], [12]], MOST)
     assert found.shape == (2, 2, 24)
     for row, steps in enumerate((3, 12)):
         assert (found[row, 0] == steps).all()
-        for k in range(SHOWN):
-            _, maps = descended(drawn[0][k], network.maps, steps)
-            assert found[row, 1, k] == descended(drawn[1][k], maps, accuracy=0.8)[0]
+        for k in range(COMPARED):
+            _, maps = plain_descent(statistics[0][k], network.maps, steps)
+            assert found[row, 1, k] == plain_descent(statistics[1][k], maps, accuracy=0.8)[0]
 
 
 def test_stops_of_several_stages_may_be_left_out(recorded):
-    ground, drawn, network = recorded
+    method, statistics, network = recorded
     lengths = [[0, 4], [1, 0], [2, 3]]
-    found = ground.replica_steps([0, 0], lengths, 0.8)
+    found = method.resample_stops([0, 0], lengths, MOST)
     assert found.shape == (3, 3, 100)
     for row, steps in enumerate(lengths):
         assert (found[row, :2] == np.array(steps)[:, None]).all()
-        for k in range(SHOWN):
-            _, maps = descended(drawn[0][k], network.maps, sum(steps))
-            assert found[row, 2, k] == descended(drawn[1][k], maps, accuracy=0.8)[0]
+        for k in range(COMPARED):
+            _, maps = plain_descent(statistics[0][k], network.maps, sum(steps))
+            assert found[row, 2, k] == plain_descent(statistics[1][k], maps, accuracy=0.8)[0]
 
 
-def flowed(statistics, maps, accuracy):
-    """Steps of the flow until so accurate, by another solver, and where it ends."""
-    (power, cross), shapes = statistics, [one.shape for one in maps]
+def plain_flow(moments, maps, accuracy):
+    """Flow steps to an accuracy by scipy's solver, and the maps at the end."""
+    (power, cross), shapes = moments, [one.shape for one in maps]
     best = cross @ np.linalg.inv(power)
 
     def cut(flat):
@@ -117,57 +117,58 @@ def flowed(statistics, maps, accuracy):
     return run.t[-1] / RATE, cut(run.y[:, -1])
 
 
-def test_every_resampling_takes_the_steps_of_its_own_flow(recorded, monkeypatch):
-    _, drawn, network = recorded
+def test_every_resample_takes_the_steps_of_its_own_flow(recorded, monkeypatch):
+    _, statistics, network = recorded
     pool = [trials("first", 1.5, 1), trials("goal", 1.0, 2)]
-    assert len(lc.planning.method_for(pool, network, RATE, method="flow").replicas) == 40
-    monkeypatch.setattr(linear, "REPLICAS", {True: 100, False: 2})
-    ground = lc.planning.method_for(pool, network, RATE, method="flow")
-    found = ground.replicated([0, 1], [(0.5, None), (0.8, None)])
-    assert found.flow.shape == found.descent.shape == (2, 2)
-    assert np.isnan(found.descent).all()
+    method = lc.planning.method_for(pool, network, RATE, method="flow")
+    assert method.resamples == 40
+    monkeypatch.setattr(type(method), "resamples", 2)
+    found = method.resample([0, 1], [(HALF, None), (MOST, None)])
+    assert found.stages.shape == (2, 2)
+    assert found.flow
     for k in range(2):
-        first, maps = flowed(drawn[0][k], network.maps, 0.5)
-        # flows that are searched are integrated to 1e-6 a step
-        assert found.flow[0, k] == pytest.approx(first, rel=1e-4)
-        assert found.flow[1, k] == pytest.approx(flowed(drawn[1][k], maps, 0.8)[0], rel=1e-4)
-        assert found.direct[k] == pytest.approx(flowed(drawn[1][k], network.maps, 0.8)[0], rel=1e-4)
+        first, maps = plain_flow(statistics[0][k], network.maps, 0.5)
+        # flows of a search are integrated with a tolerance of 1e-6
+        assert found.stages[0, k] == pytest.approx(first, rel=1e-4)
+        assert found.stages[1, k] == pytest.approx(plain_flow(statistics[1][k], maps, 0.8)[0], rel=1e-4)
+        assert found.direct[k] == pytest.approx(plain_flow(statistics[1][k], network.maps, 0.8)[0], rel=1e-4)
 
 
-def test_what_runs_away_in_a_first_stage_never_learns():
+def test_a_resample_that_diverges_in_the_first_stage_never_learns():
     pool = [trials("first", 1.5, 1), trials("goal", 1.0, 2)]
     network = lc.LinearRNN(np.full((3, 2), 0.4), DECAY * np.eye(3), np.full((2, 3), 0.3))
-    ground = lc.planning.method_for(pool, network, 1e18, method="pooled")
-    for rule in ((0.5, None), (None, 40.0)):
-        assert np.isinf(ground.replicated([0, 1], [rule, (0.8, None)]).descent[1]).all()
-    assert np.isinf(ground.replica_steps([0], [[40]], 0.8)[:, 1]).all()
+    method = lc.planning.method_for(pool, network, 1e18, method="pooled")
+    for rule in ((HALF, None), (None, 40.0)):
+        assert np.isinf(method.resample([0, 1], [rule, (MOST, None)]).stages[1]).all()
+    assert np.isinf(method.resample_stops([0], [[40]], MOST)[:, 1]).all()
 
 
-def test_resampled_modes_are_counted_to_a_step(monkeypatch):
-    """A step more or less is nothing to an interval; to be sure of it all steps would have to be taken."""
+def test_resampled_modes_are_counted_to_one_step(monkeypatch):
+    """An error of one step does not matter to an interval; a precise count would take every step."""
     rng, asked = np.random.default_rng(8), []
     pool = []
     for name, slope in (("first", 2.0), ("goal", 1.0)):
         x = rng.normal(size=200)
         pool.append(lc.Task.from_samples(x[:, None, None], slope * x[:, None] + rng.normal(size=(200, 1)), name=name))
     start = lc.LinearRNN.aligned(recurrence=0.5, initial=0.01, hidden_size=1, task=pool[1])
-    ground = lc.planning.ground_for(pool, start, learning_rate=2e-4)
-    problems, plainly = ground.replica_problems([0, 1]), Problem.steps_to
+    method = lc.planning.method_for(pool, start, 2e-4)
+    one, two = (Problem(*m.replicas, m.imbalance) for m in method.resampled_modes)
+    steps_to, goals = Problem.steps_to, [(HALF, None), (lc.Accuracy(0.9), None)]
 
     def counted(self, weights, *rest, precise=True, **options):
         asked.append(precise)
-        return plainly(self, weights, *rest, precise=precise, **options)
+        return steps_to(self, weights, *rest, precise=precise, **options)
 
     monkeypatch.setattr(Problem, "steps_to", counted)
-    found = ground.replicated([0, 1], [(0.5, None), (0.9, None)])
+    found = method.resample([0, 1], goals)
     assert asked == [False, False, False]
-    rows = np.broadcast_to(ground.start, (len(found.direct), *ground.start.shape))
-    first, ends = problems[0].steps_to(rows, problems[0].within(0.5), 2e-4)
-    second, _ = problems[1].steps_to(ends, problems[1].within(0.1), 2e-4)
-    direct, _ = problems[1].steps_to(rows, problems[1].within(0.1), 2e-4)
-    assert np.abs(found.descent - [first, second]).max() <= 1
-    assert np.abs(found.direct_descent - direct).max() <= 1
-    assert direct.min() > 10_000  # of so many
-    timed = ground.replicated([0, 1], [(None, 5000.0), (0.9, None)])
-    after = problems[0].advance(rows, [5000], 2e-4)[0]
-    assert np.abs(timed.descent[1] - problems[1].steps_to(after, problems[1].within(0.1), 2e-4)[0]).max() <= 1
+    rows = np.broadcast_to(method.start, (len(found.direct), *method.start.shape))
+    first, ends = steps_to(one, rows, one.within(0.5), 2e-4)
+    second, _ = steps_to(two, ends, two.within(0.1), 2e-4)
+    direct, _ = steps_to(two, rows, two.within(0.1), 2e-4)
+    assert np.abs(found.stages - [first, second]).max() <= 1
+    assert np.abs(found.direct - direct).max() <= 1
+    assert direct.min() > 10_000  # so that one step is a small share
+    timed = method.resample([0, 1], [(None, 5000.0), goals[1]])
+    after = one.advance(rows, [5000], 2e-4)[0]
+    assert np.abs(timed.stages[1] - steps_to(two, after, two.within(0.1), 2e-4)[0]).max() <= 1

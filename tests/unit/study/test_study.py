@@ -6,10 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from learncast.answers.plan import planned
 
 import learncast as lc
-from learncast.answers import plan
+from learncast.report import plan
 from learncast.study import AdviceStudy, Study, WindowStudy, new_study, to_toml
 from learncast.tasks import covariance
 

@@ -224,7 +224,7 @@ def _measured_response(family: str, keywords: tuple[tuple[str, float], ...], nam
 
 
 def portrait_numbers(state: CurriculumState) -> PortraitTimes:
-    """Return the numbers of the phase portrait, those of `learncast.phase_portrait`."""
+    """Return the numbers of the phase portrait, those of `learncast.phase`."""
     return _portrait_numbers(state.model_copy(update={"pin_value": None, "pin_accuracy": None, "time": 0.0}))
 
 

@@ -5,17 +5,16 @@ from __future__ import annotations
 import re
 import tomllib
 
+import learncast.web.panels.forecast as module
 import numpy as np
 import pytest
-from learncast.answers.phase import portrayed
-from learncast.answers.plan import planned
 
-import learncast
-import learncast.web.panels.curriculum as module
 from learncast import LinearRNN, Stage, follow, tasks
 from learncast.networks import Activated
 from learncast.planning.methods.choice import mode_ground
 from learncast.planning.phase import _rescaled, portrait_times
+from learncast.report.phase import phase_report as portrayed
+from learncast.report.plan import plan_report as planned
 from learncast.study import Study
 from learncast.theory.dynamics.descent import descend
 from learncast.theory.responses.modes import modes_of_responses
@@ -38,14 +37,14 @@ def reading(view, label):
 
 def direct_portrait(state, values=None):
     target = state.task()
-    return learncast.phase_portrait(
+    return lc.phase(
         target,
         state.network(target),
+        learning_rate=state.learning_rate,
         vary=state.varied,
         values=state.values if values is None else values,
         accuracies=state.stops,
-        learning_rate=state.learning_rate,
-        accuracy=state.accuracy,
+        goal=state.accuracy,
         strict=False,
     )
 
@@ -167,12 +166,12 @@ def test_descent_of_the_modes_is_that_of_the_network(rate):
     target, first = tasks.integration(12), tasks.integration(12, target_strength=1.7)
     network = LinearRNN.aligned(recurrence=0.9, initial=0.1, output_initial=0.2, hidden_size=3, task=target)
     way = follow([Stage(first, goal=0.6), Stage(target, goal=0.99)], network, learning_rate=rate, strict=False)
-    steps, strength = descent_of(way, 1.1 * way.flow_steps)
+    steps, strength = pinned.descent_strength(way, 1.1 * way.steps.flow)
     alone = descend(first, network, learning_rate=rate, steps=int(steps[-1]))
     best = way.modes[0].optimum[0]
     end = int(np.argmax(np.abs(alone.strength[:, 0] - best) <= 0.4 * best))
     two = descend(target, alone.network_at(end), learning_rate=rate, steps=int(steps[-1]) - end)
-    whole = np.concatenate([alone.strength[:end, 0], two.strength[:, 0]])
+    expected = np.concatenate([alone.strength[:end, 0], two.strength[:, 0]])
     # Thousands of steps, each with a few roundings of relative size 2e-16 that the approach to the optimum forgets.
     np.testing.assert_allclose(strength, expected[steps.astype(int)], rtol=1e-11)
 
@@ -237,7 +236,7 @@ def test_the_relu_portrait_is_that_of_the_python_interface():
 
 
 def test_the_relu_portrait_of_tasks_that_are_measured_separately(monkeypatch):
-    monkeypatch.setattr("learncast.web.panels.curriculum.MEASURED_COLUMNS", 3)
+    monkeypatch.setattr("learncast.web.panels.forecast.MEASURED_COLUMNS", 3)
     state = relu_state(family="leaky_integration", vary_leaky="timescale")
     own = direct_portrait(state, values=np.linspace(2.0, 30.0, 3))
     np.testing.assert_allclose(module.portrait_numbers(state).speedup, own["speedup_steps"], rtol=1e-9)
@@ -246,7 +245,7 @@ def test_the_relu_portrait_of_tasks_that_are_measured_separately(monkeypatch):
 def test_measured_responses_do_not_depend_on_other_settings(monkeypatch):
     state = relu_state(gain=0.7, family="leaky_integration", vary_leaky="gain")
     module.portrait_numbers(state)
-    monkeypatch.setattr("learncast.web.panels.curriculum.response", None)
+    monkeypatch.setattr("learncast.web.panels.forecast.response", None)
     faster = state.model_copy(update={"learning_rate": 2e-3, "initial": 0.3, "accuracy": 0.9, "hidden_size": 7})
     np.testing.assert_allclose(
         module.portrait_numbers(faster).speedup, direct_portrait(faster)["speedup_steps"], rtol=1e-9
@@ -353,7 +352,7 @@ def test_the_diagram_shows_the_weights_of_descent():
     stages = [Stage(state.task(1.5), goal=0.65), Stage(target, goal=0.99)]
     pair = follow(stages, state.network(target), learning_rate=1e-3)
     assert loop.weight == 0.96
-    assert pair.descent_steps == 168
+    assert pair.steps.descent == 168
     steps, strength = module.pinned.descent_strength(pair, float(view.clock.times[-1]))
     # The weights do not change between two steps.
     at = np.searchsorted(steps, view.clock.times, side="right") - 1
