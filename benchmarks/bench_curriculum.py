@@ -1,13 +1,12 @@
 """Exact curricula in linear RNNs.
 
-A portrait is measured in logarithms of as many numbers as it has points, because each of its two stages takes one.
-Beside them it fills seven grids (both stages, their sum, what it saves, the ratio, and two of descent, of which 200
-points are counted step by step): two log1p and seven fresh grids alone are timed below, and are what no portrait of
-these grids can beat. Where a logarithm takes one vector instruction for eight numbers, memory is most of it, and fresh
-memory takes several times as long in one run as in another. The parts of a portrait are timed as well: its two stages
-with the grids beside them, which besides a logarithm walk some ten times over each block of points (the way to the
-optimum in units of the start, its product with the tolerance, which times lie near the band and are taken another way,
-whether each is a number), and its points counted step by step. What is left are the grids of descent and the labels.
+The time of a phase portrait is given in units of one logarithm per point, because each of its two stages needs one. A
+portrait also fills seven grids (both stages, their sum, the saving, the ratio, and two of descent, of which 200 points
+are counted step by step). Two log1p and seven new grids are timed separately: they are a lower bound for any portrait.
+With vector instructions for eight logarithms at a time, most of this is memory, and the time for new memory differs
+between runs by a factor of several. The parts of a portrait are timed as well: its two stages, which besides the
+logarithm pass about ten times over each block of points, and the points counted step by step. The rest is the grids of
+descent and the labels.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """How cost grows with size.
 
-Each line of the figure is one question asked at growing sizes, and the exponent is the slope of a straight line through
-its points on log-log axes, the smallest left out where what is paid once still shows. What is expected: linear in lags,
-candidates, trials and rows, which are walked through once; at most linear in stages, which share one search; modes and
-units by what their products cost; the flow of d x d layers as the products of its matrices, d^3, from where these
-outweigh the calls.
+Each line of the figure is one computation at growing sizes. The exponent is the slope of a straight line through its
+points on log-log axes, without the smallest sizes if constant costs dominate there. Expected: linear in lags,
+candidates, trials and rows, each of which is read once; at most linear in stages, which share one search; modes and
+units by the cost of their products; the flow of d x d layers like matrix products, d^3, as soon as these outweigh the
+overhead of calls.
 """
 
 from __future__ import annotations
