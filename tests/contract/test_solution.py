@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import learncast as lc
-from learncast.theory import gradient_flow, modes, response, solve_response
+from learncast.theory import Solution, gradient_flow, modes, response, solve_response
 
 # --- makers: a task, a network and a learning rate ------------------------------------------------------------------
 
@@ -65,7 +65,7 @@ def empirical():
 
 
 def static_task(seed, outputs, inputs, strengths, *, power=1.0, noise=0.0):
-    """A task of given singular values on white inputs of variance `power`, with targets the inputs do not decide."""
+    """A task with given singular values, white inputs of variance `power` and noisy targets."""
     rng = np.random.default_rng(seed)
     left, right = (np.linalg.qr(rng.normal(size=(n, n)))[0][:, : len(strengths)] for n in (outputs, inputs))
     cross = left @ np.diag(strengths) @ right.T
@@ -74,13 +74,13 @@ def static_task(seed, outputs, inputs, strengths, *, power=1.0, noise=0.0):
 
 
 def zero_balanced():
-    # of 4 x 3 the hidden space is larger than the task's, and a target noise leaves a floor under the loss
+    # more hidden units than modes, and target noise that leaves a least loss above 0
     task = static_task(1, 4, 3, [1.6, 1.0, 0.5], noise=0.3)
     return task, lc.TwoLayer.balanced(3, 6, 4, scale=0.2, rng=np.random.default_rng(2)), 0.02
 
 
-def coloured_in_all_directions_alike():
-    # E[x x'] = 2.5: white but for the unit
+def white_with_another_variance():
+    # E[x x'] = 2.5 times the identity
     task = static_task(3, 2, 3, [2.0, 1.2], power=2.5)
     return task, lc.TwoLayer.balanced(3, 2, 2, scale=0.4, rng=np.random.default_rng(5)), 0.01
 
@@ -116,7 +116,7 @@ def prior_knowledge():
     return tree.shuffled([0, 2, 4, 6, 1, 3, 5, 7]), learned, 0.05
 
 
-def turned_against():
+def reversed_leaves():
     """Two leaves exchanged after learning: the flow ends on a saddle."""
     tree, start = lc.tasks.hierarchy(2), lc.TwoLayer.balanced(4, 5, 4, scale=0.2, rng=np.random.default_rng(0))
     return tree.swapped(0, 1), lc.forecast(tree, start, learning_rate=0.05).solution.network_at(np.inf), 0.05
@@ -130,7 +130,7 @@ def pooled(targets):
     )
     task = lc.tasks.leaky_integration(steps=6, timescale=5.0, correlation=0.4, gain=0.3, mixing=mixing, targets=targets)
     start = lc.TwoLayer.balanced(3, 5, 3, scale=0.25, rng=rng)
-    # turned to the side from which every mode is learned
+    # on the side of the saddle from which every mode is learned
     side = np.sign(np.linalg.det(start.function) * np.linalg.det(mixing))
     first = start.first @ np.diag([1.0, 1.0, side])
     return task, lc.LinearRNN(first, 0.8 * np.eye(5), start.second), 2e-3
@@ -172,15 +172,15 @@ def flow_of_input_and_output():
     return leaky_pair(), random_network(1, 2, 2, 2), 5e-3
 
 
-def flow_of_recurrence_alone():
+def flow_of_recurrence_only():
     # input and output weights fit the newest input; the older ones need the recurrence
     turn = np.linalg.qr(np.random.default_rng(4).normal(size=(2, 2)))[0]
     network = lc.LinearRNN(0.9 * turn, [[0.1, 0.2], [-0.3, 0.2]], 1.1 * np.array(MIXING) @ turn.T)
     return leaky_pair("every_step"), network, 2e-3
 
 
-def flow_of_one_number_recurrence():
-    # the recurrence is a fixed number and the inputs of unequal variance: pooled, yet no closed form holds
+def flow_of_scalar_recurrence():
+    # fixed scalar recurrence with inputs of unequal variance: pooled, but without a closed form
     task = lc.tasks.integration(steps=4, input_strength=[1.0, 2.0], target_strength=[0.7, 0.9])
     network = random_network(5, 2, 3, 2)
     return task, lc.LinearRNN(network.input_weights, 0.7 * np.eye(3), network.output_weights), 5e-3
@@ -195,13 +195,13 @@ def flow_of_two_unbalanced_layers():
 
 def flow_of_second_layer():
     task, network, rate = flow_of_two_unbalanced_layers()
-    # a first layer that passes all inputs on, or the last of them would be learned ten thousand times later
+    # an orthogonal first layer: otherwise the slowest input would be learned ten thousand times later
     first = 0.8 * np.linalg.qr(np.random.default_rng(14).normal(size=(3, 3)))[0]
     return task, lc.TwoLayer(first, network.second), rate
 
 
 def flow_of_many_weights():
-    # 420 weights: beyond the size at which stiff steps are taken
+    # 420 weights: too many for the stiff solver
     task = static_task(8, 10, 10, [1.5, 1.2, 0.9])
     return task, lc.TwoLayer.random(10, 21, 10, scale=0.2, rng=np.random.default_rng(13)), 2e-2
 
@@ -211,7 +211,7 @@ def descent_of_all_weights():
 
 
 def descent_of_recurrence():
-    task, network, rate = flow_of_recurrence_alone()
+    task, network, rate = flow_of_recurrence_only()
     return task, network, 2 * rate
 
 
@@ -220,12 +220,12 @@ def descent_of_two_layers():
     return task, network, 2 * rate
 
 
-#: The trials behind a task that a nonlinear network learns: its responses are measured on them.
+#: Trials of tasks that nonlinear networks learn, on which their responses are measured.
 RECORDED: dict[lc.Task, tuple[np.ndarray, np.ndarray]] = {}
 
 
 def recorded(seed, steps, outputs, every_step=False):
-    """Skewed inputs with targets that lag behind them, and a noise."""
+    """Skewed inputs with lagging, noisy targets."""
     rng = np.random.default_rng(seed)
     inputs = 0.7 * rng.normal(size=(120, steps, 1)) + 0.3 * (rng.exponential(size=(120, steps, 1)) - 1)
     mixing = rng.normal(size=(steps, outputs)) / 2 + 0.8
@@ -265,7 +265,7 @@ def relu_two_outputs_at_every_step():
 
 
 def tanh_unit():
-    # the answers of another such unit: learned at a finite input weight; a linear target asks for ever smaller ones
+    # the outputs of another tanh unit, so that the optimal input weight is finite
     rng = np.random.default_rng(5)
     inputs = rng.normal(size=(120, 5, 1))
     trials = inputs, activated("tanh", [0.8], [0.9], [1.3]).respond(inputs) + 0.1 * rng.normal(size=(120, 1))
@@ -295,35 +295,35 @@ def descent(*learn):
     )
 
 
-#: Steps a descent of the contract takes, of 0.1 ms each.
+#: Steps of a descent, of 0.1 ms each.
 DESCENT_STEPS = 1000
 
 
 @dataclass(frozen=True)
 class Kind:
-    """How a kind of solution is held to the contract, with the reasons for its tolerances."""
+    """Tolerances of a kind of solution, with their reasons."""
 
-    #: what numbers of order 1 may differ by when two routes to them should agree
+    #: allowed difference of numbers of order 1 that are computed in two ways
     rounding: float
-    #: weights are known up to a rotation of the hidden space, so what does not turn is compared
-    turned: bool = False
+    #: weights are known up to a rotation of the hidden space: rotation invariants are compared
+    rotated: bool = False
     #: defined at whole steps only
-    whole: bool = False
-    #: gradient left at infinity, relative to the largest met
+    stepped: bool = False
+    #: gradient left at infinity, relative to the largest before
     left: float = 1e-11
-    #: what the loss may differ from the oracle's, relative to the start's
+    #: allowed difference of the loss from the oracle's, relative to the loss at the start
     loss: float = 1e-12
-    #: rests on statistics that were measured
+    #: uses measured statistics
     measured: bool = False
 
 
 #: Closed forms: products with orthogonal matrices and a Cholesky factor, some hundred roundings.
 EXACT = Kind(1e-11)
-RICCATI = Kind(1e-11, turned=True)
+RICCATI = Kind(1e-11, rotated=True)
 #: 1e-11 per step of the integration, over some hundred steps and spread by the flow; at rest by a slope of 1e-9.
 INTEGRATED = Kind(3e-9, left=1e-8)
 #: No limit: a descent ends after its steps.
-STEPPED = Kind(1e-12, whole=True, left=np.inf)
+STEPPED = Kind(1e-12, stepped=True, left=np.inf)
 
 #: A closed form, or an integration, on statistics that are means over the very trials of the oracle.
 RESPONSE = Kind(1e-11, measured=True)
@@ -338,14 +338,14 @@ CASES: dict[str, tuple[Callable, Callable, Kind, tuple[str, ...]]] = {
         maker.__name__: (maker, solved, RICCATI, ("first", "second"))
         for maker in (
             zero_balanced,
-            coloured_in_all_directions_alike,
+            white_with_another_variance,
             lambda_balanced_outputs,
             lambda_balanced_inputs,
             bottleneck,
             rank_deficient,
             hierarchical,
             prior_knowledge,
-            turned_against,
+            reversed_leaves,
         )
     },
     **{maker.__name__: (maker, solved, RICCATI, ("input", "output")) for maker in (bridge_end, bridge_every_step)},
@@ -355,8 +355,8 @@ CASES: dict[str, tuple[Callable, Callable, Kind, tuple[str, ...]]] = {
             (flow_of_all_weights, ("input", "recurrent", "output")),
             (flow_at_every_step, ("input", "recurrent", "output")),
             (flow_of_input_and_output, ("input", "output")),
-            (flow_of_recurrence_alone, ("recurrent",)),
-            (flow_of_one_number_recurrence, ("input", "output")),
+            (flow_of_recurrence_only, ("recurrent",)),
+            (flow_of_scalar_recurrence, ("input", "output")),
             (flow_of_two_unbalanced_layers, ("first", "second")),
             (flow_of_second_layer, ("second",)),
             (flow_of_many_weights, ("first", "second")),
@@ -381,9 +381,9 @@ CASES: dict[str, tuple[Callable, Callable, Kind, tuple[str, ...]]] = {
         )
     },
 }
-#: Where the flow does not reach the best linear map: for want of hidden units, of a way, or of weights that learn.
-NEVER_LEARNED = {"bottleneck", "turned_against"}
-FLOWS = [name for name, case in CASES.items() if not case[2].whole]
+#: Flows that do not reach the best linear map: too few hidden units, or a saddle.
+NEVER_LEARNED = {"bottleneck", "reversed_leaves"}
+FLOWS = [name for name, case in CASES.items() if not case[2].stepped]
 
 
 @dataclass(frozen=True)
@@ -392,7 +392,7 @@ class Made:
     task: lc.Task
     network: Any
     rate: float
-    solution: lc.theory.Solution
+    solution: Solution
     solve: Callable
     kind: Kind
     learn: tuple[str, ...]
@@ -400,11 +400,11 @@ class Made:
 
     @property
     def times(self):
-        """Steps on the scale of this solution: from 0 to well after the loss has done 99% of its way."""
+        """Steps from 0 to well after the loss has covered 99% of its change."""
         if "times" not in self.cache:
             shares = np.array([0.0, 0.05, 0.2, 0.4, 0.5, 0.6, 0.8, 1.0, 1.5, 3.0])
-            steps = (DESCENT_STEPS / 3 if self.kind.whole else settling(self.solution)) * shares
-            self.cache["times"] = np.round(steps) if self.kind.whole else steps
+            steps = (DESCENT_STEPS / 3 if self.kind.stepped else settling(self.solution)) * shares
+            self.cache["times"] = np.round(steps) if self.kind.stepped else steps
         return self.cache["times"]
 
 
@@ -416,7 +416,7 @@ def case(name):
 
 
 def settling(solution):
-    """Steps until the loss has done 99% of its way, on a grid of twelve times a decade."""
+    """Steps until the loss has covered 99% of its change, on a grid of twelve points per decade."""
     ask = np.append(np.geomspace(1e-1, 1e6, 85), np.inf)
     loss, start = np.asarray(solution.at(ask)["loss"]), float(solution.at(0.0)["loss"][0])
     assert start > loss[-1]
@@ -433,12 +433,12 @@ def flowing(request):
     return case(request.param)
 
 
-@pytest.fixture(params=[name for name, case in CASES.items() if case[2].turned])
-def turned(request):
+@pytest.fixture(params=[name for name, case in CASES.items() if case[2].rotated])
+def rotated(request):
     return case(request.param)
 
 
-@pytest.fixture(params=[name for name, case in CASES.items() if case[2].whole])
+@pytest.fixture(params=[name for name, case in CASES.items() if case[2].stepped])
 def stepped(request):
     return case(request.param)
 
@@ -448,7 +448,7 @@ def by_modes(request):
     return case(request.param)
 
 
-# --- the slow obvious equivalent ------------------------------------------------------------------------------------
+# --- oracle: loss and gradient, written out --------------------------------------------------------------------------
 
 
 def weights(network):
@@ -519,27 +519,27 @@ def measured_loss_and_slopes(trials, network):
 
 
 def layers(found):
-    """First and second weights, whatever they are called."""
+    """First and second weights, by either pair of names."""
     return (found["first"], found["second"]) if "first" in found else (found["input"], found["output"])
 
 
 def gram(network):
-    """What no rotation of the hidden space changes: Q Q^T of Q = [W1^T; W2]."""
+    """Invariant under rotations of the hidden space: Q Q^T with Q = [W1^T; W2]."""
     first, second = layers(weights(network))
     Q = np.concatenate([first.T, second])
     return Q @ Q.T
 
 
 def state(made, network):
-    """What the solution fixes of a network."""
-    return {"gram": gram(network)} if made.kind.turned else weights(network)
+    """The part of a network that the solution determines."""
+    return {"gram": gram(network)} if made.kind.rotated else weights(network)
 
 
 def velocity(made, network):
     """Change of that state per step, from the gradient."""
     _, slopes = loss_and_slopes(made.task, network)
     moved = {name: -made.rate * slopes[name] * (name in made.learn) for name in slopes}
-    if not made.kind.turned:
+    if not made.kind.rotated:
         return moved
     (first, second), (d_first, d_second) = layers(weights(network)), layers(moved)
     Q, dQ = np.concatenate([first.T, second]), np.concatenate([d_first.T, d_second])
@@ -554,7 +554,7 @@ def type_of(made, first, second):
 
 
 def rebuilt(network, moved):
-    """A network of the same kind with other weights."""
+    """A network of equal type with other weights."""
     if isinstance(network, lc.Activated):
         return lc.Activated(rebuilt(network.network, moved), network.activation)
     return type(network)(*moved.values())
@@ -589,7 +589,7 @@ def test_state_at_zero_is_the_start(made):
     found, given = weights(made.solution.network_at(0)), weights(made.network)
     assert type(made.solution.network_at(0)) is type(made.network)
     for name, value in given.items():
-        # of the modes: into their frame and back, two products with orthogonal matrices
+        # modes: into their frame and back, two products with orthogonal matrices
         np.testing.assert_allclose(found[name], value, rtol=0, atol=1e-13)
     loss, _ = loss_and_slopes(made.task, made.network)
     assert float(made.solution.at(0)["loss"][0]) == pytest.approx(loss, rel=made.kind.loss)
@@ -600,7 +600,7 @@ def test_fixed_weights_do_not_change(made):
     found, given = weights(made.solution.network_at(made.times[5])), weights(made.network)
     assert set(found) == set(given)
     for name in set(given) - set(made.learn):
-        # may pass through the modes' frame
+        # modes: into their frame and back
         np.testing.assert_allclose(found[name], given[name], rtol=0, atol=1e-13)
     for name in made.learn:
         assert np.abs(found[name] - given[name]).max() > 1e-3
@@ -617,14 +617,14 @@ def test_limit_is_the_state_at_infinity(made):
 
 
 def test_gradient_vanishes_at_infinity(flowing):
-    # of the gradient, or of the covariance it balances, as much is left as the kind of solution allows
+    # the gradient that is left, relative to the largest gradient and the covariance
     moved = [velocity(flowing, flowing.solution.network_at(t)) for t in (*flowing.times[:8], np.inf)]
     balanced = flowing.rate * np.abs(np.asarray(flowing.task.cross_covariance)).max()
     assert largest(moved[-1]) <= flowing.kind.left * (max(largest(m) for m in moved[:-1]) + balanced)
 
 
 def test_late_times_approach_infinity(flowing):
-    # what no task asks of the weights fades as 1 / t, so that infinity is far away; a numerical flow has come to rest
+    # modes without a target decay as 1 / t, so only very late times are close to infinity
     late, limit = flowing.solution.at(1e13 * flowing.times[7]), flowing.solution.limit()
     slack = 1e-11
     np.testing.assert_allclose(np.ravel(late["strength"]), np.ravel(limit["strength"]), rtol=slack, atol=slack)
@@ -633,7 +633,7 @@ def test_late_times_approach_infinity(flowing):
 
 
 def test_many_times_equal_single_times(made):
-    # out of order and with a repetition: each time stands for itself
+    # out of order and with a repetition
     ask = np.concatenate([made.times[::-1], made.times[3:4], [np.inf]])
     many = made.solution.at(ask)
     np.testing.assert_array_equal(many["time"], ask)
@@ -641,8 +641,7 @@ def test_many_times_equal_single_times(made):
         one = made.solution.at(float(time))
         assert set(one.dataset.data_vars) == set(many.dataset.data_vars)
         for name in many.dataset.data_vars:
-            # elementwise formulas or stacked products; the order of summation may differ in the last digits, and the
-            # excess loss by a cancellation
+            # the order of summation may change the last digits, and the excess loss is a difference
             scale = np.abs(np.asarray(many[name])).max()
             np.testing.assert_allclose(
                 np.ravel(np.asarray(many[name])[i]), np.ravel(one[name]), rtol=1e-13, atol=3e-14 * scale
@@ -655,10 +654,10 @@ def test_trajectory_and_network_agree(made):
     for i, time in enumerate(made.times):
         network = made.solution.network_at(float(time))
         loss, _ = loss_and_slopes(made.task, network)
-        # the loss is a difference of terms as large as that of the start
+        # the loss is a difference of terms as large as the loss at the start
         assert float(found["loss"][i]) == pytest.approx(loss, abs=made.kind.loss * start)
         first, second = layers(weights(network))
-        if made.kind.turned:
+        if made.kind.rotated:
             for name, value in (
                 ("network_function", second @ first),
                 ("input_gram", first.T @ first),
@@ -671,26 +670,28 @@ def test_trajectory_and_network_agree(made):
         if isinstance(network, lc.TwoLayer):
             left, _, right = np.linalg.svd(np.asarray(made.task.cross_covariance)[0, :, 0].T, full_matrices=False)
             strengths = np.diagonal(left.T @ second @ first @ right.T)
-            distinct = len(strengths) if made.name not in ("hierarchical", "prior_knowledge", "turned_against") else 0
-            # within a repeated singular value the modes are any; here those that differ, in the order of their size
+            distinct = len(strengths) if made.name not in ("hierarchical", "prior_knowledge", "reversed_leaves") else 0
+            # modes of a repeated singular value are not unique: compare the distinct ones, largest first
             rank = np.linalg.matrix_rank(np.asarray(made.task.cross_covariance)[0, :, 0])
             keep = min(distinct, rank)
             np.testing.assert_allclose(found["strength"][i][:keep], strengths[:keep], rtol=0, atol=1e-11)
 
 
-def test_optional_weights_equal_those_of_the_network(turned):
-    """Of a solution up to rotation: continuous in time, and the same function and similarities."""
-    ask = np.linspace(0, turned.times[-1], 150)
-    found = turned.solution.at(ask, include=("input_weights", "output_weights"))
+def test_optional_weights_equal_those_of_the_network(rotated):
+    """They are continuous in time and give the network function and its Gram matrices."""
+    ask = np.linspace(0, rotated.times[-1], 150)
+    found = rotated.solution.at(ask, include=("input_weights", "output_weights"))
     first, second = (np.asarray(found[name]) for name in ("input_weights", "output_weights"))
-    np.testing.assert_allclose(second @ first, found["network_function"], rtol=0, atol=turned.kind.rounding)
-    np.testing.assert_allclose(np.swapaxes(first, 1, 2) @ first, found["input_gram"], rtol=0, atol=turned.kind.rounding)
-    np.testing.assert_allclose(first[0], layers(weights(turned.network))[0], rtol=0, atol=1e-12)
-    # The nearest rotation moves no more than the flow does: its speed at either end, and a half for what is between.
+    np.testing.assert_allclose(second @ first, found["network_function"], rtol=0, atol=rotated.kind.rounding)
+    np.testing.assert_allclose(
+        np.swapaxes(first, 1, 2) @ first, found["input_gram"], rtol=0, atol=rotated.kind.rounding
+    )
+    np.testing.assert_allclose(first[0], layers(weights(rotated.network))[0], rtol=0, atol=1e-12)
+    # They move at most as fast as the flow: its larger speed at both ends, and half of it more for the time between.
     slopes = [
-        layers(loss_and_slopes(turned.task, type_of(turned, a, b))[1]) for a, b in zip(first, second, strict=True)
+        layers(loss_and_slopes(rotated.task, type_of(rotated, a, b))[1]) for a, b in zip(first, second, strict=True)
     ]
-    speed = np.array([turned.rate * np.sqrt(sum((g**2).sum() for g in pair)) for pair in slopes])
+    speed = np.array([rotated.rate * np.sqrt(sum((g**2).sum() for g in pair)) for pair in slopes])
     moved = np.sqrt(sum((np.diff(w, axis=0) ** 2).sum(axis=(1, 2)) for w in (first, second)))
     assert np.all(moved <= 1.5 * np.diff(ask) * np.maximum(speed[1:], speed[:-1]) + 1e-12)
 
@@ -699,7 +700,7 @@ def test_derivative_follows_the_gradient(flowing):
     """d(state)/d(step) follows from -learning_rate dL/d(weights), by a fourth-order difference.
 
     With h = 1e-2 of the fastest time scale the difference is right to h^4 = 1e-8 times a constant, and the roundings of
-    the solution are divided by h: 1e-6 of the largest slope allows for the constant.
+    the solution are divided by h. The tolerance of 1e-6 of the largest slope includes the constant.
     """
     h = 1e-2 / (flowing.rate * sharpness(flowing))
     rounding = 1e-13 if flowing.kind is EXACT else flowing.kind.rounding / 30
@@ -723,9 +724,9 @@ def test_a_step_follows_the_gradient(stepped):
 
 
 def test_loss_never_rises(made):
-    # A descent too: its steps are far below the largest stable one.
+    # also in descents: their learning rates are far below the stable limit
     late = made.times[-1]
-    ask = np.arange(0, int(late) + 1, 10.0) if made.kind.whole else np.linspace(0, late, 200)
+    ask = np.arange(0, int(late) + 1, 10.0) if made.kind.stepped else np.linspace(0, late, 200)
     loss = np.asarray(made.solution.at(np.append(ask, np.inf))["loss"])
     assert np.all(np.isfinite(loss))
     # equal at the end to rounding of the loss itself, or to the integration's error
@@ -746,11 +747,11 @@ def test_solutions_can_be_continued(made):
     half = float(made.times[4])
     again = made.solve(made.task, made.solution.network_at(half), made.rate)
     for later in (0.2, 1.0, 3.0):
-        later = round(later * half) if made.kind.whole else later * half
+        later = round(later * half) if made.kind.stepped else later * half
         on, straight = (
             state(made, network) for network in (again.network_at(later), made.solution.network_at(half + later))
         )
-        # the second solution starts from rounded weights, which the flow may spread by the e-foldings left: < 1e4
+        # the second solution starts from rounded weights, and the flow amplifies the rounding by less than 1e4
         for name, value in straight.items():
             np.testing.assert_allclose(on[name], value, rtol=0, atol=made.kind.rounding)
 
@@ -758,13 +759,13 @@ def test_solutions_can_be_continued(made):
 @pytest.mark.slow_cases("relu_two_outputs_at_every_step", "flow_at_every_step")
 def test_time_to_is_the_first_entry(made):
     times = made.solution.time_to(0.9)
-    steps = times.descent_steps if made.kind.whole else times.flow_steps
+    steps = times.descent_steps if made.kind.stepped else times.flow_steps
     if made.name in NEVER_LEARNED:
         assert (steps, times.status) == (np.inf, lc.Status.not_learned)
         return
     assert times.status is lc.Status.ok
     assert 0 < steps < np.inf
-    before, after = (steps - 1, steps) if made.kind.whole else (steps * (1 - 1e-6), steps * (1 + 1e-6))
+    before, after = (steps - 1, steps) if made.kind.stepped else (steps * (1 - 1e-6), steps * (1 + 1e-6))
     goal = band(made, 0.9)
     excess = np.asarray(made.solution.at([before, after])["excess_loss"])
     if goal is not None:
@@ -774,16 +775,16 @@ def test_time_to_is_the_first_entry(made):
 
 
 def band(made, accuracy):
-    """Excess loss on the edge of the band, where the band is one of the loss."""
+    """Excess loss at which the accuracy is reached; None for modes, which have a band each."""
     if made.name in MODES:
-        return None  # the modes have a band each
+        return None
     limit = made.solution.limit()
     floor = float(limit["loss"][0] - limit["excess_loss"][0])
-    whole = float(np.trace(np.einsum("rmrn->mn", np.asarray(made.task.target_covariance)))) / 2
+    zero = float(np.trace(np.einsum("rmrn->mn", np.asarray(made.task.target_covariance)))) / 2
     if made.kind is INTEGRATED:  # measured from where this flow rests
         rest = float(limit["loss"][0])
-        return (1 - accuracy) ** 2 * (whole - rest) + rest - floor
-    return (1 - accuracy) ** 2 * (whole - floor)
+        return (1 - accuracy) ** 2 * (zero - rest) + rest - floor
+    return (1 - accuracy) ** 2 * (zero - floor)
 
 
 def test_save_and_load(made, tmp_path):
@@ -796,7 +797,7 @@ def test_save_and_load(made, tmp_path):
         assert again.dataset[name].attrs == found.dataset[name].attrs
     assert again.provenance == found.provenance
     assert repr(again) == repr(found)
-    # only what was asked for is left behind
+    # no temporary files are left
     assert [p.name for p in tmp_path.iterdir()] == ["trajectory.nc"]
 
 
@@ -829,11 +830,11 @@ def test_assumptions_are_measured(made):
     measured = {assumption.name: assumption for assumption in solution.assumptions}
     assert needed <= set(measured)
     assert all(np.isfinite(a.measured) for a in measured.values())
-    # what is not met only tells what the solution does
+    # conditions that are not binding may fail
     assert all(a.holds or not a.condition.binding for a in measured.values())
     assert solution.holds
     if made.kind is RICCATI:
-        assert measured["regular_orientation"].holds == (made.name != "turned_against")
+        assert measured["regular_orientation"].holds == (made.name != "reversed_leaves")
         assert bool(solution.remarks) == (made.name in NEVER_LEARNED)
 
 
@@ -883,7 +884,7 @@ def test_closed_forms_equal_the_integrated_flow(name):
             np.testing.assert_allclose(pair[1][key], value, rtol=0, atol=made.kind.rounding + 3e-9)
 
 
-# --- of solutions made of modes -------------------------------------------------------------------------------------
+# --- solutions made of modes ----------------------------------------------------------------------------------------
 
 
 def test_initial_strengths_are_singular_values_of_the_network(by_modes):

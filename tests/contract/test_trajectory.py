@@ -23,7 +23,7 @@ from learncast.training import Records, train
 RATE, TIMES = 2e-3, np.arange(0.0, 601.0, 50.0)
 #: Closed forms against each other: some hundred roundings. The integration: 1e-11 per step, over some hundred steps and
 #: spread by the flow; that of a curriculum 1e-8 per step.
-ROUNDING, INTEGRATED, TRACED = 1e-11, 3e-9, 3e-6
+ROUNDING, INTEGRATED, CURRICULUM = 1e-11, 3e-9, 3e-6
 #: Descent is off its flow by half a step of the learning rate: with curvatures up to 8 here, 8 RATE / 2 of numbers of
 #: order 1, grown by at most e while modes rise.
 STEPPED = 8 * RATE * np.e / 2
@@ -32,7 +32,7 @@ TRAINED = 1e-10
 
 
 def trials():
-    """Trials whose inputs are exactly white, over steps and channels, and of which every linear theory holds."""
+    """Trials whose inputs are exactly white over steps and channels, so that every linear theory holds."""
     rng = np.random.default_rng(0)
     flat = np.linalg.qr(rng.normal(size=(64, 6)))[0] * 8.0
     inputs = flat.reshape(64, 3, 2)
@@ -50,13 +50,13 @@ def found():
     known = lc.Task(
         *(c.dense() for c in (task.input_covariance, task.cross_covariance)),
         target_covariance=task.target_covariance.dense(),
-    )  # no trials: nothing to draw again
+    )  # without trials there is nothing to resample
     solutions = {
         "modes": ModeSolution(modes(task, network), network, RATE),
         "two layers": TwoLayerSolution(PooledProblem.of(task, network), network, RATE),
         "flow": gradient_flow(task, network, learning_rate=RATE, learn=learn),
         "curriculum": lc.follow([lc.Stage(task, goal=0.99)], network, learning_rate=RATE),
-        "traced curriculum": lc.follow([lc.Stage(known, goal=0.99)], network, learning_rate=RATE, method="flow"),
+        "integrated curriculum": lc.follow([lc.Stage(known, goal=0.99)], network, learning_rate=RATE, method="flow"),
         "descent": lc.descend(task, network, learning_rate=RATE, steps=int(TIMES[-1])),
     }
     return {
@@ -68,7 +68,7 @@ def found():
 BOUNDS = {
     **dict.fromkeys(("modes", "two layers", "curriculum"), ROUNDING),
     "flow": INTEGRATED,
-    "traced curriculum": TRACED,
+    "integrated curriculum": CURRICULUM,
     **dict.fromkeys(("descent", "training"), STEPPED),
 }
 
@@ -85,11 +85,11 @@ def test_any_two_can_be_subtracted(found, pair):
         assert {"units", "long_name"} <= set(values.attrs)
         assert float(np.abs(values).max()) <= bound, name
         np.testing.assert_array_equal(values, -back[name])
-    assert float(np.ptp(one["strength"].values)) > 0.5  # something was learned meanwhile
+    assert float(np.ptp(one["strength"].values)) > 0.5  # something was learned
 
 
 def test_responses_in_closed_form_and_integrated_can_be_subtracted():
-    """The closed form's one mode is that feature of the integrated flow's two which the units hold."""
+    """The one mode of the closed form is one of two features of the integrated flow."""
     rng = np.random.default_rng(1)
     inputs = rng.normal(size=(100, 4, 1))
     data = inputs, inputs.sum(axis=1) + 0.5
