@@ -18,7 +18,6 @@ import numpy as np
 
 import learncast as lc
 from benchmarks.timing import fastest, interleaved
-from learncast.planning.methods.choice import ground_for
 from learncast.planning.phase import BEST_COUNTED, portrait_times
 from learncast.theory import time_to_band
 
@@ -42,10 +41,10 @@ def rows() -> Iterator[tuple[str, str, str]]:
         def portray(target=target, vary=vary, values=values):
             return lc.phase(target, network, learning_rate=1e-3, vary=vary, values=values, accuracies=stops, strict=False)
 
-        ground = lc.planning.method_for([target], network, 1e-3, method="modes")
+        method = lc.planning.method_for([target], network, 1e-3, method="modes")
 
-        def stages(ground=ground, vary=vary, values=values):
-            return portrait_times(ground, vary=vary, values=values, accuracies=stops, strict=False)
+        def stages(method=method, vary=vary, values=values):
+            return portrait_times(method, vary=vary, values=values, accuracies=stops, strict=False)
 
         known = stages()
         best = np.argsort(-known.speedup, axis=None)[:BEST_COUNTED]
@@ -53,7 +52,7 @@ def rows() -> Iterator[tuple[str, str, str]]:
             lambda: np.log(numbers),
             portray,
             stages,
-            lambda known=known, best=best: known.counted(best),
+            lambda known=known, best=best: known.descent_steps(best),
             lambda: filled(numbers),
             repeats=9,
         )

@@ -142,7 +142,7 @@ def test_an_explanation_names_the_method_and_those_that_do_not_apply(name, metho
     assert [one["by"] for one in explanation["passed_over"]] == others
     own = Study.load(path)
     if own.section.target is not None:
-        assert own.ground().by == method
+        assert own.method().name == method
 
 
 def test_the_explanation_of_a_diverging_study_has_no_steps(tmp_path):

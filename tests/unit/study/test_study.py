@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import learncast as lc
-from learncast.report import plan
+from learncast.report.plan import plan_report
 from learncast.study import AdviceStudy, Study, WindowStudy, new_study, to_toml
 from learncast.tasks import covariance
 
@@ -363,7 +363,7 @@ def test_weights_in_half_precision_are_read_or_raise(load, tmp_path):
 )
 def test_parts_that_do_not_match_raise_with_file_and_key(load, tmp_path, text, key):
     np.savez(tmp_path / "wide.npz", **{**WEIGHTS, "input_weights": np.ones((3, 2))})
-    message = str(refusal(lambda: plan.planned(load(text))))
+    message = str(refusal(lambda: plan_report(load(text))))
     assert "study.toml" in message
     assert key in message
 
@@ -410,7 +410,7 @@ def test_the_resolved_study_gives_the_same_answers(load, recordings, tmp_path, c
     study = load(ROUND_TRIPS[case])
     again = Study.from_dict(tomllib.loads(study.resolved()), folder=tmp_path, source="resolved")
     assert again.resolved() == study.resolved()
-    assert plan.planned(again).json() == plan.planned(study).json()
+    assert plan_report(again).json() == plan_report(study).json()
 
 
 def test_the_resolved_study_names_every_default(load):
