@@ -40,7 +40,8 @@ def trials(seed: int, name: str) -> lc.Task:
 
 
 def solved(task: Any = TARGET, network: Any = NETWORK, rate: float = RATE, **options: Any) -> Any:
-    return lc.forecast(task, network, learning_rate=rate, strict=False, **options).solution
+    options = {"training": lc.Training(rate), **options}
+    return lc.forecast(task, network, strict=False, **options).solution
 
 
 def followed(
@@ -48,7 +49,8 @@ def followed(
     steps: float = 5, **options: Any,
 ) -> Any:  # fmt: skip
     stages = [lc.Stage(first, steps=steps), lc.Stage(target, goal=accuracy)]
-    return lc.follow(stages, network, learning_rate=rate, strict=False, **options)
+    options = {"training": lc.Training(rate), **options}
+    return lc.follow(stages, network, strict=False, **options)
 
 
 def planned(
@@ -56,11 +58,6 @@ def planned(
     terms: Any = ASKED, **options: Any,
 ) -> Any:  # fmt: skip
     return lc.plan(target, list(candidates), network, learning_rate=rate, terms=terms, strict=False, **options)
-
-
-def scheduled(candidates: Any = (OTHER,), target: Any = TARGET, network: Any = NETWORK, rate: float = RATE,
-              terms: Any = ASKED, **options: Any) -> Any:  # fmt: skip
-    return lc.planning.best_schedule(target, list(candidates), network, learning_rate=rate, terms=terms, **options)
 
 
 def portrayed(target: Any = TARGET, network: Any = NETWORK, rate: float = RATE, **options: Any) -> Any:
@@ -87,7 +84,7 @@ CASES: dict[str, tuple[Callable[..., Any], list[dict[str, Any]]]] = {
             {"network": LEANING}, {"network": CROOKED}, {"task": STATIC, "network": LAYERS},
             {"task": STATIC, "network": LAYERS, "method": "flow"}, {"task": trials(0, "target")},
             {"task": trials(1, "target")}, {"task": SINGLE, "network": RECTIFIED},
-            {"task": SINGLE, "network": RECTIFIED, "seed": 1}, {"task": SINGLE, "network": RECTIFIED, "trials": 500},
+            {"task": SINGLE, "network": RECTIFIED, "seed": 1},
         ],
     ),
     "curriculum": (
@@ -114,26 +111,18 @@ CASES: dict[str, tuple[Callable[..., Any], list[dict[str, Any]]]] = {
             {"candidates": [trials(0, "a")], "target": trials(1, "b"), "network": LEANING, "seed": 1},
         ],
     ),
-    "schedule": (
-        scheduled,
-        [
-            {}, {"candidates": [THIRD]}, {"target": THIRD}, {"network": BIGGER}, {"rate": 2 * RATE},
-            {"gap": 1e-2},
-            *({"terms": ASKED.with_(**{name: value})} for name, value in CHANGED_TERMS),
-        ],
-    ),
     "portrait": (
         portrayed,
         [
             {}, {"target": OTHER}, {"network": BIGGER}, {"rate": 2 * RATE}, {"values": [[2.0, 1.1]]},
-            {"accuracies": [0.51]}, {"accuracy": 0.9}, {"vary": "input_strength", "values": [[2.0, 1.0]]},
+            {"accuracies": [0.51]}, {"goal": 0.9}, {"vary": "input_strength", "values": [[2.0, 1.0]]},
             {"method": "two-layer"}, {"method": "pooled"}, {"network": LEANING},
         ],
     ),
 }  # fmt: skip
 
 
-@pytest.mark.slow_cases("plan", "schedule")
+@pytest.mark.slow_cases("plan")
 @pytest.mark.parametrize("kind", CASES)
 def test_every_change_of_the_question_changes_the_hash(kind: str) -> None:
     make, changes = CASES[kind]

@@ -42,7 +42,7 @@ def refusal(call):
 
 def test_defaults_are_those_of_the_paper(load):
     study = load(TRAINING + '[target]\nfamily = "integration"\n')
-    assert (study.name, study.learning_rate, study.accuracy, study.max_stages) == ("study", 1e-3, 0.99, 2)
+    assert (study.name, study.learning_rate, study.goal, study.max_stages) == ("study", 1e-3, lc.Accuracy(0.99), 2)
     assert study.target.name == "target"
     assert study.target.hash == lc.tasks.integration(50).hash
     assert study.network.hash == lc.LinearRNN.aligned(hidden_size=128, recurrence=0.96, initial=0.01).hash
@@ -63,7 +63,7 @@ def test_every_key_sets_its_object(load):
         6, [3.0, 4.5], -0.5, 2.0, 0.7, mixing=np.diag([2.0, 1.0]), targets="every_step", name="goal"
     )
     assert study.target.hash == goal.hash
-    assert (study.learning_rate, study.accuracy, study.max_stages) == (2.0, 0.5, 1)
+    assert (study.learning_rate, study.goal, study.max_stages) == (2.0, lc.Accuracy(0.5), 1)
     wanted = lc.LinearRNN.aligned(
         hidden_size=5, recurrence=[0.9, 0.8], initial=[0.1, 0.2], output_initial=0.3, task=goal
     )
