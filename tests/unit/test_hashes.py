@@ -71,7 +71,8 @@ TERMS = {
     "goal": lc.Accuracy(0.91), "max_stages": 3, "costs": [1.0, 2.0], "switch_cost": 1.0, "least_accuracy": 0.1,
     "most_accuracy": 0.9, "most_excess_loss": 50.0,
 }  # fmt: skip
-LEARNED = {names: lc.Training(RATE, learn=names) for names in (("input",), ("output",), ("input", "recurrent", "output"))}
+WEIGHTS = ("input",), ("output",), ("input", "recurrent", "output")
+LEARNED = {names: lc.Training(RATE, learn=names) for names in WEIGHTS}
 EVERYTHING = LEARNED["input", "recurrent", "output"]
 CHANGED_TERMS = [*TERMS.items(), ("goal", lc.Loss(0.02))]
 
