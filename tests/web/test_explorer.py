@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import learncast as lc
 from learncast import LinearRNN, tasks
 
 PANELS = ("curriculum", "prior-knowledge", "recurrence", "window")

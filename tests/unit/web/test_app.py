@@ -28,6 +28,7 @@ import typer
 from starlette.exceptions import HTTPException
 from typer.testing import CliRunner
 
+import learncast as lc
 from learncast import InvalidSpec, LinearRNN, cli, tasks
 from learncast._core.errors import OutOfTime
 from learncast.web import (

@@ -5,16 +5,17 @@ from __future__ import annotations
 import re
 import tomllib
 
-import learncast.web.panels.forecast as module
 import numpy as np
 import pytest
 
+import learncast as lc
+import learncast.web.panels.curriculum as module
 from learncast import LinearRNN, Stage, follow, tasks
 from learncast.networks import Activated
-from learncast.planning.methods.choice import mode_ground
-from learncast.planning.phase import _rescaled, portrait_times
-from learncast.report.phase import phase_report as portrayed
-from learncast.report.plan import plan_report as planned
+from learncast.planning import portrait_times
+from learncast.planning.phase import _rescaled
+from learncast.report.phase import phase_report
+from learncast.report.plan import plan_report
 from learncast.study import Study
 from learncast.theory.dynamics.descent import descend
 from learncast.theory.responses.modes import modes_of_responses
@@ -103,7 +104,7 @@ def test_the_study_of_a_pin_plans_the_steps_shown(settings, tmp_path):
     file = tmp_path / "this-file.toml"
     file.write_text(PANEL.study(state), encoding="utf-8")
     first = file.read_text(encoding="utf-8").splitlines()[0]
-    answer = planned(Study.load(file), by="modes" if "--by modes" in first else "auto")
+    answer = plan_report(Study.load(file), method="modes" if "--method modes" in first else "auto")
     assert first.startswith("# learncast plan this-file.toml")
     assert answer.values["best"]["descent_steps"] == reading(view, "both stages")
     assert answer.values["direct"]["descent_steps"] == reading(view, "direct training")
@@ -121,10 +122,10 @@ def test_a_pin_that_costs_steps_gives_a_warning_and_its_phase_command_the_cost(t
     file = tmp_path / "this-file.toml"
     file.write_text(PANEL.study(state), encoding="utf-8")
     study = Study.load(file)
-    assert planned(study).values["best"]["descent_steps"] == reading(view, "direct training")
+    assert plan_report(study).values["best"]["descent_steps"] == reading(view, "direct training")
     line = next(line for line in PANEL.study(state).splitlines() if line.startswith("# learncast phase"))
     vary, value, stop = re.search(r"--vary (\S+) --values (\S+) --accuracies (\S+)", line).groups()
-    grid = portrayed(study, vary=vary, values=np.array([float(value)]), accuracies=np.array([float(stop)]))
+    grid = phase_report(study, vary=vary, values=np.array([float(value)]), accuracies=np.array([float(stop)]))
     saved = grid.values["direct_descent_steps"] - grid.values["total_descent_steps"][0, 0]
     assert saved == reading(view, "saved")
 
@@ -134,7 +135,7 @@ def test_the_study_without_a_pin_is_the_best_point(tmp_path):
     file = tmp_path / "this-file.toml"
     file.write_text(PANEL.study(state), encoding="utf-8")
     best = reading(PANEL.parts["descent"](state), "most steps saved")
-    assert planned(Study.load(file)).values["best"]["saving"] == best
+    assert plan_report(Study.load(file)).values["best"]["saving"] == best
     assert PANEL.study(state).splitlines()[1] == '# explorer, curriculum: {"grid":40}'
 
 
@@ -166,7 +167,7 @@ def test_descent_of_the_modes_is_that_of_the_network(rate):
     target, first = tasks.integration(12), tasks.integration(12, target_strength=1.7)
     network = LinearRNN.aligned(recurrence=0.9, initial=0.1, output_initial=0.2, hidden_size=3, task=target)
     way = follow([Stage(first, goal=0.6), Stage(target, goal=0.99)], network, learning_rate=rate, strict=False)
-    steps, strength = pinned.descent_strength(way, 1.1 * way.steps.flow)
+    steps, strength = module.pinned.descent_strength(way, 1.1 * way.steps.flow)
     alone = descend(first, network, learning_rate=rate, steps=int(steps[-1]))
     best = way.modes[0].optimum[0]
     end = int(np.argmax(np.abs(alone.strength[:, 0] - best) <= 0.4 * best))
@@ -203,10 +204,10 @@ def test_the_three_terms_add_up_to_the_speedup():
     view = PANEL.parts["pinned"](state)
     target, first = state.task(), state.task(1.5)
     stages = [Stage(first, goal=0.6), Stage(target, goal=state.accuracy)]
-    why = follow(stages, state.network(target), learning_rate=state.learning_rate).why
+    why = follow(stages, state.network(target), learning_rate=state.learning_rate).explanation
     bars = trace(view, "terms", "theory")
     assert bars.kind == "bars"
-    assert float(np.sum(bars.y)) == pytest.approx(why.printed_speedup_steps, rel=ROUND_OFF)
+    assert float(np.sum(bars.y)) == pytest.approx(why.paper_speedup_steps, rel=ROUND_OFF)
     ratio = np.array([why.initial_scale, why.cross_ratio, why.closeness]) / np.asarray(bars.y)
     np.testing.assert_allclose(ratio, ratio[0], rtol=ROUND_OFF)
 
@@ -236,7 +237,7 @@ def test_the_relu_portrait_is_that_of_the_python_interface():
 
 
 def test_the_relu_portrait_of_tasks_that_are_measured_separately(monkeypatch):
-    monkeypatch.setattr("learncast.web.panels.forecast.MEASURED_COLUMNS", 3)
+    monkeypatch.setattr("learncast.web.panels.curriculum.MEASURED_COLUMNS", 3)
     state = relu_state(family="leaky_integration", vary_leaky="timescale")
     own = direct_portrait(state, values=np.linspace(2.0, 30.0, 3))
     np.testing.assert_allclose(module.portrait_numbers(state).speedup, own["speedup_steps"], rtol=1e-9)
@@ -245,7 +246,7 @@ def test_the_relu_portrait_of_tasks_that_are_measured_separately(monkeypatch):
 def test_measured_responses_do_not_depend_on_other_settings(monkeypatch):
     state = relu_state(gain=0.7, family="leaky_integration", vary_leaky="gain")
     module.portrait_numbers(state)
-    monkeypatch.setattr("learncast.web.panels.forecast.response", None)
+    monkeypatch.setattr("learncast.web.panels.curriculum.response", None)
     faster = state.model_copy(update={"learning_rate": 2e-3, "initial": 0.3, "accuracy": 0.9, "hidden_size": 7})
     np.testing.assert_allclose(
         module.portrait_numbers(faster).speedup, direct_portrait(faster)["speedup_steps"], rtol=1e-9
@@ -268,8 +269,8 @@ def test_rescaled_responses_equal_measured_ones(target, vary):
     quick = _rescaled(own, vary, values)
     slow = modes_of_responses(network, [target.varied(**{vary: value}) for value in values], 3)
     state = {"vary": vary, "values": values, "accuracies": [0.3, 0.8], "seed": 3}
-    ground = mode_ground((own,), network, 1e-3)
-    portraits = [portrait_times(ground, firsts=firsts, **state).labelled() for firsts in (quick, slow)]
+    method = module.method_of((own,), network, 1e-3)
+    portraits = [portrait_times(method, firsts=firsts, **state).labelled() for firsts in (quick, slow)]
     # An optimum that equals the target's is stopped at accuracy 1, or by a rounding less.
     for name in set(portraits[0].data_vars) - {"singular_accuracy"}:
         # Control variates are fitted to 256 groups: their regression loses a few digits.

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from scipy.integrate import solve_ivp
 
+import learncast as lc
 import learncast.web.panels.prior_knowledge as module
 from learncast import TwoLayer
 from learncast.report.forget import forget_report as forgotten
@@ -340,7 +341,7 @@ def test_frames_are_the_solutions_at_their_times():
     assert len(times) == FRAMES
     for k in (0, 40, 100, 160, FRAMES - 1):
         stage = int(times[k] > learning.boundaries[1])
-        now = learning.forecast.courses[stage].at([times[k] - learning.boundaries[stage]])
+        now = learning.curriculum.flows[stage].at([times[k] - learning.boundaries[stage]])
         for name in ("input_gram", "output_gram", "network_function"):
             # The time within the stage is a difference, which loses a few digits.
             np.testing.assert_allclose(chart(view, name).traces[0].frames[k], now[name].values[0], atol=1e-9)
