@@ -286,13 +286,13 @@ class Broken(OnlyStep):
 
 
 REFUSED = {
-    "another step": (lambda: replays(Broken(const()), X), None),
+    "another step": (lambda: layers.replays(Broken(const()), X), None),
     "odd pairs": (lambda: lc.training.LinearRecurrentUnit(2, 3, turning=True), "hidden_size"),
     "mask": (lambda: lc.training.RateRNN(2, 3, recurrence="masked", mask=np.ones((2, 2))), "mask"),
     "no leak": (lambda: lc.training.RateRNN(2, 3, alpha=0.0), "alpha"),
     "option": (lambda: lc.training.RateRNN(2, 3, rnak=1, recurrence="low_rank"), None),
     "no sequences": (lambda: lc.training.RateRNN(2, 3)(torch.zeros(4, 2)), "inputs"),
-    "no cell": (lambda: replays(nn.Linear(2, 2).double(), X), None),
+    "no cell": (lambda: layers.replays(nn.Linear(2, 2).double(), X), None),
 }
 
 
