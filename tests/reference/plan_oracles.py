@@ -21,7 +21,7 @@ class Pool(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """What a schedule costs and may do; one entry per candidate, `cost` one per candidate and the target."""
+    """Costs and limits of a schedule; one entry per candidate, `cost` one per candidate and the target."""
 
     cost: Array
     switch: float = 0.0
@@ -43,7 +43,7 @@ def strength_after(u: Any, cross: Any, power: Any, time: Any) -> Array:
 
 
 def travel_time(start: Any, stop: Any, cross: float, power: float) -> Array:
-    """Time from one positive strength to another on one task; infinite where the flow never comes by."""
+    """Time from one positive strength to another on one task; infinite if the flow never gets there."""
     start, stop = np.broadcast_arrays(np.asarray(start, float), np.asarray(stop, float))
     with np.errstate(divide="ignore", invalid="ignore"):
         if cross == 0:
@@ -62,7 +62,7 @@ def time_to_band(start: Any, cross: Any, power: Any, tolerance: float) -> Array:
     edge = np.where(start < optimum, (1 - tolerance) * optimum, (1 + tolerance) * optimum)
     with np.errstate(divide="ignore", invalid="ignore"):
         time = np.log(edge * (optimum - start) / (start * (optimum - edge))) / (2 * cross)
-    # A hair of slack, or a stop computed to lie on the edge would have to travel to it again.
+    # With slack for rounding, so that a stop on the edge counts as inside.
     inside = np.abs(start - optimum) <= tolerance * optimum * (1 + 1e-13)
     return np.where(inside, 0.0, np.where((start > 0) & (cross > 0), time, np.inf))
 
@@ -76,7 +76,7 @@ def accuracy_of(u: Any, cross: Any, power: Any) -> Array:
 
 
 def special_strengths(pool: Pool, start: float, tolerance: float, rules: Rules) -> Array:
-    """Where a best schedule is likely to switch: equal speeds, ends of bands, limits of stops, equal excess losses."""
+    """Likely switching points: equal speeds, edges of bands, limits of stops, and limits of excess losses."""
     cross, power = pool.cross[:, 0], pool.power[:, 0]
     optimum, cost = cross / power, rules.cost
     points = [start, (1 - tolerance) * optimum[-1], (1 + tolerance) * optimum[-1]]
@@ -121,7 +121,7 @@ def _moves(grid: Array, k: int, cross: float, power: float, rules: Rules, last: 
     cost = rules.cost[k] * travel_time(grid[:, None], grid[None, :], cross, power)
     if k != last:
         reached = accuracy_of(grid, cross, power)
-        # Limits are grid points, computed with a rounding of their own.
+        # Limits are grid points, up to rounding.
         if rules.least is not None:
             cost[:, reached < rules.least[k] - 1e-12] = np.inf
         if rules.most is not None:
@@ -144,7 +144,7 @@ def excess_loss(u: Array, cross: Array, power: Array) -> Array:
 
 
 def time_to_goal(u: Array, cross: Array, power: Array, tolerance: float, goal: str) -> Array:
-    """Time on the target until every mode, or the loss as a whole, is accurate; `u` is (..., modes)."""
+    """Time on the target until every mode, or the loss, is accurate; `u` is (..., modes)."""
     if goal == "modes":
         return np.max(time_to_band(u, cross, power, tolerance), axis=-1)
     level = tolerance**2 * np.sum(cross**2 / (2 * power))
@@ -219,11 +219,11 @@ def descent_rest(weights: Array, cross: Array, power: Array, tolerance: float, g
         if learned.any():
             steps[left[learned]] = taken
             weights, left = weights[~learned], left[~learned]
-        weights, taken = descended(weights, cross, power, rate), taken + 1
+        weights, taken = descent_step(weights, cross, power, rate), taken + 1
     return steps
 
 
-def descended(weights: Array, cross: Array, power: Array, rate: float) -> Array:
+def descent_step(weights: Array, cross: Array, power: Array, rate: float) -> Array:
     """One step of descent of weights (..., 2, modes)."""
     pull = rate * (cross - weights[..., 0, :] * weights[..., 1, :] * power)
     return weights + weights[..., ::-1, :] * pull[..., None, :]
@@ -233,7 +233,7 @@ def descent_path(weights: Array, cross: Array, power: Array, rate: float, steps:
     """Weights (2, modes) after 0, 1, ..., steps of descent."""
     path = [weights]
     for _ in range(steps):
-        path.append(descended(path[-1], cross, power, rate))
+        path.append(descent_step(path[-1], cross, power, rate))
     return np.array(path)
 
 
@@ -284,14 +284,14 @@ def slope(task: Statistics, weights: Weights) -> Weights:
     flat = maps.transpose(1, 0, 2).reshape(outputs, -1) @ task.inputs.reshape(steps * inputs, -1)
     error = flat.reshape(outputs, steps, inputs).transpose(1, 0, 2) - task.cross.transpose(0, 2, 1)
     history = powers(weights.recurrent, steps)
-    forward = history @ weights.first  # what an input of some age has become in the hidden units
-    backward = (weights.second @ history).transpose(0, 2, 1)  # what a hidden unit of some age is to the output
+    forward = history @ weights.first  # hidden response to an input, by its age
+    backward = (weights.second @ history).transpose(0, 2, 1)  # output response to a hidden unit, by its age
     by_age = error[::-1]
     first = np.sum(backward @ by_age, axis=0)
     second = np.sum(by_age @ forward.transpose(0, 2, 1), axis=0)
     recurrent = np.zeros_like(weights.recurrent)
     for n in range(steps - 1):
-        # Passed on n times after this use of W_h, and before it as often as the age leaves.
+        # W_h is used n times after this place, and the remaining times before it.
         recurrent += backward[n] @ np.sum(by_age[n + 1 :] @ forward[: steps - 1 - n].transpose(0, 2, 1), axis=0)
     return Weights(first, recurrent, second)
 
@@ -341,7 +341,7 @@ def flow(
 
 
 def pooled(task: Statistics, recurrence: float) -> Statistics:
-    """The static task on z = sum_t b^(T-t) x_t, which is all that a network of scalar recurrence sees."""
+    """The static task on z = sum_t b^(T-t) x_t, the only input of a network with scalar recurrence."""
     weight = recurrence ** np.arange(task.cross.shape[0])[::-1]
     inputs = np.einsum("t,s,tisj->ij", weight, weight, task.inputs)
     cross = np.einsum("t,tio->io", weight, task.cross)
@@ -349,7 +349,7 @@ def pooled(task: Statistics, recurrence: float) -> Statistics:
 
 
 def least_loss(task: Statistics) -> float:
-    """Loss of the best linear map of the whole trial."""
+    """Loss of the best linear map of the trial."""
     steps, inputs, outputs = task.cross.shape
     power = task.inputs.reshape(steps * inputs, -1)
     cross = task.cross.reshape(steps * inputs, outputs)

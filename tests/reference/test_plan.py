@@ -14,12 +14,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import xarray as xr
+from scipy.integrate import solve_ivp
 
 import learncast as lc
-from learncast import tasks
-from learncast._core.errors import InvalidSpec, LearncastError, UnsupportedModel
-from learncast.results import Status
+from learncast import Status, tasks
 
 FOLDER = Path(__file__).parent
 _spec = importlib.util.spec_from_file_location("plan_oracles", FOLDER / "plan_oracles.py")
@@ -31,12 +29,12 @@ _spec.loader.exec_module(oracles)
 
 GOLDEN = {entry["id"]: entry for entry in json.loads((FOLDER / "golden" / "curriculum.json").read_text())["entries"]}
 RATE = 1e-3
-#: What a schedule may gain on a plan that calls itself exact or certified; the search is content with a gap of 1e-6.
+#: Share by which a schedule may beat an exact or certified plan: the gap at which the search ends.
 NEVER_BEATEN = 1e-6
 
 
 def modal(cross: Any, power: Any, name: str) -> lc.Task:
-    """A one-step task whose modes are its channels: the strengths are the two diagonals, whatever the recurrence."""
+    """A one-step task whose modes are its channels, with the diagonals as strengths for any recurrence."""
     return tasks.static(np.diag(np.atleast_1d(cross)), np.diag(np.atleast_1d(power)), name=name)
 
 
@@ -50,11 +48,15 @@ def random_pool(rng: np.random.Generator, candidates: int, modes: int) -> Any:
     return oracles.Pool(*strengths)
 
 
-def termed(options: dict[str, Any]) -> dict[str, Any]:
-    """Keywords of a plan, those of its terms gathered in one object."""
+def with_terms(options: dict[str, Any]) -> dict[str, Any]:
+    """Keywords of a plan, with those of its terms in one object; goal "loss" asks for the loss of an accuracy."""
     names = {field.name for field in fields(lc.Terms)}
     terms = {name: value for name, value in options.items() if name in names}
-    return {name: value for name, value in options.items() if name not in names} | {"terms": lc.Terms(**terms)}
+    accuracy = options.get("accuracy", 0.99)
+    kind = terms.pop("goal", "modes")
+    goal = lc.Explained(1 - (1 - accuracy) ** 2) if kind == "loss" else lc.Accuracy(accuracy)
+    rest = {name: value for name, value in options.items() if name not in names and name != "accuracy"}
+    return rest | {"terms": lc.Terms(goal, **terms)}
 
 
 def planned(pool: Any, initial: Any, rules: Any = None, **options: Any) -> lc.Plan:
@@ -63,12 +65,12 @@ def planned(pool: Any, initial: Any, rules: Any = None, **options: Any) -> lc.Pl
     if rules is not None:
         options |= {"costs": rules.cost, "switch_cost": rules.switch / RATE, "least_accuracy": rules.least}
         options |= {"most_accuracy": rules.most, "most_excess_loss": rules.most_loss}
-    return lc.plan(made[-1], made[:-1], network(initial), learning_rate=RATE, **termed(options))
+    return lc.plan(made[-1], made[:-1], network(initial), learning_rate=RATE, **with_terms(options))
 
 
-def walked(plan: lc.Plan, pool: Any, start: Any, rules: Any, tolerance: float, goal: str) -> tuple[float, Any, Any]:
+def simulated(plan: lc.Plan, pool: Any, start: Any, rules: Any, tolerance: float, goal: str) -> tuple[float, Any, Any]:
     """Carry the flow's best stages out by closed form: cost (rate 1), strengths and task after each stage."""
-    route, last = plan.flow.best, len(pool.cross) - 1
+    route, last = plan.flow_route, len(pool.cross) - 1
     u, cost, visited = np.atleast_1d(start), 0.0, []
     for k, steps in zip((*route.order, last), (*route.durations, None), strict=True):
         strengths = pool.cross[k], pool.power[k]
@@ -76,13 +78,13 @@ def walked(plan: lc.Plan, pool: Any, start: Any, rules: Any, tolerance: float, g
         u = oracles.strength_after(u, *strengths, time)
         cost += rules.cost[k] * time + rules.switch * bool(visited and visited[-1][0] != k)
         visited.append((k, u))
-    # The last stage's own forecast; 1e-7 since a stop near the band's edge amplifies its rounding.
+    # 1e-7, since a stop near the edge of the band amplifies rounding.
     assert route.rest * RATE == pytest.approx(time, rel=1e-7, abs=1e-9)
     return cost, u, visited
 
 
 def descent_cost(plan: lc.Plan, pool: Any, initial: Any, rules: Any, tolerance: float, goal: str = "modes") -> float:
-    """Carry the recommended stages out by plain descent, step by step; the plan must say the same to the step."""
+    """Cost of the recommended stages by plain descent, step by step; the plan must agree to the step."""
     route, last = plan.route, len(pool.cross) - 1
     assert all(float(n).is_integer() for n in (*route.durations, route.rest))
     weights = np.array([np.atleast_1d(initial)] * 2)
@@ -100,7 +102,7 @@ def descent_cost(plan: lc.Plan, pool: Any, initial: Any, rules: Any, tolerance: 
 def best_descent_stop(
     pool: Any, initial: Any, rules: Any, tolerance: float, k: int, longest: int, goal: str = "modes"
 ) -> float:
-    """Least cost of one candidate for any whole number of steps, then the target, by plain descent of all of them."""
+    """Least cost of one candidate over all whole numbers of steps, then the target, by plain descent."""
     last = len(pool.cross) - 1
     begin = np.array([np.atleast_1d(initial)] * 2)
     path = oracles.descent_path(begin, pool.cross[k], pool.power[k], RATE, longest)
@@ -109,7 +111,7 @@ def best_descent_stop(
     allowed = np.ones(len(path), dtype=bool)
     if rules.least is not None:
         allowed &= ~(reached < rules.least[k] - 1e-6)
-    if rules.most is not None:  # a stage may overshoot by its last step: that one began within the limit
+    if rules.most is not None:  # the last step of a stage may overshoot a limit
         allowed[1:] &= ~(reached[:-1] > rules.most[k] + 1e-6)
     allowed[0] = False
     if not allowed.any():
@@ -127,17 +129,17 @@ def free(pool: Any) -> Any:
 
 
 def one_mode_gain(seed: int) -> float:
-    """By what share brute force beats the plan of one random pool (negative: it does not), walking the plan too."""
+    """Share by which brute force beats the plan of a random pool; negative if it does not."""
     rng = np.random.default_rng([1, seed])
     pool = random_pool(rng, int(rng.integers(1, 4)), 1)
     initial = np.exp(rng.uniform(np.log(0.03), np.log(1.7)))
     tolerance, stages = float(rng.choice([0.01, 0.05, 0.2])), int(rng.integers(1, 4))
     plan = planned(pool, initial, accuracy=1 - tolerance, max_stages=stages)
     assert len(plan.stages) <= stages
-    cost, end, _ = walked(plan, pool, initial**2, free(pool), tolerance, "modes")
-    assert plan.flow.best.total * RATE == pytest.approx(cost, rel=1e-8, abs=1e-12)  # logarithms near the band
+    cost, end, _ = simulated(plan, pool, initial**2, free(pool), tolerance, "modes")
+    assert plan.flow_route.total * RATE == pytest.approx(cost, rel=1e-8, abs=1e-12)  # logarithms near the band
     assert oracles.accuracy_of(end, pool.cross[-1], pool.power[-1]) >= 1 - tolerance - 1e-9
-    assert plan.lower_bound <= plan.flow.best.total * (1 + 1e-12)
+    assert plan.bound <= plan.flow_route.total * (1 + 1e-12)
     descent_cost(plan, pool, initial, free(pool), tolerance)
     best = oracles.brute_force_one_mode(pool, initial**2, tolerance, stages, free(pool))
     return 1 - best / cost if cost else 0.0
@@ -157,7 +159,7 @@ def assert_stops_allowed(plan: lc.Plan, pool: Any, rules: Any, visited: Any) -> 
         if k == len(pool.cross) - 1:
             continue
         reached = float(np.min(oracles.accuracy_of(u, pool.cross[k], pool.power[k])))
-        # Stops on a limit are placed there to the planner's 1e-9 or so; a millionth of accuracy harms nobody.
+        # The planner places a stop on a limit to about 1e-9.
         assert not reached < rules.least[k] - 1e-6, (reached, plan)
         assert not reached > rules.most[k] + 1e-6, (reached, plan)
 
@@ -168,8 +170,8 @@ def ruled_gain(seed: int) -> float:
     initial = np.exp(rng.uniform(np.log(0.05), np.log(1.2)))
     rules, stages = random_rules(rng, pool), int(rng.integers(2, 4))
     plan = planned(pool, initial, rules, accuracy=0.97, max_stages=stages)
-    cost, _, visited = walked(plan, pool, initial**2, rules, 0.03, "modes")
-    assert plan.flow.best.total * RATE == pytest.approx(cost, rel=1e-8, abs=1e-12)
+    cost, _, visited = simulated(plan, pool, initial**2, rules, 0.03, "modes")
+    assert plan.flow_route.total * RATE == pytest.approx(cost, rel=1e-8, abs=1e-12)
     assert plan.cost_of(plan.best) == pytest.approx(plan.total, rel=1e-12)
     descent_cost(plan, pool, initial, rules, 0.03)
     assert_stops_allowed(plan, pool, rules, visited)
@@ -190,7 +192,7 @@ def test_one_mode_under_costs_and_limits_is_never_beaten(block: int) -> None:
 
 
 def descent_gain(seed: int, modes: int, *, ruled: bool = False, goal: str = "modes") -> float:
-    """Steps (or cost) by which some whole number of steps on some candidate beats the recommended plan."""
+    """Cost by which the best whole number of steps on some candidate beats the recommended plan."""
     rng = np.random.default_rng([11, seed])
     pool = random_pool(rng, int(rng.integers(1, 3)), modes)
     initial = np.exp(rng.uniform(np.log(0.1), np.log(1.2), modes))
@@ -198,13 +200,13 @@ def descent_gain(seed: int, modes: int, *, ruled: bool = False, goal: str = "mod
     plan = planned(pool, initial, rules, accuracy=1 - tolerance, goal=goal)
     cost = descent_cost(plan, pool, initial, rules, tolerance, goal)
     begin = np.array([np.atleast_1d(initial)] * 2)
-    alone = oracles.descent_rest(begin[None], pool.cross[-1], pool.power[-1], tolerance, goal, RATE)[0]
-    assert plan.direct_total == pytest.approx(rules.cost[-1] * alone, rel=1e-12)
+    direct = oracles.descent_rest(begin[None], pool.cross[-1], pool.power[-1], tolerance, goal, RATE)[0]
+    assert plan.direct_total == pytest.approx(rules.cost[-1] * direct, rel=1e-12)
     best = plan.direct_total
     for k in range(len(pool.cross) - 1):
         longest = int(plan.direct_total / rules.cost[k]) + 1
         best = min(best, best_descent_stop(pool, initial, rules, tolerance, k, longest, goal))
-    # Where the flow finds nothing that pays, whole steps may differ by a part of one: nobody is sent to train for that.
+    # Candidates that do not pay by the flow are not tried in whole steps, which may gain less than one step.
     return cost - best - (0.0 if plan.pretrains else rules.cost[-1])
 
 
@@ -232,28 +234,25 @@ def test_one_mode_under_rules_is_never_beaten_in_many_pools() -> None:
     assert max(ruled_gain(seed) for seed in range(1000, 1300)) <= NEVER_BEATEN
 
 
-def test_a_candidate_that_unlearns_the_mode_can_still_help_a_start_above() -> None:
-    # The target is at 0.2, the start at 1: a task with nothing to learn (cross 0) pulls down hard until the band's
-    # upper edge, where the target is already learned: 1/u falls by (1/0.21 - 1) = 2 B t, B = 5.
+def test_a_task_without_targets_can_help_a_start_above_the_optimum() -> None:
+    # The optimum is 0.2 and the start 1. A task with cross 0 reduces the strength quickly to the upper edge of the
+    # band: 1/u grows by (1/0.21 - 1) = 2 B t with B = 5.
     pool = oracles.Pool(np.array([[0.0], [0.2]]), np.array([[5.0], [1.0]]))
     plan = planned(pool, 1.0, accuracy=0.95)
-    assert plan.flow.best.total * RATE == pytest.approx((1 / 0.21 - 1) / 10, rel=1e-9)
+    assert plan.flow_route.total * RATE == pytest.approx((1 / 0.21 - 1) / 10, rel=1e-9)
     direct = float(oracles.time_to_band(1.0, 0.2, 1.0, 0.05))
-    assert plan.flow.direct.total * RATE == pytest.approx(direct, rel=1e-9)
+    assert plan.direct_flow_route.total * RATE == pytest.approx(direct, rel=1e-9)
     assert descent_cost(plan, pool, 1.0, free(pool), 0.05) == best_descent_stop(pool, 1.0, free(pool), 0.05, 0, 1000)
 
 
 def test_an_unbalanced_start_follows_its_own_flow() -> None:
-    # a' = c (beta - a c B), c' = a (beta - a c B), integrated; two stages at the plan's own stop, rel 1e-8 of the
-    # integration's 1e-11 over a hundred growth times.
-    from scipy.integrate import solve_ivp
-
+    # a' = c (beta - a c B), c' = a (beta - a c B), integrated to 1e-11 over a hundred growth times.
     plan = lc.plan(
         modal(1.0, 1.0, "target"),
         [modal(2.0, 1.5, "task 0")],
         lc.LinearRNN.aligned(initial=0.3, output_initial=0.05, hidden_size=1),
         learning_rate=RATE,
-        terms=lc.Terms(goal=lc.Accuracy(0.95)),
+        terms=lc.Terms(0.95),
     )
     weights = np.array([0.3, 0.05])
     strengths = {"task 0": (2.0, 1.5), "target": (1.0, 1.0)}
@@ -266,10 +265,10 @@ def test_an_unbalanced_start_follows_its_own_flow() -> None:
     assert plan.pretrains
     assert weights.prod() == pytest.approx(0.95, rel=1e-8)
     assert plan.flow_route.total == pytest.approx(plan.flow_route.steps, rel=1e-12)
-    whole = np.array([[0.3], [0.05]])
+    state = np.array([[0.3], [0.05]])
     for name, steps in zip(("task 0", "target"), (*plan.route.durations, plan.route.rest), strict=True):
-        whole = oracles.descent_path(whole, *(np.array([v]) for v in strengths[name]), RATE, int(steps))[-1]
-    assert 0.95 <= whole.prod() <= 1.05
+        state = oracles.descent_path(state, *(np.array([v]) for v in strengths[name]), RATE, int(steps))[-1]
+    assert 0.95 <= state.prod() <= 1.05
 
 
 # ----------------------------------------------------------------------------------------------- several modes
@@ -283,15 +282,15 @@ def several_modes_gain(seed: int, goal: str, stages: int, *, priced: bool = Fals
     rules = oracles.Rules(rng.uniform(0.5, 2, 3), 0.05) if priced else free(pool)
     plan = planned(pool, initial, rules, accuracy=0.95, goal=goal, max_stages=stages)
     assert len(plan.stages) <= stages
-    cost, end, _ = walked(plan, pool, initial**2, rules, 0.05, goal)
-    assert plan.flow.best.total * RATE == pytest.approx(cost, rel=1e-7)  # the loss is flat where it is met
+    cost, end, _ = simulated(plan, pool, initial**2, rules, 0.05, goal)
+    assert plan.flow_route.total * RATE == pytest.approx(cost, rel=1e-7)  # the loss is flat near its goal
     descent_cost(plan, pool, initial, rules, 0.05, goal)
     if goal == "modes":
         assert np.all(oracles.accuracy_of(end, pool.cross[-1], pool.power[-1]) >= 0.95 - 1e-7)
-    assert plan.lower_bound <= plan.flow.best.total * (1 + 1e-12)
+    assert plan.bound <= plan.flow_route.total * (1 + 1e-12)
     best = oracles.brute_force_modes(pool, initial**2, 0.05, stages, goal, rules, cost, points)
     if plan.proof == "certified":
-        assert best * (1 + 1e-9) >= plan.lower_bound * RATE, "a schedule was found below the certified bound"
+        assert best * (1 + 1e-9) >= plan.bound * RATE, "a schedule is below the certified bound"
     return 1 - best / cost
 
 
@@ -307,7 +306,7 @@ def test_several_modes_with_prices_are_never_beaten() -> None:
 
 
 @pytest.mark.slow
-def test_the_loss_as_a_whole_is_never_beaten() -> None:
+def test_plans_for_a_loss_are_never_beaten() -> None:
     assert several_modes_gain(32, "loss", 2) <= NEVER_BEATEN
 
 
@@ -325,7 +324,7 @@ def test_several_modes_with_prices_are_never_beaten_in_many_pools() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stages", [2, 3])
-def test_the_loss_as_a_whole_is_never_beaten_in_many_pools(stages: int) -> None:
+def test_plans_for_a_loss_are_never_beaten_in_many_pools(stages: int) -> None:
     count = 20 if stages == 2 else 8
     gains = [several_modes_gain(seed, "loss", stages, points=50) for seed in range(200, 200 + count)]
     assert max(gains) <= NEVER_BEATEN
@@ -338,8 +337,8 @@ def as_task(statistics: Any, name: str) -> lc.Task:
     return lc.Task(*statistics, name=name)
 
 
-def turned(rng: np.random.Generator, mixing: np.ndarray, angle: float) -> np.ndarray:
-    """The same singular values, inputs and outputs rotated by an angle in random planes."""
+def rotate(rng: np.random.Generator, mixing: np.ndarray, angle: float) -> np.ndarray:
+    """Rotate inputs and outputs by an angle in random planes, which keeps the singular values."""
     turns = []
     for size in mixing.shape:
         frame = np.linalg.qr(rng.normal(size=(size, size)))[0]
@@ -350,22 +349,22 @@ def turned(rng: np.random.Generator, mixing: np.ndarray, angle: float) -> np.nda
 
 
 class Rotated:
-    """A target, a stronger turned candidate and a balanced start on a recurrent network of scalar recurrence."""
+    """A target, a stronger rotated candidate and a balanced start on a network with scalar recurrence."""
 
     def __init__(self, seed: int, inputs: int, outputs: int) -> None:
         rng = np.random.default_rng([4, seed])
         values = np.zeros((outputs, inputs))
         np.fill_diagonal(values, [1.0, 0.7])
-        mixing = turned(rng, values, rng.uniform(0, 3))
+        mixing = rotate(rng, values, rng.uniform(0, 3))
         self.statistics = {
-            "turned": oracles.autoregressive(6, 4.0, 0.3, 1.5 * turned(rng, mixing, 0.5)),
+            "rotated": oracles.autoregressive(6, 4.0, 0.3, 1.5 * rotate(rng, mixing, 0.5)),
             "target": oracles.autoregressive(6, 3.0, 0.2, mixing),
         }
         self.recurrence = 0.8
         start = lc.TwoLayer.balanced(inputs, 3, outputs, scale=0.1, rng=rng)
         first = start.first
         if inputs == outputs and np.linalg.det(start.function) * np.linalg.det(mixing) < 0:
-            # A reflected start never learns its weakest mode; reflecting one input puts that right.
+            # A reflected start never learns its weakest mode: reflect one input.
             first = start.first @ np.diag([-1.0, *np.ones(inputs - 1)])
         self.weights = oracles.Weights(first, self.recurrence * np.eye(3), start.second)
         self.pooled = {name: oracles.pooled(s, self.recurrence) for name, s in self.statistics.items()}
@@ -374,14 +373,14 @@ class Rotated:
         made = {name: as_task(s, name) for name, s in self.statistics.items()}
         return lc.plan(
             made["target"],
-            [made["turned"]],
+            [made["rotated"]],
             lc.LinearRNN(*self.weights),
             learning_rate=RATE,
-            **termed({"accuracy": 0.9} | options),
+            **with_terms({"accuracy": 0.9} | options),
         )
 
     def level(self, name: str, accuracy: float) -> float:
-        """Loss at an accuracy: excess (1 - accuracy)^2 of that of a network that answers 0."""
+        """Loss at an accuracy: the excess loss is (1 - accuracy)^2 of the baseline loss."""
         floor = oracles.least_loss(self.pooled[name])
         return floor + (1 - accuracy) ** 2 * (0.5 * np.trace(self.statistics[name].target) - floor)
 
@@ -389,8 +388,8 @@ class Rotated:
         return max(oracles.loss(self.pooled[name], weights) - oracles.least_loss(self.pooled[name]), 0.0)
 
     def accuracy(self, name: str, weights: Any) -> float:
-        nothing = 0.5 * np.trace(self.statistics[name].target) - oracles.least_loss(self.pooled[name])
-        return float(1 - np.sqrt(self.excess(name, weights) / nothing))
+        baseline = 0.5 * np.trace(self.statistics[name].target) - oracles.least_loss(self.pooled[name])
+        return float(1 - np.sqrt(self.excess(name, weights) / baseline))
 
     def step(self, name: str, weights: Any) -> Any:
         """One step of plain descent."""
@@ -420,27 +419,25 @@ ROTATED = [
 
 @pytest.mark.slow_cases("2-3-2")
 @pytest.mark.parametrize(("seed", "inputs", "outputs"), ROTATED)
-def test_rotated_tasks_take_as_long_as_their_weights_do_and_no_other_stop_is_better(
-    seed: int, inputs: int, outputs: int
-) -> None:
+def test_plans_of_rotated_tasks_follow_the_flow_and_have_the_best_stop(seed: int, inputs: int, outputs: int) -> None:
     case = Rotated(seed, inputs, outputs)
     plan = case.plan()
     weights, total = case.weights, 0.0
-    for steps in plan.flow.best.durations:
-        time, path = oracles.flow(case.pooled["turned"], weights, steps * RATE)
+    for steps in plan.flow_route.durations:
+        time, path = oracles.flow(case.pooled["rotated"], weights, steps * RATE)
         weights, total = path[-1], total + time
     total += case.time("target", weights, 0.9)[0]
-    # 1e-6 of the brief; the integration at 1e-11 leaves about 1e-9.
-    assert plan.flow.best.total * RATE == pytest.approx(total, rel=1e-6)
+    # The integration is good to about 1e-9.
+    assert plan.flow_route.total * RATE == pytest.approx(total, rel=1e-6)
     direct, _ = case.time("target", case.weights, 0.9)
-    assert plan.flow.direct.total * RATE == pytest.approx(direct, rel=1e-6)
+    assert plan.direct_flow_route.total * RATE == pytest.approx(direct, rel=1e-6)
     assert plan.pretrains == (plan.total < plan.direct_total)
-    assert stop_gain(case, plan, 12) <= 1e-3  # a search without proof, asked for a thousandth
+    assert stop_gain(case, plan, 12) <= 1e-3  # a search without proof
     assert whole_step_gain(case, plan, np.linspace(0.6, 1.6, 9)) <= 0
 
 
 def whole_step_gain(case: Rotated, plan: lc.Plan, shares: Any, **rules: Any) -> float:
-    """By what plain descent with other stops, shares of the plan's own and its neighbours, beats the plan."""
+    """Cost by which plain descent with other stops (shares of the plan's, and its neighbours) beats the plan."""
     least, most = rules.get("least_accuracy", -np.inf), rules.get("most_accuracy", 1.0)
     cost, switch = np.broadcast_to(rules.get("costs", 1.0), 2), rules.get("switch_cost", 0.0)
     limit = rules.get("most_excess_loss", [np.inf])[0]
@@ -450,12 +447,12 @@ def whole_step_gain(case: Rotated, plan: lc.Plan, shares: Any, **rules: Any) -> 
     tried = sorted({0, own, *(n for n in near if n > 0)})
     totals, weights, before = {}, case.weights, -np.inf
     for n in range(tried[-1] + 1):
-        reached = case.accuracy("turned", weights)
+        reached = case.accuracy("rotated", weights)
         if n in tried and (n == 0 or (reached >= least - 1e-6 and before <= most + 1e-6)):
             steps, end = case.descent("target", weights, 0.9)
-            if case.excess("turned", end) <= limit * (1 + 1e-6):
+            if case.excess("rotated", end) <= limit * (1 + 1e-6):
                 totals[n] = cost[0] * n + cost[1] * steps + switch * (n > 0)
-        before, weights = reached, case.step("turned", weights)
+        before, weights = reached, case.step("rotated", weights)
     assert plan.total == pytest.approx(totals[own], rel=1e-12)
     if np.isinf(limit):
         assert plan.direct_total == pytest.approx(totals[0], rel=1e-12)
@@ -463,11 +460,11 @@ def whole_step_gain(case: Rotated, plan: lc.Plan, shares: Any, **rules: Any) -> 
 
 
 def stop_gain(case: Rotated, plan: lc.Plan, points: int) -> float:
-    """By what share the best of evenly spaced stops beats the plan."""
-    stops = np.linspace(0, plan.flow.best.total * RATE, points)
-    _, path = oracles.flow(case.pooled["turned"], case.weights, stops[-1], times=stops, rtol=1e-8)
+    """Share by which the best of evenly spaced stops beats the plan."""
+    stops = np.linspace(0, plan.flow_route.total * RATE, points)
+    _, path = oracles.flow(case.pooled["rotated"], case.weights, stops[-1], times=stops, rtol=1e-8)
     totals = [stop + case.time("target", w, 0.9, rtol=1e-8)[0] for stop, w in zip(stops, path, strict=True)]
-    return 1 - min(totals) / (plan.flow.best.total * RATE)
+    return 1 - min(totals) / (plan.flow_route.total * RATE)
 
 
 @pytest.mark.slow
@@ -478,7 +475,7 @@ def test_no_stop_of_many_rotated_tasks_beats_the_plan(sizes: tuple[int, int]) ->
 
 
 def ruled_rotation(seed: int, inputs: int, outputs: int, points: int, **rules: Any) -> float:
-    """By what share a grid of allowed stops beats the plan under rules; the plan's own stops are walked and allowed."""
+    """Share by which a grid of allowed stops beats the plan under rules; the plan's own stop must be allowed."""
     case = Rotated(seed, inputs, outputs)
     horizon = case.time("target", case.weights, 0.9, rtol=1e-9)[0]
     least, most = rules.get("least_accuracy", -np.inf), rules.get("most_accuracy", 1.0)
@@ -486,27 +483,27 @@ def ruled_rotation(seed: int, inputs: int, outputs: int, points: int, **rules: A
     limit = rules.get("most_excess_loss", [np.inf])[0]
     plan = case.plan(**rules)
     weights, paid = case.weights, 0.0
-    route = plan.flow.best
-    names = [*("turned" for _ in route.order), "target"]
+    route = plan.flow_route
+    names = [*("rotated" for _ in route.order), "target"]
     for place, (name, steps) in enumerate(zip(names, (*route.durations, route.rest), strict=True)):
         weights = oracles.flow(case.pooled[name], weights, max(steps * RATE, 1e-12))[1][-1]
         paid += cost[int(name == "target")] * steps * RATE + switch * (place > 0)
-        if name == "turned":
-            # The limits themselves are met to a millionth of accuracy: the planner's stop is found numerically.
-            assert least - 1e-6 <= case.accuracy("turned", weights) <= most + 1e-6
+        if name == "rotated":
+            # The planner finds its stop numerically, to 1e-6 of accuracy.
+            assert least - 1e-6 <= case.accuracy("rotated", weights) <= most + 1e-6
     assert route.total * RATE == pytest.approx(paid, rel=1e-9)
     assert whole_step_gain(case, plan, np.linspace(0.4, 1.6, 5 if points < 50 else 13), **rules) <= 1e-9
     assert case.accuracy("target", weights) == pytest.approx(0.9, abs=1e-7)
-    assert case.excess("turned", weights) <= limit * (1 + 1e-6)
+    assert case.excess("rotated", weights) <= limit * (1 + 1e-6)
     stops = np.linspace(0, 1.2 * horizon, points)
     best = np.inf
-    path = oracles.flow(case.pooled["turned"], case.weights, stops[-1], times=stops, rtol=1e-8)[1]
+    path = oracles.flow(case.pooled["rotated"], case.weights, stops[-1], times=stops, rtol=1e-8)[1]
     for stop, start in zip(stops, path, strict=True):
         time, end = case.time("target", start, 0.9, rtol=1e-8)
-        allowed = stop == 0 or least <= case.accuracy("turned", start) <= most
-        if allowed and case.excess("turned", end) <= limit:
+        allowed = stop == 0 or least <= case.accuracy("rotated", start) <= most
+        if allowed and case.excess("rotated", end) <= limit:
             best = min(best, cost[0] * stop + cost[1] * time + switch * (stop > 0))
-    return 1 - best / (plan.flow.best.total * RATE)
+    return 1 - best / (plan.flow_route.total * RATE)
 
 
 RULES = [
@@ -532,22 +529,22 @@ def test_rules_hold_for_more_rotated_tasks(case: tuple[int, int, int], rules: di
 
 
 @pytest.mark.slow
-def test_every_way_to_plan_gives_the_same_answer() -> None:
-    # White static tasks on their modes, which all three ways can do. The flow's least loss is itself integrated.
+def test_every_method_gives_the_same_plan() -> None:
+    # White static tasks with aligned modes, to which all methods apply. The flow integrates its least loss too.
     target, helper = modal([1.0, 1.2], [1.0, 1.0], "target"), modal([2.0, 1.5], [1.0, 1.0], "helper")
     start = np.array([0.01, 0.04])
     direct = float(oracles.time_to_goal(start, np.array([1.0, 1.2]), np.ones(2), 0.05, "loss")) / RATE
     options: dict[str, Any] = {"learning_rate": RATE, "accuracy": 0.95, "goal": "loss"}
     layers = lc.TwoLayer(np.diag([0.1, 0.2]), np.diag([0.1, 0.2]))
-    exact = lc.plan(target, [helper], layers, method="two-layer", **termed(options))
+    exact = lc.plan(target, [helper], layers, method="two-layer", **with_terms(options))
     assert exact.direct_flow_route.total == pytest.approx(direct, rel=1e-9)
-    for by, learner, tolerance in (("modes", network([0.1, 0.2]), 1e-6), ("flow", layers, 1e-4)):
-        plan = lc.plan(target, [helper], learner, method=by, **termed(options))
+    for method, learner, tolerance in (("modes", network([0.1, 0.2]), 1e-6), ("flow", layers, 1e-4)):
+        plan = lc.plan(target, [helper], learner, method=method, **with_terms(options))
         assert plan.flow_route.total == pytest.approx(exact.flow_route.total, rel=tolerance)
         assert plan.direct_flow_route.total == pytest.approx(direct, rel=tolerance)
         assert plan.total == exact.total
         assert plan.direct_total == exact.direct_total
-    pooled = lc.plan(target, [helper], layers, method="pooled", **termed(options))
+    pooled = lc.plan(target, [helper], layers, method="pooled", **with_terms(options))
     assert (pooled.total, pooled.direct_total) == (exact.total, exact.direct_total)
 
 
@@ -557,11 +554,11 @@ def test_a_reflected_square_start_is_never_learned() -> None:
     case.weights = case.weights._replace(first=flipped)
     plan = case.plan()
     assert plan.total == np.inf
-    assert plan.best.status is Status.not_learned
+    assert plan.best.steps.status is Status.not_learned
     assert not plan.pretrains
 
 
-def test_the_oracle_s_gradient_is_the_slope_of_its_loss() -> None:
+def test_the_gradient_of_the_oracle_is_the_slope_of_its_loss() -> None:
     rng = np.random.default_rng(5)
     task = oracles.autoregressive(5, 3.0, 0.4, rng.normal(size=(2, 2)))
     weights = oracles.Weights(*(0.5 * rng.normal(size=shape) for shape in ((3, 2), (3, 3), (2, 3))))
@@ -578,22 +575,22 @@ def test_the_oracle_s_gradient_is_the_slope_of_its_loss() -> None:
 
 def everything_learned(seed: int) -> tuple[dict[str, Any], Any]:
     rng = np.random.default_rng([6, seed])
-    mixing = turned(rng, np.diag([1.0, 0.7]), rng.uniform(0, 3))
+    mixing = rotate(rng, np.diag([1.0, 0.7]), rng.uniform(0, 3))
     statistics = {
-        "turned": oracles.autoregressive(6, 6.0, 0.5, 1.2 * turned(rng, mixing, 0.4)),
+        "rotated": oracles.autoregressive(6, 6.0, 0.5, 1.2 * rotate(rng, mixing, 0.4)),
         "target": oracles.autoregressive(6, 4.0, 0.3, mixing),
     }
     return statistics, oracles.Weights(*(0.3 * rng.normal(size=shape) for shape in ((3, 2), (3, 3), (2, 3))))
 
 
-def assert_flow_takes_as_planned(statistics: Any, weights: Any, learn: tuple[str, ...], floors: Any) -> lc.Plan:
+def assert_plan_follows_the_flow(statistics: Any, weights: Any, learn: tuple[str, ...], floors: Any) -> lc.Plan:
     made = {name: as_task(s, name) for name, s in statistics.items()}
     plan = lc.plan(
         made["target"],
-        [made["turned"]],
+        [made["rotated"]],
         lc.LinearRNN(*weights),
         training=lc.Training(RATE, learn=learn),
-        terms=lc.Terms(goal=lc.Accuracy(0.8)),
+        terms=lc.Terms(0.8),
     )
     level = floors["target"] + 0.04 * (0.5 * np.trace(statistics["target"].target) - floors["target"])
     direct, _ = oracles.flow(statistics["target"], weights, 1000.0, learn, level=level, rtol=1e-9)
@@ -601,24 +598,24 @@ def assert_flow_takes_as_planned(statistics: Any, weights: Any, learn: tuple[str
     if plan.method.name == "flow":
         start, total = weights, 0.0
         for steps in plan.flow_route.durations:
-            start, total = oracles.flow(statistics["turned"], start, steps * RATE, learn)[1][-1], total + steps * RATE
+            start, total = oracles.flow(statistics["rotated"], start, steps * RATE, learn)[1][-1], total + steps * RATE
         total += oracles.flow(statistics["target"], start, 1000.0, learn, level=level, rtol=1e-9)[0]
         assert plan.flow_route.total * RATE == pytest.approx(total, rel=1e-4)
         assert plan.direct_flow_route.total * RATE == pytest.approx(direct, rel=1e-4)
     for route in (plan.route, plan.direct_route):
         start = weights
         for steps in route.durations:
-            start = descended(statistics["turned"], start, learn, steps=int(steps))[1]
-        # Where the flow rests is itself integrated: its floor may move the last step by one in a thousand.
+            start = plain_descent(statistics["rotated"], start, learn, steps=int(steps))[1]
+        # The least loss of the flow is integrated too, which may move the last step by one in a thousand.
         slack = 1e-3 * route.rest + 1 if plan.method.name == "flow" else 0
-        assert route.rest == pytest.approx(descended(statistics["target"], start, learn, level=level)[0], abs=slack)
+        assert route.rest == pytest.approx(plain_descent(statistics["target"], start, learn, level=level)[0], abs=slack)
     return plan
 
 
-def descended(
+def plain_descent(
     task: Any, weights: Any, learn: tuple[str, ...], *, steps: float = np.inf, level: float = -np.inf
 ) -> tuple[int, Any]:
-    """Plain descent through time for so many steps, or until the loss has fallen to a level."""
+    """Plain descent through time for some steps, or until the loss has fallen to a level."""
     done, learned = 0, [name in learn for name in ("input", "recurrent", "output")]
     while done < steps and oracles.loss(task, weights) > level:
         pulls = oracles.slope(task, weights)
@@ -629,16 +626,16 @@ def descended(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_a_learned_recurrence_takes_as_long_as_backpropagation_through_time(seed: int) -> None:
+def test_plans_with_learned_recurrence_follow_backpropagation_through_time(seed: int) -> None:
     # Leaky integration is realised by W_h = exp(-1/timescale) I, so the least loss is that of the best linear map: 0.
     statistics, weights = everything_learned(seed)
     floors = {name: oracles.least_loss(s) for name, s in statistics.items()}
-    plan = assert_flow_takes_as_planned(statistics, weights, ("input", "recurrent", "output"), floors)
+    plan = assert_plan_follows_the_flow(statistics, weights, ("input", "recurrent", "output"), floors)
     assert plan.forecast_class == "integrated"
 
 
 @pytest.mark.slow
-def test_a_random_fixed_network_that_learns_its_readout_is_regression() -> None:
+def test_plans_that_train_only_the_readout_follow_regression() -> None:
     statistics, weights = everything_learned(3)
     floors = {}
     for name, s in statistics.items():
@@ -646,16 +643,16 @@ def test_a_random_fixed_network_that_learns_its_readout_is_regression() -> None:
         power = np.einsum("tai,tisj,sbj->ab", features, s.inputs, features)
         cross = np.einsum("tai,tio->ao", features, s.cross)
         floors[name] = 0.5 * (np.trace(s.target) - np.sum(cross * np.linalg.solve(power, cross)))
-    assert_flow_takes_as_planned(statistics, weights, ("output",), floors)
+    assert_plan_follows_the_flow(statistics, weights, ("output",), floors)
 
 
 @pytest.mark.slow
-def test_an_unaligned_start_with_fixed_recurrence_takes_as_long_as_its_flow() -> None:
+def test_plans_from_an_unaligned_start_with_fixed_recurrence_follow_its_flow() -> None:
     # A scalar recurrence but weights that are neither aligned nor balanced: the least loss is that of the pooled map.
     statistics, weights = everything_learned(4)
     weights = weights._replace(recurrent=0.7 * np.eye(3))
     floors = {name: oracles.least_loss(oracles.pooled(s, 0.7)) for name, s in statistics.items()}
-    assert_flow_takes_as_planned(statistics, weights, ("input", "output"), floors)
+    assert_plan_follows_the_flow(statistics, weights, ("input", "output"), floors)
 
 
 # ------------------------------------------------------------------------- direct training and limits on forgetting
@@ -673,11 +670,11 @@ def test_slower_candidates_are_not_recommended(modes: int, stages: int) -> None:
     direct = np.max(oracles.time_to_band(0.01, target.cross[0], target.power[0], 0.01)) / RATE
     assert not plan.pretrains
     assert [stage.task.name for stage in plan.stages] == ["target"]
-    assert plan.flow.best.total == pytest.approx(direct, rel=1e-9)
-    assert plan.flow.direct.total == pytest.approx(direct, rel=1e-9)
+    assert plan.flow_route.total == pytest.approx(direct, rel=1e-9)
+    assert plan.direct_flow_route.total == pytest.approx(direct, rel=1e-9)
     begin = np.full((1, 2, modes), 0.1)
-    alone = oracles.descent_rest(begin, target.cross[0], target.power[0], 0.01, "modes", RATE)[0]
-    assert plan.total == plan.direct_total == alone
+    steps = oracles.descent_rest(begin, target.cross[0], target.power[0], 0.01, "modes", RATE)[0]
+    assert plan.total == plan.direct_total == steps
     assert plan.saving == 0
     assert not any(candidate.helps for candidate in plan.candidates)
 
@@ -690,7 +687,7 @@ def test_one_stage_is_direct_training() -> None:
 
 
 @pytest.mark.parametrize(("strength", "pays"), [(1.30, False), (1.302, True)])
-def test_a_task_that_must_be_learned_in_full_pays_above_a_strength(strength: float, pays: bool) -> None:
+def test_a_task_that_must_be_learned_in_full_pays_above_a_certain_strength(strength: float, pays: bool) -> None:
     # Overshoot and descend beats direct training iff the target strength exceeds 1.3006 (white noise, 50 steps,
     # recurrence 0.96, start 0.01), where t(0 -> 1) + t(1 -> 2) crosses t(0 -> 2).
     plan = lc.plan(
@@ -703,7 +700,7 @@ def test_a_task_that_must_be_learned_in_full_pays_above_a_strength(strength: flo
     assert plan.pretrains is pays
 
 
-def test_a_start_that_has_learned_needs_nothing() -> None:
+def test_a_start_that_has_learned_needs_no_steps() -> None:
     plan = planned(oracles.Pool(np.array([[2.0], [1.0]]), np.ones((2, 1))), 1.0)
     assert plan.total == 0
     assert plan.direct_total == 0
@@ -711,21 +708,20 @@ def test_a_start_that_has_learned_needs_nothing() -> None:
 
 
 @pytest.mark.parametrize(("cross", "initial"), [(1.0, 0.0), (-1.0, 0.1)])
-def test_what_can_never_be_learned_takes_forever(cross: float, initial: float) -> None:
+def test_a_plan_that_never_learns_takes_infinitely_many_steps(cross: float, initial: float) -> None:
     # u = 0 is a saddle of every task, and no task moves a balanced strength through it.
     plan = planned(oracles.Pool(np.array([[2.0], [cross]]), np.ones((2, 1))), initial)
     assert plan.total == np.inf
-    assert plan.best.status is Status.not_learned
+    assert plan.best.steps.status is Status.not_learned
     assert not plan.pretrains
-    assert "never" in plan.summary
 
 
-def test_a_dear_switch_forbids_pretraining() -> None:
+def test_an_expensive_switch_prevents_pretraining() -> None:
     pool = oracles.Pool(np.array([[3.0], [1.0]]), np.ones((2, 1)))
     cheap = planned(pool, 0.1)
     assert cheap.pretrains
-    # The flow and whole steps save almost the same, so that one price is above both and one below.
-    assert cheap.saving == pytest.approx(cheap.flow.direct.total - cheap.flow.best.total, rel=5e-3)
+    # The flow and whole steps save almost the same, so one price is above both savings and one below.
+    assert cheap.saving == pytest.approx(cheap.direct_flow_route.total - cheap.flow_route.total, rel=5e-3)
     dear = planned(pool, 0.1, oracles.Rules(np.ones(2), 1.01 * cheap.saving * RATE))
     assert not dear.pretrains
     assert dear.total == pytest.approx(dear.direct_total, rel=1e-12)
@@ -735,26 +731,26 @@ def test_a_dear_switch_forbids_pretraining() -> None:
 
 
 def forgetting_gain(seed: int) -> float:
-    """Plans under a limit on forgetting: the limit is kept, and refused only where brute force finds none either."""
+    """Plans under a limit on forgetting meet it, and are refused only if brute force meets it neither."""
     rng = np.random.default_rng([8, seed])
     pool = random_pool(rng, int(rng.integers(1, 3)), 1)
     initial = np.exp(rng.uniform(np.log(0.1), np.log(1.2)))
     cross, power = pool.cross[:, 0], pool.power[:, 0]
-    # What the candidates would leave somewhere in the target's band: sometimes met at once, sometimes only from above.
+    # The loss of the candidates somewhere near the target's band: sometimes met at once, sometimes only from above.
     somewhere = cross[-1] / power[-1] * (1 + 0.1 * rng.uniform(-1.2, 1.2))
     limit = 0.5 * power[:-1] * (somewhere - cross[:-1] / power[:-1]) ** 2 * rng.uniform(0.8, 1.3)
     rules = oracles.Rules(np.ones(len(cross)), 0.0, None, None, limit)
     best = oracles.brute_force_one_mode(pool, initial**2, 0.1, 3, rules)
     try:
         plan = planned(pool, initial, rules, accuracy=0.9, max_stages=3)
-    except InvalidSpec as refused:
-        if "most_excess_loss" in str(refused) and best == np.inf:
+    except lc.InvalidSpec as error:
+        if best == np.inf and error.field in ("most_excess_loss", "terms"):
             return 0.0
         raise
-    cost, end, _ = walked(plan, pool, initial**2, rules, 0.1, "modes")
+    cost, end, _ = simulated(plan, pool, initial**2, rules, 0.1, "modes")
     left = 0.5 * power[:-1] * (end - cross[:-1] / power[:-1]) ** 2
     assert np.all(left <= limit * (1 + 1e-6))  # on the limit, to the planner's tolerance
-    assert plan.flow.best.total * RATE == pytest.approx(cost, rel=1e-8, abs=1e-12)
+    assert plan.flow_route.total * RATE == pytest.approx(cost, rel=1e-8, abs=1e-12)
     if np.isfinite(plan.total):
         descent_cost(plan, pool, initial, rules, 0.1)
         end = plan.best.descent_states[-1].prod(axis=0)
@@ -775,7 +771,7 @@ def test_remembering_more_never_costs_less() -> None:
     candidates = [modal([2.0, 1.5], [1.0, 1.0], "kept"), modal([1.0, 3.0], [2.0, 1.0], "other")]
     front = lc.planning.forgetting_front(
         modal([1.0, 1.0], [1.0, 1.2], "target"), candidates, network([0.2, 0.2]), learning_rate=RATE,
-        terms=lc.Terms(goal=lc.Accuracy(0.8), max_stages=2), points=4,
+        terms=lc.Terms(0.8, max_stages=2), points=4,
     )  # fmt: skip
     assert np.all(np.diff(front.limits) < 0)
     # The gap asked for is 1e-3; the totals may be out of order by as much.
@@ -783,9 +779,9 @@ def test_remembering_more_never_costs_less() -> None:
     assert np.all(front.excess_loss <= front.limits * (1 + 1e-6))
     for schedule, left in zip(front.schedules, front.excess_loss, strict=True):
         u = np.full(2, 0.04)
-        for scheduled in schedule.as_stages()[:-1]:
-            cross, power = {"kept": ([2.0, 1.5], [1.0, 1.0]), "other": ([1.0, 3.0], [2.0, 1.0])}[scheduled.task.name]
-            u = oracles.strength_after(u, cross, power, scheduled.steps * RATE)
+        for k, steps in zip(schedule.route.order, schedule.route.durations, strict=True):
+            cross, power = (([2.0, 1.5], [1.0, 1.0]), ([1.0, 3.0], [2.0, 1.0]))[k]
+            u = oracles.strength_after(u, cross, power, steps * RATE)
         target = np.array([1.0, 1.0]), np.array([1.0, 1.2])
         u = oracles.strength_after(u, *target, oracles.time_to_goal(u, *target, 0.2, "modes"))
         kept = np.array([2.0, 1.5]), np.array([1.0, 1.0])
@@ -795,7 +791,7 @@ def test_remembering_more_never_costs_less() -> None:
 # --------------------------------------------------------------------------------------------------- recorded tasks
 
 #: Strengths (cross, power) of the two tasks behind the recordings, and their noise.
-TRUTH = {"procedure": (1.5, 1.2), "target": (1.0, 1.0)}
+TRUTH = {"practice": (1.5, 1.2), "target": (1.0, 1.0)}
 START = 0.01
 
 
@@ -806,7 +802,7 @@ def moments(rng: np.random.Generator, name: str, trials: int) -> tuple[np.ndarra
 
 
 def two_stage_steps(stop: float, practice: Any, target: Any) -> tuple[Any, Any]:
-    """Flow steps of practice to an accuracy then the target, and of the target alone, under given strengths."""
+    """Flow steps of practice to an accuracy and then the target, and of direct training, for given strengths."""
     first = oracles.time_to_band(START, *practice, 1 - stop)
     after = oracles.strength_after(START, *practice, first)
     rest = oracles.time_to_band(after, *target, 0.05)
@@ -814,7 +810,7 @@ def two_stage_steps(stop: float, practice: Any, target: Any) -> tuple[Any, Any]:
 
 
 class Recordings:
-    """Plans from simulated recordings, with the stop that treats the estimates as the truth beside them."""
+    """Plans from simulated recordings, and the stops of plans that take the estimates as exact."""
 
     def __init__(self, count: int, trials: int, seed: int, recorded: Sequence[str]) -> None:
         self.plans, self.plug_in_stops, self.estimates, self.recorded = [], [], [], recorded
@@ -828,9 +824,9 @@ class Recordings:
                 given.append(modal(*strengths[name], name))
                 record = lc.Task.from_samples(x[:, None, None], y[:, None], name=name)
                 made.append(record if name in recorded else given[-1])
-            self.plans.append(lc.plan(made[1], made[:1], start, seed=draw, **termed(options)))
+            self.plans.append(lc.plan(made[1], made[:1], start, seed=draw, **with_terms(options)))
             if draw % 2 == 0:
-                self.plug_in_stops.append(lc.plan(given[1], given[:1], start, **termed(options)).stages[0].accuracy)
+                self.plug_in_stops.append(lc.plan(given[1], given[:1], start, **with_terms(options)).stages[0].accuracy)
             self.estimates.append(strengths)
 
     def coverage(self) -> float:
@@ -842,7 +838,7 @@ class Recordings:
         return float(np.mean(hits))
 
     def regret(self, fresh: int, trials: int) -> tuple[float, float]:
-        """Mean extra steps of the robust stop over the plug-in one on recordings neither has seen, and its error."""
+        """Mean extra steps of the robust stop over the plug-in stop on new recordings, and its standard error."""
         rng = np.random.default_rng([10, fresh])
         strengths = []
         for name in TRUTH:
@@ -857,15 +853,15 @@ class Recordings:
 
 @pytest.fixture(scope="module")
 def recordings() -> Recordings:
-    return Recordings(60, 200, seed=0, recorded=["procedure"])
+    return Recordings(60, 200, seed=0, recorded=["practice"])
 
 
 @pytest.mark.slow
 def test_a_recorded_plan_follows_its_own_estimates(recordings: Recordings) -> None:
     for plan, strengths in zip(recordings.plans[:10], recordings.estimates[:10], strict=True):
         total, direct = two_stage_steps(plan.stages[0].accuracy, *strengths.values())
-        assert plan.best.flow_steps == pytest.approx(total, rel=1e-8)
-        assert plan.direct.flow_steps == pytest.approx(direct, rel=1e-8)
+        assert plan.best.steps.flow == pytest.approx(total, rel=1e-8)
+        assert plan.direct.flow == pytest.approx(direct, rel=1e-8)
         pool = oracles.Pool(*(np.array([[strengths[n][k]] for n in TRUTH]) for k in range(2)))
         descent_cost(plan, pool, np.sqrt(START), free(pool), 0.05)
         assert plan.proof == "robust"
@@ -873,13 +869,13 @@ def test_a_recorded_plan_follows_its_own_estimates(recordings: Recordings) -> No
 
 @pytest.mark.slow
 def test_the_interval_of_the_saving_covers_the_truth(recordings: Recordings) -> None:
-    # 60 draws of a 95% interval: 51 or more cover but once in a thousand (binomial), and the seeds are fixed.
+    # Of 60 intervals of 95% fewer than 51 cover the truth once in a thousand (binomial); seeds are fixed.
     assert recordings.coverage() >= 0.85
     for plan in recordings.plans:
         assert plan.interval[0] < plan.total < plan.interval[1]
         assert plan.saving_interval[0] < plan.saving < plan.saving_interval[1]
     for plan in recordings.plans[:2]:
-        assert f"between {plan.saving_interval[0]:.0f} and {plan.saving_interval[1]:.0f} steps" in said(plan)
+        assert {f"{end:.0f}" for end in plan.saving_interval} <= set(words_of(plan))
 
 
 @pytest.mark.slow
@@ -895,15 +891,15 @@ def test_given_statistics_have_no_interval() -> None:
 
 
 @pytest.mark.slow
-def test_the_interval_covers_as_often_as_it_says() -> None:
-    many = Recordings(200, 200, seed=1, recorded=["procedure", "target"])
+def test_the_interval_has_its_nominal_coverage() -> None:
+    many = Recordings(200, 200, seed=1, recorded=["practice", "target"])
     # 95% of 200 has a standard error of 1.5%; four of them below, and 64 blocks know a variance only to 9%.
     assert many.coverage() >= 0.89
     extra, error = many.regret(fresh=100, trials=200)
     assert extra <= 3 * error
 
 
-# ------------------------------------------------------------------------------------- what a plan says about itself
+# ------------------------------------------------------------------------------ alternatives, sensitivity and summary
 
 
 @pytest.fixture(scope="module")
@@ -936,15 +932,9 @@ def stage_cost(stages: Any, pool: Any, start: Any, cost: Any, switch: float, tol
     return float(total)
 
 
-def said(plan: lc.Plan) -> str:
-    """The summary without separators of thousands."""
-    return re.sub(r"(?<=\d),(?=\d{3})", "", plan.summary)
-
-
-def numbers(pattern: str, text: str) -> list[float]:
-    found = re.search(pattern, text)
-    assert found is not None, f"no '{pattern}' in: {text}"
-    return [float(number) for number in found.groups()]
+def words_of(plan: lc.Plan) -> list[str]:
+    """Words of the summary, without punctuation and separators of thousands."""
+    return re.findall(r"[\w.%]*[\w%]", re.sub(r"(?<=\d),(?=\d{3})", "", plan.summary))
 
 
 def test_alternatives_are_priced_and_sorted(example: Any, priced: Any) -> None:
@@ -965,12 +955,12 @@ def test_alternatives_are_priced_and_sorted(example: Any, priced: Any) -> None:
         assert any(len(alternative.stages) == 1 for alternative in made.alternatives), "direct training is one of them"
 
 
-def test_no_alternative_breaks_the_rules_to_be_cheaper() -> None:
-    # The helper is twice as fast everywhere, but its stage may not go beyond 50%.
+def test_no_alternative_breaks_a_limit() -> None:
+    # The candidate is twice as fast everywhere, but may be trained to 50% at most.
     pool = oracles.Pool(np.array([[2.0], [1.0]]), np.array([[2.0], [1.0]]))
     plan = planned(pool, 0.1, most_accuracy=0.5)
-    # Half of its optimum by the flow; in whole steps the last one may begin just below, 2 eta beta / 4 short of it.
-    reached = oracles.strength_after(0.01, 2.0, 2.0, plan.flow.best.durations[0] * RATE)
+    # Half of its optimum by the flow; in whole steps the last one may overshoot by up to 2 eta beta / 4.
+    reached = oracles.strength_after(0.01, 2.0, 2.0, plan.flow_route.durations[0] * RATE)
     assert reached == pytest.approx(0.5, abs=1e-9)
     assert 0.5 <= plan.stages[0].accuracy + 1e-9 <= 0.5 + 2 * RATE * 2.0 / 4 * 1.01
     assert all(alternative.extra >= 0 for alternative in plan.alternatives), [a.name for a in plan.alternatives]
@@ -983,14 +973,14 @@ def test_every_candidate_has_a_reason(goal: str) -> None:
         assert candidate.why
 
 
-def test_sensitivity_is_what_other_stops_cost(example: Any, priced: Any) -> None:
+def test_sensitivity_is_the_cost_of_other_stops(example: Any, priced: Any) -> None:
     (plan, pool), (dear, dear_pool, rules) = example, priced
     for made, strengths, start, cost, switch in (
         (plan, pool, 0.01, np.ones(3), 0.0),
         (dear, dear_pool, [0.01, 0.04], rules.cost, rules.switch),
     ):
         assert made.pretrains
-        planned_steps = [outcome.steps.descent for outcome in made.best.stages]
+        planned_steps = [stage.steps.descent for stage in made.best.stages]
         assert {shift.stage for shift in made.sensitivity} == set(range(len(made.stages) - 1))
         for shift in made.sensitivity:
             steps = [round(n * (shift.factor if i == shift.stage else 1)) for i, n in enumerate(planned_steps[:-1])]
@@ -1006,7 +996,7 @@ def test_sensitivity_is_what_other_stops_cost(example: Any, priced: Any) -> None
 def test_costs_add_up(priced: Any) -> None:
     plan, pool, rules = priced
     index = {"target": 2, "task 0": 0, "task 1": 1}
-    names = [outcome.stage.task.name for outcome in plan.best.stages]
+    names = [stage.task.name for stage in plan.best.stages]
     paid = sum(rules.cost[index[n]] * o.steps.descent for n, o in zip(names, plan.best.stages, strict=True))
     changes = sum(a != b for a, b in itertools.pairwise(names))
     assert plan.total == pytest.approx(paid + changes * rules.switch / RATE, rel=1e-9)
@@ -1014,10 +1004,10 @@ def test_costs_add_up(priced: Any) -> None:
     assert plan.saving == pytest.approx(plan.direct_total - plan.total, rel=1e-12)
     assert plan.saving_ratio == pytest.approx(plan.direct_total / plan.total, rel=1e-12)
     direct = np.max(oracles.time_to_band([0.01, 0.04], pool.cross[2], pool.power[2], 0.01)) * rules.cost[2] / RATE
-    assert plan.flow.direct.total == pytest.approx(direct, rel=1e-9)
+    assert plan.direct_flow_route.total == pytest.approx(direct, rel=1e-9)
     begin = np.sqrt(np.array([[[0.01, 0.04]] * 2]))
-    alone = oracles.descent_rest(begin, pool.cross[2], pool.power[2], 0.01, "modes", RATE)[0]
-    assert plan.direct_total == pytest.approx(rules.cost[2] * alone, rel=1e-12)
+    steps = oracles.descent_rest(begin, pool.cross[2], pool.power[2], 0.01, "modes", RATE)[0]
+    assert plan.direct_total == pytest.approx(rules.cost[2] * steps, rel=1e-12)
     other = [lc.Stage(plan.pool[0], steps=300), lc.Stage(plan.target, goal=0.99)]
     followed = lc.follow(other, plan.network, learning_rate=RATE)
     assert plan.cost_of(followed) == pytest.approx(
@@ -1031,94 +1021,74 @@ def test_candidates_are_ranked_with_their_own_best_stop(example: Any) -> None:
     assert totals == sorted(totals)
     for candidate in plan.candidates:
         k = int(candidate.task.name.split()[1])
-        alone = oracles.Pool(pool.cross[[k, 2]], pool.power[[k, 2]])
-        best = oracles.brute_force_one_mode(alone, 0.01, 0.01, 2, free(alone), points=1500) / RATE
-        assert candidate.flow.total <= best * (1 + NEVER_BEATEN)
-        whole = best_descent_stop(alone, 0.1, free(alone), 0.01, 0, int(plan.direct_total))
-        assert candidate.total == min(whole, plan.direct_total)
-        assert candidate.total == stage_cost(candidate.stages, pool, 0.01, np.ones(3), 0)
+        pair = oracles.Pool(pool.cross[[k, 2]], pool.power[[k, 2]])
+        best = oracles.brute_force_one_mode(pair, 0.01, 0.01, 2, free(pair), points=1500) / RATE
+        assert candidate.flow_route.total <= best * (1 + NEVER_BEATEN)
+        descent = best_descent_stop(pair, 0.1, free(pair), 0.01, 0, int(plan.direct_total))
+        assert candidate.total == min(descent, plan.direct_total)
+        assert candidate.total == stage_cost(candidate.forecast.requested, pool, 0.01, np.ones(3), 0)
     assert [task.name for task in plan.pool] == ["task 0", "task 1"]
 
 
-def test_the_summary_says_what_the_numbers_say(example: Any) -> None:
-    plan, _ = example
-    text = said(plan)
-    assert "\n" not in text.strip()
-    for stage, outcome in zip(plan.stages, plan.best.stages, strict=True):
-        assert stage.task.name in text
-        if outcome.steps.descent > 0:
-            assert f"{outcome.steps.descent:.0f} steps" in text
-    for outcome in plan.best.stages[:-1]:
-        assert f"{100 * outcome.accuracy:.0f}%" in text
-    # Printed as whole numbers, so half a unit is what rounding leaves.
-    assert numbers(r"(\d+)% of the (\d+) steps of direct training", text) == [
-        pytest.approx(100 * plan.total / plan.direct_total, abs=0.5),
-        pytest.approx(plan.direct_total, abs=0.5),
-    ]
-    extra = {(shift.stage, shift.factor): shift.extra for shift in plan.sensitivity}
-    assert numbers(r"10% early costs (\d+) steps, 10% late costs (\d+)", text) == [
-        pytest.approx(extra[0, 0.9], abs=0.5),
-        pytest.approx(extra[0, 1.1], abs=0.5),
-    ]
-
-
-def test_the_summary_prices_pretraining_in_full(example: Any) -> None:
-    # Of the plans that learn a pretraining task in full it must name the price of one: here the first task alone.
+def test_the_summary_has_the_numbers_of_the_plan(example: Any) -> None:
     plan, pool = example
-    percent, more = numbers(r"Pretraining on task 1 alone to (\d+)% would cost (\d+) steps more", said(plan))
-    assert percent == 99
-    assert plan.stages[0].task.name == "task 1"
+    words = words_of(plan)
+    for stage in plan.best.stages:
+        assert stage.task.name in plan.summary
+        if stage.steps.descent > 0:
+            assert f"{stage.steps.descent:.0f}" in words
+    for stage in plan.best.stages[:-1]:
+        assert f"{100 * stage.accuracy:.0f}%" in words
+    extra = {(shift.stage, shift.factor): shift.extra for shift in plan.sensitivity}
+    # The cost of learning the first task in full instead.
     full = [lc.Stage(plan.stages[0].task, goal=0.99), lc.Stage(plan.target, goal=0.99)]
-    assert more == pytest.approx(stage_cost(full, pool, 0.01, np.ones(3), 0.0) - plan.total, abs=0.5)
+    more = stage_cost(full, pool, 0.01, np.ones(3), 0.0) - plan.total
+    for number in (plan.total, plan.direct_total, extra[0, 0.9], extra[0, 1.1], more):
+        assert f"{number:.0f}" in words, number
 
 
-def test_the_summary_of_one_pretraining_task_prices_it_in_full() -> None:
+def test_the_summary_of_one_pretraining_task_has_the_price_of_learning_it_in_full() -> None:
     pool = oracles.Pool(np.array([[2.0], [1.0]]), np.array([[1.5], [1.0]]))
     plan = planned(pool, 0.1)
-    percent, more = numbers(r"Pretraining (?:on task 0 alone )?to (\d+)% would cost (\d+) steps more", said(plan))
-    assert percent == 99
     full = [lc.Stage(plan.pool[0], goal=0.99), lc.Stage(plan.target, goal=0.99)]
-    assert more == pytest.approx(stage_cost(full, pool, 0.01, np.ones(2), 0.0) - plan.total, abs=0.5)
+    more = stage_cost(full, pool, 0.01, np.ones(2), 0.0) - plan.total
+    assert {"99%", f"{more:.0f}"} <= set(words_of(plan))
 
 
-def test_the_summary_says_that_nothing_helps() -> None:
+def test_the_summary_recommends_direct_training_if_nothing_helps() -> None:
     plan = planned(oracles.Pool(np.array([[0.5], [1.0]]), np.array([[1.5], [1.0]])), 0.1)
     assert "target" in plan.summary
-    assert f"{plan.direct_total:.0f} steps" in said(plan)
-    assert "retrain on task 0 until" not in plan.summary
+    assert f"{plan.direct_total:.0f}" in words_of(plan)
+    assert "task 0" not in plan.summary
 
 
-def test_the_labelled_ranking_survives_a_file(example: Any, tmp_path: Path) -> None:
+def test_a_saved_ranking_is_read_unchanged(example: Any, tmp_path: Path) -> None:
     plan, _ = example
-    written = plan.save(tmp_path / "plan.nc")
-    with xr.open_dataset(written, engine="h5netcdf") as loaded:
-        loaded = loaded.load()
-    assert set(loaded.data_vars) == set(plan.dataset.data_vars)
-    for name, values in plan.dataset.data_vars.items():
-        assert loaded[name].dims == values.dims
-        np.testing.assert_array_equal(loaded[name].values, values.values)
-    assert float(loaded["plan_total"]) == plan.total
-    assert loaded.attrs["target"] == "target"
-    by_name = {candidate.task.name: candidate.total for candidate in plan.candidates}
-    assert dict(zip(loaded["candidate"].values.tolist(), loaded["total"].values.tolist(), strict=True)) == by_name
+    saved = lc.Plan.load(plan.save(tmp_path / "plan.nc"))
+    assert saved.dataset.drop_attrs().identical(plan.dataset.drop_attrs())
+    assert saved.total == plan.total
+    assert saved.dataset.attrs["target"] == "target"
+    ranking = dict(zip(saved.dataset["candidate"].values.tolist(), saved.dataset["total"].values.tolist(), strict=True))
+    assert ranking == {candidate.task.name: candidate.total for candidate in plan.candidates}
 
 
-def test_a_plan_leads_a_training_loop(example: Any) -> None:
+def test_a_plan_makes_a_training_loop_of_its_stages(example: Any) -> None:
+    pytest.importorskip("torch")
     plan, _ = example
-    loop = plan.training_loop()
-    assert not loop.done
-    assert [one.stage for one in loop.planned] == list(plan.stages)
+    loop = plan.loop({task.name: task for task in (*plan.pool, plan.target)})
+    assert [stage.name for stage in loop.stages] == [stage.task.name for stage in plan.stages]
+    assert [stage.expected_steps for stage in loop.stages] == plan.stage_steps()
 
 
 def test_following_the_stages_gives_the_plan(example: Any) -> None:
     plan, _ = example
     followed = lc.follow(plan.stages, plan.network, learning_rate=RATE)
     assert followed.steps.descent == plan.total
-    assert followed.steps.flow == pytest.approx(plan.best.flow_steps, rel=1e-9)
+    assert followed.steps.flow == pytest.approx(plan.best.steps.flow, rel=1e-9)
     assert followed.direct.descent - followed.steps.descent == plan.saving
 
 
-def test_the_golden_path_is_found_by_every_road() -> None:
+def test_every_function_finds_the_golden_path() -> None:
     entry = GOLDEN["optimal_up"]
     cross, power = np.array(entry["inputs"]["tasks"]).T
     rate = 1 / entry["inputs"]["gamma"]
@@ -1127,14 +1097,14 @@ def test_the_golden_path_is_found_by_every_road() -> None:
         assert path.flow_steps == pytest.approx(entry["expected"]["time"], rel=entry["rtol"])
         legs = [(leg.task, leg.start, leg.end) for leg in path.legs]
         np.testing.assert_allclose(legs, entry["expected"]["plan"], rtol=entry["rtol"])
-    # 3.92 is 2% below the last task's optimum of 4, so as a plan for that task at 98% it is the same path.
+    # 3.92 is 2% below the last task's optimum of 4, so the plan for that task at 98% is the same path.
     made = [modal(b, p, f"task {k}") for k, (b, p) in enumerate(zip(cross, power, strict=True))]
     plan = lc.plan(
         made[2],
         made[:2],
         network(np.sqrt(1e-3)),
         learning_rate=rate,
-        terms=lc.Terms(goal=lc.Accuracy(0.98), max_stages=3),
+        terms=lc.Terms(0.98, max_stages=3),
     )
     assert plan.flow_route.total == pytest.approx(entry["expected"]["time"], rel=entry["rtol"])
 
@@ -1142,95 +1112,74 @@ def test_the_golden_path_is_found_by_every_road() -> None:
 # -------------------------------------------------------------------------------------------------------- bad input
 
 
-def refuse(kind: type[LearncastError], *hints: str, **changes: Any) -> None:
-    """The request is refused in one sentence of four parts that names what is wrong."""
+def refused_field(kind: type[lc.LearncastError] = lc.InvalidSpec, **changes: Any) -> str | None:
+    """Field of the error that a plan with changed arguments raises."""
     request: dict[str, Any] = {
-        "target": modal(1.0, 1.0, "target"), "candidates": [modal(2.0, 1.0, "helper")], "network": network(0.1),
+        "target": modal(1.0, 1.0, "target"),
+        "candidates": [modal(2.0, 1.0, "helper")],
+        "network": network(0.1),
         "learning_rate": RATE,
-    } | changes  # fmt: skip
+    } | changes
     with pytest.raises(kind) as caught:
-        lc.plan(request.pop("target"), request.pop("candidates"), request.pop("network"), **termed(request))
-    for part in ("required", "got", "why", "remedy"):
-        words = getattr(caught.value, part)
-        assert words
-        assert words in str(caught.value)
-    for hint in hints:
-        assert hint in str(caught.value)
-
-
-def test_an_empty_pool_is_refused() -> None:
-    refuse(InvalidSpec, "candidate", candidates=[])
-
-
-def test_the_target_in_the_pool_is_refused() -> None:
-    refuse(InvalidSpec, "target", candidates=[modal(2.0, 1.0, "helper"), modal(1.0, 1.0, "target")])
-
-
-def test_a_candidate_of_other_channels_is_named() -> None:
-    refuse(InvalidSpec, "wide", candidates=[modal(2.0, 1.0, "helper"), modal([1.0, 1.0], [1.0, 1.0], "wide")])
-
-
-def test_a_network_of_other_channels_is_refused() -> None:
-    refuse(InvalidSpec, "2 inputs", network=network([0.1, 0.1]))
+        lc.plan(request.pop("target"), request.pop("candidates"), request.pop("network"), **with_terms(request))
+    return caught.value.field
 
 
 @pytest.mark.parametrize(
-    "changes",
+    ("name", "value"),
     [
-        {"learning_rate": np.nan},
-        {"learning_rate": 0.0},
-        {"learning_rate": -1e-3},
-        {"accuracy": np.nan},
-        {"accuracy": 1.2},
-        {"accuracy": -0.1},
-        {"costs": [-1.0, 1.0]},
-        {"costs": [np.nan, 1.0]},
-        {"costs": [0.0, 1.0]},
-        {"costs": [1.0, 1.0, 1.0]},
-        {"switch_cost": -1.0},
-        {"switch_cost": np.nan},
-        {"least_accuracy": 1.2},
-        {"most_accuracy": -0.5},
-        {"least_accuracy": [0.1, 0.2]},
-        {"most_excess_loss": [-1.0]},
-        {"max_stages": 0},
-        {"max_stages": 1.5},
-        {"by": "magic"},
-        {"goal": "magic"},
+        ("learning_rate", np.nan),
+        ("learning_rate", 0.0),
+        ("learning_rate", -1e-3),
+        ("accuracy", np.nan),
+        ("accuracy", 1.2),
+        ("accuracy", -0.1),
+        ("costs", [-1.0, 1.0]),
+        ("costs", [np.nan, 1.0]),
+        ("costs", [0.0, 1.0]),
+        ("costs", [1.0, 1.0, 1.0]),
+        ("switch_cost", -1.0),
+        ("switch_cost", np.nan),
+        ("least_accuracy", 1.2),
+        ("most_accuracy", -0.5),
+        ("least_accuracy", [0.1, 0.2]),
+        ("most_excess_loss", [-1.0]),
+        ("max_stages", 0),
+        ("max_stages", 1.5),
+        ("method", "magic"),
+        ("candidates", []),
+        ("candidates", [modal(2.0, 1.0, "helper"), modal(1.0, 1.0, "target")]),
+        ("candidates", [modal(2.0, 1.0, "helper"), "a task"]),
+        ("candidates", [modal(2.0, 1.0, "helper"), None]),
+        ("candidates", modal(2.0, 1.0, "helper")),
+        ("target", "a task"),
+        ("target", None),
     ],
-    ids=str,
+    ids=lambda value: str(value)[:40],
 )
-def test_a_value_that_means_nothing_is_refused_by_name(changes: dict[str, Any]) -> None:
-    refuse(InvalidSpec, *changes, **changes)
+def test_unusable_arguments_are_refused_by_name(name: str, value: Any) -> None:
+    assert refused_field(**{name: value}) == name
 
 
 def test_limits_that_exclude_each_other_are_refused() -> None:
-    refuse(InvalidSpec, "least_accuracy", "most_accuracy", least_accuracy=0.9, most_accuracy=0.5)
+    assert refused_field(least_accuracy=0.9, most_accuracy=0.5) == "least_accuracy"
 
 
-def test_statistics_with_nan_are_no_task() -> None:
-    with pytest.raises(InvalidSpec, match="finite"):
+def test_tasks_and_networks_of_different_channels_are_refused() -> None:
+    refused_field(candidates=[modal(2.0, 1.0, "helper"), modal([1.0, 1.0], [1.0, 1.0], "wide")])
+    refused_field(network=network([0.1, 0.1]))
+
+
+def test_statistics_with_nan_are_refused() -> None:
+    with pytest.raises(lc.InvalidSpec):
         modal(np.nan, 1.0, "broken")
 
 
-def test_weights_that_do_not_exist_are_refused() -> None:
-    refuse(InvalidSpec, "inptu", learn=("inptu",))
+def test_unknown_weights_are_refused() -> None:
+    request = {"learning_rate": None, "training": lc.Training(RATE, learn=("inptu",))}
+    assert refused_field(**request) == "learn"
 
 
-def test_an_unknown_kind_of_network_is_refused() -> None:
-    refuse(UnsupportedModel, "str", network="a network")
-    refuse(UnsupportedModel, "NoneType", network=None)
-
-
-@pytest.mark.parametrize("given", ["a task", None, 3.0])
-def test_a_candidate_that_is_no_task_is_refused(given: Any) -> None:
-    refuse(InvalidSpec, "candidate", candidates=[modal(2.0, 1.0, "helper"), given])
-
-
-@pytest.mark.parametrize("given", ["a task", None])
-def test_a_target_that_is_no_task_is_refused(given: Any) -> None:
-    refuse(InvalidSpec, "target", target=given)
-
-
-def test_a_lone_candidate_outside_a_list_is_refused() -> None:
-    refuse(InvalidSpec, "candidates", candidates=modal(2.0, 1.0, "helper"))
+@pytest.mark.parametrize("given", ["a network", None])
+def test_an_unknown_kind_of_network_is_refused(given: Any) -> None:
+    assert refused_field(lc.UnsupportedModel, network=given) == "network"

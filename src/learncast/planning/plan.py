@@ -373,7 +373,7 @@ class Plan(Displayable):
 
     def cost_of(self, forecast: Forecast) -> float:
         """Cost of stages under the terms of this plan."""
-        steps = zip(forecast.places, self.stage_steps(forecast), strict=True)
+        steps = zip(map(self.method.place, forecast.tasks), self.stage_steps(forecast), strict=True)
         used = [(k, n) for k, n in steps if n > 0 or k == self.method.target]
         return float(sum(n * self.terms.cost[k] for k, n in used) + self.terms.switch_cost * (len(used) - 1))
 
