@@ -40,7 +40,8 @@ def rows() -> Iterator[tuple[str, str, str]]:
     for vary, (target, values) in portraits.items():
 
         def portray(target=target, vary=vary, values=values):
-            return lc.phase(target, network, learning_rate=1e-3, vary=vary, values=values, accuracies=stops, strict=False)
+            grid = {"vary": vary, "values": values, "accuracies": stops}
+            return lc.phase(target, network, learning_rate=1e-3, **grid, strict=False)
 
         method = lc.planning.method_for([target], network, 1e-3, method="modes")
 

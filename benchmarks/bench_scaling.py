@@ -21,9 +21,7 @@ from benchmarks.bench_two_layer import problem
 from benchmarks.timing import interleaved
 from learncast import sweep
 from learncast.planning import cheapest_path
-from learncast.theory import BalancedFlow
-from learncast.theory import lag_statistics
-from learncast.theory import loss_and_gradient
+from learncast.theory import BalancedFlow, lag_statistics, loss_and_gradient
 
 FIGURE = Path(__file__).parent.parent / "docs" / "images" / "scaling.svg"
 

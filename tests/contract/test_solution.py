@@ -392,7 +392,7 @@ class Made:
     task: lc.Task
     network: Any
     rate: float
-    solution: lc.Solution
+    solution: lc.theory.Solution
     solve: Callable
     kind: Kind
     learn: tuple[str, ...]
@@ -412,7 +412,7 @@ class Made:
 def case(name):
     maker, solve, kind, learn = CASES[name]
     task, network, rate = maker()
-    return Made(name, task, network, rate, lc.forecast(task, network, rate).solution, solve, kind, learn)
+    return Made(name, task, network, rate, solve(task, network, rate), solve, kind, learn)
 
 
 def settling(solution):

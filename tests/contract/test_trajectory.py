@@ -8,13 +8,16 @@ import pytest
 import learncast as lc
 from learncast import SchemaMismatch
 from learncast.results import ALWAYS, SCHEMA, Trajectory
-from learncast.theory.dynamics.balanced.two_layer import TwoLayerSolution
-from learncast.theory.dynamics.gradient_flow import gradient_flow
-from learncast.theory.dynamics.modes import ModeSolution, modes
-from learncast.theory.dynamics.pooled import PooledProblem
-from learncast.theory.responses.modes import solve_response
-from learncast.theory.responses.response import response
-from learncast.theory.responses.solution import ResponseFlowSolution
+from learncast.theory import (
+    ModeSolution,
+    PooledProblem,
+    ResponseFlowSolution,
+    TwoLayerSolution,
+    gradient_flow,
+    modes,
+    response,
+    solve_response,
+)
 from learncast.training import Records, train
 
 RATE, TIMES = 2e-3, np.arange(0.0, 601.0, 50.0)
@@ -53,7 +56,7 @@ def found():
         "two layers": TwoLayerSolution(PooledProblem.of(task, network), network, RATE),
         "flow": gradient_flow(task, network, learning_rate=RATE, learn=learn),
         "curriculum": lc.follow([lc.Stage(task, goal=0.99)], network, learning_rate=RATE),
-        "traced curriculum": lc.follow([lc.Stage(known, goal=0.99)], network, learning_rate=RATE, by="flow"),
+        "traced curriculum": lc.follow([lc.Stage(known, goal=0.99)], network, learning_rate=RATE, method="flow"),
         "descent": lc.descend(task, network, learning_rate=RATE, steps=int(TIMES[-1])),
     }
     return {

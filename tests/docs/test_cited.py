@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
 import package_map
+import pytest
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

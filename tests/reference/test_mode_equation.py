@@ -598,10 +598,10 @@ def test_largest_learning_rate_is_where_descent_diverges():
         reached = _descend(a, a, cross, power, learning_rate, 1e-6, limit=3000)
         assert np.isfinite(reached[0]) == stable
         if stable:
-            lc.forecast(task, network, learning_rate=learning_rate).solution
+            lc.forecast(task, network, learning_rate=learning_rate)
         else:
             with pytest.raises(lc.AssumptionViolated) as error:
-                lc.forecast(task, network, learning_rate=learning_rate).solution
+                lc.forecast(task, network, learning_rate=learning_rate)
             assert error.value.assumption == "stable_learning_rate"
             assert error.value.measured == pytest.approx(2.06, rel=1e-12)
             assert error.value.allowed == 2

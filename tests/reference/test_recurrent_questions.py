@@ -41,6 +41,7 @@ from learncast.theory import (
     transition,
     two_pulse_recurrence,
     two_pulse_transition,
+    unrolled,
     zero_recurrence_warning,
 )
 from learncast.theory.dynamics.recurrent_mode import mode_flow, mode_trajectory, polynomial_values, polynomials_of

@@ -88,5 +88,5 @@ def test_a_recurrence_that_leaks_between_modes_violates_a_condition():
     W = np.array([[0.0, 0.4], [0.0, 0.5]])  # unit 1 leaks into unit 0, the mode's
     network = lc.LinearRNN([[0.1], [0.0]], W, [[0.1, 0.0]])
     with pytest.raises(lc.AssumptionViolated) as error:
-        lc.forecast(lc.tasks.integration(steps=5), network, learning_rate=RATE, method="modes").solution
+        lc.forecast(lc.tasks.integration(steps=5), network, learning_rate=RATE, method="modes")
     assert error.value.assumption == "normal_recurrence"

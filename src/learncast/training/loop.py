@@ -190,7 +190,7 @@ class Loop:
         loop = cls(
             runs,
             spec=spec_hash(*stage_keys(stages), training.seed, repr(loss)),
-            view=HeldOutView(model, loss, trials=count("evaluation", evaluation), seed=seed),
+            view=HeldOutView(model, loss, trials=count("evaluation", evaluation), seed=seed, most=evaluation),
             updates=optimizer if isinstance(optimizer, Updates) else None,
             log=log,
         )

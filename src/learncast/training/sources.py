@@ -219,7 +219,7 @@ class Source:
         return cls(name, None, None, None, spec_hash(name, *parts), passes, batch_first=batch_first)
 
     @property
-    def endless(self) -> bool:
+    def is_sampled(self) -> bool:
         """Whether fresh trials are drawn at every step."""
         return self.draw is not None
 

@@ -6,7 +6,7 @@ import inspect
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -136,11 +136,10 @@ def optimizer_of(training: Training, parameters: Iterable[Tensor] | Mapping[str,
     if isinstance(rule, OptimizerLike):
         return rule(parameters)
     listed = list(parameters.values() if isinstance(parameters, Mapping) else parameters)
-    if inspect.isclass(rule):
-        made: torch.optim.Optimizer = cast(Any, rule)(listed, lr=training.learning_rate)
-        return made
     if callable(rule):
-        made = rule(listed)
+        made: torch.optim.Optimizer = (
+            rule(listed, lr=training.learning_rate) if isinstance(rule, type) else rule(listed)
+        )
         return made
     settings: dict[str, Any] = {"foreach": False}
     if training.weight_decay is not None:

@@ -66,12 +66,40 @@ def test_a_forecast_counts_the_steps_of_plain_descent_to_its_goal(network, metho
     assert found.goal == asked
 
 
-@pytest.mark.parametrize("method", ["modes", "pooled"])
-def test_a_goal_below_the_least_loss_is_never_reached(method):
-    least = PlainDescent(TARGET).least
-    found = lc.forecast(TARGET, ALIGNED, learning_rate=RATE, goal=lc.Loss(0.9 * least), method=method)
+@pytest.mark.parametrize("method", ["modes", "two-layer", "pooled", "flow"])
+@pytest.mark.parametrize("share", [0.5, 0.999])
+def test_a_goal_below_the_least_loss_is_never_reached(method, share):
+    goal = lc.Loss(share * PlainDescent(TARGET).least)
+    found = lc.forecast(TARGET, ALIGNED, learning_rate=RATE, goal=goal, method=method)
     assert found.steps.descent == found.steps.flow == np.inf
     assert found.steps.status is lc.Status.not_learned
+    planned = lc.plan(TARGET, [STRONGER], ALIGNED, learning_rate=RATE, terms=lc.Terms(goal), method=method)
+    assert planned.total == planned.direct_total == np.inf
+    assert planned.direct.status is lc.Status.not_learned
+
+
+@pytest.mark.parametrize(
+    ("network", "method"),
+    [
+        (ALIGNED, "modes"),
+        (RANDOM, "pooled"),
+        (RANDOM, "flow"),
+        (lc.Activated(lc.LinearRNN.aligned(recurrence=DECAY, initial=0.3, hidden_size=4), "relu"), "modes"),
+        (lc.Activated(lc.LinearRNN.aligned(recurrence=DECAY, initial=0.3, hidden_size=4), "tanh"), "responses"),
+    ],
+    ids=["modes", "pooled", "flow", "relu", "tanh"],
+)
+def test_goals_of_equal_loss_take_equal_steps(network, method):
+    task = TARGET if network in (ALIGNED, RANDOM) else tasks.integration(steps=6)
+    solver = lc.planning.method_for([task], network, RATE, method=method)
+    least, baseline = solver.least_loss(0), solver.baseline_loss(0)
+    loss = least + 0.1 * baseline
+    goals = [lc.Explained(0.9), lc.Loss(loss), lc.R2(1 - loss / (least + baseline))]
+    found = [lc.forecast(task, network, learning_rate=RATE, goal=goal, method=method).steps for goal in goals]
+    # The losses agree to round-off; the flow is integrated to 1e-6.
+    np.testing.assert_allclose([steps.flow for steps in found], found[0].flow, rtol=1e-6)
+    assert len({steps.descent for steps in found}) == 1
+    assert found[0].descent > 10
 
 
 @pytest.mark.parametrize("goal", GOALS)

@@ -1,4 +1,4 @@
-"""`learncast advise`: a study or a person's own file, the same advice as in Python, and refusals that name the cure."""
+"""`learncast advise`: a study or a file of your own gives the advice of the Python interface; bad input is refused."""
 
 from __future__ import annotations
 
@@ -40,6 +40,8 @@ timescale = 1.0
 BUILD = """
 import learncast as lc
 import numpy as np
+
+import learncast as lc
 
 def choice(trials, rng, noise=0.3):
     x = np.zeros((trials, 4, 2))
@@ -104,7 +106,7 @@ def binary():
 
 @pytest.fixture(autouse=True)
 def one_thread():
-    """Small matrices: on a busy machine torch's threads wait for one another."""
+    """One thread: torch's threads wait for one another on a busy machine."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -128,7 +130,7 @@ def write(tmp_path):
     return written
 
 
-def test_a_study_is_advised_on_as_in_python(write, tmp_path):
+def test_a_study_gives_the_advice_of_the_python_interface(write, tmp_path):
     path = write(STUDY)
     result = run(path, "--json", "--out", tmp_path / "out")
     assert result.exit_code == 0, result.stderr
@@ -143,15 +145,15 @@ def test_a_study_is_advised_on_as_in_python(write, tmp_path):
     assert json.loads(again.stdout) == found
 
 
-def test_a_file_of_ones_own_is_advised_on(write):
+def test_a_file_of_your_own_is_advised_on(write):
     path = write(BUILD, "net.py")
     result = run("--model", f"{path}:build", "--pilot", "--seeds", 1, "--budget", 600)
     assert result.exit_code == 0, result.stderr
-    assert "with all your rights" in result.stderr
-    assert "pilot race" in result.stdout
+    assert str(path) in result.stderr  # what is executed is printed
+    assert "easy" in result.stdout
 
 
-def test_recorded_trials_and_labels_are_trained_on_themselves(write, tmp_path):
+def test_recorded_trials_and_labels_are_used_as_they_are(write, tmp_path):
     rng = np.random.default_rng(0)
     x = rng.standard_normal((60, 5, 2))
     for name, lengths in (("target", np.full(60, 5)), ("short", rng.integers(3, 6, 60))):
@@ -168,66 +170,57 @@ def test_recorded_trials_and_labels_are_trained_on_themselves(write, tmp_path):
     assert run(write(text), "--json").exit_code == 0
 
 
+#: Options, and tokens of the error.
 REFUSED = {
-    "both": (("study.toml", "--model", "net.py:build"), "both"),
-    "neither": ((), "neither"),
-    "no race": (("study.toml", "--seeds", 2), "add --pilot"),
-    "no dictionary": (("--model", "net.py:lone"), "model, target and candidates"),
-    "unknown keyword": (
-        ("--model", "net.py:misspelt"),
-        "got the unknown 'gaol': it holds the keywords of learncast.advise; see help(learncast.advise)",
-    ),
-    "misnamed keyword": (
-        ("--model", "net.py:misnamed"),
-        "must return a dictionary with model, target and candidates, but got the unknown 'candidate' and no "
-        "'candidates': it holds the keywords of learncast.advise; 'candidate': did you mean 'candidates'?",
-    ),
-    "no function": (("--model", "net.py:absent"), "with model, target and candidates, but got no such function"),
+    "both": (("study.toml", "--model", "net.py:build"), ["STUDY", "--model"]),
+    "neither": ((), ["STUDY", "--model"]),
+    "no race": (("study.toml", "--seeds", 2), ["--pilot"]),
+    "no dictionary": (("--model", "net.py:lone"), ["net.py:lone", "candidates"]),
+    "unknown keyword": (("--model", "net.py:misspelt"), ["'gaol'"]),
+    "misnamed keyword": (("--model", "net.py:misnamed"), ["'candidate'", "'candidates'"]),
+    "no function": (("--model", "net.py:absent"), ["net.py:absent"]),
     "function that raises": (
         ("--model", "net.py:broken"),
-        f"candidates, but got ValueError: no luck at line {len(BUILD.split('no luck')[0].splitlines())} of net.py",
+        ["ValueError: no luck", f"line {len(BUILD.split('no luck')[0].splitlines())} "],
     ),
-    "missing numbers of a candidate": (("--model", "net.py:hole"), "targets of candidate 'easy' must be finite"),
-    "missing numbers of the target": (("--model", "net.py:hole_in_target"), "targets of target must be finite"),
-    "missing numbers of a sampler": (("--model", "net.py:hole_in_sampler"), "inputs of 'easy' must be finite"),
-    "words": (
-        ("--model", "net.py:words"),
-        "labels of target must be whole numbers here, but got words, such as 'left'",
-    ),
-    "words of a sampler": (("--model", "net.py:words_of_sampler"), "sides' must be whole numbers here"),
-    "one output": (("--model", "net.py:binary"), "with one output, which answers one class alone"),
+    "missing numbers of a candidate": (("--model", "net.py:hole"), ["targets", "'easy'"]),
+    "missing numbers of the target": (("--model", "net.py:hole_in_target"), ["targets"]),
+    "missing numbers of a sampler": (("--model", "net.py:hole_in_sampler"), ["inputs", "'easy'"]),
+    "words": (("--model", "net.py:words"), ["labels", "'left'"]),
+    "words of a sampler": (("--model", "net.py:words_of_sampler"), ["sides"]),
+    "one output": (("--model", "net.py:binary"), ["output"]),
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_bad_questions_are_refused(write, tmp_path, monkeypatch, name):
+def test_bad_input_is_refused(write, tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     write(STUDY)
     write(BUILD, "net.py")
-    arguments, words = REFUSED[name]
+    arguments, tokens = REFUSED[name]
     result = run(*arguments)
     assert result.exit_code == 2
-    assert words in result.stderr
+    assert all(token in result.stderr for token in tokens), result.stderr
 
 
 BAD = {
-    "a key of another kind": ("hidden_size = 6\nalpha = 0.2", "alpha is a key of rate"),
-    "a misspelt key": ("hidden_size = 6\nhiden = 3", "hiden"),
-    "two goals": ("hidden_size = 6\n[goal]\nloss = 0.1\ndecisions = 0.8", "one of decisions, loss and accuracy"),
-    "steps without decisions": ("hidden_size = 6\n[goal]\nloss = 0.1\nsteps = [-1]", "no decision"),
+    "a key of another kind": ("hidden_size = 6\nalpha = 0.2", "alpha"),
+    "a misspelt key": ("hidden_size = 6\nhiden = 3", "'hidden_size'"),
+    "two goals": ("hidden_size = 6\n[goal]\nloss = 0.1\ndecisions = 0.8", "decisions"),
+    "steps without decisions": ("hidden_size = 6\n[goal]\nloss = 0.1\nsteps = [-1]", "decisions"),
 }
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_keys_are_refused_by_file_key_and_reason(write, name):
-    text, words = BAD[name]
+def test_bad_keys_are_refused_with_their_file(write, name):
+    text, token = BAD[name]
     own = STUDY.replace("[goal]\naccuracy = 0.5\n", "") if "[goal]" in text else STUDY
     result = run(write(own.replace("hidden_size = 6", text)))
     assert result.exit_code == 2
-    assert words in result.stderr
+    assert token in result.stderr
     assert "study.toml" in result.stderr
 
 
-def test_the_same_tasks_are_built(write):
+def test_a_study_builds_the_tasks_of_the_python_interface(write):
     study = AdviceStudy.load(write(STUDY))
     assert study.question()["target"].task.hash == leaky_integration(6, timescale=5.0).hash

@@ -1,4 +1,4 @@
-"""The command that diagnoses a model: studies, a person's own files, and what is refused."""
+"""`learncast window`: studies, models in files of your own, checkpoints, and refusals."""
 
 import json
 import pickle
@@ -12,15 +12,15 @@ import xarray as xr
 from safetensors.torch import save_file
 from typer.testing import CliRunner
 
+import learncast as lc
 from learncast import windows
-from learncast._core.errors import InvalidSpec
 from learncast.cli import app
 from learncast.report.window import rehearsed_window
 from learncast.results import FORECAST_CLASSES
 from learncast.study import WindowStudy
 from learncast.windows.checkpoints import course, in_order
 from learncast.windows.example_model import KINDS, build_model, build_optimizer, train_on_batches
-from learncast.windows.stored_model import optimizer_tensors
+from learncast.windows.stored_model import built_model, optimizer_tensors
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "multi_lag_window.toml"
 STUDY = """
@@ -122,7 +122,7 @@ def test_a_study_is_trained_and_diagnosed(study, tmp_path):
     assert len(found["time_scales"]) == 4
     assert {"kind", "rate"} <= set(found["decay"])
     assert found["validity"][0]["assumption"] == "faithful_replay"
-    assert found["summary"].startswith("With 128 sequences")
+    assert "128" in found["summary"]
     names = ["report.html", "study.toml", "window.json", "window.nc", "window.png"]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == names
     again = windows.Window.load(tmp_path / "out" / "window.nc")
@@ -135,11 +135,10 @@ def test_the_resolved_study_gives_the_same_answer(study, tmp_path):
     assert again.json() == first.json()
 
 
-def test_people_read_tables(study):
-    text = run(study()).stdout
-    assert "Longest learnable lag" in text
-    assert "Lag by lag" in text
-    assert "How far to trust it" in text
+def test_the_tables_have_a_row_for_every_lag(study):
+    rows = [line.split() for line in run(study()).stdout.splitlines()]
+    assert [row[0] for row in rows if row and row[0] in ("1", "2", "4")][-3:] == ["1", "2", "4"]
+    assert any(row[:2] == ["faithful", "replay"] for row in rows)
 
 
 def test_recorded_sequences(study, tmp_path):
@@ -148,20 +147,19 @@ def test_recorded_sequences(study, tmp_path):
     head, tail = STUDY.split("[task]")
     recorded = f'{head}[task]\ndata = "trials.npz"\n[window]{tail.split("[window]")[1]}'
     assert json.loads(run(study(recorded), "--json").stdout)["sequences"] == 128
-    assert "more than the 150 sequences" in refused(study(recorded.replace("sequences = 128", "sequences = 150")))
-    assert "leave nothing to say about steps" in refused(
-        study(recorded.replace('trials.npz"', 'trials.npz"\nsteps = 9'))
-    )
+    assert "150" in refused(study(recorded.replace("sequences = 128", "sequences = 150")))
+    assert "steps" in refused(study(recorded.replace('trials.npz"', 'trials.npz"\nsteps = 9')))
     np.savez(tmp_path / "trials.npz", x=np.zeros(3))
-    assert "must hold inputs and targets" in refused(study(recorded))
+    assert "targets" in refused(study(recorded))
 
 
-def test_the_other_spelling_is_refused_by_naming_torch_s():
-    with pytest.raises(InvalidSpec, match="did you mean 'optimizer'"):
+def test_keys_have_the_spelling_of_torch():
+    with pytest.raises(lc.InvalidSpec) as caught:
         WindowStudy.from_dict({"training": {"optimiser": "sgd"}}, folder=Path(), source="study")
+    assert "'optimizer'" in str(caught.value)
 
 
-def test_a_study_asks_by_the_same_objects():
+def test_a_study_makes_the_objects_of_the_python_interface():
     read = WindowStudy.from_dict(
         {"window": {"lags": [1, 2], "nulls": 19, "chunk": 7, "threshold": 0.2}}, folder=Path(), source="study"
     )
@@ -183,39 +181,39 @@ def test_every_kind_can_be_asked_for(kind):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "words"),
+    ("old", "new", "token"),
     [
-        ("hidden_size", "hiden_size", "did you mean 'hidden_size'?"),
-        ("[training]", "[trainings]", "did you mean 'training'?"),
-        ('"diag-gate"', '"diag-gates"', "did you mean 'diag-gate'?"),
-        ("steps = 3", "steps = 0", "adamw has no step sizes before its first step"),
-        ("steps = 3", "steps = 3\nmomentum = 0.9", "momentum is a key of sgd and rmsprop"),
-        ("hidden_size = 4", "hidden_size = 4\nlayers = 2", "layers is a key of gru, lstm and rnn"),
-        ("lags = [1, 2, 4]", "lags = [1, 16]", "lags must grow and stay within 15"),
-        ("lags = [2]", "lags = [20]", "task: lags must be less than the 16 steps"),
-        ("steps = 3", "steps = 3\nlearning_rate = 1e12\noptimizer = 'sgd'\nclip = 1e30", "must keep a finite loss"),
-        ("nulls = 19", "nulls = ", "must be a TOML file"),
+        ("hidden_size", "hiden_size", "'hidden_size'"),
+        ("[training]", "[trainings]", "'training'"),
+        ('"diag-gate"', '"diag-gates"', "'diag-gate'"),
+        ("steps = 3", "steps = 0", "training"),
+        ("steps = 3", "steps = 3\nmomentum = 0.9", "momentum"),
+        ("hidden_size = 4", "hidden_size = 4\nlayers = 2", "layers"),
+        ("lags = [1, 2, 4]", "lags = [1, 16]", "lags"),
+        ("lags = [2]", "lags = [20]", "task: lags"),
+        ("steps = 3", "steps = 3\nlearning_rate = 1e12\noptimizer = 'sgd'\nclip = 1e30", "loss"),
+        ("nulls = 19", "nulls = ", "TOML"),
     ],
-)  # fmt: skip
-def test_studies_that_mean_nothing(study, old, new, words):
-    assert words in refused(study(STUDY.replace(old, new, 1)))
+)
+def test_bad_studies_are_refused(study, old, new, token):
+    assert token in refused(study(STUDY.replace(old, new, 1)))
 
 
 @pytest.mark.parametrize("weights", ["net.safetensors", "net.pt"])
 @pytest.mark.parametrize("state", ["opt.pt", "opt.safetensors"])
-def test_a_model_of_ones_own(own, weights, state):
+def test_a_model_in_a_file_of_your_own(own, weights, state):
     folder, expected = own
     result = run(*call(folder, "pair", weights), "--optimizer-state", folder / state, "--lags", "1,2,4", "--json")
     assert result.exit_code == 0, result.stderr
-    assert result.stderr.startswith(f"learncast: executing {folder / 'net.py'}")
+    assert str(folder / "net.py") in result.stderr  # what is executed is printed
     found = json.loads(result.stdout)
-    # The same numbers in the same order of operations.
+    # Equal numbers in an equal order of operations.
     np.testing.assert_allclose(found["envelope"], expected["envelope"].isel(layer=0), rtol=1e-12)
     np.testing.assert_allclose(found["signal"], expected["signal"].isel(layer=0), rtol=1e-9)
     assert found["optimizer"] == "AdamW"
 
 
-def test_an_optimiser_by_name(own):
+def test_an_optimizer_by_name(own):
     folder, expected = own
     named = ("--optimizer", "adamw", "--learning-rate", "0.01", "--optimizer-state", folder / "opt.safetensors")
     found = json.loads(run(*call(folder), *named, "--lags", "1,2,4", "--json").stdout)
@@ -235,61 +233,59 @@ def test_a_file_that_would_run_code_is_not_read(own, tmp_path):
     torch.save({"weights": Trap()}, tmp_path / "trap.pt")
     (tmp_path / "plain.pt").write_bytes(pickle.dumps(Trap()))
     for name in ("trap.pt", "plain.pt"):
-        words = refused(*call(folder)[:2], "--weights", tmp_path / name, "--data", folder / "data.npz")
-        assert "must hold tensors and plain numbers only" in words
-        assert "it is not run here" in words
+        assert name in refused(*call(folder)[:2], "--weights", tmp_path / name, "--data", folder / "data.npz")
     assert not (tmp_path / "sprung").exists()
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "token"),
     [
-        ((), "either STUDY or --model must be given, but got neither"),
-        (("study.toml", "--model", "net.py:build"), "but got both"),
-        (("study.toml", "--lags", "1,2"), "a study must say everything itself"),
-        (("--model", "net.py:build"), "--model needs --weights"),
-        (("study.toml", "--lags", "1.5"), "--lags must be whole numbers"),
-        (("missing.toml",), "the study file must exist"),
+        ((), "--model"),
+        (("study.toml", "--model", "net.py:build"), "--model"),
+        (("study.toml", "--lags", "1,2"), "--lags"),
+        (("--model", "net.py:build"), "--weights"),
+        (("study.toml", "--lags", "1.5"), "'1.5'"),
+        (("missing.toml",), "missing.toml"),
     ],
 )
-def test_half_a_question(arguments, words):
-    assert words in refused(*arguments)
+def test_missing_and_contradictory_options_are_refused(arguments, token):
+    assert token in refused(*arguments)
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "token"),
     [
-        ({"function": "absent"}, "no such function"),
-        ({"function": "nothing"}, "must build a torch.nn.Module, but got int"),
+        ({"function": "absent"}, "net.py:absent"),
+        ({"function": "nothing"}, "got int"),
         ({"function": "broken"}, "RuntimeError: no data disk"),
-        ({"weights": "absent.pt"}, "the file of weights must exist"),
-        ({"weights": "net.py"}, "must be a .safetensors or .pt file"),
-        ({"weights": "opt.safetensors"}, "must hold the weights of this model"),
-        ({"weights": "data.safetensors"}, "must be readable"),
+        ({"weights": "absent.pt"}, "absent.pt"),
+        ({"weights": "net.py"}, ".safetensors"),
+        ({"weights": "opt.safetensors"}, "opt.safetensors"),
+        ({"weights": "data.safetensors"}, "data.safetensors"),
     ],
 )
-def test_files_that_do_not_fit(own, change, words):
+def test_unsuitable_files_are_refused(own, change, token):
     folder, _ = own
     (folder / "data.safetensors").write_bytes(b"nonsense")
-    assert words in refused(*call(folder, **change))
+    assert token in refused(*call(folder, **change))
     assert str(folder.resolve()) not in sys.path
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "token"),
     [
-        (("--optimizer-state", "opt.pt"), "--optimizer must be given too"),
-        (("--optimizer", "adamw"), "--learning-rate must be given too"),
-        (("--optimizer", "adams", "--learning-rate", "0.1"), "did you mean"),
-        (("--optimizer", "adamw", "--learning-rate", "0.1"), "must have taken a step"),
-        (("--optimizer", "adamw", "--learning-rate", "0.1", "--optimizer-state", "net.safetensors"), "hold the state"),
-        (("--optimizer", "adamw", "--learning-rate", "0.1", "--optimizer-state", "net.pt"), "must hold the state"),
+        (("--optimizer-state", "opt.pt"), "--optimizer"),
+        (("--optimizer", "adamw"), "--learning-rate"),
+        (("--optimizer", "adams", "--learning-rate", "0.1"), "'adam'"),
+        (("--optimizer", "adamw", "--learning-rate", "0.1"), "optimizer"),
+        (("--optimizer", "adamw", "--learning-rate", "0.1", "--optimizer-state", "net.safetensors"), "AdamW"),
+        (("--optimizer", "adamw", "--learning-rate", "0.1", "--optimizer-state", "net.pt"), "AdamW"),
     ],
-)  # fmt: skip
-def test_optimisers_that_do_not_fit(own, arguments, words):
+)
+def test_unsuitable_optimizers_are_refused(own, arguments, token):
     folder, _ = own
     files = [folder / one if one.endswith((".pt", ".safetensors")) else one for one in arguments]
-    assert words in refused(*call(folder), *files)
+    assert token in refused(*call(folder), *files)
 
 
 def shaped(folder, name, inputs=(128, 16, 2), targets=(128, 16, 1)):
@@ -299,20 +295,20 @@ def shaped(folder, name, inputs=(128, 16, 2), targets=(128, 16, 1)):
 
 
 @pytest.mark.parametrize(
-    ("shapes", "words"),
+    ("shapes", "token"),
     [
-        ({"inputs": (128, 16, 3)}, "whose recurrent block takes 2 channels, but got inputs of shape (128, 16, 3)"),
-        ({"targets": (128, 16, 2)}, "shaped like the model's answers (128, 16, 1), or like their last step (128, 1)"),
-        ({"targets": (128, 16)}, "shaped like the model's answers (128, 16, 1)"),
-        ({"inputs": (16, 128, 2), "targets": (128, 1)}, "which seem to have their steps first"),
-        ({"inputs": (4, 128, 2), "targets": (4, 128, 1)}, "at least 16 sequences are needed"),
-        ({"inputs": (128, 2)}, "inputs must have 3 dimensions"),
+        ({"inputs": (128, 16, 3)}, "(128, 16, 3)"),
+        ({"targets": (128, 16, 2)}, "(128, 16, 1)"),
+        ({"targets": (128, 16)}, "(128, 16, 1)"),
+        ({"inputs": (16, 128, 2), "targets": (128, 1)}, "(16, 128, 2)"),
+        ({"inputs": (4, 128, 2), "targets": (4, 128, 1)}, "16"),
+        ({"inputs": (128, 2)}, "(128, 2)"),
     ],
 )
-def test_sequences_that_are_not_the_model_s(own, tmp_path, shapes, words):
+def test_sequences_of_other_shapes_are_refused(own, tmp_path, shapes, token):
     (tmp_path / "net.py").write_text(BUILD, encoding="utf-8")
     (tmp_path / "net.pt").write_bytes((own[0] / "net.pt").read_bytes())
-    assert words in refused(*shaped(tmp_path, "shaped.npz", **shapes))
+    assert token in refused(*shaped(tmp_path, "shaped.npz", **shapes))
 
 
 def state(own, name):
@@ -320,7 +316,7 @@ def state(own, name):
 
 
 def first(stored):
-    """The first tensor of a state that is no number, and whose it is."""
+    """The table and key of the first tensor of a state that is not a scalar."""
     tables = stored["state"].values() if "state" in stored else [stored]
     return next((table, key) for table in tables for key, value in table.items() if value.dim())
 
@@ -332,31 +328,25 @@ def bent(stored, change):
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "token"),
     [
-        (lambda s: bent(s, lambda t: t[:, :-1]), "of shape (1, 3) instead of (1, 4)"),
-        (lambda s: bent(s, lambda t: t * torch.nan), "4 NaN or infinite values in 'weights'"),
-        (lambda s: bent(s, lambda t: t.to_sparse()), "must hold tensors and plain numbers only"),
-        (lambda s: bent(s, lambda t: t + 1j), "of kind torch.complex64 instead of torch.float32"),
-        (lambda s: bent(s, lambda t: t[:1, :1].expand(10**6, 10**6)), "of shape (1000000, 1000000) instead"),
-        (lambda s: {k: v for k, v in s.items() if k != "block.bias_hh_l0"}, "no 'block.bias_hh_l0' among"),
-        (lambda s: {**s, "other": torch.zeros(3)}, "'other', which the model has not"),
-        (lambda s: {**s, 3: 5}, "3, which the model has not"),
-        (lambda s: {**wrapped(s), "other": torch.zeros(3)}, "no 'weights' among"),
-        (lambda s: {**wrapped(s), "weights": torch.zeros(3)}, "no 'bias' among"),
-        (lambda s: [s], "must hold a state_dict, but got list"),
-        (lambda s: {**s, "more": bytearray(10)}, "must hold tensors and plain numbers only"),
+        (lambda s: bent(s, lambda t: t[:, :-1]), "(1, 3)"),
+        (lambda s: bent(s, lambda t: t * torch.nan), "NaN"),
+        (lambda s: bent(s, lambda t: t.to_sparse()), "sparse"),
+        (lambda s: bent(s, lambda t: t + 1j), "torch.complex64"),
+        (lambda s: bent(s, lambda t: t[:1, :1].expand(10**6, 10**6)), "(1000000, 1000000)"),
+        (lambda s: {k: v for k, v in s.items() if k != "block.bias_hh_l0"}, "block.bias_hh_l0"),
+        (lambda s: {**s, "other": torch.zeros(3)}, "other"),
+        (lambda s: {**s, 3: 5}, "bent.pt"),
+        (lambda s: {**wrapped(s), "other": torch.zeros(3)}, "other"),
+        (lambda s: {**wrapped(s), "weights": torch.zeros(3)}, "weights"),
+        (lambda s: [s], "list"),
+        (lambda s: {**s, "more": bytearray(10)}, "bytearray"),
     ],
 )
-def test_weights_that_are_not_the_model_s(own, tmp_path, change, words):
+def test_weights_of_another_model_are_refused(own, tmp_path, change, token):
     torch.save(change(state(own, "net.pt")), tmp_path / "bent.pt")
-    assert words in refused(*call(own[0])[:2], "--weights", tmp_path / "bent.pt", "--data", own[0] / "data.npz")
-
-
-def test_weights_that_were_cut_off_are_no_code(own, tmp_path):
-    (tmp_path / "cut.pt").write_bytes((own[0] / "net.pt").read_bytes()[:500])
-    words = refused(*call(own[0])[:2], "--weights", tmp_path / "cut.pt", "--data", own[0] / "data.npz")
-    assert "cut.pt must be readable, but got BadZipFile: it is cut off" in words
+    assert token in refused(*call(own[0])[:2], "--weights", tmp_path / "bent.pt", "--data", own[0] / "data.npz")
 
 
 def group(stored, **settings):
@@ -365,31 +355,31 @@ def group(stored, **settings):
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "token"),
     [
-        (lambda s: bent(s, lambda t: t[:, :-1]), "'exp_avg' of 'weights' of shape (1, 3) instead of (1, 4)"),
-        (lambda s: bent(s, lambda t: t * torch.nan), "4 NaN or infinite values in 'exp_avg' of 'weights'"),
+        (lambda s: bent(s, lambda t: t[:, :-1]), "'exp_avg'"),
+        (lambda s: bent(s, lambda t: t * torch.nan), "NaN"),
         (lambda s: group(s, lr=float("nan")), "lr = nan"),
         (lambda s: group(s, betas=(0.9,)), "betas = (0.9,)"),
-        (lambda s: group(s, betas="ab"), "could not convert"),
+        (lambda s: group(s, betas="ab"), "'a'"),
         (lambda s: group(s, amsgrad="yes"), "amsgrad = 'yes'"),
-        (lambda s: group(s, params=[0]), "parameter group"),
-        (lambda s: {"state": s["state"]}, "KeyError"),
-        (lambda s: {**s, "state": 3}, "must hold the state of this AdamW"),
+        (lambda s: group(s, params=[0]), "group"),
+        (lambda s: {"state": s["state"]}, "'param_groups'"),
+        (lambda s: {**s, "state": 3}, "AdamW"),
     ],
 )
-def test_states_that_are_not_the_optimiser_s(own, tmp_path, change, words):
+def test_states_of_another_optimizer_are_refused(own, tmp_path, change, token):
     torch.save(change(state(own, "opt.pt")), tmp_path / "bent.pt")
-    assert words in refused(*call(own[0], "pair"), "--optimizer-state", tmp_path / "bent.pt")
+    assert token in refused(*call(own[0], "pair"), "--optimizer-state", tmp_path / "bent.pt")
 
 
 def wrapped(stored):
-    """As Lightning stores the weights of a model that a module of its own holds."""
+    """As Lightning stores the weights of a model inside a module."""
     return {f"model.{name}": value for name, value in stored.items()}
 
 
 @pytest.mark.parametrize(
-    "whole",
+    "checkpoint",
     [
         lambda weights, state: {"state_dict": weights, "optimizer": state, "epoch": 3},
         lambda weights, state: {"state_dict": wrapped(weights), "optimizer_states": [state], "lr_schedulers": []},
@@ -397,8 +387,8 @@ def wrapped(stored):
     ],
     ids=["plain", "Lightning", "compiled on several devices"],
 )
-def test_one_checkpoint_holds_weights_and_state(own, tmp_path, whole):
-    torch.save(whole(state(own, "net.pt"), state(own, "opt.pt")), tmp_path / "last.ckpt")
+def test_one_checkpoint_holds_weights_and_state(own, tmp_path, checkpoint):
+    torch.save(checkpoint(state(own, "net.pt"), state(own, "opt.pt")), tmp_path / "last.ckpt")
     model = (*call(own[0], "pair")[:2], "--data", own[0] / "data.npz", "--lags", "1,2", "--json")
     both, apart = (
         run(*model, "--weights", weights, "--optimizer-state", optimizer)
@@ -412,7 +402,7 @@ def test_one_checkpoint_holds_weights_and_state(own, tmp_path, whole):
 
 
 @pytest.mark.parametrize("name", ["net.pt", "net.safetensors", "data.npz"])
-def test_files_that_end_too_soon(own, tmp_path, name):
+def test_files_that_are_cut_off_are_refused(own, tmp_path, name):
     content = (own[0] / name).read_bytes()
     (tmp_path / name).write_bytes(content[: len(content) // 2])
     given = [
@@ -420,7 +410,7 @@ def test_files_that_end_too_soon(own, tmp_path, name):
     ]
     if name == "data.npz":
         given[3] = own[0] / "net.pt"
-    assert f"{name} must" in refused(*given)
+    assert name in refused(*given)
 
 
 def test_an_older_file_of_weights_is_read_too(own, tmp_path):
@@ -429,12 +419,11 @@ def test_an_older_file_of_weights_is_read_too(own, tmp_path):
     assert run(*arguments).exit_code == 0
 
 
-def test_a_place_that_is_none():
-    from learncast.windows.stored_model import built_model
-
+def test_the_place_of_a_function_is_a_file_and_its_name():
     for place in ("net.py", "net:build", "absent.py:build", "net.py:not a name"):
-        with pytest.raises(InvalidSpec, match=r"--model must be file.py:function"):
+        with pytest.raises(lc.InvalidSpec) as caught:
             built_model(place)
+        assert caught.value.field == "model"
 
 
 @pytest.fixture(scope="module")
@@ -474,7 +463,7 @@ def test_checkpoints_are_followed_in_the_order_of_their_steps(own, checkpoints, 
     scales = np.sort(last["time_scale"].isel(layer=0))
     assert [found[f"time_scale_{q}"][-1] for q in (10, 50, 90)] == pytest.approx(scales[[0, 1, 2]])
     assert again.summary == found["summary"]
-    assert "3 states" in repr(again)
+    assert "3" in repr(again)
     names = ["evolution.json", "evolution.nc", "evolution.png", "report.html", "study.toml"]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == names
 
@@ -500,33 +489,31 @@ def test_an_evolution_leaves_the_model_as_it_was(checkpoints):
     ],
 )
 def test_the_order_of_checkpoints_is_read_from_their_names(names, order, counted):
-    paths, numbers, told = in_order([Path(f"{name}.pt") for name in names])
-    assert (numbers, told) == (order, counted)
+    paths, numbers, unit = in_order([Path(f"{name}.pt") for name in names])
+    assert (numbers, unit) == (order, counted)
     expected = {"place among the files' names": ["last", "run2b3", "run10b3"], "epoch": ["epoch_9", "epoch_10"]}
-    if told in expected:
-        assert [path.stem for path in paths] == expected[told]
+    if unit in expected:
+        assert [path.stem for path in paths] == expected[unit]
 
 
-def test_wrong_checkpoints_are_refused_in_a_sentence(own, checkpoints, tmp_path):
+def test_unsuitable_checkpoints_are_refused(own, checkpoints, tmp_path):
     folder, model, _, _ = checkpoints
-    assert "two files or more, but got 0 for" in refused(*evolving(own, tmp_path / "*.pt"))
-    whole = sorted(folder.iterdir())[0].read_bytes()
-    (tmp_path / "step_1.pt").write_bytes(whole)
-    (tmp_path / "step_2.pt").write_bytes(whole[: len(whole) // 2])
-    assert "step_2.pt must" in refused(*evolving(own, tmp_path / "step_*.pt"))
+    assert "checkpoints" in refused(*evolving(own, tmp_path / "*.pt"))
+    content = sorted(folder.iterdir())[0].read_bytes()
+    (tmp_path / "step_1.pt").write_bytes(content)
+    (tmp_path / "step_2.pt").write_bytes(content[: len(content) // 2])
+    assert "step_2.pt" in refused(*evolving(own, tmp_path / "step_*.pt"))
     torch.save(model.state_dict(), tmp_path / "step_2.pt")
     text = refused(*evolving(own, tmp_path / "step_*.pt"))
-    assert "step_2.pt must hold the state of this AdamW, under 'optimizer', but got none among" in text
+    assert all(token in text for token in ("step_2.pt", "AdamW", "'optimizer'"))
     other = build_model("gru", inputs=2, outputs=1, hidden_size=5, seed=7)
     torch.save(other.state_dict(), tmp_path / "step_2.pt")
-    assert "step_2.pt must hold the weights of this model" in refused(*evolving(own, tmp_path / "step_*.pt"))
+    assert "step_2.pt" in refused(*evolving(own, tmp_path / "step_*.pt"))
     fresh = torch.optim.AdamW(model.parameters(), lr=1e-2)
     torch.save({"model": model.state_dict(), "optimizer": fresh.state_dict()}, tmp_path / "step_2.pt")
-    assert "before its first step" in refused(*evolving(own, tmp_path / "step_*.pt"))
-    more = ("--weights", own[0] / "net.pt")
-    assert "without --weights" in refused(*evolving(own, folder / "*.pt", *more))
-    more = ("--optimizer-state", own[0] / "opt.pt")
-    assert "without --optimizer-state" in refused(*evolving(own, folder / "*.pt", *more))
+    assert "step" in refused(*evolving(own, tmp_path / "step_*.pt"))
+    for option, name in (("--weights", "net.pt"), ("--optimizer-state", "opt.pt")):
+        assert option in refused(*evolving(own, folder / "*.pt", option, own[0] / name))
 
 
 def test_every_checkpoint_is_checked_before_the_first_is_diagnosed(checkpoints, tmp_path):
@@ -536,46 +523,44 @@ def test_every_checkpoint_is_checked_before_the_first_is_diagnosed(checkpoints, 
     other = build_model("gru", inputs=2, outputs=1, hidden_size=5, seed=7)
     torch.save(other.state_dict(), tmp_path / "step_2.pt")
     shares = []
-    with pytest.raises(InvalidSpec, match=r"step_2.pt must hold the weights of this model"):
+    with pytest.raises(lc.InvalidSpec) as caught:
         windows.evolution(model, tmp_path / "*.pt", *data, optimizer=optimizer, progress=shares.append)
+    assert "step_2.pt" in str(caught.value)
     assert max(shares, default=0.0) == 0.0
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
-def test_a_folder_of_checkpoints_is_told_from_a_pattern(own, checkpoints):
-    words = refused(*evolving(own, checkpoints[0]))
-    assert f"but got a folder, '{checkpoints[0]}'" in words
-    assert f"as '{checkpoints[0]}/*'" in words
+def test_a_folder_of_checkpoints_is_refused(own, checkpoints):
+    assert str(checkpoints[0]) in refused(*evolving(own, checkpoints[0]))
 
 
-def test_an_evolution_says_what_was_asked(own, checkpoints, tmp_path):
-    """How many sequences, how far was looked and that no optimiser was given, as `window` says of one state."""
+def test_an_evolution_reports_its_settings(own, checkpoints, tmp_path):
+    """Number of sequences, largest lag and missing optimizer, as `window` reports for one state."""
     for path in checkpoints[0].iterdir():
         torch.save(torch.load(path, weights_only=True)["model"], tmp_path / path.name)
     found = run(*evolving(own, tmp_path / "*.pt", "--json", function="build"))
     assert found.exit_code == 0, found.stderr
     values = json.loads(found.stdout)
     assert (values["sequences"], values["lags"], values["optimizer"]) == (128, [1, 2, 4], "none")
-    assert ", each with 128 sequences, the window" in values["summary"]
-    assert ("(4 is the longest lag measured)" in values["summary"]) == (4 in values["reach"])
-    assert values["summary"].endswith("; without an optimiser, every base rate is 1.")
-    shown = run(*evolving(own, tmp_path / "*.pt", function="build")).stdout
-    row = next(line for line in shown.splitlines() if line.split()[:1] == ["10"])
+    assert "128 sequences" in values["summary"]
+    output = run(*evolving(own, tmp_path / "*.pt", function="build")).stdout
+    row = next(line for line in output.splitlines() if line.split()[:1] == ["10"])
     assert row.split()[1] == f"{values['reach'][-1]:.0f}"
 
 
 @pytest.mark.parametrize(
-    ("values", "words"),
+    ("values", "numbers"),
     [
-        ([16, 16, 16], "stays at 16 steps"),
-        ([2, 4, 16], "goes from 2 to 16 steps"),
-        ([16, 8, 8], "goes from 16 to 8 steps"),
-        ([16, 8, 16], "lies between 8 and 16 and ends at 16 steps"),
-        ([np.nan, 8, 9], "goes from 8 to 9 steps, unknown in 1"),
-        ([3, np.inf, np.inf], "goes from 3 to no decay"),
-        ([np.inf, np.inf], "shows no decay"),
-        ([np.nan, np.nan], "is unknown"),
+        ([16, 16, 16], {"16"}),
+        ([2, 4, 16], {"2", "16"}),
+        ([16, 8, 8], {"16", "8"}),
+        ([16, 8, 16], {"8", "16"}),
+        ([np.nan, 8, 9], {"8", "9", "1"}),
+        ([3, np.inf, np.inf], {"3"}),
+        ([np.inf, np.inf], set()),
+        ([np.nan, np.nan], set()),
     ],
 )
-def test_the_course_of_a_quantity_in_words(values, words):
-    assert course(xr.DataArray(np.array(values, dtype=float)), "steps") == words
+def test_the_course_of_a_quantity_names_its_ends(values, numbers):
+    text = course(xr.DataArray(np.array(values, dtype=float)), "steps")
+    assert {word for word in text.replace(",", "").split() if word.isdigit()} == numbers

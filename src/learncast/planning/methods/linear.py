@@ -125,6 +125,8 @@ class LinearMethod(Method):
         return self._integrate(self.tasks[-1], self.start, tolerance)
 
     def flow_steps_to(self, task: int, state: FloatArray, goal: Goal, flow: Solution | None = None) -> float:
+        if self.goal_excess(task, goal) < 0:  # below the least loss
+            return math.inf
         solution = self.flow(task, state) if flow is None else flow
         return solution.time_to_loss(self._loss_goal(task, goal))
 

@@ -104,8 +104,10 @@ class ModeMethod(Method):
 
     def flow_steps_to(self, task: int, state: FloatArray, goal: Goal, flow: Solution | None = None) -> float:
         if not self.per_mode(goal):
-            excess = max(self.goal_excess(task, goal), 1e-300)  # a loss below the least is never reached
-            return (self.flow(task, state) if flow is None else flow).time_to_loss(excess)
+            excess = self.goal_excess(task, goal)
+            if excess < 0:  # below the least loss
+                return math.inf
+            return (self.flow(task, state) if flow is None else flow).time_to_loss(max(excess, 1e-300))
         assert isinstance(goal, Accuracy)
         p, strength = self.problems[task], state[0] * state[1]
         here = Problem(p.cross, p.power, self._imbalance(state))
