@@ -117,7 +117,7 @@ def hurried(monkeypatch):
 def test_a_plan_stopped_by_its_limit_is_the_best_so_far(complete_plan, hurried):
     def question():
         with progress.time_limit(60.0):
-            return lc.planning.plan_with(complete_plan.method, complete_plan.terms)
+            return lc.planning.plan_with(complete_plan.method, ASKED["terms"])
 
     part = hurried(question, 0.3)
     assert part.out_of_time
@@ -136,11 +136,11 @@ def test_a_portrait_stopped_by_its_limit_keeps_the_values_so_far(hurried):
     asked = {"vary": "target_strength", "values": [0.5, 1.5, 2.0], "accuracies": [0.3], "goal": 0.9}
     asked |= {"learning_rate": 2e-2, "method": "flow"}
     complete = lc.phase(TARGET, NETWORK, **asked)
-    assert "given_up" not in complete.attrs
+    assert "incomplete" not in complete.attrs
     part = hurried(lambda: lc.phase(TARGET, NETWORK, seconds=60.0, **asked), 0.85)
     known = ~np.isnan(part["total_steps"].values[:, 0])
     assert 0 < known.sum() < 3
-    assert f"{known.sum()} of 3" in part.attrs["given_up"]
+    assert f"{known.sum()} of 3" in part.attrs["incomplete"]
     np.testing.assert_array_equal(part["total_steps"].values[known], complete["total_steps"].values[known])
 
 
