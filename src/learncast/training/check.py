@@ -236,6 +236,14 @@ def check(
     Returns
     -------
     Check
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> task = lc.tasks.integration(steps=10)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.1, hidden_size=4)
+    >>> lc.check(lc.forecast(task, network, learning_rate=0.01), seeds=2, processes=1).passed
+    True
     """
     count("seeds", seeds, least=2)
     if tolerance is not None:

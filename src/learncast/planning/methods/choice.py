@@ -68,6 +68,10 @@ def method_for(
     trials : int, optional
         Number of trials on which responses are measured.
 
+    Returns
+    -------
+    Method
+
     Raises
     ------
     AssumptionViolated
