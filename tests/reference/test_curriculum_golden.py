@@ -49,7 +49,7 @@ HERE = {
     "phase_kappa",
     "optimal_up",
 }
-# the modules of learnable recurrence, of the tangent kernel and of the two-layer network test these
+# tested with the learned recurrence, the tangent kernel and the two-layer network
 ELSEWHERE = {
     "mode_flow_white",
     "mode_traj_white",
@@ -62,7 +62,7 @@ covered = set()
 
 
 def covers(*names):
-    """Say which entries a test checks; `test_every_entry_is_covered` counts them."""
+    """Record the entries that a test checks, for `test_every_entry_is_covered`."""
     covered.update(names)
     return lambda test: test
 
@@ -95,7 +95,7 @@ def at_strength(start):
 
 
 def test_every_entry_is_covered():
-    """Fails for an entry without a test, for a name without an entry, and for a listed name no test here claims."""
+    """Fails for an entry without a test, a name without an entry, and a name that no test here checks."""
     assert set(ENTRIES) == HERE | ELSEWHERE
     assert not HERE & ELSEWHERE
     assert covered == HERE
@@ -151,7 +151,7 @@ def test_strength_over_time(task, side):
 @pytest.mark.equation("curriculum2025 Eq. (41)")
 @pytest.mark.parametrize("task", ["white", "ar1"])
 @covers("time_white", "time_ar1", "time_white_eq12", "time_ar1_eq12")
-def test_time_to_learn_and_the_printed_time(task):
+def test_time_to_learn_and_the_papers_time(task):
     given = ENTRIES[f"time_{task}"]["inputs"]
     cross, power = given["betas"]
     optimum = cross / power
@@ -162,8 +162,8 @@ def test_time_to_learn_and_the_printed_time(task):
     accuracies = 1 - tolerance
     learned = [s.time_to(accuracy) for s, accuracy in zip(solutions, accuracies, strict=True)]
     agree(f"time_{task}", [time.flow_steps for time in learned])
-    printed = [lc.papers.paper_time(s, accuracy)[0] for s, accuracy in zip(solutions, accuracies, strict=True)]
-    agree(f"time_{task}_eq12", printed)
+    paper = [lc.papers.paper_time(s, accuracy)[0] for s, accuracy in zip(solutions, accuracies, strict=True)]
+    agree(f"time_{task}_eq12", paper)
 
 
 @pytest.mark.equation("curriculum2025 Eq. (9)")
@@ -239,7 +239,7 @@ def test_curriculum_by_exact_hitting_times(name):
 @pytest.mark.equation("curriculum2025 Eq. (46)")
 @pytest.mark.parametrize("name", CURRICULA)
 @covers(*(f"clpaper_{name}" for name in CURRICULA))
-def test_curriculum_as_printed(name):
+def test_curriculum_by_the_papers_equations(name):
     entry = f"clpaper_{name}"
     given = ENTRIES[entry]["inputs"]
     first, accuracies = first_task(name), (1 - given["eps1"], 1 - given["eps2"])
@@ -252,13 +252,13 @@ def test_curriculum_as_printed(name):
     agree(entry, one, "t01")
     agree(entry, two, "t12")
     agree(entry, direct - one - two, "speedup")
-    agree(entry, curriculum.explanation.printed_speedup_steps, "speedup")
+    agree(entry, curriculum.explanation.paper_speedup_steps, "speedup")
     terms = [curriculum.explanation.initial_scale, curriculum.explanation.cross_ratio, curriculum.explanation.closeness]
     agree(entry, terms, "terms_eq16")
     agree(entry, sum(terms), "sum_eq16")
-    alone = np.array(speedup_terms(given["u0"], given["task1"], given["task2"], given["eps1"])).ravel()
-    agree(entry, alone, "terms_eq16")
-    # what Eq. (16) says: the terms' sum is 2 beta_yx / gamma times the speedup
+    computed = np.array(speedup_terms(given["u0"], given["task1"], given["task2"], given["eps1"])).ravel()
+    agree(entry, computed, "terms_eq16")
+    # Eq. (16): the sum of the terms is 2 beta_yx / gamma times the speedup
     agree(entry, sum(terms) * given["gamma"] / (2 * given["task2"][0]), "speedup")
 
 
@@ -327,23 +327,25 @@ def test_fastest_path():
     assert sum(leg.flow_steps for leg in path.legs) == pytest.approx(expected["time"], rel=1e-9)
 
 
-def test_overshooting_pays_from_the_stated_target_strength():
-    """The theory page: to 99% first, then down to the target, beats direct training iff s_yx > 1.3006 (4 decimals)."""
+def test_overshooting_pays_above_the_strength_of_the_theory_page():
+    """To 99% first, then down to the target, beats direct training iff s_yx > 1.3006 (4 decimals)."""
     for value, pays in ((1.30055, False), (1.30065, True)):
         stages = [lc.Stage(WHITE.varied(target_strength=value), goal=0.99), lc.Stage(WHITE, goal=0.99)]
-        assert (lc.follow(stages, PAPER, learning_rate=LEARNING_RATE).speedup_steps > 0) is pays
+        assert (lc.follow(stages, PAPER, learning_rate=LEARNING_RATE).saving.flow > 0) is pays
 
 
 def test_the_best_stop_is_the_edge_of_the_band():
-    """The theory page: eps1 = 1 - (1 - eps2) u2*/u1*, not the singularity, and the target is then not trained."""
+    """As on the theory page: eps1 = 1 - (1 - eps2) u2*/u1*, not the singularity; the target is not trained."""
     first = WHITE.varied(target_strength=1.5, name="first")
-    found = lc.plan(WHITE, [first], PAPER, learning_rate=LEARNING_RATE, terms=lc.Terms(goal=lc.Accuracy(0.99)))
-    # the stop is where a straight line meets the band's edge; 1e-6 leaves room for a numerical search
-    route, ground = found.candidates[0].flow, found.method
-    stopped = ground.accuracy(0, ground.after(0, ground.start, route.durations[0]))
-    assert stopped == pytest.approx(0.99 / 1.5, rel=1e-6)
+    found = lc.plan(WHITE, [first], PAPER, learning_rate=LEARNING_RATE)
+    # the stop is where a straight line meets the edge of the band, to the precision of a search
+    route, method = found.candidates[0].flow_route, found.method
+    state = method.after_flow(0, method.start, route.durations[0])
+    assert method.accuracy(0, state[None]) == pytest.approx([0.99 / 1.5], rel=1e-6)
     assert route.rest == pytest.approx(0, abs=1e-3)
-    # in whole steps of descent the first one that is inside
-    before, after = (at for [at] in ground.descended(0, [ground.start], [int(found.total) - 1, int(found.total)]))
-    assert ground.accuracy(1, before) < 0.99 <= ground.accuracy(1, after)
+    # in whole steps of descent: the first step inside
+    before, after = method.accuracy(
+        1, method.advance(0, method.start[None], [int(found.total) - 1, int(found.total)])[:, 0]
+    )
+    assert before < 0.99 <= after
     assert found.route.rest == 0

@@ -48,7 +48,8 @@ def forecast_report(
     rows = m.mode_rows(place, goal)
     recurrence = LearnedRecurrence.of(study, chosen, flow)
     first, notes = data_notes(m, place)
-    remarks = [*flow.remarks, *flow.bounds(learned.accuracy), *recurrence.remarks, *notes]
+    bounds = flow.bounds(learned.accuracy) if learned.accuracy < 1 else ()
+    remarks = [*flow.remarks, *bounds, *recurrence.remarks, *notes]
     values: dict[str, Any] = {
         "task": chosen.name,
         "learning_rate": study.learning_rate,
