@@ -54,7 +54,7 @@ def rows() -> Iterator[tuple[str, str, str]]:
             lambda: np.log(numbers),
             portray,
             stages,
-            lambda known=known, best=best: known.counted(best),
+            lambda known=known, best=best: known.descent_steps(best),
             lambda: filled(numbers),
             repeats=9,
         )
