@@ -122,7 +122,7 @@ def _same(model: torch.nn.Module, x: torch.Tensor, y: torch.Tensor) -> None:
 
 
 def _limit(kind: str) -> float:
-    """Seconds of nothing but arithmetic."""
+    """Seconds of the arithmetic only."""
     elements = sum(STEPS - lag for lag in LAGS) * SEQUENCES * HIDDEN
     affine = 2 * (INPUTS + HIDDEN) * HIDDEN * BLOCKS[kind]
     products = SEQUENCES * STEPS * ((2 + 2) * affine + 2 * HIDDEN**2 * BLOCKS[kind])

@@ -79,10 +79,10 @@ def results() -> Iterator[tuple[str, xr.Dataset]]:
     """Results of typical sizes: one number of a sweep, and three reports."""
     study = Study.from_dict(tomllib.loads(STUDY), folder=Path(), source="study")
     yield "one number", xr.Dataset({"value": 1.0})
-    yield "a plan", plan_report(study).dataset
-    yield "a trajectory of 400 times", forecast_report(study).dataset
+    yield "a plan", plan_report(study).labelled
+    yield "a trajectory of 400 times", forecast_report(study).labelled
     window = WindowStudy.from_dict(tomllib.loads(WINDOW), folder=Path(), source="study")
-    yield "a window", rehearsed_window(window).dataset
+    yield "a window", rehearsed_window(window).labelled
 
 
 def became(dataset: xr.Dataset, name: str, path: Path) -> str:

@@ -47,12 +47,13 @@ def carried_out(number: int) -> tuple[lc.Plan, np.ndarray]:
     """A plan and the steps its training took, one for each seed."""
     target, others, network, rate = pool(number)
     plan = lc.plan(target, others, network, learning_rate=rate, terms=lc.Terms(ACCURACY, max_stages=3))
-    training = lc.Training(rate, batch=BATCH, most_steps=20_000)
+    trainings = [lc.Training(rate, batch=BATCH, seed=seed, most_steps=20_000) for seed in range(SEEDS)]
     stages = [
         replace(stage, goal=replace(stage.goal, optimum=tuple(m.optimum)))
         for stage, m in zip(plan.stages, plan.best.modes, strict=True)
     ]
-    runs = lc.training.train_replicas(stages, network, training, seeds=SEEDS, processes=1)
+    jobs = [lc.training.TrainingJob(stages, network, training, record=()) for training in trainings]
+    runs = lc.training.train_all(jobs, processes=1)
     return plan, np.array([run.steps for run in runs], dtype=float)
 
 

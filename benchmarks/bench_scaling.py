@@ -30,7 +30,7 @@ Asked = Callable[[int], Callable[[], object]]
 
 
 def windows(*, units: int | None = None) -> Asked:
-    """A window of a GRU at so many lags, or of so many units at sixteen of them."""
+    """A window of a GRU: number of lags, or number of units at sixteen lags."""
     import torch
 
     from learncast import windows
@@ -50,7 +50,7 @@ def windows(*, units: int | None = None) -> Asked:
 
 
 def modes(size: int) -> Callable[[], object]:
-    """A portrait of 120 values and stops over tasks of so many modes."""
+    """A portrait of 120 values and stops over tasks with several modes."""
     task = lc.tasks.integration(mixing=np.diag(np.linspace(0.5, 2.0, size)).tolist())
     network = lc.LinearRNN.aligned(hidden_size=size, task=task)
     grid = {"values": np.linspace(0.5, 2.0, 120), "accuracies": np.linspace(0.1, 0.99, 120)}
@@ -64,7 +64,7 @@ def candidates(size: int) -> Callable[[], object]:
 
 
 def stages(size: int) -> Callable[[], object]:
-    """The cheapest path of at most so many stages among 20,000 tasks."""
+    """The cheapest path with a limited number of stages among 20,000 tasks."""
     rng = np.random.default_rng(0)
     cross, power = rng.uniform(0.5, 5.0, 20_000), rng.uniform(0.5, 5.0, 20_000)
     end = (0.99 * cross[0] / power[0], 1.01 * cross[0] / power[0])

@@ -37,7 +37,7 @@ from benchmarks.mutants import PACKAGE, ROOT, Mutant, Verdicts, digest, line_of,
 
 #: The fast tests that may notice: those of the numerics, in this process.
 TESTS = (
-    "contract", "reference", "properties/test_balanced_flow.py", "properties/test_forecast.py",
+    "contract", "reference", "properties/test_balanced_flow.py", "properties/test_curriculum.py",
     "properties/test_descent.py", "unit/networks", "unit/planning", "unit/study/test_study.py",
     "unit/test_trajectory.py", "unit/theory",
 )  # fmt: skip

@@ -223,7 +223,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.mutants", description="Try mutants on the fast tests.")
     parser.add_argument("--number", type=int, default=300)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--first", type=int, default=0, help="leave out so many of those that are drawn")
+    parser.add_argument("--first", type=int, default=0, help="number of drawn mutants to skip")
     parser.add_argument("--last", type=int, help="and all from this one on")
     parser.add_argument("--only", default="", help="mutants of places that begin so, such as dynamics/pooled.py:3")
     parser.add_argument("--seconds", type=float, default=60.0, help="of tests for one mutant")
