@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -346,7 +347,7 @@ def _null(
         factor = vectors * np.sqrt(np.maximum(values, 0.0) / task.trials)
         draws = (factor @ rng.standard_normal((len(factor), root.shape[1])) for _ in range(permutations))
     # Products of very large numbers overflow; they have no singular values.
-    norms = [np.linalg.norm(draw, 2) if np.isfinite(draw).all() else np.nan for draw in draws]
+    norms = [float(np.linalg.norm(draw, 2)) if np.isfinite(draw).all() else math.nan for draw in draws]
     return float(np.quantile(norms, LEVEL))
 
 
