@@ -14,10 +14,10 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 
 parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Print every ratio.")
-parser.add_argument("names", nargs="*", help="which benchmarks; all by default")
-parser.add_argument("--report", action="store_true", help="keep the ratios and write docs/performance.md")
-parser.add_argument("--preset", choices=("smoke", "full"), help="of benchmarks that train: how much")
-parser.add_argument("--from-file", action="store_true", help="print stored results again, without training")
+parser.add_argument("names", nargs="*", help="benchmarks to run; all by default")
+parser.add_argument("--report", action="store_true", help="store the ratios and write docs/performance.md")
+parser.add_argument("--preset", choices=("smoke", "full"), help="amount of training")
+parser.add_argument("--from-file", action="store_true", help="print stored results without training")
 arguments = parser.parse_args()
 
 

@@ -38,7 +38,7 @@ class Case:
         self.direct = self.limited(self.truth["direct"])
 
     def limited(self, steps: list[float | None]) -> np.ndarray:
-        """Steps, the limit where there are none."""
+        """Steps; the limit if the goal was not reached."""
         return np.array([self.most if s is None else min(s, self.most) for s in steps])
 
     def plan(self, task: str, stop: str) -> np.ndarray:

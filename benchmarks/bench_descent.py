@@ -18,8 +18,7 @@ import torch
 
 import learncast as lc
 from benchmarks.timing import interleaved
-from learncast.theory import lag_statistics
-from learncast.theory import loss_and_gradient
+from learncast.theory import lag_statistics, loss_and_gradient
 
 TRIALS, STEPS, HIDDEN = 1000, 50, 128
 ALL = ("input", "recurrent", "output")

@@ -1,11 +1,10 @@
 """The explorer: from a moved slider to its picture, over HTTP.
 
-A picture is computed by one of two workers, handed on by the server and read by whoever asked: the CPU time of all
-three is printed. Where twenty ask without pause and share two cores with them, a picture of c milliseconds of CPU
-is there after 20 c / 2 on average, so that 100 ms leave 10 for everything. What is written after "after the command"
-is loaded first: an interpreter, numpy, pydantic and the server; the rest loads when it is asked for. Times are by the
-clock, and so those of a machine that does nothing else; where others share its cores they are longer by up to a half
-from one hour to the next, and what is met with little room may be missed.
+A picture is computed by one of two workers, passed on by the server and read by the client: the CPU time of all three
+is reported. If twenty clients request pictures without pause on two shared cores, a picture of c milliseconds of CPU
+arrives after 20 c / 2 on average, so 100 ms allow 10 ms of CPU in total. The row "after the command" includes loading
+the interpreter, numpy, pydantic and the server; the rest loads on demand. Times are wall-clock times of an idle
+machine. On shared cores they vary by up to a half from hour to hour, and a goal that is met narrowly may be missed.
 """
 
 from __future__ import annotations

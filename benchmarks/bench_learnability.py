@@ -1,6 +1,6 @@
 """Learnability windows of gated cells, against the published pipeline written plainly.
 
-The arithmetic of the limit, printed beside each cell: a window of a lag is one element; each takes about 8 operations
+The operation count behind the limit, given for each cell: a window of a lag is one element; each takes 8 operations
 (product, first order, two sizes, the delta, a product with each of two directions), once per lag, sequence and unit,
 1.0e8 elements in all here. Matrix products take 2 (inputs + units) units operations per sequence, step and block of
 weights for the forward pass, for the replay and for each direction, and 2 units^2 for the scan of the total gradient.
@@ -122,7 +122,7 @@ def _same(model: torch.nn.Module, x: torch.Tensor, y: torch.Tensor) -> None:
 
 
 def _limit(kind: str) -> float:
-    """Seconds of nothing but arithmetic."""
+    """Seconds of the arithmetic only."""
     elements = sum(STEPS - lag for lag in LAGS) * SEQUENCES * HIDDEN
     affine = 2 * (INPUTS + HIDDEN) * HIDDEN * BLOCKS[kind]
     products = SEQUENCES * STEPS * ((2 + 2) * affine + 2 * HIDDEN**2 * BLOCKS[kind])

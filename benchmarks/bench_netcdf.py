@@ -14,9 +14,9 @@ import xarray as xr
 
 from benchmarks.timing import interleaved
 from learncast._core.netcdf import packed, read
-from learncast.answers.forecast import forecast
-from learncast.answers.plan import planned
-from learncast.answers.window import rehearsed_window
+from learncast.report.forecast import forecast_report
+from learncast.report.plan import plan_report
+from learncast.report.window import rehearsed_window
 from learncast.study import Study, WindowStudy
 
 STUDY = """
@@ -76,13 +76,13 @@ READERS: dict[str, Callable[[Path], xr.Dataset]] = {"ours": read} | {
 
 
 def results() -> Iterator[tuple[str, xr.Dataset]]:
-    """What people save: one number of a sweep, and three answers."""
+    """Results of typical sizes: one number of a sweep, and three reports."""
     study = Study.from_dict(tomllib.loads(STUDY), folder=Path(), source="study")
     yield "one number", xr.Dataset({"value": 1.0})
-    yield "a plan", planned(study).dataset
-    yield "a trajectory of 400 times", forecast(study).dataset
+    yield "a plan", plan_report(study).labelled
+    yield "a trajectory of 400 times", forecast_report(study).labelled
     window = WindowStudy.from_dict(tomllib.loads(WINDOW), folder=Path(), source="study")
-    yield "a window", rehearsed_window(window).dataset
+    yield "a window", rehearsed_window(window).labelled
 
 
 def became(dataset: xr.Dataset, name: str, path: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -45,21 +46,24 @@ def pool(number: int) -> tuple[lc.Task, list[lc.Task], lc.LinearRNN, float]:
 def carried_out(number: int) -> tuple[lc.Plan, np.ndarray]:
     """A plan and the steps its training took, one for each seed."""
     target, others, network, rate = pool(number)
-    found = lc.plan(target, others, network, learning_rate=rate, terms=lc.Terms(goal=lc.Accuracy(ACCURACY), max_stages=3))
-    settings = lc.training.Training(rate, batch=BATCH, learn=("input", "output"), record=(), most_steps=20_000)
-    runs = lc.training.train_replicas(
-        list(found.stages), network, settings, seeds=SEEDS, processes=1, optima=[m.optimum for m in found.best.modes]
-    )
-    return found, np.array([run.steps for run in runs], dtype=float)
+    plan = lc.plan(target, others, network, learning_rate=rate, terms=lc.Terms(ACCURACY, max_stages=3))
+    trainings = [lc.Training(rate, batch=BATCH, seed=seed, most_steps=20_000) for seed in range(SEEDS)]
+    stages = [
+        replace(stage, goal=replace(stage.goal, optimum=tuple(m.optimum)))
+        for stage, m in zip(plan.stages, plan.best.modes, strict=True)
+    ]
+    jobs = [lc.training.TrainingJob(stages, network, training, record=()) for training in trainings]
+    runs = lc.training.train_all(jobs, processes=1)
+    return plan, np.array([run.steps for run in runs], dtype=float)
 
 
 def rows() -> Iterator[tuple[str, str, str]]:
     errors, stages = [], []
     for number in range(POOLS):
-        found, steps = carried_out(number)
-        errors.append(steps.mean() / found.best.descent_steps - 1)
-        stages.append(len(found.best.stages))
-        label = f"pool {number}, {len(found.best.modes[0])} modes: predicted {found.best.descent_steps:.0f} steps"
+        plan, steps = carried_out(number)
+        errors.append(steps.mean() / plan.best.steps.descent - 1)
+        stages.append(len(plan.best.stages))
+        label = f"pool {number}, {len(plan.best.modes[0])} modes: predicted {plan.best.steps.descent:.0f} steps"
         yield f"{label}, trained {steps.mean():.1f}", f"{errors[-1]:+.1%}", ""
     worst = float(np.abs(errors).max())
     label = f"{POOLS} pools, {SEEDS} seeds, batches of {BATCH}, accuracy {ACCURACY}"

@@ -121,7 +121,7 @@ def rows() -> Iterator[tuple[str, str, str]]:
                 return lc.forecast(target, network, learning_rate=rate).solution.time_to(accuracy).descent_steps
 
             def plan(target=target, others=others, network=network, rate=rate, accuracy=accuracy):
-                terms = lc.Terms(goal=lc.Accuracy(accuracy))
+                terms = lc.Terms(lc.Accuracy(accuracy))
                 return lc.plan(target, others, network, learning_rate=rate, terms=terms)
 
             lc.forecast(others[0], network, learning_rate=rate).solution.time_to(accuracy)  # loads what is loaded once

@@ -1,10 +1,10 @@
 """How cost grows with size.
 
-Each line of the figure is one question asked at growing sizes, and the exponent is the slope of a straight line through
-its points on log-log axes, the smallest left out where what is paid once still shows. What is expected: linear in lags,
-candidates, trials and rows, which are walked through once; at most linear in stages, which share one search; modes and
-units by what their products cost; the flow of d x d layers as the products of its matrices, d^3, from where these
-outweigh the calls.
+Each line of the figure is one computation at growing sizes. The exponent is the slope of a straight line through its
+points on log-log axes, without the smallest sizes if constant costs dominate there. Expected: linear in lags,
+candidates, trials and rows, each of which is read once; at most linear in stages, which share one search; modes and
+units by the cost of their products; the flow of d x d layers like matrix products, d^3, as soon as these outweigh the
+overhead of calls.
 """
 
 from __future__ import annotations
@@ -21,9 +21,7 @@ from benchmarks.bench_two_layer import problem
 from benchmarks.timing import interleaved
 from learncast import sweep
 from learncast.planning import cheapest_path
-from learncast.theory import BalancedFlow
-from learncast.theory import lag_statistics
-from learncast.theory import loss_and_gradient
+from learncast.theory import BalancedFlow, lag_statistics, loss_and_gradient
 
 FIGURE = Path(__file__).parent.parent / "docs" / "images" / "scaling.svg"
 
@@ -32,7 +30,7 @@ Asked = Callable[[int], Callable[[], object]]
 
 
 def windows(*, units: int | None = None) -> Asked:
-    """A window of a GRU at so many lags, or of so many units at sixteen of them."""
+    """A window of a GRU: number of lags, or number of units at sixteen lags."""
     import torch
 
     from learncast import windows
@@ -52,7 +50,7 @@ def windows(*, units: int | None = None) -> Asked:
 
 
 def modes(size: int) -> Callable[[], object]:
-    """A portrait of 120 values and stops over tasks of so many modes."""
+    """A portrait of 120 values and stops over tasks with several modes."""
     task = lc.tasks.integration(mixing=np.diag(np.linspace(0.5, 2.0, size)).tolist())
     network = lc.LinearRNN.aligned(hidden_size=size, task=task)
     grid = {"values": np.linspace(0.5, 2.0, 120), "accuracies": np.linspace(0.1, 0.99, 120)}
@@ -66,7 +64,7 @@ def candidates(size: int) -> Callable[[], object]:
 
 
 def stages(size: int) -> Callable[[], object]:
-    """The cheapest path of at most so many stages among 20,000 tasks."""
+    """The cheapest path with a limited number of stages among 20,000 tasks."""
     rng = np.random.default_rng(0)
     cross, power = rng.uniform(0.5, 5.0, 20_000), rng.uniform(0.5, 5.0, 20_000)
     end = (0.99 * cross[0] / power[0], 1.01 * cross[0] / power[0])

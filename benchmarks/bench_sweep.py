@@ -1,9 +1,8 @@
 """Sweeps: what one task costs beside its own work.
 
-A result is on the disk before it is told: its file, the name in its folder and the ledger wait for the disk once each,
-three times a task that is entered alone. Tasks of less than 8 ms are entered together: the ledger waits once for all,
-sixteen files at a time wait together, and meanwhile the next tasks are computed. Times are by the clock, and mostly
-the disk's.
+A result is on disk before it is reported: its file, its directory entry and the ledger are each synchronised once,
+three times per task. Tasks of less than 8 ms are entered in groups: the ledger is synchronised once per group, sixteen
+files at a time, while the next tasks are computed. Times are wall-clock times and mostly due to the disk.
 """
 
 from __future__ import annotations

@@ -38,14 +38,14 @@ from benchmarks.mutants import PACKAGE, ROOT, Mutant, Verdicts, digest, line_of,
 #: The fast tests that may notice: those of the numerics, in this process.
 TESTS = (
     "contract", "reference", "properties/test_balanced_flow.py", "properties/test_curriculum.py",
-    "properties/test_descent.py", "unit/dynamics", "unit/networks", "unit/planning", "unit/recurrence",
-    "unit/responses", "unit/study/test_study.py", "unit/test_trajectory.py",
+    "properties/test_descent.py", "unit/networks", "unit/planning", "unit/study/test_study.py",
+    "unit/test_trajectory.py", "unit/theory",
 )  # fmt: skip
-#: Among them, those of other rooms.
+#: Tests among them that belong to other packages.
 OTHERS = (
     "contract/test_compiled_sums.py", "contract/test_recurrent_layers.py", "contract/test_stepped_cells.py",
     "reference/test_detection.py", "reference/test_ensembles.py", "reference/test_interval_coverage.py",
-    "reference/test_real_recordings.py", "reference/test_simulate.py", "reference/test_surrogate.py",
+    "reference/test_real_recordings.py", "reference/test_surrogate.py",
     "reference/test_tail_index.py", "reference/test_training.py", "reference/test_transport.py",
     "reference/test_window.py",
 )  # fmt: skip

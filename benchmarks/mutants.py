@@ -23,8 +23,8 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "learncast"
-#: What is changed.
-ROOMS = ("dynamics", "planning/grounds")
+#: Packages that are changed.
+PACKAGES = ("theory/dynamics", "planning/methods")
 OPERATORS = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Pow: ast.Mult, ast.FloorDiv: ast.Div,
     ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd, ast.Lt: ast.GtE, ast.LtE: ast.Lt, ast.Gt: ast.LtE, ast.GtE: ast.Gt,
@@ -160,7 +160,7 @@ def mutants(path: Path) -> list[Mutant]:
 
 def sources() -> list[Path]:
     """The files that are changed."""
-    return sorted(path for room in ROOMS for path in (PACKAGE / room).rglob("*.py"))
+    return sorted(path for name in PACKAGES for path in (PACKAGE / name).rglob("*.py"))
 
 
 def drawn(number: int, seed: int) -> list[Mutant]:
@@ -223,7 +223,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.mutants", description="Try mutants on the fast tests.")
     parser.add_argument("--number", type=int, default=300)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--first", type=int, default=0, help="leave out so many of those that are drawn")
+    parser.add_argument("--first", type=int, default=0, help="number of drawn mutants to skip")
     parser.add_argument("--last", type=int, help="and all from this one on")
     parser.add_argument("--only", default="", help="mutants of places that begin so, such as dynamics/pooled.py:3")
     parser.add_argument("--seconds", type=float, default=60.0, help="of tests for one mutant")

@@ -35,11 +35,10 @@ NUMBER = re.compile(r"([-+]?(?:\d[\d,]*\.?\d*(?:e[-+]?\d+)?))(?:/([\d.,]+))?\s*(
 
 HEAD = """# Performance
 
-Every number of this page is printed by `python -m benchmarks --report`, in one run; naming a section after it
-measures that one again and leaves the others. Times are CPU seconds of one thread, the quickest of several runs, and
-ratios are of runs that take turns. What is measured against, and what the arithmetic allows, stands above each table.
-The last column is the same row of the version before, kept in `benchmarks/results/history.json`, with the change
-where it is more than a tenth.
+`python -m benchmarks --report` writes this page; with the name of a section it measures that section only. Times are
+CPU seconds of one thread, the fastest of several runs, and ratios are of alternating runs. The text above each table
+states the reference and the theoretical limit. The last column is the same row of the previous version, kept in
+`benchmarks/results/history.json`, with changes of more than 10%.
 """
 
 

@@ -31,7 +31,7 @@ def closed_form(
     def steps(*stages: tuple[Task, float]) -> float:
         # A share of the loss that is left is the square of a share of the mode's strength.
         made = [lc.Stage(task, goal=1 - math.sqrt(1 - share)) for task, share in stages]
-        return lc.follow(made, network, learning_rate=rate, strict=False).flow_steps
+        return lc.follow(made, network, learning_rate=rate, strict=False).steps.flow
 
     direct = steps((target, accuracy))
     plans = [steps((one, stop), (target, accuracy)) for one in candidates for stop in STOPS]

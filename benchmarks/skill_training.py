@@ -1,4 +1,4 @@
-"""Real training of many small recurrent networks at once: each plan of a pool, from several starts, to one loss."""
+"""Batched training of small recurrent networks: each plan of a pool, from several initial weights, to one loss."""
 
 from __future__ import annotations
 

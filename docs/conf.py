@@ -29,7 +29,7 @@ extensions = [
     "mathml",
     "docstrings",
     "drawn",
-    "room_map",
+    "package_map",
     "generated_pages",
 ]
 templates_path = ["_templates"]

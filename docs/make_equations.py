@@ -1,6 +1,6 @@
 """Write docs/equations.md, the index of all equations of the papers: computed, restated, or not applicable.
 
-What is computed is read from the docstrings; the rest is said here, and a test checks that no number is left out.
+Computed equations are read from the docstrings; the others are listed here. A test checks that none is missing.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 
-#: How many numbered equations each paper has.
+#: Number of numbered equations in each paper.
 PRINTED = {"braun2022": 15, "curriculum2025": 46, "livi2025": 78}
-#: Numbers the print skips.
+#: Numbers that the paper skips.
 SKIPPED = {("livi2025", 74)}
 _NETWORK = "not applicable: it defines the network, `learncast.networks.linear_rnn.LinearRNN`"
 _CELL = "not applicable: it defines a gate, `learncast.windows.cells`"
-_JACOBIAN = "restated in `learncast.windows.transport.derivative.one_step_jacobians`, written for all cells at once"
-#: Equations without a line of their own in the code: where they are restated, or why they do not apply.
+_JACOBIAN = "restated in `learncast.windows.transport.derivative.one_step_jacobians`, for all cells"
+#: Equations that no function implements directly: where they are restated, or why they do not apply.
 SAID = {
     "curriculum2025": {
         **dict.fromkeys((1, 2), "restated in (20), (21)"),
@@ -79,14 +79,14 @@ def rows() -> list[tuple[str, str, str]]:
 
 
 def said() -> list[tuple[str, str, str]]:
-    """Every equation without a line of its own, and what is said of it."""
+    """Equations that no function implements directly, with a remark."""
     return [
         (f"{paper} Eq. ({number})", "", text) for paper, texts in SAID.items() for number, text in texts.items()
     ]
 
 
 def unsaid() -> list[str]:
-    """Equations of the print of which nothing is said."""
+    """Equations of the papers that are not listed."""
     known = {row[0] for row in (*rows(), *said())}
     every = [f"{paper} Eq. ({n})" for paper, last in PRINTED.items() for n in range(1, last + 1) if (paper, n) not in SKIPPED]
     return [equation for equation in every if equation not in known]
@@ -100,11 +100,11 @@ if __name__ == "__main__":
     lines = [
         "# Every equation of the papers",
         "",
-        "Computed, restated in another one, or not applicable and why. Made from the docstrings and from",
-        "`python docs/make_equations.py`; a test checks that it is current, that no number is left out and that each",
-        "equation that is computed has a reference test. `proca2025` is known here by its abstract, which has none.",
+        "Every equation is computed, restated in another one, or not applicable. `python docs/make_equations.py` writes this page",
+        "from the docstrings. A test checks that it is current, that no equation is missing, and that each computed equation has",
+        "a reference test. `proca2025` is known only by its abstract, which has no equations.",
         "",
-        "| equation | computed in | how it differs from the print, or why it is not computed |",
+        "| equation | computed in | difference from the paper, or why it is not computed |",
         "|---|---|---|",
         *(f"| {equation} | {place} | {remark} |" for equation, place, remark in sorted(rows() + said(), key=_order)),
     ]

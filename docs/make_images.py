@@ -1,4 +1,4 @@
-"""Make the README's pictures: python docs/make_images.py."""
+"""Make the figures of the README: python docs/make_images.py."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from learncast.answers.plan import planned
 from learncast.figures import save
+from learncast.report.plan import plan_report
 from learncast.study import Study
 
 ROOT = Path(__file__).parents[1]
@@ -20,21 +20,21 @@ PINNED = "#curriculum?time=0.4"
 LEARNING = "#prior-knowledge"
 
 
-def plan_picture() -> None:
+def plan_figure() -> None:
     """The plan of the example study."""
-    answer = planned(Study.load(ROOT / "examples" / "two_integration_tasks.toml"))
-    save(answer.draw(), IMAGES / "plan.png", dpi=150)
+    report = plan_report(Study.load(ROOT / "examples" / "two_integration_tasks.toml"))
+    save(report.draw(), IMAGES / "plan.png", dpi=150)
 
 
-#: Moments of the explorer's animation, and how long each stands, in milliseconds.
+#: Number of frames of the explorer's animation, and milliseconds per frame.
 FRAMES, BETWEEN = 25, 180
 
 
-def explorer_pictures() -> None:
-    """The explorer's first panel, and a short film of how task A and task B are learned, as a browser sees them."""
+def explorer_images() -> None:
+    """A screenshot of the explorer's first panel, and an animation of learning task A and then task B."""
     program = shutil.which("chromium")
     if program is None:
-        print("explorer.png and explorer.gif stay as they are: Chromium is not installed")
+        print("explorer.png and explorer.gif are not updated: Chromium is not installed")
         return
     from playwright.sync_api import sync_playwright
 
@@ -51,7 +51,7 @@ def explorer_pictures() -> None:
             page.set_viewport_size({"width": 1280, "height": 1070})
             page.goto(f"{address}{LEARNING}")
             settled(page)
-            film(page)
+            animation(page)
             browser.close()
     finally:
         server.terminate()
@@ -59,14 +59,14 @@ def explorer_pictures() -> None:
 
 
 def settled(page: Any) -> None:
-    """Wait until every part shows the last state, and has been drawn."""
+    """Wait until every part of the page shows the last state."""
     page.wait_for_selector(".part[aria-busy]")
     page.wait_for_function("() => ![...document.querySelectorAll('.part')].some(p => p.ariaBusy === 'true')")
     page.wait_for_timeout(800)
 
 
-def film(page: Any) -> None:
-    """Move the scrub bar through its moments and keep what is seen."""
+def animation(page: Any) -> None:
+    """Move the time slider and save the frames as a GIF."""
     from PIL import Image
 
     frames = []
@@ -75,7 +75,7 @@ def film(page: Any) -> None:
         bar.evaluate("(e, share) => { e.value = share; e.dispatchEvent(new Event('input')); }", k / FRAMES)
         page.wait_for_timeout(60)
         picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
-        # Smaller it is still legible, and light.
+        # A smaller image is still legible.
         frames.append(picture.resize((picture.width * 9 // 16, picture.height * 9 // 16)).quantize(128))
     frames[0].save(
         IMAGES / "explorer.gif", save_all=True, append_images=frames[1:], duration=BETWEEN, loop=0, optimize=True
@@ -83,5 +83,5 @@ def film(page: Any) -> None:
 
 
 if __name__ == "__main__":
-    plan_picture()
-    explorer_pictures()
+    plan_figure()
+    explorer_images()

@@ -1,6 +1,6 @@
-"""Look through the built site: every link within it leads somewhere, no page asks another host for anything, one can search.
+"""Check the built site: internal links are valid, no page loads anything from another host, and there is a search index.
 
-Run by `make docs` after the build: `python docs/_ext/check_site.py docs/_build/html`.
+`make docs` runs it after the build: `python docs/_ext/check_site.py docs/_build/html`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-#: Tags whose attribute makes the browser fetch something.
+#: Tags with an attribute that the browser fetches.
 FETCHED = {
     "script": "src", "img": "src", "source": "src", "iframe": "src", "video": "src", "audio": "src", "embed": "src",
     "object": "data", "use": "href",
 }  # fmt: skip
-#: Kinds of <link> that are fetched; others only say something.
+#: Kinds of <link> that the browser fetches.
 LINKS = {
     "stylesheet",
     "icon",
@@ -33,51 +33,51 @@ LINKS = {
 
 
 class Page(HTMLParser):
-    """What a page links to, what it fetches, and which places in it can be linked to."""
+    """Links, fetched addresses and anchors of a page."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
         self.links: list[str] = []
         self.fetches: list[str] = []
-        self.places: set[str] = set()
+        self.anchors: set[str] = set()
         self.feed(path.read_text(encoding="utf-8"))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note what the tag does."""
-        told = {key: value or "" for key, value in attrs}
-        self.places |= {told[key] for key in ("id", "name") if told.get(key)}
-        if tag == "a" and "href" in told:
-            self.links.append(told["href"])
-        elif tag == "link" and LINKS & set(told.get("rel", "").split()):
-            self.fetches.append(told.get("href", ""))
-        elif tag in FETCHED and told.get(FETCHED[tag]):
-            self.fetches.append(told[FETCHED[tag]])
-        for candidate in told.get("srcset", "").split(","):
+        """Collect links, fetched addresses and anchors."""
+        given = {key: value or "" for key, value in attrs}
+        self.anchors |= {given[key] for key in ("id", "name") if given.get(key)}
+        if tag == "a" and "href" in given:
+            self.links.append(given["href"])
+        elif tag == "link" and LINKS & set(given.get("rel", "").split()):
+            self.fetches.append(given.get("href", ""))
+        elif tag in FETCHED and given.get(FETCHED[tag]):
+            self.fetches.append(given[FETCHED[tag]])
+        for candidate in given.get("srcset", "").split(","):
             if candidate.strip():
                 self.fetches.append(candidate.split()[0])
 
 
 @cache
 def page(path: Path) -> Page:
-    """A page, read once."""
+    """Parse a page once."""
     return Page(path)
 
 
-def is_elsewhere(address: str) -> bool:
-    """Whether an address is of another host."""
+def is_external(address: str) -> bool:
+    """Whether an address is on another host."""
     return bool(urlsplit(address).netloc) or address.startswith("//")
 
 
 def faults(site: Path) -> Iterator[str]:
-    """One sentence for each fault."""
+    """Yield one sentence for each fault."""
     for path in sorted(site.rglob("*.html")):
         if "_static" in path.relative_to(site).parts:
             continue
         for address in page(path).fetches:
-            if is_elsewhere(address):
+            if is_external(address):
                 yield f"{path.relative_to(site)} fetches {address} from another host"
             elif not address.startswith("data:") and not _target(path, address).exists():
-                yield f"{path.relative_to(site)} fetches {address}, which is not there"
+                yield f"{path.relative_to(site)} fetches {address}, which does not exist"
         for address in page(path).links:
             yield from _broken(site, path, address)
     for sheet in sorted(site.rglob("*.css")):
@@ -97,9 +97,9 @@ def _broken(site: Path, path: Path, address: str) -> Iterator[str]:
     if target.is_dir():
         target /= "index.html"
     if not target.exists():
-        yield f"{path.relative_to(site)} links to {address}, which is not there"
-    elif split.fragment and target.suffix == ".html" and unquote(split.fragment) not in page(target).places:
-        yield f"{path.relative_to(site)} links to {address}, which has no such place"
+        yield f"{path.relative_to(site)} links to {address}, which does not exist"
+    elif split.fragment and target.suffix == ".html" and unquote(split.fragment) not in page(target).anchors:
+        yield f"{path.relative_to(site)} links to {address}, which has no such anchor"
 
 
 def _target(path: Path, address: str) -> Path:
@@ -110,5 +110,5 @@ if __name__ == "__main__":
     found = list(faults(Path(sys.argv[1]).resolve()))
     print(*found, sep="\n", file=sys.stderr)
     pages = len(list(Path(sys.argv[1]).rglob("*.html")))
-    print(f"{pages} pages looked through, {len(found)} faults", file=sys.stderr)
+    print(f"{pages} pages checked, {len(found)} faults", file=sys.stderr)
     sys.exit(bool(found))

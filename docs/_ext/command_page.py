@@ -1,4 +1,4 @@
-"""The command line, read from the commands themselves."""
+"""The command line, read from the commands."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import typer
 
 from learncast.cli import app
 
-WORDS = {Path: "path", float: "number", int: "whole number", str: "text", bool: "switch"}
+WORDS = {Path: "path", float: "number", int: "integer", str: "text", bool: "switch"}
 
 
 def commands(group: Any = None, name: str = "learncast") -> Iterator[tuple[str, Any]]:
-    """Every command with its full name, those of groups after their group."""
+    """Every command with its full name; commands of a group follow the group."""
     for key, one in (group or typer.main.get_command(app)).commands.items():
         yield f"{name} {key}", one
         if hasattr(one, "commands"):
@@ -25,20 +25,20 @@ def page() -> str:
     """The page in MyST."""
     parts = [
         "# The command line",
-        "Made from the commands themselves when this site is built; `learncast COMMAND --help` says the same in a terminal. "
-        "Answers go to stdout, progress and estimates to stderr. Every command that answers takes `--json` for one object "
-        "and `--out DIR` for a folder with report, picture and data.",
-        _table(("exit code", "means"), EXITS),
+        "Generated from the commands when this site is built; `learncast COMMAND --help` prints the same. Results go to stdout, "
+        "progress and estimates to stderr. Commands with a result take `--json` for one JSON object and `--out DIR` for a folder "
+        "with report, figure and data.",
+        _table(("exit code", "meaning"), EXITS),
         *(_section(name, one) for name, one in commands()),
     ]
     return "\n\n".join(parts) + "\n"
 
 
 EXITS = [
-    ("0", "all is well"),
-    ("1", "a check failed, work was not done in time, or `--strict` and a condition of the theory does not hold"),
-    ("2", "bad input: one sentence on stderr names it, why it matters and what to do"),
-    ("130", "interrupted; what was written is whole"),
+    ("0", "success"),
+    ("1", "a check failed, the time limit was reached, or a condition of the theory fails with `--strict`"),
+    ("2", "invalid input; stderr says what is required and what was given"),
+    ("130", "interrupted; files that were written are complete"),
 ]
 
 
@@ -76,7 +76,7 @@ def _type(parameter: Any) -> str:
 def _default(parameter: Any) -> str:
     default = parameter.default() if callable(parameter.default) else parameter.default
     if parameter.required:
-        return "must be given"
+        return "required"
     return "" if default in (None, False, [], ()) else f"`{'on' if default is True else default}`"
 
 

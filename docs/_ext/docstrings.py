@@ -1,4 +1,4 @@
-"""Docstrings as readers need them: what a function implements of a paper follows its text, as a citation."""
+"""Docstrings for the reference: lines "Implements: paper Eq. (n)" become a list of citations at the end."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ CLAIM = re.compile(r"^\s*Implements: (\w+) ((?:Eq\. \([\w.]+\)|Thm\. [\w.]+))(?:
 
 
 def take_out(app: Sphinx, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
-    """Remember the claims and leave the rest to numpydoc."""
+    """Remove the claims before numpydoc reads the docstring."""
     claims = [match for line in lines if (match := CLAIM.match(line))]
     if claims:
-        _told[name] = claims
+        _claims[name] = claims
         lines[:] = [line for line in lines if not CLAIM.match(line)]
 
 
 def put_back(app: Sphinx, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
-    """The claims as a list, below all else."""
-    claims = _told.pop(name, ())
+    """Append the claims as a list."""
+    claims = _claims.pop(name, ())
     if claims:
         lines += ["", ".. rubric:: Implements", ""]
         lines += [f"- :cite:t:`{m[1]}` {m[2]}" + (f", {m[3]}" if m[3] else "") for m in claims]
         lines += [""]
 
 
-_told: dict[str, Any] = {}
+_claims: dict[str, Any] = {}
 
 
 def keep_bars(app: Sphinx, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
-    """Bars are absolute values here, not the substitutions of reStructuredText; examples stay as they are."""
+    """Escape bars, which are absolute values here and not substitutions of reStructuredText; keep examples as they are."""
     example = False
     for k, line in enumerate(lines):
         example = line.lstrip().startswith(">>>") or (example and bool(line.strip()))
@@ -42,7 +42,7 @@ def keep_bars(app: Sphinx, what: str, name: str, value: Any, options: Any, lines
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Before and after numpydoc, which reads docstrings at the priority of 500."""
+    """Connect before and after numpydoc, which has priority 500."""
     app.connect("autodoc-process-docstring", take_out, priority=400)
     app.connect("autodoc-process-docstring", put_back, priority=900)
     app.connect("autodoc-process-docstring", keep_bars, priority=950)

@@ -1,4 +1,4 @@
-"""Pictures of the theory pages, each drawn from the functions that the page is about."""
+"""Figures of the theory pages, drawn with the functions that the pages describe."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 
 import learncast as lc
-from learncast.theory.dynamics import mode_equation
-from learncast.theory.dynamics.recurrent_mode import mode_trajectory
 from learncast.papers.learnability.preset import CELLS as PAPER_CELLS
 from learncast.papers.learnability.preset import PRESETS
+from learncast.theory.dynamics import mode_equation
 
 
 def _sized(width: float = 4.6, height: float = 2.9, columns: int = 1) -> Callable[[Any], Any]:
-    """Say how large a picture is, in inches, and how many axes it has beside each other."""
+    """Set the size of a figure in inches and its number of axes in a row."""
 
     def mark(draw: Any) -> Any:
         draw.size = (width * columns, height), columns
@@ -27,13 +26,13 @@ def _sized(width: float = 4.6, height: float = 2.9, columns: int = 1) -> Callabl
 
 
 def sizes(draw: Any) -> tuple[tuple[float, float], int]:
-    """Width and height of a picture, and its number of axes."""
+    """Width and height of a figure, and its number of axes."""
     return draw.size
 
 
 @_sized()
 def mode_course(ax: Any) -> None:
-    """Strength of one mode by the closed form, from four starts: small and balanced, unbalanced, above, and of the wrong sign."""
+    """Strength of one mode by the closed form, from four initial states: small and balanced, unbalanced, above the optimum, and with the wrong sign."""
     times = np.linspace(0, 8, 300)
     starts = {
         "balanced": (0.01, 0.0),
@@ -50,7 +49,7 @@ def mode_course(ax: Any) -> None:
 
 @_sized()
 def printed_time(ax: Any) -> None:
-    """Time to come within 10% of the optimum against the start: the first entry into the band, and eq. (12) to the letter."""
+    """Time to come within 10% of the optimum, as a function of the initial strength: first entry into the band, and eq. (12) as printed."""
     starts = np.linspace(0.01, 2.0, 500)
     right, _ = mode_equation.time_to_band(starts, 0.0, 1.0, 1.0, 0.1)
     ax.plot(starts, right, label="first entry")
@@ -62,14 +61,16 @@ def printed_time(ax: Any) -> None:
 
 @_sized()
 def best_stop(ax: Any) -> None:
-    """Steps of both stages against where the first one stops: the best stop is the edge of the target's band, not its optimum."""
+    """Steps of both stages as a function of the first stage's stop. The best stop is the edge of the target's tolerance band (dotted), not its optimum."""
     target = lc.tasks.integration(steps=50)
     network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=128)
     stops = np.linspace(0.05, 0.98, 187)
-    found = lc.phase(target, network, learning_rate=1e-3, vary="target_strength", values=[1.5], accuracies=stops).squeeze()
-    ax.plot(stops, found["total_steps"], label="both stages")
-    ax.plot(stops, found["first_stage_steps"], label="first stage")
-    ax.plot(stops, found["second_stage_steps"], label="second stage")
+    portrait = lc.phase(
+        target, network, learning_rate=1e-3, vary="target_strength", values=[1.5], accuracies=stops
+    ).squeeze()
+    ax.plot(stops, portrait["total_steps"], label="both stages")
+    ax.plot(stops, portrait["first_stage_steps"], label="first stage")
+    ax.plot(stops, portrait["second_stage_steps"], label="second stage")
     ax.axvline(0.99 / 1.5, color="0.6", ls=":", lw=1)
     ax.set(xlabel="accuracy at which the first task stops", ylabel="steps", ylim=(0, None))
     ax.legend(frameon=False)
@@ -77,46 +78,46 @@ def best_stop(ax: Any) -> None:
 
 @_sized()
 def two_layer_course(ax: Any) -> None:
-    """Loss of a two-layer network from a regular start, and from one whose determinant has the other sign and ends on a saddle."""
+    """Loss of a two-layer network from regular initial weights, and from initial weights whose determinant has the other sign, which end on a saddle."""
     task = lc.tasks.static(np.diag([2.0, 1.0]))
     for name, sign in {"same sign of the determinants": 1.0, "opposite sign": -1.0}.items():
         weights = 0.1 * np.diag([1.0, sign])
         network = lc.TwoLayer(np.abs(weights), weights)
-        course = lc.forecast(task, network, learning_rate=1e-2).solution.at(np.linspace(0, 800, 200))
-        ax.plot(course.time, course["excess_loss"], label=name)
+        trajectory = lc.forecast(task, network, learning_rate=1e-2).solution.at(np.linspace(0, 800, 200))
+        ax.plot(trajectory.time, trajectory["excess_loss"], label=name)
     ax.axhline(0.5, color="0.6", ls=":", lw=1)
     ax.annotate("$s_2^2/2$", (700, 0.55))
-    ax.set(xlabel="gradient steps", ylabel="loss above the least")
+    ax.set(xlabel="gradient steps", ylabel="excess loss")
     ax.legend(frameon=False)
 
 
 @_sized()
 def forgetting_course(ax: Any) -> None:
-    """Losses of two tasks that are learned one after the other: while B is learned, A rises to half the squared distance of both."""
+    """Losses of two tasks that are learned in sequence. While B is learned, the loss of A rises to half the squared distance of the two maps (dotted)."""
     rng = np.random.default_rng(1)
     tasks = [lc.tasks.static(rng.standard_normal((2, 3)), name=name) for name in "AB"]
     network = lc.TwoLayer.balanced(3, 8, 2, scale=0.2, rng=rng)
-    found = lc.forget(tasks, network, learning_rate=1e-2, steps=600).curves(points=200)
+    curves = lc.forget(tasks, network, learning_rate=1e-2, steps=600).curves(points=200)
     for name in "AB":
         ax.plot(
-            found["time"], found["loss"].sel(task=name) - found["loss"].sel(task=name).min(), label=f"loss of {name}"
+            curves["time"], curves["loss"].sel(task=name) - curves["loss"].sel(task=name).min(), label=f"loss of {name}"
         )
     first, second = (task.cross_covariance.dense()[0, :, 0, :] for task in tasks)
     ax.axhline(0.5 * ((first - second) ** 2).sum(), color="0.6", ls=":", lw=1)
     ax.axvline(600, color="0.6", lw=0.8)
-    ax.set(xlabel="gradient steps", ylabel="loss above the least")
+    ax.set(xlabel="gradient steps", ylabel="excess loss")
     ax.legend(frameon=False)
 
 
 @_sized(columns=2, width=3.9)
 def recurrence_course(axes: Any) -> None:
-    """One mode that must weigh its inputs by a factor of 0.8 per step: recurrence b and product a·c while everything learns, from three starts."""
+    """One mode of a task that weighs inputs by a factor of 0.8 per step: recurrence b and product a·c while all weights learn, from three initial values of b."""
     cross = 0.8 ** np.arange(10)
     times = np.linspace(0, 100, 400)
     for start in (0.3, 0.6, 0.9):
-        found = mode_trajectory(times, 0.3, start, 0.3, cross, learning_rate=0.1)
-        axes[0].plot(times, found.recurrence, label=f"$b_0$ = {start}")
-        axes[1].plot(times, found.input * found.output)
+        mode = lc.theory.mode_trajectory(times, 0.3, start, 0.3, cross, learning_rate=0.1)
+        axes[0].plot(times, mode.recurrence, label=f"$b_0$ = {start}")
+        axes[1].plot(times, mode.input * mode.output)
     axes[0].set(xlabel="gradient steps", ylabel="recurrence $b$")
     axes[1].set(xlabel="gradient steps", ylabel="strength $u = a c$")
     axes[0].legend(frameon=False)
@@ -124,20 +125,20 @@ def recurrence_course(axes: Any) -> None:
 
 @_sized()
 def relu_course(ax: Any) -> None:
-    """Strength of a ReLU network through its measured response, beside that of the linear network with the same weights."""
+    """Loss of a ReLU network, forecast through its measured response, and of the linear network with the same weights."""
     task = lc.tasks.integration(steps=20)
     network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.02, hidden_size=64)
     times = np.linspace(0, 1500, 200)
     for name, one in {"linear": network, "ReLU": lc.Activated(network, "relu")}.items():
-        course = lc.forecast(task, one, learning_rate=1e-3).solution.at(times)
-        ax.plot(times, course["excess_loss"] / course["excess_loss"][0], label=name)
-    ax.set(xlabel="gradient steps", ylabel="share of the loss that is left", ylim=(0, None))
+        trajectory = lc.forecast(task, one, learning_rate=1e-3).solution.at(times)
+        ax.plot(times, trajectory["excess_loss"] / trajectory["excess_loss"][0], label=name)
+    ax.set(xlabel="gradient steps", ylabel="fraction of the initial excess loss", ylim=(0, None))
     ax.legend(frameon=False)
 
 
 @_sized()
 def surrogate_filters(ax: Any) -> None:
-    """What the linear surrogate of an untrained cell keeps of an input, lag by lag: size of the filter, relative to the newest input."""
+    """Filter of the linear surrogate of an untrained cell: weight of an input at each lag, relative to the newest input."""
     from learncast.advice.surrogate import linear_surrogate
 
     for kind in ("rnn", "gru", "lstm"):
@@ -151,10 +152,10 @@ def surrogate_filters(ax: Any) -> None:
 
 @_sized()
 def transport_factors(ax: Any) -> None:
-    """Factors by which blame is carried back, with retention 0.9 and mixing 0.3: of the gates alone, and with one visit to the recurrent weights, which rise first."""
+    """Transport factors of the gradient for retention 0.9 and mixing 0.3: gates only, and with one pass through the recurrent weights, which first increases."""
     lags = np.arange(1, 25)
-    ax.plot(lags, 0.9**lags, "o-", ms=3, label="gates alone (order 0)")
-    ax.plot(lags, 0.9**lags + lags * 0.3 * 0.9 ** (lags - 1), "s-", ms=3, label="one visit (order 1)")
+    ax.plot(lags, 0.9**lags, "o-", ms=3, label="gates only (order 0)")
+    ax.plot(lags, 0.9**lags + lags * 0.3 * 0.9 ** (lags - 1), "s-", ms=3, label="one pass (order 1)")
     ax.axhline(1, color="0.6", lw=0.8)
     ax.set(xlabel="lag (time steps)", ylabel="transport factor")
     ax.legend(frameon=False)
@@ -162,19 +163,19 @@ def transport_factors(ax: Any) -> None:
 
 @_sized()
 def information_bound(ax: Any) -> None:
-    """Information of two normals of variance 1 about which of them spoke, and a quarter of their divergence: the printed lower bound lies above."""
+    """Mutual information between a sample and which of two unit-variance normal distributions it comes from, and a quarter of their divergence. The printed lower bound lies above the information."""
     apart = np.linspace(0.01, 3, 100)
     x = np.linspace(-12, 12, 4001)
 
     def density(centre: float) -> Any:
         return np.exp(-0.5 * (x - centre) ** 2) / np.sqrt(2 * np.pi)
 
-    told = []
+    information = []
     for d in apart:
         one, other = density(-d / 2), density(d / 2)
         terms = [0.5 * p * np.log(p / (0.5 * (one + other))) for p in (one, other)]
-        told.append(np.trapezoid(sum(terms), x))
-    ax.plot(apart, told, label="information")
+        information.append(np.trapezoid(sum(terms), x))
+    ax.plot(apart, information, label="information")
     ax.plot(apart, apart**2 / 8, "--", label="a quarter of the divergence")
     ax.axhline(np.log(2), color="0.6", ls=":", lw=1)
     ax.set(xlabel="distance (standard deviations)", ylabel="nats", ylim=(0, 1))
@@ -182,22 +183,25 @@ def information_bound(ax: Any) -> None:
 
 
 def _stored(figure: str) -> dict[str, Any]:
-    """Numbers of one figure of learnability at the preset laptop, as the command that is named with them printed them."""
+    """Stored numbers of one figure of the learnability paper at the preset laptop."""
     path = Path(__file__).parents[1] / "results/learnability-laptop.json"
     return dict(json.loads(path.read_text(encoding="utf-8"))["figures"][figure]["numbers"])
 
 
-#: The paper's cells, each with its marker.
+#: Cells of the paper and their markers.
 CELLS = dict(zip(PAPER_CELLS.values(), "os^Dv", strict=True))
 
 
 @_sized(columns=2, width=3.9)
 def laptop_windows(axes: Any) -> None:
-    """Figure 2 at the preset laptop, from its stored numbers: the longest lag that sequences show, told from the noise of its own lag (left) and from that of the whole gradient (right); dotted, the task's longest lag."""
-    told, titles = _stored("2"), {"window": "its own noise", "window against all gradient noise": "all gradient noise"}
+    """Figure 2 at the preset laptop, from stored numbers: learnability window as a function of the number of sequences, relative to the noise at the lag (left) and to the noise of the whole gradient (right). Dotted: longest lag of the task."""
+    numbers, titles = (
+        _stored("2"),
+        {"window": "its own noise", "window against all gradient noise": "all gradient noise"},
+    )
     for ax, (name, title) in zip(axes, titles.items(), strict=True):
         for cell, marker in CELLS.items():
-            ax.semilogx(told["sequences"], told[f"{cell}: {name}"], marker=marker, ms=4, label=cell)
+            ax.semilogx(numbers["sequences"], numbers[f"{cell}: {name}"], marker=marker, ms=4, label=cell)
         ax.axhline(PRESETS["laptop"].task_lags[-1], color="0.5", ls=":", lw=1)
         ax.set(xlabel="sequences", ylabel="window (steps)", title=title, ylim=(-4, 134))
     axes[1].legend(frameon=False, fontsize=8)
@@ -205,11 +209,11 @@ def laptop_windows(axes: Any) -> None:
 
 @_sized(columns=2, width=3.9)
 def laptop_courses(axes: Any) -> None:
-    """Figure T at the preset laptop, from its stored numbers: median time scale of the units, and exponent of the envelope, while each cell trains under AdamW."""
-    told, names = _stored("T"), ("median time scale (steps)", "exponent of the envelope")
+    """Figure T at the preset laptop, from stored numbers: median time scale of the units, and exponent of the envelope, during training with AdamW."""
+    numbers, names = _stored("T"), ("median time scale (steps)", "exponent of the envelope")
     for ax, name in zip(axes, names, strict=True):
         for cell, marker in CELLS.items():
-            ax.semilogy(told["updates"], told[f"{cell}: {name}"], marker=marker, ms=4, label=cell)
+            ax.semilogy(numbers["updates"], numbers[f"{cell}: {name}"], marker=marker, ms=4, label=cell)
         ax.set(xlabel="gradient steps", ylabel=name)
         ax.set_yticks([1, 2, 5, 10, 20], ["1", "2", "5", "10", "20"])
         ax.minorticks_off()
@@ -218,13 +222,17 @@ def laptop_courses(axes: Any) -> None:
 
 @_sized(columns=2, width=3.9)
 def laptop_table(axes: Any) -> None:
-    """Appendix C at the preset laptop, from its stored numbers: correlation of ranks and of logarithms between first-order and exact envelope (left), and slope of one logarithm on the other (right), by cell and optimiser."""
-    told, cells = _stored("C"), [*CELLS, "GRU, eq. 58"]
+    """Appendix C at the preset laptop, from stored numbers: rank correlation and correlation of logarithms between first-order and exact envelopes (left), and slope of the logarithms (right), by cell and optimiser."""
+    numbers, cells = _stored("C"), [*CELLS, "GRU, eq. 58"]
     marks = {"SGD": ("o", -0.15), "AdamW": ("s", 0.0), "RMSprop": ("^", 0.15)}
     for k, (optimizer, (marker, aside)) in enumerate(marks.items()):
         places = np.arange(len(cells)) + aside
-        for ax, name, fill in ((axes[0], "spearman", "none"), (axes[0], "pearson", f"C{k}"), (axes[1], "slope", f"C{k}")):
-            values = [told[f"{cell}, {optimizer}: {name}"] for cell in cells]
+        for ax, name, fill in (
+            (axes[0], "spearman", "none"),
+            (axes[0], "pearson", f"C{k}"),
+            (axes[1], "slope", f"C{k}"),
+        ):
+            values = [numbers[f"{cell}, {optimizer}: {name}"] for cell in cells]
             words = f"{optimizer}, {name.capitalize()}" if ax is axes[0] else optimizer
             ax.plot(places, values, marker, color=f"C{k}", mfc=fill, ms=5, label=words)
     for ax, words in zip(axes, ("correlation", "slope"), strict=True):
@@ -236,30 +244,30 @@ def laptop_table(axes: Any) -> None:
 
 @_sized(columns=2, width=3.9)
 def skill_bars(axes: Any) -> None:
-    """Real steps of the chosen plan over those of the best one, on pools that nothing was tuned on: to a loss (left), and to a goal of decisions (right)."""
+    """Measured steps of the chosen plan relative to the best plan, on pools that were not used for tuning: goals on a loss (left) and on decisions (right)."""
     import sys
 
     sys.path.insert(0, str(Path(__file__).parents[2]))
     from benchmarks import bench_decisions, bench_skill
 
     lines = bench_skill.rows(from_file=True), bench_decisions.rows()
-    for ax, found, column, title in zip(axes, lines, (3, 0), ("to a loss", "to decisions"), strict=True):
-        told = _held_out(list(found), column)
+    for ax, rows, column, title in zip(axes, lines, (3, 0), ("to a loss", "to decisions"), strict=True):
+        regret = _held_out(list(rows), column)
         ax.barh(
-            range(len(told))[::-1],
-            [value - 1 for value in told.values()],
+            range(len(regret))[::-1],
+            [value - 1 for value in regret.values()],
             left=1,
-            color=["C0", *["0.6"] * (len(told) - 1)],
+            color=["C0", *["0.6"] * (len(regret) - 1)],
         )
         ax.set_yticks(
-            range(len(told))[::-1], [name.split(":")[0] if ":" in name else name for name in told], fontsize=7
+            range(len(regret))[::-1], [name.split(":")[0] if ":" in name else name for name in regret], fontsize=7
         )
         ax.set(xlabel="regret", title=title)
 
 
 def _held_out(rows: list[Any], column: int) -> dict[str, float]:
-    """Regret of every forecast in the first block of held-out pools."""
-    found: dict[str, float] = {}
+    """Regret of every way to choose in the first block of held-out pools."""
+    regret: dict[str, float] = {}
     inside = False
     for label, value, _ in rows:
         if label.startswith("held-out pools"):
@@ -269,5 +277,5 @@ def _held_out(rows: list[Any], column: int) -> dict[str, float]:
         elif inside:
             cells = str(value).split()
             if len(cells) > column and cells[column] != "-":
-                found[label.strip()] = float(cells[column])
-    return found
+                regret[label.strip()] = float(cells[column])
+    return regret

@@ -1,7 +1,7 @@
-"""The directive `drawn`: a small picture that code draws when the site is built, in a light and a dark version.
+"""The directive `drawn`: a small figure, drawn when the site is built, in a light and a dark version.
 
-`{drawn} name` calls the function of that name in `drawings.py` with one axes; its docstring is the caption, and its source can
-be opened below it.
+`{drawn} name` calls the function of that name in `drawings.py` with axes. Its docstring is the caption, and its source is shown
+below.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ INK = {"light": "#333333", "dark": "#d6d6d6"}
 
 
 class Drawn(SphinxDirective):
-    """Draw, unless the code is as it was when the picture was made."""
+    """Draws a figure, unless its code is unchanged."""
 
     required_arguments = 1
     option_spec: ClassVar[dict[str, Any]] = {"width": directives.positive_int}
 
     def run(self) -> list[nodes.Node]:
-        """A figure with both versions, its caption and its code."""
+        """Return the figure in both versions, its caption and its code."""
         draw = getattr(drawings, self.arguments[0])
         source = inspect.getsource(draw)
         stamp = hashlib.sha256((source + inspect.getsource(drawings._sized)).encode()).hexdigest()[:12]
@@ -45,10 +45,10 @@ class Drawn(SphinxDirective):
                 width=f"{self.options.get('width', 460)}px",
             )
         caption = nodes.caption()
-        told, _ = (
+        text, _ = (
             self.state.inline_text(_caption(draw), self.lineno) if hasattr(self.state, "inline_text") else ([], [])
         )
-        caption += told or [nodes.Text(_caption(draw))]
+        caption += text or [nodes.Text(_caption(draw))]
         figure += caption
         self.env.note_dependency(str(Path(drawings.__file__)))
         return [figure, _code(source)]
@@ -60,14 +60,14 @@ def _caption(draw: Any) -> str:
 
 def _code(source: str) -> nodes.Node:
     opened = nodes.container(classes=["drawn-code"])
-    opened += nodes.raw("", "<details><summary>how it is drawn</summary>", format="html")
+    opened += nodes.raw("", "<details><summary>source code</summary>", format="html")
     opened += nodes.literal_block(source, source, language="python")
     opened += nodes.raw("", "</details>", format="html")
     return opened
 
 
 def save(draw: Any, path: Path, look: str) -> None:
-    """One version of a picture."""
+    """Save one version of a figure."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 

@@ -1,4 +1,4 @@
-"""Errors, statuses and conditions with their cures, read from the code that raises them."""
+"""Errors, statuses and conditions with remedies, read from the code that raises them."""
 
 from __future__ import annotations
 
@@ -11,19 +11,18 @@ from typing import NamedTuple
 import learncast
 from learncast import Status
 from learncast._core import errors
-from learncast.theory.assumptions import ASSUMPTIONS
 from learncast.results import FORECAST_CLASSES
+from learncast.theory.assumptions import ASSUMPTIONS
 
 SOURCE = Path(learncast.__file__).parent
-#: What to do about each status; a test asks for all of them.
-CURES = {
-    Status.ok: "Nothing: read the number.",
-    Status.not_learned: "Start elsewhere (a larger `initial`, other signs), let more weights learn, or ask for less accuracy; "
-    "`solution.remarks` says what the network ends on.",
-    Status.diverged: "Take a smaller learning rate; `stable_learning_rate` among the conditions says how much smaller.",
-    Status.outside_theory: "Read the condition that fails, and leave the choice of the way to `by='auto'`, or call the number "
-    "an approximation.",
-    Status.too_few_samples: "Give more sequences or trials, or ask for a shorter lag.",
+#: What to do about each status; a test checks that all are here.
+REMEDIES = {
+    Status.ok: "Nothing.",
+    Status.not_learned: "Use other initial weights (a larger `initial`, other signs), let more weights learn, or require less accuracy. "
+    "`solution.remarks` says where learning ends.",
+    Status.diverged: "Use a smaller learning rate; the condition `stable_learning_rate` says how much smaller.",
+    Status.outside_theory: "See which condition fails. Use `method='auto'`, or treat the number as an approximation.",
+    Status.too_few_samples: "Use more sequences or trials, or a smaller lag.",
 }
 
 
@@ -64,7 +63,7 @@ def _text(node: ast.expr) -> str:
 
 def page() -> str:
     """The page in MyST."""
-    return "\n\n".join([OPENING, _kinds(), _statuses(), _classes(), _conditions(), _everything()]) + "\n"
+    return "\n\n".join([OPENING, _kinds(), _statuses(), _classes(), _conditions(), _messages()]) + "\n"
 
 
 OPENING = """\
@@ -81,26 +80,26 @@ def _kinds() -> str:
             bases = ", ".join(f"`{base.__name__}`" for base in one.__bases__)
             rows.append((f"`{name}`", (one.__doc__ or "").split("\n")[0], bases))
     text = "```python\ntry:\n    plan = lc.plan(target, candidates, network, learning_rate=rate)\nexcept lc.LearncastError as error:\n    print(error.field, error)\n```"
-    return f"## Kinds of errors\n\n{_table(('error', 'is raised for', 'is a'), rows)}\n\n{text}"
+    return f"## Kinds of errors\n\n{_table(('error', 'raised for', 'base class'), rows)}\n\n{text}"
 
 
 def _statuses() -> str:
-    rows = [(f"`{one.name}`", one.value, CURES[one]) for one in Status]
+    rows = [(f"`{one.name}`", one.value, REMEDIES[one]) for one in Status]
     return f"## Statuses\n\n{_table(('status', 'means', 'what to do'), rows)}"
 
 
 def _classes() -> str:
     rows = [(f"`{name}`", text) for name, text in FORECAST_CLASSES.items()]
-    return f"## Classes of answers\n\nEvery answer says in which class it stands.\n\n{_table(('class', 'what it promises'), rows)}"
+    return f"## Forecast classes\n\nEvery result has a class.\n\n{_table(('class', 'what it promises'), rows)}"
 
 
 def _conditions() -> str:
     rows = [(f"`{name}`", one.requires, one.otherwise, one.remedy) for name, one in ASSUMPTIONS.items()]
     heads = ("condition", "requires", "otherwise", "what to do")
-    return f"## Conditions of the theory\n\nEach is measured as one number.\n\n{_table(heads, rows)}"
+    return f"## Conditions of the theory\n\nEach condition is measured as one number.\n\n{_table(heads, rows)}"
 
 
-def _everything() -> str:
+def _messages() -> str:
     packages: dict[str, list[Raised]] = {}
     for one in dict.fromkeys(raised()):
         packages.setdefault(one.package, []).append(one)

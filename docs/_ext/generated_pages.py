@@ -1,4 +1,4 @@
-"""Pages that are made from the code: written before Sphinx looks for pages, and only where they have changed."""
+"""Pages that are generated from the code before Sphinx collects pages."""
 
 from __future__ import annotations
 
@@ -13,30 +13,27 @@ import result_page
 import skill_page
 from sphinx.application import Sphinx
 
-#: Packages whose page cannot be called by their own name.
-PAGE_NAMES = {"_core.errors": "exceptions", "results": "result-types"}
+#: File names of pages that differ from the name of the package.
+PAGE_NAMES = {"results": "result-types"}
 
 Pages = dict[str, Callable[[], str]]
 
 
 def pages() -> Pages:
-    """Every page by its path below `docs/generated`."""
+    """All pages by path below `docs/generated`."""
     return {
         "reference/commands.md": command_page.page,
         "reference/study-files.md": key_page.page,
         "reference/results.md": result_page.page,
         "reference/errors.md": error_page.page,
         "project/skill.md": skill_page.page,
-        **{
-            f"reference/{PAGE_NAMES.get(name, name.split('.')[-1])}.md": make
-            for name, make in name_pages.pages().items()
-        },
+        **{f"reference/{PAGE_NAMES.get(name, name)}.md": make for name, make in name_pages.pages().items()},
         **{f"extra/schema/{name}": make for name, make in key_page.schemas().items()},
     }
 
 
 def write(folder: Path, made: Pages) -> None:
-    """Write what has changed; what has not keeps its time, so that it is not built again."""
+    """Write pages that have changed; the others keep their time, so that Sphinx does not build them again."""
     for name, make in made.items():
         path, text = folder / name, make()
         if not path.exists() or path.read_text(encoding="utf-8") != text:
@@ -45,6 +42,6 @@ def write(folder: Path, made: Pages) -> None:
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Write the pages as soon as the configuration is known."""
+    """Write the pages when the configuration is read."""
     app.connect("config-inited", lambda app, _: write(Path(app.srcdir) / "generated", pages()))
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,59 +1,78 @@
-"""The reference of public names: a page for the top level and one for every room."""
+"""Reference pages of public names: one for the top level and one for every package."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
-from itertools import groupby
 from types import ModuleType
 
 import public_names
 from public_names import Name
 
-#: Names of the top level, in the order of the arrow: task, network, forecast, plan, practice.
+#: Names of the top level by subject; those that are not named here come last.
 ORDER = {
-    "What is learned": ["Task"],
-    "Who learns": ["LinearRNN", "TwoLayer", "Activated"],
-    "Forecast": ["solve", "time_to_learn", "descend", "Solution", "Trajectory"],
-    "Curricula and plans": ["plan", "Plan", "follow", "Curriculum", "Stage", "Terms", "phase_portrait", "forgetting"],
-    "Practice": ["advise", "agreement"],
-    "What can go wrong": [],
+    "Tasks and networks": ["Task", "LinearRNN", "TwoLayer", "Activated"],
+    "Training procedure": ["Training", "Stage", "Goal", "Accuracy", "Explained", "Loss", "R2"],
+    "Forecasts": ["forecast", "follow", "forget", "phase", "Forecast", "Steps", "Status", "Trajectory"],
+    "Plans": ["plan", "Plan", "Terms", "advise"],
+    "Training and checks": ["check", "descend", "agreement", "window"],
+    "Errors": [],
 }
 
 
 def pages() -> dict[str, Callable[[], str]]:
     """Pages by name."""
-    rooms = [room for room in public_names.ROOMS if public_names.of_room(room)]
-    return {"learncast": front, **{room: partial(room_page, room) for room in rooms}}
+    return {
+        "learncast": top_page,
+        **{package: partial(package_page, package) for package in public_names.PACKAGES},
+    }
 
 
-def front() -> str:
+def top_page() -> str:
     """Names of the top level."""
-    names = {one.name: one for one in public_names.top_level()}
-    told = {name for chosen in ORDER.values() for name in chosen}
+    names = {name.name: name for name in public_names.top_level()}
+    ordered = {name for chosen in ORDER.values() for name in chosen}
     parts = ["# learncast", "`import learncast as lc`. The names load on first use."]
     for title, chosen in ORDER.items():
-        those = chosen or [name for name in names if name not in told]
-        parts += [f"## {title}", _summary("learncast", [names[name] for name in those])]
+        listed = chosen or [name for name in names if name not in ordered]
+        parts += [f"## {title}", _summary("learncast", [names[name] for name in listed])]
     return "\n\n".join(parts) + "\n"
 
 
-def room_page(room: str) -> str:
-    """Names of one room, by the module that shows them."""
-    module = import_module(f"learncast.{room}")
-    parts = [f"# learncast.{room}", _opening(module)]
-    for place, names in groupby(public_names.of_room(room), lambda one: one.module):
-        if place != module.__name__:
-            parts += [f"## {place.removeprefix('learncast.')}", _opening(import_module(place))]
-        parts.append(_summary(place, list(names)))
-    return "\n\n".join(parts) + "\n"
+def package_page(package: str) -> str:
+    """Names of one package, grouped by the subpackage that defines them."""
+    module = import_module(f"learncast.{package}")
+    groups: dict[str, list[Name]] = {}
+    for name in public_names.of_package(package):
+        groups.setdefault(_group(module, name), []).append(name)
+    parts = [f"# learncast.{package}", _first_paragraph(module)]
+    for group in sorted(groups):
+        if group:
+            parts += [f"## {group}", _first_paragraph(import_module(f"{module.__name__}.{group}"))]
+        parts += [
+            _summary(exporting, [n for n in groups[group] if n.module == exporting])
+            for exporting in _modules(groups[group])
+        ]
+    return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _opening(module: ModuleType) -> str:
+def _group(module: ModuleType, name: Name) -> str:
+    """Subpackage of `learncast.theory` that defines a name; other packages have one list."""
+    if name.module != module.__name__:
+        return name.module.removeprefix(f"{module.__name__}.")
+    home = name.home.removeprefix(f"{module.__name__}.")
+    return home.split(".")[0] if module.__name__ == "learncast.theory" and home != name.home else ""
+
+
+def _modules(names: list[Name]) -> list[str]:
+    return list(dict.fromkeys(name.module for name in names))
+
+
+def _first_paragraph(module: ModuleType) -> str:
     return (module.__doc__ or "").split("\n\n")[0].replace("\n", " ")
 
 
 def _summary(module: str, names: list[Name]) -> str:
-    lines = "\n".join(f"   {one.name}" for one in names)
+    lines = "\n".join(f"   {name.name}" for name in names)
     return f"```{{eval-rst}}\n.. currentmodule:: {module}\n\n.. autosummary::\n   :toctree: names\n   :nosignatures:\n\n{lines}\n```"

@@ -1,9 +1,8 @@
-"""The public names of learncast, room by room, as the reference lists them and tests count them."""
+"""The public names of learncast, package by package, as the reference lists them and tests check them."""
 
 from __future__ import annotations
 
 import inspect
-import pkgutil
 from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
@@ -11,76 +10,79 @@ from typing import Any
 
 import learncast
 
-#: Rooms of the reference: those at the top level, then those whose objects one is handed or asks more closely.
-ROOMS = (
-    "tasks", "planning", "windows", "training", "sweep", "theory", "papers", "figures", "networks", "procedure",
-    "advice", "study", "theory.recurrence", "theory.dynamics", "theory.responses", "results", "theory.assumptions", "_core.errors",
+#: Packages and modules of the reference. A name that several of them export is listed under the first.
+PACKAGES = (
+    "tasks", "networks", "procedure", "planning", "training", "advice", "windows", "sweep", "theory", "papers", "figures",
+    "study", "results",
 )  # fmt: skip
-#: Rooms that show no names of their own: theirs are those that their modules offer in `__all__`, or else define.
-IN_MODULES = ("theory.recurrence", "theory.dynamics", "theory.responses")
-#: Modules that are rooms of the reference, and which of their names are for readers.
-ONE_MODULE = ("results", "theory.assumptions", "_core.errors")
 
 
 @dataclass(frozen=True)
 class Name:
-    """A public name, and where it is found."""
+    """A public name and the module that exports it."""
 
     module: str
     name: str
 
     @property
     def path(self) -> str:
-        """As it is imported."""
+        """Import path."""
         return f"{self.module}.{self.name}"
 
     @property
     def value(self) -> Any:
-        """What it names."""
+        """The object."""
         return getattr(import_module(self.module), self.name)
 
     @property
+    def home(self) -> str:
+        """Module that defines the object, or the exporting module for plain data."""
+        return str(getattr(self.value, "__module__", None) or self.module)
+
+    @property
     def documents_itself(self) -> bool:
-        """Whether it is a function or a class, and ours: data and borrowed names carry no docstring."""
+        """Whether it is a function or class of learncast; data and imported names have no docstring."""
         value = self.value
-        ours = str(getattr(value, "__module__", "")).startswith("learncast")
-        return ours and (inspect.isclass(value) or callable(value))
+        return self.home.startswith("learncast") and (inspect.isclass(value) or callable(value))
 
 
 def top_level() -> list[Name]:
-    """Names of `learncast` itself that are no rooms."""
-    return [Name("learncast", one) for one in learncast.__all__ if not isinstance(getattr(learncast, one), ModuleType)]
+    """Names of `learncast` itself, without packages."""
+    names = [Name("learncast", name) for name in learncast.__all__]
+    return [name for name in names if not isinstance(name.value, ModuleType)]
 
 
-def of_room(room: str) -> list[Name]:
-    """Names of a room, and of a module that it offers as a whole, that are not offered at the top level already."""
-    told = {id(one.value) for one in top_level()}
-    module = import_module(f"learncast.{room}")
-    modules = [module]
-    if room in IN_MODULES:
-        modules = [import_module(one.name) for one in pkgutil.walk_packages(module.__path__, f"{module.__name__}.")]
-    shown = [one for place in modules for one in _shown(place, room)]
-    families = [one for part in shown if isinstance(part.value, ModuleType) for one in _shown(part.value, room)]
-    return [one for one in (*shown, *families) if id(one.value) not in told and not isinstance(one.value, ModuleType)]
-
-
-def _shown(module: ModuleType, room: str) -> list[Name]:
-    names = getattr(module, "__all__", None)
-    if names is None:
-        names = [
-            one for one in dir(module) if not one.startswith("_") and _is_shown(getattr(module, one), module, room)
-        ]
-    return [Name(module.__name__, one) for one in names]
-
-
-def _is_shown(value: Any, module: ModuleType, room: str) -> bool:
-    if isinstance(value, ModuleType):
-        return False
-    home = str(getattr(value, "__module__", ""))
-    here = home == module.__name__ if room in (*IN_MODULES, *ONE_MODULE) else home.startswith("learncast")
-    return here and (inspect.isclass(value) or (inspect.isfunction(value) and room != "_core.errors"))
+def of_package(package: str) -> list[Name]:
+    """Names of a package, and of modules that it exports, that are not listed before."""
+    return _listed()[package]
 
 
 def every() -> list[Name]:
     """All public names."""
-    return [*top_level(), *(one for room in ROOMS for one in of_room(room))]
+    return [*top_level(), *(name for names in _listed().values() for name in names)]
+
+
+def _listed() -> dict[str, list[Name]]:
+    seen, listed = {id(name.value) for name in top_level()}, {}
+    for package in PACKAGES:
+        exported = _exported(import_module(f"learncast.{package}"))
+        modules = [name.value for name in exported if isinstance(name.value, ModuleType)]
+        names = [*exported, *(name for module in modules for name in _exported(module))]
+        listed[package] = [
+            name for name in names if not isinstance(name.value, ModuleType) and id(name.value) not in seen
+        ]
+        seen |= {id(name.value) for name in listed[package]}
+    return listed
+
+
+def _exported(module: ModuleType) -> list[Name]:
+    """Names in `__all__`, or the functions and classes that the module defines."""
+    names = getattr(module, "__all__", None)
+    if names is None:
+        names = [
+            name
+            for name, value in vars(module).items()
+            if not name.startswith("_") and getattr(value, "__module__", None) == module.__name__
+            if inspect.isclass(value) or inspect.isfunction(value)
+        ]
+    return [Name(module.__name__, name) for name in names]

@@ -1,4 +1,4 @@
-"""Variables and attributes of every kind of result: of the schema, and of small results made when the site is built."""
+"""Variables and attributes of every kind of result, from the schema and from small results computed when the site is built."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def _network() -> lc.LinearRNN:
     return lc.LinearRNN.aligned(inputs=2, outputs=2, recurrence=0.9, initial=0.01, hidden_size=8)
 
 
-def _curriculum() -> xr.Dataset:
-    stages = [lc.Stage(_candidate(), goal=0.5), lc.Stage(_target(), goal=0.99)]
+def _forecast() -> xr.Dataset:
+    stages = [lc.Stage(_candidate(), 0.5), lc.Stage(_target(), 0.99)]
     return lc.follow(stages, _network(), learning_rate=RATE).dataset
 
 
@@ -47,10 +47,6 @@ def _forgetting() -> xr.Dataset:
     return lc.forget(tasks, network, learning_rate=RATE, steps=5000).losses().to_dataset(name="loss")
 
 
-def _schedule() -> xr.Dataset:
-    return lc.planning.best_schedule(_target(), [_candidate()], _network(), learning_rate=RATE).dataset
-
-
 def _front() -> xr.Dataset:
     return lc.planning.forgetting_front(_target(), [_candidate()], _network(), learning_rate=RATE, points=3).dataset
 
@@ -61,11 +57,11 @@ def _window() -> xr.Dataset:
     rng = np.random.default_rng(0)
     inputs, targets = rng.standard_normal((64, 16, 2)), rng.standard_normal((64, 16, 1))
     model = build_model("gru", inputs=2, outputs=1, hidden_size=4, seed=0).double()
-    asked = {
+    options = {
         "measurement": lc.windows.Measurement(lags=[1, 2, 4], directions=1),
         "rule": lc.windows.DetectionRule(nulls=19),
     }
-    return lc.windows.window(model, inputs, targets, optimizer=_sgd(model), **asked).dataset
+    return lc.windows.window(model, inputs, targets, optimizer=_sgd(model), **options).dataset
 
 
 def _sgd(model: Any) -> Any:
@@ -87,17 +83,22 @@ def _ensemble() -> xr.Dataset:
     return lc.training.train_ensemble(pairs, networks, learning_rate=0.05, steps=10, every=5).dataset
 
 
-#: Kinds of results: what they are, what makes them, and how to make a small one.
+#: Kinds of results: the function that returns them, and how to compute a small one.
 KINDS: dict[str, tuple[str, Callable[[], xr.Dataset]]] = {
-    "Curriculum": ("{py:func}`learncast.follow` and `planning.in_sequence` return it; `.dataset` is:", _curriculum),
-    "Plan": ("{py:func}`learncast.plan` returns it; `.dataset` is:", _plan),
-    "Phase portrait": ("{py:func}`learncast.phase` returns this dataset.", _portrait),
-    "Forgetting": ("{py:func}`learncast.forgetting` returns this array.", _forgetting),
-    "Schedule": ("{py:func}`learncast.planning.best_schedule` returns it; `.dataset` is:", _schedule),
-    "Front": ("{py:func}`learncast.planning.forgetting_front` returns it; `.dataset` is:", _front),
-    "Learnability window": ("{py:func}`learncast.windows.window` returns it; `.dataset` is:", _window),
-    "Advice": ("{py:func}`learncast.advise` returns it; `.dataset` is:", _advice),
-    "Ensemble of trainings": ("{py:func}`learncast.training.train_ensemble` returns it; `.dataset` is:", _ensemble),
+    "Forecast": (
+        "`.dataset` of the result of {py:func}`learncast.forecast` and {py:func}`learncast.follow`:",
+        _forecast,
+    ),
+    "Plan": ("`.dataset` of the result of {py:func}`learncast.plan`:", _plan),
+    "Phase portrait": ("Result of {py:func}`learncast.phase`:", _portrait),
+    "Forgetting": ("`.losses()` of the result of {py:func}`learncast.forget`:", _forgetting),
+    "Front": ("`.dataset` of the result of {py:func}`learncast.planning.forgetting_front`:", _front),
+    "Learnability window": ("`.dataset` of the result of {py:func}`learncast.window`:", _window),
+    "Advice": ("`.dataset` of the result of {py:func}`learncast.advise`:", _advice),
+    "Ensemble of trained networks": (
+        "`.dataset` of the result of {py:func}`learncast.training.train_ensemble`:",
+        _ensemble,
+    ),
 }
 
 
@@ -110,20 +111,20 @@ def page() -> str:
 OPENING = """\
 # Datasets
 
-Results hold one `xarray.Dataset` each, whose variables have `units` and `long_name`. `result.save("file.nc")` writes NetCDF, in
-one piece or not at all; the class's `load` reads it back. This page is made from the schema and from small results that are
-computed when the site is built.
+Results hold an `xarray.Dataset` whose variables have `units` and `long_name`. `result.save("file.nc")` writes NetCDF atomically;
+`load` of the class reads it. This page is generated from the schema and from small results that are computed when the site is
+built.
 
 ## In every file
 
-| attribute | says |
+| attribute | meaning |
 |---|---|
-| `learncast_format` | the layout of the file |
-| `learncast_object` | the kind of result |
-| `provenance_kind` | `theory` or how the numbers were found otherwise |
+| `learncast_format` | version of the file layout |
+| `learncast_object` | kind of result |
+| `provenance_kind` | how the numbers were computed, such as `theory` |
 | `provenance_citations` | keys of the papers whose equations were used |
-| `provenance_spec_hash` | a hash of everything that could change a number |
-| `provenance_seed` | the seed, where something was drawn |
+| `provenance_spec_hash` | hash of all inputs that affect the numbers |
+| `provenance_seed` | random seed, if any |
 | `provenance_versions` | versions of Python, learncast, numpy and scipy |"""
 
 
@@ -132,16 +133,16 @@ def _trajectory() -> str:
         (f"`{name}`", ", ".join(dims), units, meaning, "always" if name in ALWAYS else "")
         for name, (dims, meaning, units) in SCHEMA.items()
     ]
-    heads = ("variable", "dimensions", "units", "meaning", "there")
-    told = (
-        "Theory, flow, descent and training share one schema, so that comparing two trajectories is subtraction. "
-        "`solve(...).at(times)`, `descend(...)` and `training.train(...)` return it. `time` is in gradient steps; `mode`, "
-        "`stage` and `status` are coordinates."
+    heads = ("variable", "dimensions", "units", "meaning", "present")
+    text = (
+        "Theory, descent and training share one schema, so that two trajectories can be subtracted. `solution.at(times)`, "
+        "`descend(...).at(times)` and `training.train(...)` return it. `time` is in gradient steps; `mode`, `stage` and "
+        "`status` are coordinates."
     )
-    return f"## Trajectory\n\n{told}\n\n{_table(heads, rows)}"
+    return f"## Trajectory\n\n{text}\n\n{_table(heads, rows)}"
 
 
-def _section(name: str, told: str, make: Callable[[], xr.Dataset]) -> str:
+def _section(name: str, text: str, make: Callable[[], xr.Dataset]) -> str:
     dataset = make()
     rows = [
         (f"`{key}`", ", ".join(map(str, one.dims)), one.attrs.get("units", ""), one.attrs.get("long_name", ""))
@@ -156,7 +157,7 @@ def _section(name: str, told: str, make: Callable[[], xr.Dataset]) -> str:
         )
         for key, one in dataset.coords.items()
     ]
-    parts = [f"## {name}", told, _table(("variable", "dimensions", "units", "meaning"), rows)]
+    parts = [f"## {name}", text, _table(("variable", "dimensions", "units", "meaning"), rows)]
     if dataset.attrs:
         parts.append("Attributes: " + ", ".join(f"`{key}`" for key in dataset.attrs) + ".")
     return "\n\n".join(parts)

@@ -1,4 +1,4 @@
-"""How good the advice is, from the stored trainings of the benchmarks."""
+"""Skill of the advice, from the stored results of the benchmarks."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 
-def printed(*words: str) -> str:
-    """What a benchmark prints of its stored results."""
-    command = [sys.executable, "-m", "benchmarks", *words]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    return "\n".join(narrow(line) for line in done.stdout.strip().splitlines())
+def printed(*arguments: str) -> str:
+    """Output of a benchmark for its stored results."""
+    command = [sys.executable, "-m", "benchmarks", *arguments]
+    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return "\n".join(narrow(line) for line in process.stdout.strip().splitlines())
 
 
-#: Columns that a benchmark leaves for labels, and that a page has for them.
-PRINTED, SHOWN = 80, 56
+#: Width of labels in the output of a benchmark and on the page.
+PRINTED, WIDTH = 80, 56
 
 
 def narrow(line: str) -> str:
-    """A line of the report that fits a page: labels closer to their numbers, sentences on several lines."""
+    """A line of the report, narrower: shorter label columns and wrapped sentences."""
     label, numbers = line[:PRINTED].rstrip(), line[PRINTED:].rstrip()
     if not numbers or len(label) == PRINTED:  # a sentence
         indent = " " * (len(line) - len(line.lstrip()))
         return textwrap.fill(line.strip(), 96, initial_indent=indent, subsequent_indent=f"{indent}  ")
-    if len(label) > SHOWN:
-        return f"{label}\n{'':<{SHOWN}}{numbers}"
-    return f"{label:<{SHOWN}}{numbers}"
+    if len(label) > WIDTH:
+        return f"{label}\n{'':<{WIDTH}}{numbers}"
+    return f"{label:<{WIDTH}}{numbers}"
 
 
 def page() -> str:
@@ -41,9 +41,9 @@ def page() -> str:
 PAGE = """\
 # Skill
 
-How often `advise` is right, against networks that were really trained by every plan. Exact forecasts need no such page: they are held
-to round-off by tests, and `learncast check` trains yours beside its forecast. The numbers below are printed from stored trainings when
-this site is built; [the theory page](../../theory/surrogates.md) says how to read them and where they do not hold.
+How good the advice of `advise` is, compared with networks that were trained by every plan. Exact forecasts are tested to round-off,
+and `learncast check` compares a forecast with training. The numbers below are printed from stored results when this site is built.
+[The theory page](../../theory/surrogates.md) explains them and their limits.
 
 ```{{drawn}} skill_bars
 :width: 720
@@ -51,7 +51,7 @@ this site is built; [the theory page](../../theory/surrogates.md) says how to re
 
 ## Rankings to a loss
 
-`python -m benchmarks skill --from-file` prints this; `--preset full` trains again (about 36 minutes on one core).
+Output of `python -m benchmarks skill --from-file`; `--preset full` trains again (about 36 minutes on one core).
 
 ```{{code-block}} text
 :class: report
@@ -61,8 +61,8 @@ this site is built; [the theory page](../../theory/surrogates.md) says how to re
 
 ## Advice for decisions
 
-`python -m benchmarks decisions` prints this; `python -m benchmarks.skill_truth` and then `python -m benchmarks.skill_advised` train
-again what is not stored.
+Output of `python -m benchmarks decisions`. To train again, run `python -m benchmarks.skill_truth` and then `python -m
+benchmarks.skill_advised`; both skip stored results.
 
 ```{{code-block}} text
 :class: report

@@ -2,18 +2,19 @@
 My recordings, start to finish
 ==============================
 
-You have trials from an experiment. You want to know how long a network takes to learn them, whether another task should come
-first, and how far to trust the answer. This lesson goes from a table on the disk to a plan that was checked by training.
+You have trials from an experiment. You want to know how many steps a network needs to learn them, whether to train another
+task first, and how far to trust the answer. This tutorial starts from a CSV file and ends with a forecast that training
+confirms.
 
-It takes about ten minutes to read. You need ``pip install 'learncast[torch]'``; nothing before the last section needs torch.
+It takes about ten minutes to read. Install with ``pip install 'learncast[torch]'``; only the section that trains needs torch.
 """
 
 # %%
 # The table
 # ---------
 #
-# ``examples/recorded_trials.csv`` is what a rig may have logged: a row for every trial and step, evidence on two channels, and
-# at the last step of a trial the animal's estimate of the sum on each side.
+# ``examples/recorded_trials.csv`` has a row for every trial and time step: evidence on two channels and, at the last step of a
+# trial, the animal's estimate of the sum on each side.
 
 from pathlib import Path
 
@@ -28,8 +29,8 @@ table = pd.read_csv(path)
 table.head(13)
 
 # %%
-# Trials become a *task*: how the inputs covary over time, and how they covary with what was answered. A linear network sees
-# nothing else of them, so nothing is lost for it.
+# A *task* holds the second-order statistics of the trials: the covariance of the inputs over time, and the covariance of
+# inputs and answers. How a linear network learns depends only on them.
 
 task = lc.tasks.from_table(
     path,
@@ -40,21 +41,21 @@ task = lc.tasks.from_table(
 print(task)
 
 # %%
-# What can these trials teach?
-# ----------------------------
+# How much can a linear network explain?
+# --------------------------------------
 #
-# Before any forecast, ask how much of the answers a linear network could explain at all. A network keeps a share of its state
-# from step to step, its *recurrence*; we try several.
+# First ask how much of the variance of the answers a linear network can explain at all. The *recurrence* is the fraction of
+# the state that the network keeps from step to step. We try several values.
 
 for recurrence in (0.5, 0.7, 0.9, 0.95):
-    found = lc.tasks.summary(task, recurrence=recurrence)
+    summary = lc.tasks.summary(task, recurrence=recurrence)
     print(
-        f"recurrence {recurrence}: explains {found.explained:.0%} on these trials, {found.left_out:.0%} on trials left out"
+        f"recurrence {recurrence}: explains {summary.explained:.0%} of the variance, {summary.left_out:.0%} on held-out trials"
     )
 
 # %%
-# Most of it, with a recurrence near 0.9. If the share on trials left out were much lower than the share on the trials
-# themselves, more trials would be needed. The whole summary says so in words:
+# A recurrence near 0.9 explains most of it. If the value on held-out trials were much lower, more trials would be needed.
+# The full summary:
 
 print(lc.tasks.summary(task, recurrence=0.9))
 
@@ -62,50 +63,50 @@ print(lc.tasks.summary(task, recurrence=0.9))
 # How long does learning take?
 # ----------------------------
 #
-# We describe the network that will be trained: 64 linear units, small random weights.
+# The network has 64 linear units and small random weights.
 
 network = lc.LinearRNN.random(inputs=2, hidden_size=64, outputs=2, recurrence=0.9, scale=0.05, rng=0)
-way = lc.follow([lc.Stage(task, goal=0.95)], network, learning_rate=2e-3)
-low, high = way.steps.interval
-print(f"{way.steps.descent:.0f} steps to 95%, with a 95% interval from {low:.0f} to {high:.0f}")
+forecast = lc.forecast(task, network, learning_rate=2e-3, goal=0.95)
+low, high = forecast.steps.interval
+print(f"{forecast.steps.descent:.0f} steps to learn 95%, 95% interval {low:.0f} to {high:.0f}")
 
 # %%
-# The interval comes from drawing the trials again. The number is a count of gradient steps, and its class says how it was
-# found:
+# For recorded trials the goal 0.95 means: 95% of the explainable variance is learned. The interval comes from resampling the
+# trials. The forecast class says how the number was computed:
 
-print(way.forecast_class)
-for condition in way.trust.assumptions:
+print(forecast.forecast_class)
+for condition in forecast.trust.assumptions:
     print(f"  {condition.name}: measured {condition.measured:.2g}")
 
 # %%
-# ``integrated`` means: steps of descent were counted on the statistics of these trials. No training was done, and no
-# approximation either.
+# ``integrated`` means that the steps of gradient descent were counted on the exact statistics of these trials, without
+# approximation.
 #
 # Should another task come first?
 # -------------------------------
 #
-# A candidate that costs nothing to make: the same evidence, with noise-free answers of a perfect integrator, stronger or
-# weaker than the animal's.
+# The candidates are cheap to make: the same kind of evidence with the noise-free answers of an ideal integrator, stronger or
+# weaker than those of the animal.
 
 candidates = [
     lc.tasks.integration(steps=12, target_strength=[strength, strength], name=f"ideal answers x {strength}")
     for strength in (0.7, 1.0, 1.5)
 ]
-plan = lc.plan(task, candidates, network, learning_rate=2e-3, terms=lc.Terms(goal=0.95))
+plan = lc.plan(task, candidates, network, learning_rate=2e-3, terms=lc.Terms(0.95))
 print(plan.summary)
 
 # %%
-# The ranking of all candidates, as bars. Blue is spent on the candidate, orange on the recorded task.
+# The ranking of all candidates: steps on the candidate and on the recorded task.
 
 _, ax = plt.subplots(figsize=(7, 3.4), layout="constrained")
 lc.figures.ranking(plan.dataset, ax)
 plt.show()
 
 # %%
-# How sure is the saving?
-# -----------------------
+# How certain is the saving?
+# --------------------------
 #
-# With recorded trials a saving is an estimate too. If its interval includes zero, pretraining may not pay.
+# The saving is an estimate too. If its interval includes zero, pretraining may not help.
 
 low, high = plan.saving_interval
 print(f"saves {plan.saving:.0f} steps, 95% interval {low:.0f} to {high:.0f}")
@@ -118,42 +119,42 @@ ax.set(xlabel="gradient steps saved", yticks=[])
 plt.show()
 
 # %%
-# Is it true?
-# -----------
+# Compare with training
+# ---------------------
 #
-# The forecast promised full-batch training on these very trials. So we train in torch, on these very trials, and compare: as
-# arrays of shape (trials, steps, channels). Training and forecast both keep the recurrence fixed, unless ``learn`` names it.
+# The forecast is for full-batch training on these trials. We train on the same trials in torch, as arrays of shape (trials,
+# steps, channels), and compare. Forecast and training both keep the recurrent weights fixed, which is the default.
 
 inputs = table[["input_left", "input_right"]].to_numpy().reshape(-1, 12, 2)
 answers = table.groupby("trial")[["target_left", "target_right"]].last().to_numpy()
 steps = int(1.3 * plan.direct_steps)
-training = lc.training.Training(2e-3, batch=None, steps=steps, learn=("input", "output"))
-run = lc.training.train((inputs, answers), network, training)
-forecast = lc.forecast(task, network, learning_rate=2e-3).solution.at(np.arange(steps + 1))
+run = lc.training.train((inputs, answers), network, lc.Training(2e-3), steps=steps)
+trajectory = forecast.solution.at(np.arange(steps + 1))
 
 _, ax = plt.subplots(figsize=(7, 3.2), layout="constrained")
-ax.plot(run.dataset["time"], run.dataset["loss"], color="#0072B2", alpha=0.7, linewidth=3, label="trained in torch")
-ax.plot(forecast.time, forecast["loss"], "k:", label="forecast")
+ax.plot(run.dataset["time"], run.dataset["loss"], color="#0072B2", alpha=0.7, linewidth=3, label="training in torch")
+ax.plot(trajectory.time, trajectory["loss"], "k:", label="forecast")
 ax.axvline(plan.direct_steps, color="grey", linewidth=0.8)
 ax.set(xlabel="gradient steps", ylabel="loss (half the mean squared error)")
 ax.legend()
 plt.show()
-gap = float(abs(run.dataset["loss"].values - forecast["loss"].values).max() / run.dataset["loss"].values[0])
-print(f"largest gap: {gap:.2%} of the loss at the start")
+difference = abs(run.dataset["loss"].values - trajectory["loss"].values).max() / run.dataset["loss"].values[0]
+print(f"largest difference: {difference:.2%} of the initial loss")
 
 # %%
-# What is left of that gap is that the curve is of the flow, training takes whole steps; both counts are in every answer.
+# The remaining difference arises because the curve is gradient flow and training takes discrete steps. Every forecast reports
+# both numbers of steps.
 #
 # From a study file
 # -----------------
 #
-# The same as a file, to keep beside the data and to run without Python: ``examples/recorded_data.toml``. Then
-# ``learncast plan examples/recorded_data.toml --out report`` writes a page with figures, and ``learncast check`` trains every
-# plan and says whether a plan made on half of the trials comes true on the other half.
+# ``examples/recorded_data.toml`` describes the same question for the command line. ``learncast plan
+# examples/recorded_data.toml --out report`` writes a report with figures. ``learncast check examples/recorded_data.toml``
+# trains every plan, and tests whether a plan made on half of the trials holds on the other half.
 #
 # What to do next
 # ---------------
 #
-# - Labels, masks, trials of different length, ``.mat`` and ``.nwb`` files: :doc:`/how-to/recordings`.
-# - Networks that are not linear, with your own goal: :doc:`plot_2_gru_curriculum`.
-# - What intervals are worth: :doc:`/start/trust`.
+# - Labels, masks, trials of different lengths, ``.mat`` and ``.nwb`` files: :doc:`/how-to/recordings`.
+# - Nonlinear networks, with your own goal: :doc:`plot_2_gru_curriculum`.
+# - How far to trust forecasts and intervals: :doc:`/start/trust`.

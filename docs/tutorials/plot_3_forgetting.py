@@ -2,15 +2,16 @@
 What will it forget?
 ====================
 
-A network that knows one task is trained on the next. What is left of the first? For two-layer linear networks the answer is
-exact, for every moment of training, before training. This lesson reads it, checks it, and meets a start that cannot learn.
+A network that has learned one task is trained on the next. How much of the first does it forget? For two-layer linear
+networks the forecast is exact at every time. This tutorial computes it, compares it with gradient descent, and shows initial
+weights that cannot learn.
 """
 
 # %%
-# Two trees over the same items
-# -----------------------------
+# Two hierarchies of the same items
+# ---------------------------------
 #
-# Eight animals hang in a tree of kinds. Then the same animals are sorted by colour: the same tree, other leaves.
+# Eight animals form a binary tree of kinds. Then the same animals are sorted by colour: the same tree with other leaves.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -31,27 +32,26 @@ plt.show()
 # The table of losses
 # -------------------
 #
-# One call: the loss of each task before training and after each stage, each stage trained to its end.
+# The loss of each task before training and after each stage. Each stage is trained to convergence.
 
 loss = lc.forget([kinds, colours], network, learning_rate=0.05).losses()
 loss.to_pandas().round(3)
 
 # %%
-# After ``colours`` the loss of ``kinds`` is larger than before it was ever learned: what is known now is wrong, which is worse
-# than knowing nothing. In words of the theory: after converging on task j the loss of task i is half the squared distance of the
-# two maps, whatever came before.
+# After ``colours`` the loss of ``kinds`` is larger than before training, because the answers are now wrong. In theory, after
+# convergence on task j the loss of task i is half the squared distance between the two maps, whatever was trained before.
 #
 # Over time
 # ---------
 
-course = lc.forget([kinds, colours], network, learning_rate=0.05)
+forecast = lc.forget([kinds, colours], network, learning_rate=0.05)
 _, ax = plt.subplots(figsize=(7, 3.2), layout="constrained")
-lc.figures.forgetting_curves(course.curves(points=120), ax)
+lc.figures.forgetting_curves(forecast.curves(points=120), ax)
 plt.show()
 
 # %%
-# Forgetting begins at once and is not slower than learning. Is a shorter second stage a compromise? Give each stage a number of
-# steps:
+# Forgetting begins immediately and is as fast as learning. Is a shorter second stage a compromise? Give each stage a number
+# of steps:
 
 for steps in (10, 20, 40, 80):
     table = lc.forget([kinds, colours], network, learning_rate=0.05, steps=[400, steps]).losses()
@@ -62,48 +62,48 @@ for steps in (10, 20, 40, 80):
     )
 
 # %%
-# Is it true?
-# -----------
+# Compare with gradient descent
+# -----------------------------
 #
-# The same by gradient descent on the two tasks, step by step and without any closed form.
+# Gradient descent on the two tasks, step by step and without a closed form.
 
 first = lc.descend(kinds, network, learning_rate=0.05, steps=400)
 second = lc.descend(colours, first.network_at(400), learning_rate=0.05, steps=80)
-kept = lc.descend(kinds, second.network_at(80), learning_rate=0.05, steps=1).loss[0]
-told = float(table.isel(stage=-1).sel(task="kinds"))
-print(f"loss of kinds after 80 steps of colours: forecast {told:.3f}, descent {kept:.3f}")
+measured = lc.descend(kinds, second.network_at(80), learning_rate=0.05, steps=1).loss[0]
+predicted = float(table.isel(stage=-1).sel(task="kinds"))
+print(f"loss of kinds after 80 steps of colours: forecast {predicted:.3f}, descent {measured:.3f}")
 
 # %%
-# A start that cannot learn
-# -------------------------
+# Initial weights that cannot learn
+# ---------------------------------
 #
-# Half of all balanced starts of a square network have the wrong sign of a determinant. The flow then ends on a saddle: one
-# mode is never learned. The forecast tells you which of your starts these are; real training escapes by the noise of its
-# batches, late.
+# In half of all balanced initialisations of a square network a determinant has the wrong sign. The flow then ends on a saddle
+# and never learns one mode. The forecast shows which initial weights are affected. Real training escapes late, by the noise
+# of its batches.
 
 starts = [lc.TwoLayer.balanced(8, 16, kinds.outputs, scale=0.01, rng=np.random.default_rng(seed)) for seed in range(8)]
-courses = [lc.forecast(kinds, start, learning_rate=0.05).solution for start in starts]
-for seed, course in enumerate(courses):
+solutions = [lc.forecast(kinds, start, learning_rate=0.05).solution for start in starts]
+for seed, solution in enumerate(solutions):
     print(
         f"seed {seed}:",
-        course.remarks[0] if course.remarks else f"learned after {course.time_to(0.99).flow_steps:.0f} steps",
+        solution.remarks[0] if solution.remarks else f"learned after {solution.time_to(0.99).flow_steps:.0f} steps",
     )
 
 # %%
-# When nothing may be forgotten
-# -----------------------------
+# Limit forgetting
+# ----------------
 #
-# A plan can be told how much of a candidate may be lost in the end. Here a recurrent network is pretrained on stronger targets;
-# the front shows what each limit costs.
+# A plan can limit the final loss of a candidate. Here a recurrent network is pretrained on stronger targets. The front shows
+# the cost of each limit.
 
 target = lc.tasks.integration(steps=50)
 stronger = target.varied(target_strength=1.5).renamed("stronger targets")
 rnn = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01)
-plan = lc.plan(target, [stronger], rnn, learning_rate=1e-3, terms=lc.Terms(goal=lc.Accuracy(0.8)))
+plan = lc.plan(target, [stronger], rnn, learning_rate=1e-3, terms=lc.Terms(0.8))
 front = plan.front(stronger, points=8)
 _, ax = plt.subplots(figsize=(7, 3.0), layout="constrained")
-ax.plot(front.excess_loss, [schedule.total for schedule in front.schedules], "o-", color="#0072B2")
-ax.set(xlabel="excess loss of 'stronger targets' at the end", ylabel="steps of the flow in all")
+ax.plot(front.excess_loss, front.total, "o-", color="#0072B2")
+ax.set(xlabel="excess loss of 'stronger targets' at the end", ylabel="total flow steps")
 plt.show()
 
 # %%
@@ -111,5 +111,5 @@ plt.show()
 # ---------------
 #
 # - From a file: ``learncast forget examples/revised_hierarchy.toml``, and ``learncast plan STUDY --remember TASK``.
-# - The mathematics and what the print gets wrong: :doc:`/theory/braun2022`.
-# - With your hands: ``learncast explore`` has a panel *Prior knowledge*.
+# - The mathematics, and misprints in the paper: :doc:`/theory/braun2022`.
+# - Interactive: the panel *Prior knowledge* of ``learncast explore``.

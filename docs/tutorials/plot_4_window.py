@@ -2,8 +2,8 @@
 How far back can it learn?
 ==========================
 
-A recurrent model learns from the past only as far as its gradients carry a signal out of their noise. How far that is depends
-on its gates, its optimiser and the number of sequences. This lesson measures it for an LSTM, in seconds, during training.
+A recurrent model can learn from past inputs only where the gradient has a signal above its noise. How far back that is depends
+on the gates, the optimiser and the number of sequences. This tutorial measures it for an LSTM during training, in seconds.
 
 It needs ``pip install 'learncast[torch]'``.
 """
@@ -12,8 +12,8 @@ It needs ``pip install 'learncast[torch]'``.
 # A task with known lags
 # ----------------------
 #
-# The answer at each step is a weighted sum of one direction of the input 2, 6 and 14 steps ago, with noise. So we know how far
-# back there is something to learn.
+# The target at each step is a weighted sum of one direction of the input 2, 6 and 14 steps ago, with noise. So we know how far
+# back the task reaches.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -55,33 +55,33 @@ def train(steps):
 # One diagnosis
 # -------------
 #
-# ``window`` needs the model, sequences, targets and the optimiser with its state: Adam divides every gradient by its own size,
-# which changes what arrives from far back.
+# ``window`` needs the model, sequences, targets and the optimiser with its state. Adam rescales every gradient, which changes
+# the contribution of large lags.
 
 train(20)
-question = {
+options = {
     "measurement": windows.Measurement(lags=list(range(1, 25))),
     "rule": windows.DetectionRule(sample_sizes=[16, 64, 256, 1024, 4096]),
 }
-early = windows.window(model, x, y, optimizer=optimizer, **question)
+early = windows.window(model, x, y, optimizer=optimizer, **options)
 print(early.summary)
 
 # %%
-# Its class is ``measured``, and its conditions were measured too. One of them is that data without any signal (sequences whose
-# signs are drawn at random) almost never show a window.
+# The result has conditions, which are measured too. One of them is that data without a signal (sequences with random signs)
+# almost never have a window.
 
 for condition in early.validity():
     print(f"{condition.name}: {condition.measured:.2g}")
 
 # %%
-# The envelope: what arrives from each lag
-# ----------------------------------------
+# The envelope: effective learning rate at each lag
+# -------------------------------------------------
 
 train(130)
-late = windows.window(model, x, y, optimizer=optimizer, **question)
+late = windows.window(model, x, y, optimizer=optimizer, **options)
 _, ax = plt.subplots(figsize=(7, 3.4), layout="constrained")
-for name, found, colour in [("after 20 steps", early, "#56B4E9"), ("after 150 steps", late, "#0072B2")]:
-    layer = found.dataset.isel(layer=0)
+for name, result, colour in [("after 20 steps", early, "#56B4E9"), ("after 150 steps", late, "#0072B2")]:
+    layer = result.dataset.isel(layer=0)
     ax.semilogy(layer["lag"], layer["envelope"], "o-", color=colour, markersize=4, label=name)
 ax.set(xlabel="lag (steps)", ylabel="envelope: effective learning rate")
 ax.legend()
@@ -91,8 +91,8 @@ plt.show()
 # The window: how far, from how many sequences
 # --------------------------------------------
 #
-# Blue asks at each lag whether its signal stands out of the noise of that lag. Orange asks whether it stands out of the noise of
-# the whole gradient, which is what a step of training sees. Grey is the band that data without signal stay in.
+# Blue compares the signal at each lag with the noise at that lag. Orange compares it with the noise of the whole gradient,
+# which is what a training step sees. Grey is the range of data without a signal.
 
 print(late.summary)
 _, ax = plt.subplots(figsize=(7, 3.6), layout="constrained")
@@ -100,11 +100,11 @@ lc.figures.window_curve(late.dataset.isel(layer=0), ax)
 plt.show()
 
 # %%
-# What would lengthen it?
-# -----------------------
+# How to extend the window
+# ------------------------
 #
-# Gates that begin nearly closed forget less. The same task, a cell with a gate of its own for every unit, before any training,
-# from two initial gates:
+# Cells whose gates start nearly closed forget less. The figure shows the envelope of a cell with one gate per unit, before
+# training, for two initial gates.
 
 
 class Gated(nn.Module):
@@ -120,9 +120,9 @@ class Gated(nn.Module):
 _, ax = plt.subplots(figsize=(7, 3.2), layout="constrained")
 for gate, colour in [(0.5, "#D55E00"), (0.05, "#0072B2")]:
     cell = Gated(gate)
-    found = windows.window(cell, x, y, optimizer=torch.optim.SGD(cell.parameters(), lr=0.1), **question)
-    layer = found.dataset.isel(layer=0)
-    ax.semilogy(layer["lag"], layer["envelope"], "o-", color=colour, markersize=4, label=f"gates begin at {gate:g}")
+    result = windows.window(cell, x, y, optimizer=torch.optim.SGD(cell.parameters(), lr=0.1), **options)
+    layer = result.dataset.isel(layer=0)
+    ax.semilogy(layer["lag"], layer["envelope"], "o-", color=colour, markersize=4, label=f"initial gate {gate:g}")
 ax.set(xlabel="lag (steps)", ylabel="envelope")
 ax.legend()
 plt.show()
@@ -131,14 +131,14 @@ plt.show()
 # How far to trust this
 # ---------------------
 #
-# A window is a scaling index at a stated threshold, not a guarantee: below it learning is hopeless, above it is possible. It says
-# how far back gradients carry a signal, not how far back the task reaches. :doc:`/theory/livi2025` says what was corrected in the
-# published procedure, and why the published rule finds a window in pure noise.
+# A window is a scaling index at a stated threshold, not a guarantee. It says how far back the gradient has a detectable
+# signal, not how far back the task reaches. :doc:`/theory/livi2025` lists corrections of the published procedure and explains
+# why the published rule finds a window in pure noise.
 #
 # What to do next
 # ---------------
 #
-# - Follow it during training: ``windows.WindowMonitor(model, optimizer, (x, y))``, a call of ``step()`` after each of the
-#   optimiser's; in Lightning ``windows.lightning_callback``.
-# - A model on the disk: ``learncast window --model net.py:build --weights net.safetensors --data sequences.npz``.
-# - A cell of your own: :doc:`/how-to/extend`.
+# - During training: call ``step()`` of ``windows.WindowMonitor(model, optimizer, (x, y))`` after each step of the optimiser; in
+#   Lightning use ``windows.lightning_callback``.
+# - A stored model: ``learncast window --model net.py:build --weights net.safetensors --data sequences.npz``.
+# - Your own cell: :doc:`/how-to/extend`.

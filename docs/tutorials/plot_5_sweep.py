@@ -2,15 +2,15 @@
 A sweep on a cluster
 ====================
 
-One study is one answer. A sweep asks it over a grid, on many workers, and survives being killed. This lesson runs a small one
-with two worker processes of this machine; on a cluster one option changes.
+A sweep computes a study over a grid of settings, on several workers, and can be resumed after an interruption. This tutorial
+runs a small sweep with two worker processes on one machine. On a cluster only one option changes.
 """
 
 # %%
 # A study with a grid
 # -------------------
 #
-# Any key of a study can vary, by its dotted name. Here: how recurrent the network is, and how strong the targets are.
+# Any key of a study can vary, by its dotted name. Here: the recurrence of the network and the strength of the targets.
 
 import subprocess
 import sys
@@ -23,7 +23,7 @@ from learncast import sweep
 
 folder = Path(tempfile.mkdtemp())
 (folder / "study.toml").write_text("""
-name = "how strong, how recurrent"
+name = "strength and recurrence"
 
 [network]
 hidden_size = 16
@@ -44,32 +44,32 @@ target.target_strength = [0.5, 1.0, 2.0]
 """)
 
 
-def learncast(*words):
-    """Run a command as you would in a shell, and show what it prints."""
-    command = [sys.executable, "-m", "learncast", *words]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    print("$ learncast", *words)
-    print(done.stdout.strip())
-    return done.returncode
+def learncast(*arguments):
+    """Run a command as in a shell, and print its output."""
+    command = [sys.executable, "-m", "learncast", *arguments]
+    process = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    print("$ learncast", *arguments)
+    print(process.stdout.strip())
+    return process.returncode
 
 
 # %%
-# Count first
-# -----------
+# Dry run
+# -------
 
 learncast("sweep", "run", "study.toml", "--store", "results", "--dry-run", "--workers", "1")
 
 # %%
-# Run, stop, go on
-# ----------------
+# Run, interrupt, resume
+# ----------------------
 #
-# ``--seconds`` stops it almost at once, in place of whatever stops a sweep: the time limit of a batch job, or Ctrl-C. The
-# command then ends with 1, since not everything is done.
+# ``--seconds`` interrupts the sweep immediately, as the time limit of a batch job or Ctrl-C would. The exit code is then 1,
+# because the sweep is not complete.
 
 print("exit", learncast("sweep", "run", "study.toml", "--store", "results", "--workers", "2", "--seconds", "0.1"))
 
 # %%
-# Nothing is lost and nothing is computed twice. Going on needs the store alone.
+# Results that were computed are kept and not computed again. Resuming needs only the store.
 
 print("exit", learncast("sweep", "resume", "results", "--workers", "2"))
 learncast("sweep", "status", "results")
@@ -78,18 +78,18 @@ learncast("sweep", "status", "results")
 # Gather
 # ------
 #
-# All results in one dataset over the grid, with names and units. Cells without a result would be nan, and ``task_status`` would
-# say why.
+# All results in one dataset over the grid, with names and units. Cells without a result are nan, and ``task_status`` says
+# why.
 
-found = sweep.gather(folder / "results")
-found
+results = sweep.gather(folder / "results")
+results
 
 # %%
-steps = found["descent_steps"].squeeze()
+steps = results["descent_steps"].squeeze()
 _, ax = plt.subplots(figsize=(7, 3.2), layout="constrained")
 for strength in steps["target_strength"].values:
     line = steps.sel(target_strength=strength)
-    ax.plot(line["recurrence"], line.values, "o-", label=f"targets x {strength:g}")
+    ax.plot(line["recurrence"], line.values, "o-", label=f"target strength {strength:g}")
 ax.set(xlabel="recurrence of the network", ylabel="gradient steps to learn", yscale="log")
 ax.legend()
 plt.show()
@@ -98,23 +98,24 @@ plt.show()
 # On a cluster
 # ------------
 #
-# Replace ``--workers 2`` by one of these. Numbers do not change: each task draws from a stream that follows from its content.
+# Replace ``--workers 2`` by one of these options. The numbers do not change, because the random stream of each task follows
+# from its settings.
 #
-# - ``--cluster local`` starts dask here (``pip install 'learncast[sweep]'``),
-# - ``--scheduler tcp://host:8786`` uses a dask cluster that is running, such as one of SLURM jobs,
-# - ``--shard 3/100`` computes the third of a hundred shares, on machines that know nothing of each other; ``sweep gather`` reads
-#   all stores.
+# - ``--cluster local`` starts a dask cluster on this machine (``pip install 'learncast[sweep]'``).
+# - ``--scheduler tcp://host:8786`` uses a running dask cluster, for example of SLURM jobs.
+# - ``--shard 3/100`` computes the third of a hundred shards, on machines without a connection; ``sweep gather`` reads all
+#   stores.
 #
-# :doc:`/how-to/scale` has a script for SLURM, what is guaranteed when something dies, and where the limits are, measured.
+# :doc:`/how-to/scale` has a SLURM script, the guarantees after failures, and measured limits.
 #
-# A function of your own
-# ----------------------
+# Sweep your own function
+# -----------------------
 #
-# ``sweep.run(function, grid, store=..., seeds=20)`` sweeps any function that returns numbers or datasets; it must live in a module,
-# so that other processes find it.
+# ``sweep.run(function, grid, store=..., seeds=20)`` sweeps any function that returns numbers or datasets. Define it in a
+# module, so that worker processes can import it.
 #
 # What to do next
 # ---------------
 #
-# - Sweep trainings instead of forecasts: ``command = "train"`` or ``"check"``, with ``seeds = 5``.
+# - Sweep training instead of forecasts: ``command = "train"`` or ``"check"``, with ``seeds = 5``.
 # - Sweep a window over optimisers: ``command = "window"``.

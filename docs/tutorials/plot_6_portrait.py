@@ -2,16 +2,16 @@
 Reading a phase portrait
 ========================
 
-A phase portrait shows a whole family of curricula at once: which first task, stopped when, saves how many steps. This lesson
-reads one, point by point.
+A phase portrait shows a family of curricula: how many steps each first task saves, for each stop. This tutorial
+explains how to read one.
 """
 
 # %%
 # The portrait
 # ------------
 #
-# The target is integration over 50 steps. The first task is the same with targets scaled by a factor. Every point is a
-# curriculum: train the first task to the accuracy on the horizontal axis, then train the target to 99%.
+# The target is integration over 50 steps. In the first task, the targets are scaled by a factor. Every point is a curriculum:
+# train the first task to the accuracy on the horizontal axis, then train the target to 99%.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -27,16 +27,16 @@ lc.figures.portrait(portrait, ax, target_value=1.0)
 plt.show()
 
 # %%
-# Blue saves steps against training the target alone, red costs steps, white makes no difference. Three things are drawn on it.
+# Blue saves steps compared with direct training, red costs steps, and white makes no difference.
 #
-# - **The dotted line** is the target's own strength. There the first task *is* the target, and nothing is gained.
-# - **The bright curve** is where the first task ends exactly on the target's solution.
-# - **The black line** is where pretraining breaks even.
+# - **Dotted line**: the strength of the target. Here the first task *is* the target, and nothing is saved.
+# - **Bright curve**: the first task ends exactly on the target's solution.
+# - **Black line**: pretraining breaks even.
 #
-# Points to try
-# -------------
+# Four points
+# -----------
 #
-# Four points, followed one by one. ``follow`` gives the whole curriculum behind a point.
+# ``follow`` forecasts the curriculum of one point.
 
 points = {
     "weak, long": (0.6, 0.95),
@@ -46,21 +46,22 @@ points = {
 }
 for name, (strength, stop) in points.items():
     first = target.varied(target_strength=strength).renamed("first")
-    way = lc.follow([lc.Stage(first, goal=stop), lc.Stage(target, goal=0.99)], network, learning_rate=1e-3)
-    print(f"{name:>20}: {way.steps.descent:.0f} steps instead of {way.direct.descent:.0f}. {way.explanation.sentence}")
+    forecast = lc.follow([lc.Stage(first, stop), lc.Stage(target, 0.99)], network, learning_rate=1e-3)
+    print(f"{name:>20}: {forecast.steps.descent:.0f} steps; direct training {forecast.direct.descent:.0f}.")
+    print(f"{'':>22}{forecast.explanation.sentence}")
 
 # %%
-# The same four as paths of the strength. All end in the target's band; what differs is the way.
+# The strength over time in these four curricula. All end within the target's tolerance band (grey).
 
 fig, axes = plt.subplots(1, 4, figsize=(10, 2.6), sharey=True, layout="constrained")
 times = np.arange(0, 560)
 optimum = float(lc.forecast(target, network, learning_rate=1e-3).solution.optimum[0])
 for ax, (name, (strength, stop)) in zip(axes, points.items(), strict=True):
     first = target.varied(target_strength=strength).renamed("first")
-    way = lc.follow([lc.Stage(first, goal=stop), lc.Stage(target, goal=0.99)], network, learning_rate=1e-3)
-    ax.plot(times, way.at(times)["strength"].values[:, 0], color="#0072B2")
+    forecast = lc.follow([lc.Stage(first, stop), lc.Stage(target, 0.99)], network, learning_rate=1e-3)
+    ax.plot(times, forecast.at(times)["strength"].values[:, 0], color="#0072B2")
     ax.axhspan(0.99 * optimum, 1.01 * optimum, color="#BBBBBB")
-    ax.axvline(way.stages[0].steps.flow, color="#D55E00", linestyle=":")
+    ax.axvline(forecast.stages[0].steps.flow, color="#D55E00", linestyle=":")
     ax.set(title=name, xlabel="gradient steps")
 axes[0].set_ylabel("strength")
 plt.show()
@@ -69,8 +70,9 @@ plt.show()
 # Why the best stop is not on the bright curve
 # --------------------------------------------
 #
-# It is a little before it. The target counts as learned once its strength is *within* 1% of the solution. Whoever stops at the
-# edge of that band has nothing left to do. On the bright curve itself the steps from the edge to the middle were wasted.
+# The best stop is slightly earlier. The target counts as learned when its strength is *within* 1% of the solution. If the first
+# task stops at the edge of this band, the target needs no training. On the bright curve, the steps from the edge of the band
+# to its centre are wasted.
 
 row = portrait.sel(target_strength=1.5, method="nearest")
 best = float(row["accuracy"][np.argmax(row["saved_descent_steps"].values)])
@@ -85,25 +87,27 @@ ax.legend()
 plt.show()
 
 # %%
-# How steep is the ridge?
-# -----------------------
+# How precise must the stop be?
+# -----------------------------
 #
-# Steep at the top, on both sides. A tenth too early or too late loses about half of what was saved. Further left the slope is
-# gentle; further right the first task overshoots, the target has to come back down, and in the end all is lost. If you cannot
-# stop exactly, stop early. A plan prints what that costs:
+# A stop 10% too early or too late loses about half of the saving. Much earlier stops lose little more. With much later stops
+# the first task overshoots, the target must unlearn the excess, and the saving is lost. If you cannot stop precisely, stop
+# early. A plan reports the cost:
 
 plan = lc.plan(target, [target.varied(target_strength=1.5).renamed("stronger targets")], network, learning_rate=1e-3)
 for shift in plan.sensitivity:
-    print(f"{shift.factor:4.2f} times the planned steps: {shift.extra:.0f} more in all")
+    print(f"{shift.factor:4.2f} times the planned steps: {shift.extra:.0f} more steps in total")
 
 # %%
-# Another parameter, another portrait
-# -----------------------------------
+# Another parameter
+# -----------------
 #
-# The strength of the *inputs* behaves differently. Here weaker is better, and only if the first task stops early: left of the
-# black line.
+# The strength of the *inputs* has a different effect. Weaker inputs are better, but only if the first task stops early, left of
+# the black line.
 
-portrait = lc.phase(target, network, learning_rate=1e-3, vary="input_strength", values=np.linspace(0.4, 1.8, 90), accuracies=stops)
+portrait = lc.phase(
+    target, network, learning_rate=1e-3, vary="input_strength", values=np.linspace(0.4, 1.8, 90), accuracies=stops
+)
 fig, ax = plt.subplots(figsize=(7, 4.2), layout="constrained")
 lc.figures.portrait(portrait, ax, target_value=1.0)
 plt.show()
@@ -113,5 +117,5 @@ plt.show()
 # ---------------
 #
 # - From a file: ``learncast phase examples/two_integration_tasks.toml --vary target_strength``.
-# - By hand, with a pin to drag: ``learncast explore``.
-# - The terms behind the colours: :doc:`/theory/curriculum2025`.
+# - Interactive: ``learncast explore``.
+# - The theory: :doc:`/theory/curriculum2025`.

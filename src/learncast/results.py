@@ -133,7 +133,7 @@ class Provenance:
     >>> import learncast as lc
     >>> task = lc.tasks.integration(steps=50)
     >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
-    >>> solution = lc.solve(task, network, learning_rate=1e-3)
+    >>> solution = lc.forecast(task, network, learning_rate=1e-3).solution
     >>> course = solution.at([0, 200, 400])
     >>> course.provenance.kind, course.provenance.citations
     ('theory', ('curriculum2025', 'proca2025', 'saxe2014'))
@@ -261,7 +261,7 @@ class Result:
     >>> import learncast as lc
     >>> task = lc.tasks.integration(steps=50)
     >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
-    >>> solution = lc.solve(task, network, learning_rate=1e-3)
+    >>> solution = lc.forecast(task, network, learning_rate=1e-3).solution
     >>> course = solution.at([0, 200, 400])
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     again = lc.Trajectory.load(course.save(f"{folder}/course.nc"))
@@ -330,7 +330,7 @@ class Trajectory(Result, Displayable):
     >>> import learncast as lc
     >>> task = lc.tasks.integration(steps=50)
     >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
-    >>> flow = lc.solve(task, network, learning_rate=1e-3).at(range(0, 401, 100))
+    >>> flow = lc.forecast(task, network, learning_rate=1e-3).solution.at(range(0, 401, 100))
     >>> flow["strength"].values[:, 0].round(3)
     array([0.   , 0.008, 0.446, 1.672, 1.734])
     >>> descent = lc.descend(task, network, learning_rate=1e-3, steps=400)

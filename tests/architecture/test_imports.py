@@ -86,7 +86,7 @@ def test_training_does_not_load_the_compiler_of_torch():
     trained = """
 import learncast as lc
 network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.1, hidden_size=2)
-lc.training.train([lc.Stage(lc.tasks.integration(steps=4), steps=3)], network, lc.Training(0.01))
+lc.training.train(lc.tasks.integration(steps=4), network, lc.Training(0.01), steps=3)
 """
     found = loaded(trained)
     assert "torch.nn" in found

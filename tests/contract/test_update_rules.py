@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import learncast as lc
-from learncast.theory.dynamics.steps.optimizer import Optimizer
+from learncast.theory import Optimizer
 
 torch = pytest.importorskip("torch")
 

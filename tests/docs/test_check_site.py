@@ -29,11 +29,11 @@ def test_a_complete_site_has_no_fault(site):
     [
         ('<script src="https://cdn.org/a.js"></script>', "fetches https://cdn.org/a.js from another host"),
         ('<link rel="stylesheet" href="//cdn.org/a.css">', "fetches //cdn.org/a.css from another host"),
-        ('<img src="gone.png">', "fetches gone.png, which is not there"),
+        ('<img src="gone.png">', "fetches gone.png, which does not exist"),
         ('<img srcset="https://cdn.org/a.png 2x">', "fetches https://cdn.org/a.png from another host"),
-        ('<a href="gone.html">x</a>', "links to gone.html, which is not there"),
-        ('<a href="other.html#nowhere">x</a>', "links to other.html#nowhere, which has no such place"),
-        ('<a href="#nowhere">x</a>', "links to #nowhere, which has no such place"),
+        ('<a href="gone.html">x</a>', "links to gone.html, which does not exist"),
+        ('<a href="other.html#nowhere">x</a>', "links to other.html#nowhere, which has no such anchor"),
+        ('<a href="#nowhere">x</a>', "links to #nowhere, which has no such anchor"),
     ],
 )
 def test_each_fault_is_found(site, page, fault):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import package_map
 import pytest
-import room_map
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -33,9 +33,9 @@ def test_every_misprint_has_its_evidence():
 
 
 def test_the_map_shows_every_package_on_its_level():
-    drawn = room_map.svg()
+    drawn = package_map.svg()
     found = {path.stem for path in (ROOT / "src" / "learncast").iterdir() if path.suffix == ".py" or path.is_dir()}
-    packages = [package for level in room_map.layers() for package in level]
+    packages = [package for level in package_map.layers() for package in level]
     assert sorted(packages) == sorted(found - {"__init__", "__pycache__", "py"})
     heights = [float(re.search(rf'y="([\d.]+)"[^>]*>{package}<', drawn)[1]) for package in packages]
     assert heights == sorted(heights, reverse=True)

@@ -55,8 +55,8 @@ def test_every_command_and_option_is_on_the_page_with_an_example():
                 assert f"`{parameter.opts[0]}`" in section
 
 
-def test_every_status_has_advice():
-    assert set(error_page.CURES) == set(Status)
+def test_every_status_has_a_remedy():
+    assert set(error_page.REMEDIES) == set(Status)
 
 
 def test_the_errors_of_the_code_are_listed_with_message_and_field():

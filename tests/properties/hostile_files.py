@@ -37,7 +37,6 @@ from learncast.cli import app
 from learncast.study import Study
 from learncast.sweep.studies import sweep_of
 from learncast.web.app import serve
-from learncast.windows import Window
 from learncast.windows.example_model import build_model, build_optimizer, train_on_batches
 from learncast.windows.stored_model import optimizer_tensors
 
@@ -295,7 +294,7 @@ def prepare(folder: Path) -> None:
     windows.window(model, inputs, targets, optimizer=optimizer, measurement=asked).save(folder / "window.nc")
     task = lc.tasks.integration(steps=6)
     start = lc.LinearRNN.aligned(recurrence=0.9, initial=0.05, hidden_size=4, task=task)
-    lc.solve(task, start, learning_rate=0.01).at(range(10)).save(folder / "trajectory.nc")
+    lc.forecast(task, start, learning_rate=0.01).solution.at(range(10)).save(folder / "trajectory.nc")
     stronger = lc.tasks.integration(steps=6, target_strength=1.5, name="stronger")
     lc.plan(task, [stronger], start, learning_rate=0.01).save(folder / "plan.nc")
 

@@ -72,14 +72,14 @@ CASES = {"low rank": low_rank, "one-hot": one_hot, "turned": turned, "far": far}
 def test_targets_of_low_rank_take_the_steps_of_plain_descent(case, accuracy):
     task, network, recurrence = CASES[case]()
     expected = descended(task, network, recurrence, accuracy)
-    found = lc.solve(task, network, learning_rate=RATE).time_to(accuracy)
+    found = lc.forecast(task, network, learning_rate=RATE).solution.time_to(accuracy)
     assert found.status is lc.Status.ok
     assert np.isfinite(expected)
     assert abs(found.descent_steps - expected) <= 1  # the count is right to first order in the rate
     stage = [lc.Stage(task, goal=accuracy)]
     followed = lc.follow(stage, network, learning_rate=RATE)
-    assert followed.descent_steps == found.descent_steps
-    assert followed.flow_steps == pytest.approx(found.flow_steps, rel=1e-12)
+    assert followed.steps.descent == found.descent_steps
+    assert followed.steps.flow == pytest.approx(found.flow_steps, rel=1e-12)
 
 
 @pytest.mark.parametrize("imbalance", [0.0, 0.4, -2.0])
@@ -108,7 +108,7 @@ def test_an_absent_mode_decays_into_the_strongest_modes_band(start, imbalance):
 
 def test_accuracy_and_bands_use_the_same_distance():
     task, network, _ = far(0.5)
-    solution = lc.solve(task, network, learning_rate=RATE)
+    solution = lc.forecast(task, network, learning_rate=RATE).solution
     modes = solution.modes
     absent = int(np.argmin(np.abs(modes.weighted_cross)))
     assert modes.weighted_cross[absent] == 0.0
@@ -122,9 +122,9 @@ def test_accuracy_and_bands_use_the_same_distance():
 def test_a_task_with_nothing_to_learn_is_learned_only_from_zero_weights():
     task = lc.tasks.static(np.zeros((2, 2)))
     idle = lc.LinearRNN(np.zeros((2, 2)), 0.5 * np.eye(2), np.eye(2))
-    assert lc.solve(task, idle, learning_rate=RATE).time_to(0.99).flow_steps == 0.0
+    assert lc.forecast(task, idle, learning_rate=RATE).solution.time_to(0.99).flow_steps == 0.0
     busy = lc.LinearRNN(np.eye(2), 0.5 * np.eye(2), np.eye(2))
-    found = lc.solve(task, busy, learning_rate=RATE).time_to(0.99)
+    found = lc.forecast(task, busy, learning_rate=RATE).solution.time_to(0.99)
     assert np.isinf(found.flow_steps)
     assert found.status is lc.Status.not_learned
 
@@ -134,8 +134,8 @@ def test_plans_and_portraits_with_absent_modes():
     strong = lc.tasks.integration(
         steps=10, input_strength=[1.0, 1.0], target_strength=[2.0, 2.0], mixing=np.ones((2, 2)), name="strong"
     )
-    direct = lc.solve(task, network, learning_rate=RATE).time_to(0.99)
-    plan = lc.plan(task, [strong], network, learning_rate=RATE, terms=lc.Terms(accuracy=0.99))
-    assert plan.best.flow_steps <= direct.flow_steps
+    direct = lc.forecast(task, network, learning_rate=RATE).solution.time_to(0.99)
+    plan = lc.plan(task, [strong], network, learning_rate=RATE, terms=lc.Terms(goal=lc.Accuracy(0.99)))
+    assert plan.best.steps.flow <= direct.flow_steps
     followed = lc.follow([lc.Stage(strong, goal=0.5), lc.Stage(task, goal=0.99)], network, learning_rate=RATE)
-    assert np.isfinite(followed.flow_steps)
+    assert np.isfinite(followed.steps.flow)

@@ -37,7 +37,7 @@ def test_one_channel_starts_with_the_sign_of_the_pooled_statistics():
     x, y = opposed(1, 1)
     task = lc.Task.from_samples(x, y)
     network = lc.LinearRNN.aligned(recurrence=0.5, initial=0.1, hidden_size=4, task=task)
-    found = lc.solve(task, network, learning_rate=RATE).time_to(0.9)
+    found = lc.forecast(task, network, learning_rate=RATE).solution.time_to(0.9)
     assert found.status is lc.Status.ok
     # A single channel's band on the strength is one on the excess loss, eps^2 of it.
     assert abs(found.descent_steps - descended(x, y, network, 0.9)) <= 1
@@ -63,6 +63,6 @@ def test_each_recurrence_has_its_own_sign():
     cross[0], cross[1] = -3.0 * np.eye(2), np.eye(2)
     task = lc.Task(np.eye(4).reshape(2, 2, 2, 2), cross)
     network = lc.LinearRNN.aligned(recurrence=[0.9, -0.5], initial=0.1, hidden_size=2, task=task)
-    modes = lc.solve(task, network, learning_rate=RATE).modes
+    modes = lc.forecast(task, network, learning_rate=RATE).solution.modes
     assert sorted(modes.weighted_cross * np.sign(modes.start)) == pytest.approx([1.7, 2.5], rel=1e-12)
-    assert lc.solve(task, network, learning_rate=RATE).time_to(0.99).status is lc.Status.ok
+    assert lc.forecast(task, network, learning_rate=RATE).solution.time_to(0.99).status is lc.Status.ok

@@ -97,13 +97,10 @@ def test_input_channels_without_weights_count():
     task = lc.tasks.static(np.array([[1.0, 0.0]]), np.diag([1.0, 100.0]))
     net = lc.LinearRNN.aligned(recurrence=0.5, initial=0.1, hidden_size=3, task=task)
     # at the optimum c^2 = 1 reads the other channel's variance of 100
-    assert measured(lc.solve(task, net, learning_rate=1e-3)) == pytest.approx(0.1, rel=1e-8)
+    assert measured(lc.forecast(task, net, learning_rate=1e-3).solution) == pytest.approx(0.1, rel=1e-8)
     # and there descent leaves the flow: weights of 1e-6 on the other channel grow until the loss rises
     shaken = lc.LinearRNN(net.input_weights + 1e-6, net.recurrent_weights, net.output_weights)
-    rises = [
-        np.diff(lc.descend(task, shaken, learning_rate=rate, steps=3000).loss).max()
-        for rate in (0.019, 0.022)
-    ]
+    rises = [np.diff(lc.descend(task, shaken, learning_rate=rate, steps=3000).loss).max() for rate in (0.019, 0.022)]
     assert rises[0] < 1e-9
     assert rises[1] > 1e-3
 
@@ -111,7 +108,7 @@ def test_input_channels_without_weights_count():
 def test_modes_of_different_recurrence():
     task = lc.tasks.integration(steps=4, target_strength=[2.0, 1.0])
     net = lc.LinearRNN.aligned(recurrence=[0.9, -0.4], initial=0.1, hidden_size=2, task=task)
-    solution = lc.solve(task, net, learning_rate=1e-3)
+    solution = lc.forecast(task, net, learning_rate=1e-3).solution
     assert measured(solution) == pytest.approx(1e-3 * ends(task, solution), rel=1e-6)
 
 
@@ -120,7 +117,7 @@ def test_all_solutions_measure_the_curvature(solve):
     if solve == "two-layer":
         rng = np.random.default_rng(2)
         task, net = lc.tasks.static(rng.normal(size=(3, 4))), lc.TwoLayer.balanced(4, 5, 3, scale=0.3, rng=rng)
-        solution, learn = lc.solve(task, net, learning_rate=1e-3), ("first", "second")
+        solution, learn = lc.forecast(task, net, learning_rate=1e-3).solution, ("first", "second")
     else:
         x, y = recorded(mean=2.0)
         task, net = lc.Task.from_samples(x, y), network(4, scale=0.1)
@@ -147,7 +144,7 @@ def test_sharpest_curvature_is_the_largest_of_all(scale):
     rng = np.random.default_rng(3)
     task, net = lc.tasks.static(rng.normal(size=(3, 4))), lc.TwoLayer.balanced(4, 5, 3, scale=scale, rng=rng)
     problem = PooledProblem.of(task, net)
-    halfway = lc.solve(task, net, learning_rate=1e-3).network_at(500)
+    halfway = lc.forecast(task, net, learning_rate=1e-3).solution.network_at(500)
     places = [net.maps, halfway.maps, (0 * net.first, 0 * net.second)]
     each = [curvature(LearningProblem.of(task, lc.TwoLayer(*maps), None)) for maps in places]
     assert sharpest_curvature(problem.cross, problem.power, places) == pytest.approx(max(each), rel=1e-9)

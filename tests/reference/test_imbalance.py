@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import scipy
 import torch
-from learncast.answers.forecast import forecast
 
 import learncast as lc
+from learncast.report.forecast import forecast_report as forecast
 from learncast.study import Study
 from learncast.theory import Imbalance, PooledProblem
 
@@ -84,7 +84,7 @@ def test_learning_time_is_within_the_bounds(sizes, start):
     task, network, found = drawn(sizes, start, seed=3)
     goal = 0.01 * float(found.problem.descent.baseline_loss)
     low, high = found.interval(goal)
-    steps = lc.solve(task, network, learning_rate=RATE, strict=False).time_to_loss(goal)
+    steps = lc.forecast(task, network, learning_rate=RATE, strict=False).solution.time_to_loss(goal)
     assert low <= steps <= high
 
 
@@ -95,7 +95,7 @@ def test_small_random_starts_are_bounded_closely():
     found = Imbalance(PooledProblem.of(task, network), RATE)
     goal = 1e-4 * float(found.problem.descent.baseline_loss)
     low, high = found.interval(goal)
-    steps = lc.solve(task, network, learning_rate=RATE).time_to_loss(goal)
+    steps = lc.forecast(task, network, learning_rate=RATE).solution.time_to_loss(goal)
     assert low <= steps <= high
     assert high - low < 0.01 * steps
 
@@ -122,14 +122,14 @@ def test_bounds_of_balanced_layers_are_close():
         assert not found.remarks(0.99)
         goal = 1e-4 * float(found.problem.descent.baseline_loss)
         low, high = found.interval(goal)
-        steps = lc.solve(task, network, learning_rate=RATE).time_to_loss(goal)
+        steps = lc.forecast(task, network, learning_rate=RATE).solution.time_to_loss(goal)
         assert low <= steps <= high
         assert high - low < 0.02 * steps
 
 
 def test_an_unbalanced_start_is_integrated():
     task, network, found = drawn((4, 16, 3), "torch", seed=2)
-    solution = lc.solve(task, network, learning_rate=RATE)
+    solution = lc.forecast(task, network, learning_rate=RATE).solution
     assert solution.forecast_class == "integrated"
     assert len(solution.bounds(0.99)) == 1
     assert solution.imbalance.share == found.share
@@ -151,7 +151,7 @@ def test_inputs_without_variance_do_not_affect_the_bounds():
     assert found.slowest > 0
     goal = 1e-4 * float(found.problem.descent.baseline_loss)
     low, high = found.interval(goal)
-    steps = lc.solve(task, network, learning_rate=RATE).time_to_loss(goal)
+    steps = lc.forecast(task, network, learning_rate=RATE).solution.time_to_loss(goal)
     assert low <= steps <= high
 
 

@@ -533,7 +533,7 @@ def test_descent_counts_within_one_step(kind, accuracy):
     task = _one_step_task(cross, power)
     network = lc.LinearRNN(np.diag(a), np.zeros((a.size, a.size)), np.diag(c))
     # Not strict: forty problems stand in for modes of one network, whose units could read one another's inputs.
-    learned = lc.time_to_learn(lc.solve(task, network, learning_rate=learning_rate, strict=False), accuracy)
+    learned = lc.forecast(task, network, learning_rate=learning_rate, strict=False).solution.time_to(accuracy)
     modes = modes_of_one(task, network)
     # which problem each mode is: starts are all different
     which = np.argmin(np.abs(modes.start[:, None] - (a * c)[None, :]), axis=1)
@@ -598,10 +598,10 @@ def test_largest_learning_rate_is_where_descent_diverges():
         reached = _descend(a, a, cross, power, learning_rate, 1e-6, limit=3000)
         assert np.isfinite(reached[0]) == stable
         if stable:
-            lc.solve(task, network, learning_rate=learning_rate)
+            lc.forecast(task, network, learning_rate=learning_rate)
         else:
             with pytest.raises(lc.AssumptionViolated) as error:
-                lc.solve(task, network, learning_rate=learning_rate)
+                lc.forecast(task, network, learning_rate=learning_rate)
             assert error.value.assumption == "stable_learning_rate"
             assert error.value.measured == pytest.approx(2.06, rel=1e-12)
             assert error.value.allowed == 2

@@ -338,7 +338,7 @@ def test_modes_of_noise_are_identified(number, offset):
     task = Task.from_samples(x, y, centre=True)
     found = tasks.summary(task, recurrence=0.6)
     assert found.noise == (False, True)
-    assert "Mode 2 of 2" in " ".join(found.sentences)
+    assert "2 of 2" in " ".join(found.sentences)
     # the null in plain numpy: permutations of centred targets, whitened inputs
     values, vectors = np.linalg.eigh(np.cov(z.T, bias=True))
     white = (z - z.mean(axis=0)) @ vectors / np.sqrt(values)

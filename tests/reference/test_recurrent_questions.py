@@ -921,9 +921,9 @@ def test_the_control_computes_the_same_function_and_loss(targets):
     np.testing.assert_allclose(
         x[:, ::-1].reshape(50, 8) @ control.function.T, network.respond(x), rtol=1e-10, atol=1e-12
     )
-    whole = descend(task, network, lc.Training(1e-4, learn=ALL), steps=0)
-    flat = descend(at_once(task), control, learning_rate=1e-4, steps=0)
-    assert flat.loss[0] == pytest.approx(whole.loss[0], rel=1e-12)
+    recurrent = descend(task, network, Training(1e-4, learn=ALL), steps=0)
+    flat = descend(unrolled(task), control, learning_rate=1e-4, steps=0)
+    assert flat.loss[0] == pytest.approx(recurrent.loss[0], rel=1e-12)
     one, two = (kernel_change(n, n, steps=s).blocks["output"] for n, s in ((network, 4), (control, 1)))
     assert (one.movement, one.misalignment, two.movement, two.misalignment) == (0, 0, 0, 0)
 

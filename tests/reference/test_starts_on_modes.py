@@ -67,7 +67,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_aligned_starts_are_solved_exactly(case):
     task, network = CASES[case]()
-    solution = lc.solve(task, network, learning_rate=RATE)
+    solution = lc.forecast(task, network, learning_rate=RATE).solution
     assert solution.holds
     steps = [0.0, 300.0, 1500.0, 6000.0]
     for n, expected in zip(steps, flowed(task, network, [max(n, 1e-9) for n in steps]), strict=True):
@@ -78,7 +78,7 @@ def test_aligned_starts_are_solved_exactly(case):
 
 def test_a_mode_without_a_unit_is_never_learned():
     task, network = fewer_units()
-    found = lc.solve(task, network, learning_rate=RATE).time_to(0.99)
+    found = lc.forecast(task, network, learning_rate=RATE).solution.time_to(0.99)
     assert np.isfinite(found.mode_flow_steps[0])
     assert found.mode_status == (lc.Status.ok, lc.Status.not_learned)
     assert np.isinf(found.flow_steps)
@@ -88,5 +88,5 @@ def test_a_recurrence_that_leaks_between_modes_violates_a_condition():
     W = np.array([[0.0, 0.4], [0.0, 0.5]])  # unit 1 leaks into unit 0, the mode's
     network = lc.LinearRNN([[0.1], [0.0]], W, [[0.1, 0.0]])
     with pytest.raises(lc.AssumptionViolated) as error:
-        lc.solve(lc.tasks.integration(steps=5), network, learning_rate=RATE, by="modes")
+        lc.forecast(lc.tasks.integration(steps=5), network, learning_rate=RATE, method="modes")
     assert error.value.assumption == "normal_recurrence"

@@ -153,7 +153,7 @@ def steepest(task, network):
 @pytest.mark.parametrize("name", CASES)
 def test_cases_are_inside_the_theory(name):
     task, network = case(name)
-    found = lc.solve(task, network, learning_rate=0.01 / steepest(task, network))
+    found = lc.forecast(task, network, learning_rate=0.01 / steepest(task, network)).solution
     assert found.forecast_class == "exact"
     modes = modes_of_one(task, network)
     assert modes.start.shape == (3,)
@@ -274,7 +274,7 @@ def test_loss_is_that_of_the_running_network(name):
     """Half the mean squared error of a network run on an exact batch, at the start, on the way and at the end."""
     task, network = case(name)
     inputs, targets = (torch.tensor(x) for x in exact_batch(task, np.random.default_rng(5)))
-    solved = lc.solve(task, network, learning_rate=0.02 / steepest(task, network))
+    solved = lc.forecast(task, network, learning_rate=0.02 / steepest(task, network)).solution
     times = np.array([0.0, 20.0, 100.0, 1000.0])
     found = solved.at(times)
     losses = []
@@ -298,7 +298,7 @@ def test_loss_of_a_noiseless_mode_is_the_energy_with_matrix_roots():
     values, vectors = np.linalg.eigh(np.asarray(task.input_covariance)[:, 0, :, 0])
     root = (vectors * np.sqrt(values)) @ vectors.T
     cross = np.asarray(task.cross_covariance)[:, 0, 0, 0]
-    found = lc.solve(task, network, learning_rate=1e-3).at([0.0, 50.0, 200.0, np.inf])
+    found = lc.forecast(task, network, learning_rate=1e-3).solution.at([0.0, 50.0, 200.0, np.inf])
     for u, loss in zip(found["strength"][:, 0], found["loss"], strict=True):
         energy = np.sum((float(u) * root @ 0.8 ** np.arange(5, -1, -1) - np.linalg.solve(root, cross)) ** 2) / 2
         # the root of a 6 x 6 matrix of condition < 100
@@ -323,7 +323,7 @@ def test_training_approaches_the_theory_in_proportion_to_the_learning_rate(name)
     for halving in range(3):
         learning_rate = 0.08 / sharpness / 2**halving
         steps = coarse * 2**halving
-        solved = lc.solve(task, network, learning_rate=learning_rate)
+        solved = lc.forecast(task, network, learning_rate=learning_rate).solution
         ask = np.arange(0, coarse + 1, 6) * 2**halving
         strengths = np.sort(np.abs(np.asarray(solved.at(ask)["strength"])), axis=1)[:, ::-1]
         gap = strength_gap = 0.0
@@ -352,8 +352,8 @@ def test_training_is_done_at_the_step_forecast(name):
     batch = exact_batch(task, np.random.default_rng(7))
     learning_rate = 0.1 / steepest(task, network)
     accuracy = 0.95
-    solved = lc.solve(task, network, learning_rate=learning_rate)
-    learned = lc.time_to_learn(solved, accuracy)
+    solved = lc.forecast(task, network, learning_rate=learning_rate).solution
+    learned = solved.time_to(accuracy)
     modes = modes_of_one(task, network)
     limit = solved.network_at(np.inf)
     # a mode's direction in (outputs, inputs) is read off the limit, whose singular values are the optima
@@ -391,9 +391,9 @@ def test_a_curriculum_trained_for_real():
                 here = lc.LinearRNN(w_in.copy(), network.recurrent_weights, w_out.copy())
                 break
     assert len(counted) == 2
-    forecast = [outcome.descent_steps for outcome in curriculum.outcomes]
+    forecast = [outcome.steps.descent for outcome in curriculum.stages]
     np.testing.assert_allclose(forecast, counted, rtol=0, atol=1)
-    assert curriculum.descent_steps == sum(forecast)
+    assert curriculum.steps.descent == sum(forecast)
     # the curriculum pays, in training as in theory
     batch = exact_batch(target, np.random.default_rng(8))
     optimum = modes_of_one(target, network).optimum[0]
@@ -402,9 +402,9 @@ def test_a_curriculum_trained_for_real():
         for step, w_in, w_out in train(network, batch, learning_rate, 2000)
         if abs((w_out @ w_in).item() - optimum) <= 0.02 * optimum
     )
-    assert curriculum.direct.descent_steps == pytest.approx(direct, abs=1)
+    assert curriculum.direct.descent == pytest.approx(direct, abs=1)
     assert direct > sum(counted)
-    assert curriculum.speedup_steps > 0
+    assert curriculum.saving.flow > 0
 
 
 @pytest.mark.parametrize("name", CASES)

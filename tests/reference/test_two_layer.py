@@ -63,7 +63,7 @@ class Golden:
 
 
 def solved(cross, first, second, **options):
-    return lc.solve(lc.tasks.static(cross), lc.TwoLayer(first, second), learning_rate=RATE, **options)
+    return lc.forecast(lc.tasks.static(cross), lc.TwoLayer(first, second), learning_rate=RATE, **options).solution
 
 
 def orthonormal(rng, size, columns):
@@ -74,7 +74,7 @@ def learned(task, hidden, seed):
     """A network that has learned a task of full rank: where the flow from some regular start ends."""
     for attempt in itertools.count(seed):
         start = lc.TwoLayer.balanced(task.inputs, hidden, task.outputs, scale=0.3, rng=np.random.default_rng(attempt))
-        solution = lc.solve(task, start, learning_rate=RATE)
+        solution = lc.forecast(task, start, learning_rate=RATE).solution
         if not solution.remarks:
             return solution.network_at(np.inf)
     raise AssertionError
@@ -103,7 +103,7 @@ def test_golden_kernel_similarities_and_loss_of_data():
     inputs, targets = golden["X"].T, golden["Y"].T
     task = lc.tasks.from_pairs(inputs, targets)
     golden.agrees("Sigma_yx", np.asarray(task.cross_covariance)[0, :, 0].T)
-    solution = lc.solve(task, lc.TwoLayer(golden["W1"], golden["W2"]), learning_rate=RATE)
+    solution = lc.forecast(task, lc.TwoLayer(golden["W1"], golden["W2"]), learning_rate=RATE).solution
     found = solution.at(golden.steps)
     golden.agrees("loss", found["loss"][0])
     golden.agrees("loss_constant_c", found["loss"][0] - found["excess_loss"][0])
@@ -119,7 +119,7 @@ def test_golden_rich_limit():
     golden = Golden("rsm_converged")
     task = lc.tasks.static(golden["Sigma_yx"])
     start = lc.TwoLayer.balanced(2, 5, 3, scale=0.3, rng=np.random.default_rng(3))
-    solution = lc.solve(task, start, learning_rate=RATE)
+    solution = lc.forecast(task, start, learning_rate=RATE).solution
     assert not solution.remarks
     limit = solution.limit()
     golden.agrees("W1tW1_limit", limit["input_gram"][0])
@@ -194,9 +194,9 @@ def test_golden_losses_after_other_tasks():
     golden = Golden("continual_matrix")
     tasks = [lc.tasks.static(S, name=f"task {k}") for k, S in enumerate(golden["tasks"])]
     start = lc.TwoLayer.balanced(2, 4, 3, scale=0.1, rng=np.random.default_rng(1))
-    table = lc.forgetting(tasks, start, learning_rate=RATE)
+    table = lc.forget(tasks, start, learning_rate=RATE).losses()
     golden.agrees("L_i_after_j", table.values[1:].T)
-    change = lc.planning.in_sequence(tasks, start, learning_rate=RATE).forgetting
+    change = lc.forget(tasks, start, learning_rate=RATE).forgetting
     golden.agrees("forgetting_0_after_1_then_2", change.sel(stage="task 2", task="task 0"))
 
 
@@ -211,11 +211,10 @@ def test_golden_reversal():
     task = lc.tasks.static(cross)
     twice = [task, lc.tasks.reversed(task)]
     start = lc.TwoLayer(golden["W1"], golden["W2"])
-    found = lc.planning.in_sequence(twice, start, learning_rate=RATE)
-    golden.agrees("W2W1", found.courses[1].at(golden.steps)["network_function"])
-    golden.agrees("limit_excess_loss", found.losses().values[-1, -1])
     with pytest.warns(IrregularSwitch):
-        lc.forgetting(twice, start, learning_rate=RATE)
+        found = lc.forget(twice, start, learning_rate=RATE)
+    golden.agrees("W2W1", found.flows[1].at(golden.steps)["network_function"])
+    golden.agrees("limit_excess_loss", found.losses().values[-1, -1])
 
 
 def test_golden_reversal_of_a_shallow_network():
@@ -241,13 +240,13 @@ def test_golden_hierarchies():
     golden = Golden("semantic_haar_svd")
     tree = lc.tasks.hierarchy(3)
     np.testing.assert_array_equal(tree.features, golden["Y"])
-    solution = lc.solve(tree, learned(tree, 8, 0), learning_rate=RATE)
+    solution = lc.forecast(tree, learned(tree, 8, 0), learning_rate=RATE).solution
     golden.agrees("singular_values", solution.optimum)
     golden.agrees("VSVt_row0", solution.limit()["input_gram"][0, 0])
     golden = Golden("semantic_node_svd")
     tree = lc.tasks.hierarchy(3, form="membership")
     np.testing.assert_array_equal(tree.features, golden["Y"])
-    golden.agrees("singular_values", lc.solve(tree, learned(tree, 8, 0), learning_rate=RATE).optimum)
+    golden.agrees("singular_values", lc.forecast(tree, learned(tree, 8, 0), learning_rate=RATE).solution.optimum)
 
 
 def test_golden_leaf_swap():
@@ -256,7 +255,7 @@ def test_golden_leaf_swap():
     swapped = tree.swapped(2, 3)
     np.testing.assert_array_equal(tree.features, golden["Y_old"])
     np.testing.assert_array_equal(swapped.features, golden["Y_new"])
-    solution = lc.solve(swapped, learned(tree, 10, 0), learning_rate=RATE)
+    solution = lc.forecast(swapped, learned(tree, 10, 0), learning_rate=RATE).solution
     golden.agrees("excess_loss", solution.at(golden.steps)["excess_loss"])
     golden.agrees("limit_excess_loss", solution.limit()["excess_loss"][0])
     assert solution.orientation_margin == 0
@@ -269,7 +268,7 @@ def test_golden_colour_hierarchy():
     colours = tree.shuffled([0, 2, 4, 6, 1, 3, 5, 7])
     np.testing.assert_array_equal(tree.features, golden["Y_old"])
     np.testing.assert_array_equal(colours.features, golden["Y_new"])
-    solution = lc.solve(colours, learned(tree, 8, 0), learning_rate=RATE)
+    solution = lc.forecast(colours, learned(tree, 8, 0), learning_rate=RATE).solution
     golden.agrees("excess_loss", solution.at(golden.steps)["excess_loss"])
     golden.agrees("time_to_1e_4", RATE * solution.time_to_loss(1e-4))
     # B = U^T U~ + V^T V~ by hand. Bases of repeated modes turn with both sides, which leaves its singular values alone.
@@ -291,20 +290,20 @@ def test_golden_curricula(name):
     network, spent = lc.TwoLayer(golden["W1"], golden["W2"]), []
     tasks = [lc.tasks.static(S) for S in golden["tasks"]]
     for task in tasks:
-        solution = lc.solve(task, network, learning_rate=RATE)
+        solution = lc.forecast(task, network, learning_rate=RATE).solution
         spent.append(solution.time_to_loss(golden["tol"]))
         network = solution.network_at(spent[-1])
     golden.agrees("stage_times", RATE * np.array(spent))
     golden.agrees("total", RATE * sum(spent))
     # Told in steps, a sequence of stages is the same.
     start = lc.TwoLayer(golden["W1"], golden["W2"])
-    found = lc.planning.in_sequence(tasks, start, learning_rate=RATE, steps=spent)
+    found = lc.forget(tasks, start, learning_rate=RATE, steps=spent)
     assert found.losses(descent=False).values[-1, -1] == pytest.approx(golden["tol"], rel=1e-7)
     # The table of what is forgotten is of as many whole steps of descent.
     W1, W2 = start.first, start.second
     for S, steps in zip(golden["tasks"], spent, strict=True):
         W1, W2 = descended(np.asarray(S), W1, W2, RATE, math.ceil(steps))
-    table = lc.forgetting(tasks, start, learning_rate=RATE, steps=spent)
+    table = lc.forget(tasks, start, learning_rate=RATE, steps=spent).losses()
     left = 0.5 * ((W2 @ W1 - np.asarray(golden["tasks"][-1])) ** 2).sum()
     assert table.values[-1, -1] == pytest.approx(left, rel=1e-7)
 
@@ -389,7 +388,7 @@ def test_similarities_against_their_definition(sizes):
     rng = np.random.default_rng(2)
     task = lc.tasks.static(rng.standard_normal((outputs, inputs)) / 2)
     network = lc.TwoLayer.balanced(inputs, hidden, outputs, scale=0.4, rng=rng)
-    solution = lc.solve(task, network, learning_rate=RATE)
+    solution = lc.forecast(task, network, learning_rate=RATE).solution
     X, Y = rng.standard_normal((7, inputs)), rng.standard_normal((7, outputs))
     times = np.array([0.0, 40.0, 200.0, 900.0])
     found = lc.theory.hidden_similarity(solution, times, X, Y)
@@ -430,7 +429,7 @@ def test_tangent_kernel_equals_autograd(torch, sizes, imbalance):
     rng = np.random.default_rng(4)
     task = lc.tasks.static(rng.standard_normal((sizes[2], sizes[0])))
     start = lc.TwoLayer.balanced(*sizes, scale=0.5, imbalance=imbalance, rng=rng)
-    solution = lc.solve(task, start, learning_rate=RATE)
+    solution = lc.forecast(task, start, learning_rate=RATE).solution
     samples = rng.standard_normal((5, sizes[0]))
     for time in (0.0, 60.0, 400.0, np.inf):
         wanted = autograd_kernel(torch, solution.network_at(time), samples)
@@ -447,7 +446,7 @@ def test_tangent_kernel_equals_autograd(torch, sizes, imbalance):
 def test_kernel_summary_equals_that_of_the_full_kernel(outputs, samples):
     rng = np.random.default_rng(6)
     task = lc.tasks.static(rng.standard_normal((outputs, 5)) / 2)
-    solution = lc.solve(task, lc.TwoLayer.balanced(5, 6, outputs, scale=0.3, rng=rng), learning_rate=RATE)
+    solution = lc.forecast(task, lc.TwoLayer.balanced(5, 6, outputs, scale=0.3, rng=rng), learning_rate=RATE).solution
     X, times = rng.standard_normal((samples, 5)), [0.0, 50.0, 300.0, np.inf]
     found = lc.theory.tangent_kernel_summary(solution, times, X, eigenvalues=4)
     start = lc.theory.tangent_kernel(solution, 0.0, X)
@@ -487,7 +486,7 @@ def test_distance_from_the_similarity_of_the_task():
     task = lc.tasks.static((U * s) @ V.T)
     for time, imbalance in itertools.product((0.0, 100.0, np.inf), (0.0, 2.0)):
         start = lc.TwoLayer.balanced(3, 3, 4, scale=0.5, imbalance=imbalance, rng=np.random.default_rng(1))
-        solution = lc.solve(task, start, learning_rate=RATE)
+        solution = lc.forecast(task, start, learning_rate=RATE).solution
         found, now = lc.theory.representation_distance(solution, time=time), solution.network_at(time)
         for name, vectors, gram in (("input", V, now.first.T @ now.first), ("output", U, now.second @ now.second.T)):
             own = (vectors * s) @ vectors.T
@@ -502,7 +501,11 @@ def test_larger_imbalance_is_lazier():
         # turned by a rotation and not a reflection, so that every mode is learned
         start = lc.TwoLayer(0.1 * np.eye(3), np.sqrt(0.01 + imbalance) * turn * np.sign(np.linalg.det(turn)))
         ends.append(
-            float(lc.theory.representation_distance(lc.solve(task, start, learning_rate=RATE))["output_distance"])
+            float(
+                lc.theory.representation_distance(lc.forecast(task, start, learning_rate=RATE).solution)[
+                    "output_distance"
+                ]
+            )
         )
     assert ends[0] < ROUNDING
     assert np.all(np.diff(ends) > 0.1)
@@ -556,7 +559,7 @@ def test_the_peak_is_where_the_coupling_is_largest(a1, a2, b, s):
 def test_off_diagonal_strength_splits_the_network_function():
     rng = np.random.default_rng(9)
     task = lc.tasks.static(orthonormal(rng, 5, 3) @ np.diag([1.4, 0.9, 0.5]) @ orthonormal(rng, 3, 3).T)
-    solution = lc.solve(task, lc.TwoLayer.balanced(3, 4, 5, scale=0.2, rng=rng), learning_rate=RATE)
+    solution = lc.forecast(task, lc.TwoLayer.balanced(3, 4, 5, scale=0.2, rng=rng), learning_rate=RATE).solution
     times = np.array([0.0, 150.0, 600.0, np.inf])
     found = lc.theory.off_diagonal_strength(solution, times)
     U, _, Vt = np.linalg.svd(np.asarray(task.cross_covariance)[0, :, 0].T, full_matrices=False)
@@ -605,7 +608,7 @@ def test_sequence_equals_integration(sizes, imbalance):
     tasks = [lc.tasks.static(S, name=f"task {k}") for k, S in enumerate(crosses)]
     start = lc.TwoLayer.balanced(*sizes, scale=0.4, imbalance=imbalance, rng=rng)
     steps = np.array([200.0, 500.0, 350.0])
-    found = lc.planning.in_sequence(tasks, start, learning_rate=RATE, steps=steps, strict=True)
+    found = lc.forget(tasks, start, learning_rate=RATE, steps=steps, strict=True)
     ends = integrated(crosses, RATE * steps, start)
     wanted = [[0.5 * ((end - S) ** 2).sum() for S in crosses] for end in [start.function, *ends]]
     # the integrator's 1e-12 per step, grown along unstable directions by at most exp(s t) = exp(5)
@@ -626,9 +629,9 @@ def test_solutions_can_be_continued(hidden):
     task = lc.tasks.static(rng.standard_normal((4, 3)) / 2)
     start = lc.TwoLayer.balanced(3, hidden, 4, scale=0.3, rng=rng)
     pieces = [10.0, 0.0, 90.0, 250.0, 400.0]
-    chained = lc.planning.in_sequence([task] * len(pieces), start, learning_rate=RATE, steps=pieces)
-    straight = lc.solve(task, start, learning_rate=RATE)
-    ends = [s.network_at(t) for s, t in zip(chained.courses, pieces, strict=True)]
+    chained = lc.forget([task] * len(pieces), start, learning_rate=RATE, steps=pieces)
+    straight = lc.forecast(task, start, learning_rate=RATE).solution
+    ends = [s.network_at(t) for s, t in zip(chained.flows, pieces, strict=True)]
     for end, when in zip(ends, np.cumsum(pieces), strict=True):
         found, wanted = (np.concatenate([n.first.T, n.second]) for n in (end, straight.network_at(when)))
         # four handovers of weights rounded at 1e-16, spread by at most exp(s t) = exp(4)
@@ -640,7 +643,7 @@ def test_curves_of_a_sequence_equal_its_solutions():
     rng = np.random.default_rng(12)
     tasks = [lc.tasks.static(rng.standard_normal((3, 3)), name=f"task {k}") for k in range(2)]
     start = lc.TwoLayer.balanced(3, 4, 3, scale=0.3, imbalance=0.0, rng=rng)
-    found = lc.planning.in_sequence(tasks, start, learning_rate=RATE, steps=[300.0, 500.0])
+    found = lc.forget(tasks, start, learning_rate=RATE, steps=[300.0, 500.0])
     curves = found.curves(points=11)
     assert curves["loss"].shape == (22, 2)
     np.testing.assert_allclose(curves["time"], np.concatenate([np.linspace(0, 300, 11), 300 + np.linspace(0, 500, 11)]))
@@ -676,7 +679,7 @@ def test_descent_approaches_the_solution_in_proportion_to_the_learning_rate(size
     for rate in rates:
         steps = round(2.0 / rate)
         W1, W2 = descended(S, start.first, start.second, rate, steps)
-        at = lc.solve(lc.tasks.static(S), start, learning_rate=rate).at(steps)
+        at = lc.forecast(lc.tasks.static(S), start, learning_rate=rate).solution.at(steps)
         gaps.append(np.abs(W2 @ W1 - at["network_function"].values[0]).max())
         gram_gaps.append(np.abs(W1.T @ W1 - at["input_gram"].values[0]).max())
     for found in (gaps, gram_gaps):
@@ -732,7 +735,7 @@ def test_recurrent_solution_equals_backpropagation_through_time(torch, targets):
     layers = lc.TwoLayer.balanced(3, 5, 4, scale=0.3, rng=rng)
     network = lc.LinearRNN(layers.first, 0.7 * np.eye(5), layers.second)
     batch = exact_batch(task, rng)
-    solution = lc.solve(task, network, learning_rate=1e-3)
+    solution = lc.forecast(task, network, learning_rate=1e-3).solution
     # neither aligned with the modes nor solved mode by mode
     assert isinstance(solution, TwoLayerSolution)
     assert solution.holds
@@ -744,7 +747,7 @@ def test_recurrent_solution_equals_backpropagation_through_time(torch, targets):
     for rate in rates:
         steps = round(span / rate)
         W_x, W_y = backpropagated(torch, batch, network, rate, steps)
-        at = lc.solve(task, network, learning_rate=rate).at(steps)
+        at = lc.forecast(task, network, learning_rate=rate).solution.at(steps)
         gaps.append(np.abs(W_y @ W_x - at["network_function"].values[0]).max())
     slopes = np.diff(np.log(gaps)) / np.diff(np.log(rates))
     np.testing.assert_allclose(slopes, 1.0, atol=0.05)
@@ -758,7 +761,7 @@ def test_recurrent_solution_reports_the_loss_of_the_network():
     layers = lc.TwoLayer.balanced(3, 4, 3, scale=0.3, rng=rng)
     network = lc.LinearRNN(layers.first, 0.6 * np.eye(4), layers.second)
     inputs, targets = exact_batch(task, rng)
-    solution = lc.solve(task, network, learning_rate=2e-3)
+    solution = lc.forecast(task, network, learning_rate=2e-3).solution
     for time in (0.0, 20.0, 100.0, np.inf):
         answers = solution.network_at(time).respond(inputs, every_step=True)
         wanted = ((answers - targets) ** 2).sum(axis=(1, 2)).mean() / 2

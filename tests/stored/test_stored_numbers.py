@@ -20,7 +20,7 @@ _spec.loader.exec_module(collect)
 
 #: Stored key -> key of today, or None if it was removed on purpose. A key is one name ("flow_steps") or several joined
 #: by "/" ("direct/total"), with "*" for the position in a list ("candidates/*/why"). It applies wherever it occurs, and
-#: the longest key that fits is taken. "case name: key" restricts it to one case, "group: key" to the cases of a command.
+#: the longest matching key is used. "case name: key" restricts it to one case, "command: key" to those of a command.
 RENAMED: dict[str, str | None] = {
     "by": "method",
     "goal": None,

@@ -22,7 +22,7 @@ LEANING = lc.LinearRNN(0.4 * RANDOM[0], 0.6 * np.eye(2), 0.4 * RANDOM[1])
 CROOKED = lc.LinearRNN(0.4 * RANDOM[0], np.diag([0.6, 0.3]), 0.4 * RANDOM[1])
 LAYERS = lc.TwoLayer.balanced(2, 3, 2, scale=0.3, rng=np.random.default_rng(1))
 STATIC = lc.tasks.static(np.diag([1.0, 0.5]), name="static")
-ASKED = lc.Terms(accuracy=0.9)
+ASKED = lc.Terms(goal=lc.Accuracy(0.9))
 SINGLE = lc.tasks.integration(4, name="single")
 RECTIFIED = lc.Activated(lc.LinearRNN.aligned(hidden_size=2, recurrence=0.7, initial=0.3), "relu")
 
@@ -40,7 +40,8 @@ def trials(seed: int, name: str) -> lc.Task:
 
 
 def solved(task: Any = TARGET, network: Any = NETWORK, rate: float = RATE, **options: Any) -> Any:
-    return lc.solve(task, network, learning_rate=rate, strict=False, **options)
+    options = {"training": lc.Training(rate), **options}
+    return lc.forecast(task, network, strict=False, **options).solution
 
 
 def followed(
@@ -48,7 +49,8 @@ def followed(
     steps: float = 5, **options: Any,
 ) -> Any:  # fmt: skip
     stages = [lc.Stage(first, steps=steps), lc.Stage(target, goal=accuracy)]
-    return lc.follow(stages, network, learning_rate=rate, strict=False, **options)
+    options = {"training": lc.Training(rate), **options}
+    return lc.follow(stages, network, strict=False, **options)
 
 
 def planned(
@@ -58,42 +60,41 @@ def planned(
     return lc.plan(target, list(candidates), network, learning_rate=rate, terms=terms, strict=False, **options)
 
 
-def scheduled(candidates: Any = (OTHER,), target: Any = TARGET, network: Any = NETWORK, rate: float = RATE,
-              terms: Any = ASKED, **options: Any) -> Any:  # fmt: skip
-    return lc.planning.best_schedule(target, list(candidates), network, learning_rate=rate, terms=terms, **options)
-
-
 def portrayed(target: Any = TARGET, network: Any = NETWORK, rate: float = RATE, **options: Any) -> Any:
     grid = {"vary": "target_strength", "values": [[2.0, 1.0]], "accuracies": [0.5]} | options
-    return lc.phase_portrait(target, network, learning_rate=rate, strict=False, **grid)
+    return lc.phase(target, network, learning_rate=rate, strict=False, **grid)
 
 
 BIGGER = lc.LinearRNN.aligned(recurrence=0.8, **{**ALIGNED, "initial": 0.31})
 FASTER = lc.LinearRNN.aligned(recurrence=0.81, **ALIGNED)
 TERMS = {
-    "accuracy": 0.91, "goal": "loss", "max_stages": 3, "costs": [1.0, 2.0], "switch_cost": 1.0, "least_accuracy": 0.1,
+    "goal": lc.Accuracy(0.91), "max_stages": 3, "costs": [1.0, 2.0], "switch_cost": 1.0, "least_accuracy": 0.1,
     "most_accuracy": 0.9, "most_excess_loss": 50.0,
 }  # fmt: skip
+WEIGHTS = ("input",), ("output",), ("input", "recurrent", "output")
+LEARNED = {names: lc.Training(RATE, learn=names) for names in WEIGHTS}
+EVERYTHING = LEARNED["input", "recurrent", "output"]
+CHANGED_TERMS = [*TERMS.items(), ("goal", lc.Loss(0.02))]
 
 CASES: dict[str, tuple[Callable[..., Any], list[dict[str, Any]]]] = {
     "solution": (
         solved,
         [
-            {}, {"task": OTHER}, {"network": BIGGER}, {"network": FASTER}, {"rate": 2 * RATE}, {"by": "two-layer"},
-            {"by": "flow"}, {"learn": ("input",)}, {"learn": ("output",)}, {"learn": ("input", "recurrent", "output")},
+            {}, {"task": OTHER}, {"network": BIGGER}, {"network": FASTER}, {"rate": 2 * RATE}, {"method": "two-layer"},
+            {"method": "flow"}, *({"training": one} for one in LEARNED.values()),
             {"network": LEANING}, {"network": CROOKED}, {"task": STATIC, "network": LAYERS},
-            {"task": STATIC, "network": LAYERS, "by": "flow"}, {"task": trials(0, "target")},
+            {"task": STATIC, "network": LAYERS, "method": "flow"}, {"task": trials(0, "target")},
             {"task": trials(1, "target")}, {"task": SINGLE, "network": RECTIFIED},
-            {"task": SINGLE, "network": RECTIFIED, "seed": 1}, {"task": SINGLE, "network": RECTIFIED, "trials": 500},
+            {"task": SINGLE, "network": RECTIFIED, "seed": 1},
         ],
     ),
     "curriculum": (
         followed,
         [
             {}, {"first": THIRD}, {"target": THIRD}, {"network": BIGGER}, {"network": FASTER}, {"rate": 2 * RATE},
-            {"accuracy": 0.91}, {"steps": 6}, {"by": "two-layer"}, {"by": "pooled"}, {"by": "flow"},
+            {"accuracy": 0.91}, {"steps": 6}, {"method": "two-layer"}, {"method": "pooled"}, {"method": "flow"},
             {"first": TARGET, "target": OTHER}, {"network": LEANING}, {"network": CROOKED, "accuracy": 0.5},
-            {"network": LEANING, "learn": ("input", "recurrent", "output"), "accuracy": 0.3},
+            {"network": LEANING, "training": EVERYTHING, "accuracy": 0.3},
             {"first": trials(0, "a"), "target": trials(1, "b")},
             {"first": trials(0, "a"), "target": trials(1, "b"), "seed": 1},
             {"first": SINGLE.varied(target_strength=1.5, name="strong"), "target": SINGLE, "network": RECTIFIED},
@@ -105,32 +106,24 @@ CASES: dict[str, tuple[Callable[..., Any], list[dict[str, Any]]]] = {
         planned,
         [
             {}, {"candidates": [THIRD]}, {"candidates": [OTHER, THIRD]}, {"target": THIRD}, {"network": BIGGER},
-            {"network": FASTER}, {"rate": 2 * RATE}, {"by": "two-layer"}, {"by": "pooled"},
-            *({"terms": lc.Terms(**{"accuracy": 0.9, name: value})} for name, value in TERMS.items()),
+            {"network": FASTER}, {"rate": 2 * RATE}, {"method": "two-layer"}, {"method": "pooled"},
+            *({"terms": ASKED.with_(**{name: value})} for name, value in CHANGED_TERMS),
             {"candidates": [trials(0, "a")], "target": trials(1, "b"), "network": LEANING},
             {"candidates": [trials(0, "a")], "target": trials(1, "b"), "network": LEANING, "seed": 1},
-        ],
-    ),
-    "schedule": (
-        scheduled,
-        [
-            {}, {"candidates": [THIRD]}, {"target": THIRD}, {"network": BIGGER}, {"rate": 2 * RATE},
-            {"gap": 1e-2},
-            *({"terms": lc.Terms(**{"accuracy": 0.9, "max_stages": 2, name: value})} for name, value in TERMS.items()),
         ],
     ),
     "portrait": (
         portrayed,
         [
             {}, {"target": OTHER}, {"network": BIGGER}, {"rate": 2 * RATE}, {"values": [[2.0, 1.1]]},
-            {"accuracies": [0.51]}, {"accuracy": 0.9}, {"vary": "input_strength", "values": [[2.0, 1.0]]},
-            {"by": "two-layer"}, {"by": "pooled"}, {"network": LEANING},
+            {"accuracies": [0.51]}, {"goal": 0.9}, {"vary": "input_strength", "values": [[2.0, 1.0]]},
+            {"method": "two-layer"}, {"method": "pooled"}, {"network": LEANING},
         ],
     ),
 }  # fmt: skip
 
 
-@pytest.mark.slow_cases("plan", "schedule")
+@pytest.mark.slow_cases("plan")
 @pytest.mark.parametrize("kind", CASES)
 def test_every_change_of_the_question_changes_the_hash(kind: str) -> None:
     make, changes = CASES[kind]
@@ -146,5 +139,5 @@ def test_equal_questions_have_equal_hashes(kind: str) -> None:
 
 
 def test_a_chosen_method_and_the_same_method_by_name_have_equal_hashes() -> None:
-    assert spec(followed()) == spec(followed(by="modes"))
-    assert spec(followed(network=LEANING)) == spec(followed(network=LEANING, by="pooled"))
+    assert spec(followed()) == spec(followed(method="modes"))
+    assert spec(followed(network=LEANING)) == spec(followed(network=LEANING, method="pooled"))

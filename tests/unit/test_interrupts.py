@@ -47,7 +47,7 @@ def test_an_interrupted_command_prints_one_line(words, monkeypatch):
 
     for place in (
         "learncast.study.study_file.read_study",
-        "learncast.sweep.reproduction.Reproduction.of",
+        "learncast.sweep.reproduction.Reproduction.__init__",
         "learncast.web.app.serve",
         "learncast.study.template.new_study",
         "learncast.study.schema.schema",

@@ -33,7 +33,7 @@ def refusal(ask, kind=lc.LearncastError):
 def saved(path: Path) -> Path:
     task = tasks.integration(steps=5)
     network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.01, hidden_size=3, task=task)
-    return lc.solve(task, network, learning_rate=1e-3).at(range(5)).save(path)
+    return lc.forecast(task, network, learning_rate=1e-3).solution.at(range(5)).save(path)
 
 
 @pytest.mark.parametrize("seed", range(20))

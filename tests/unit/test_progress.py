@@ -16,7 +16,8 @@ from learncast._core.errors import OutOfTime
 TARGET = tasks.integration(3, name="target")
 POOL = [tasks.integration(2, name="shorter"), tasks.integration(3, 1.0, 1.5, name="stronger")]
 NETWORK = lc.LinearRNN([[0.3]], [[0.4]], [[0.4]])
-ASKED = {"learning_rate": 2e-2, "learn": ("input", "recurrent", "output"), "terms": lc.Terms(accuracy=0.9)}
+TRAINED = lc.Training(2e-2, learn=("input", "recurrent", "output"))
+ASKED = {"training": TRAINED, "terms": lc.Terms(goal=lc.Accuracy(0.9))}
 
 
 class Clock:
@@ -114,15 +115,13 @@ def hurried(monkeypatch):
 
 
 def test_a_plan_stopped_by_its_limit_is_the_best_so_far(complete_plan, hurried):
-    from learncast.planning.plans.planner import plan_on
-
     def question():
         with progress.time_limit(60.0):
-            return plan_on(complete_plan.ground, complete_plan.terms)
+            return lc.planning.plan_with(complete_plan.method, ASKED["terms"])
 
     part = hurried(question, 0.3)
-    assert part.given_up
-    assert not complete_plan.given_up
+    assert part.out_of_time
+    assert not complete_plan.out_of_time
     assert complete_plan.total - 1e-9 <= part.total <= part.direct_total == complete_plan.direct_total
     assert part.sensitivity == ()
     assert not all(candidate.tried for candidate in part.candidates)
@@ -134,14 +133,14 @@ def test_a_plan_without_time_for_a_first_answer_raises():
 
 
 def test_a_portrait_stopped_by_its_limit_keeps_the_values_so_far(hurried):
-    asked = {"vary": "target_strength", "values": [0.5, 1.5, 2.0], "accuracies": [0.3], "accuracy": 0.9}
-    asked |= {"learning_rate": 2e-2, "by": "flow"}
-    complete = lc.phase_portrait(TARGET, NETWORK, **asked)
-    assert "given_up" not in complete.attrs
-    part = hurried(lambda: lc.phase_portrait(TARGET, NETWORK, seconds=60.0, **asked), 0.85)
+    asked = {"vary": "target_strength", "values": [0.5, 1.5, 2.0], "accuracies": [0.3], "goal": 0.9}
+    asked |= {"learning_rate": 2e-2, "method": "flow"}
+    complete = lc.phase(TARGET, NETWORK, **asked)
+    assert "incomplete" not in complete.attrs
+    part = hurried(lambda: lc.phase(TARGET, NETWORK, seconds=60.0, **asked), 0.85)
     known = ~np.isnan(part["total_steps"].values[:, 0])
     assert 0 < known.sum() < 3
-    assert f"{known.sum()} of 3" in part.attrs["given_up"]
+    assert f"{known.sum()} of 3" in part.attrs["incomplete"]
     np.testing.assert_array_equal(part["total_steps"].values[known], complete["total_steps"].values[known])
 
 
@@ -249,5 +248,5 @@ def test_a_plan_in_a_notebook_shows_its_progress(monkeypatch):
     found = lc.plan(tasks.integration(5), [tasks.integration(5, target_strength=2.0, name="b")],
                     lc.LinearRNN.aligned(hidden_size=2), learning_rate=1e-2)  # fmt: skip
     assert found.pretrains
-    assert "weighing candidates" in notebook.seen[0]
+    assert "<progress value=" in notebook.seen[0]
     assert notebook.seen[-1] == ""

@@ -18,7 +18,9 @@ from learncast.theory import worst_status
 
 @pytest.fixture
 def trajectory():
-    solution = lc.solve(lc.tasks.integration(steps=5), lc.LinearRNN.aligned(hidden_size=3), learning_rate=1e-2)
+    solution = lc.forecast(
+        lc.tasks.integration(steps=5), lc.LinearRNN.aligned(hidden_size=3), learning_rate=1e-2
+    ).solution
     return solution.at([0.0, 10.0, np.inf])
 
 

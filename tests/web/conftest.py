@@ -50,8 +50,7 @@ nulls = 19
 @pytest.fixture(scope="session")
 def saved_window(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small learnability window, measured and saved."""
-    from learncast.answers.window import rehearsed_window
-
+    from learncast.report.window import rehearsed_window
     from learncast.study import WindowStudy
 
     folder = tmp_path_factory.mktemp("window")

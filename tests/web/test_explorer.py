@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from learncast import LinearRNN, phase_portrait, tasks
+import learncast as lc
+from learncast import LinearRNN, tasks
 
 PANELS = ("curriculum", "prior-knowledge", "recurrence", "window")
 LEARNCAST = Path(sys.executable).with_name("learncast")
@@ -22,13 +23,13 @@ def portrait(target_strength: float = 1.0, **changes: float):
     """The library's numbers for the chart of the curriculum panel."""
     target = tasks.integration(steps=50, target_strength=target_strength)
     network = LinearRNN.aligned(recurrence=changes.get("recurrence", 0.96), initial=0.01, hidden_size=128, task=target)
-    return phase_portrait(
+    return lc.phase(
         target,
         network,
+        learning_rate=1e-3,
         vary="target_strength",
         values=np.linspace(0.2 * target_strength, 3.0 * target_strength, 120),
         accuracies=np.linspace(0.01, 0.99, 120),
-        learning_rate=1e-3,
     )
 
 
@@ -36,7 +37,7 @@ def portrait_to(accuracy: float):
     target = tasks.integration(steps=50)
     network = LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=128, task=target)
     options = {"vary": "target_strength", "values": [1.0], "accuracies": [0.5], "learning_rate": 1e-3}
-    return phase_portrait(target, network, accuracy=accuracy, **options)
+    return lc.phase(target, network, goal=accuracy, **options)
 
 
 @pytest.mark.parametrize(
@@ -118,9 +119,7 @@ def test_a_click_pins_a_curriculum(visit):
     value, stop = float(state["pin_value"]), float(state["pin_accuracy"])
     target = tasks.integration(steps=50)
     network = LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=128, task=target)
-    expected = phase_portrait(
-        target, network, vary="target_strength", values=[value], accuracies=[stop], learning_rate=1e-3
-    )
+    expected = lc.phase(target, network, learning_rate=1e-3, vary="target_strength", values=[value], accuracies=[stop])
     assert visit.reading("both stages") == expected["total_descent_steps"].item()
     assert visit.plot("terms").count() == 1
     visit.screenshot("curriculum-pinned")

@@ -1,9 +1,9 @@
 """
-Why pretraining is quicker
-==========================
+Why pretraining is faster
+=========================
 
-A task with stronger targets pulls the weights up faster. It is left where the target's own tolerance band begins: then
-nothing remains to be learned.
+A task with stronger targets increases the weights faster. The plan stops it at the edge of the target's tolerance band, so
+that the target needs no further training.
 """
 
 import matplotlib.pyplot as plt
@@ -16,7 +16,7 @@ stronger = target.varied(target_strength=1.5).renamed("stronger targets")
 network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01)
 plan = lc.plan(target, [stronger], network, learning_rate=1e-3)
 direct = lc.forecast(target, network, learning_rate=1e-3).solution
-print(plan.best.why.sentence)
+print(plan.best.explanation.sentence)
 
 times = np.arange(0, 400)
 _, ax = plt.subplots(figsize=(6, 3.6), layout="constrained")

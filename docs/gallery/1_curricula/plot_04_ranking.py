@@ -2,8 +2,8 @@
 Rank a pool of candidates
 =========================
 
-Twelve tasks could come before the target. Short trials are cheaper, and every change of task costs twenty steps. The bars
-are the cost of each candidate's best plan.
+Twelve tasks could be trained before the target. A step costs in proportion to the length of its trials, and each change of
+task costs as much as twenty steps on the target. Each bar is the cost of the best plan with one candidate.
 """
 
 from itertools import product

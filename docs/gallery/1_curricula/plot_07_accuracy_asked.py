@@ -1,9 +1,10 @@
 """
-How exactly must the target be learned?
-=======================================
+How accurately must the target be learned?
+==========================================
 
-Across: how long the first task is trained. Up: how small an error you ask for. Whatever you ask for, a stop at the edge of
-the target's tolerance band saves most (the dark ridge); the star is the plan. Past the black line pretraining costs steps.
+The horizontal axis is the length of the first stage. The vertical axis is the error that you accept on the target. At every
+accepted error, the best stop is at the edge of the target's tolerance band (the dark ridge). The star is the plan. Beyond the
+black line pretraining costs steps.
 """
 
 import matplotlib.pyplot as plt

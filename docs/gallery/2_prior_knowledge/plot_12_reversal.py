@@ -1,9 +1,9 @@
 """
-Reversal: unlearning takes a saddle
-===================================
+Reversal learning passes a saddle
+=================================
 
-After a task is learned, every answer is reversed. The network must pass through zero, where its gradient vanishes. With
-balanced layers it stays there for ever. The larger the imbalance of the two layers, the shorter the wait.
+After a task is learned, all answers are reversed. The weights must pass through zero, where the gradient vanishes. With
+balanced layers they stay there forever. The more the two layers are unbalanced, the shorter the plateau.
 """
 
 import matplotlib.pyplot as plt
@@ -19,8 +19,8 @@ _, ax = plt.subplots(figsize=(6, 3.6), layout="constrained")
 for imbalance, colour in zip([0.0, 0.01, 0.1, 1.0], ["#0072B2", "#009E73", "#E69F00", "#D55E00"], strict=True):
     start = lc.TwoLayer.balanced(2, 2, 2, scale=0.1, imbalance=imbalance, rng=np.random.default_rng(1))
     learned = lc.forecast(task, start, learning_rate=0.02).solution.network_at(np.inf)
-    course = lc.forecast(back, learned, learning_rate=0.02).solution
-    ax.plot(times, course.at(times)["excess_loss"], color=colour, label=f"imbalance {imbalance:g}")
+    solution = lc.forecast(back, learned, learning_rate=0.02).solution
+    ax.plot(times, solution.at(times)["excess_loss"], color=colour, label=f"imbalance {imbalance:g}")
 ax.set(xlabel="gradient steps since the reversal", ylabel="excess loss of the reversed task")
 ax.legend()
 plt.show()

@@ -1,9 +1,9 @@
 """
-A start that never learns
-=========================
+Initial weights that never learn
+================================
 
-Two balanced starts of the same size. One learns both modes. The other has the wrong sign of the determinant and ends on a
-saddle, one mode short, however long it trains under the exact flow. The forecast says so before training.
+Ten balanced initialisations of the same size. Some learn both modes. In the others a determinant has the wrong sign: under
+exact gradient flow they end on a saddle and never learn one mode. The forecast shows this before training.
 """
 
 import matplotlib.pyplot as plt
@@ -15,22 +15,22 @@ task = lc.tasks.static(np.diag([1.5, 0.8]), name="two modes")
 times = np.linspace(0, 600, 300)
 
 _, ax = plt.subplots(figsize=(6, 3.6), layout="constrained")
-told = set()
+labelled = set()
 for seed in range(10):
     start = lc.TwoLayer.balanced(2, 2, 2, scale=0.05, rng=np.random.default_rng(seed))
-    course = lc.forecast(task, start, learning_rate=0.02).solution
-    stuck = bool(course.remarks)
+    solution = lc.forecast(task, start, learning_rate=0.02).solution
+    stuck = bool(solution.remarks)
     name = "one mode is never learned" if stuck else "both modes are learned"
     ax.plot(
         times,
-        course.at(times)["excess_loss"],
+        solution.at(times)["excess_loss"],
         color="#D55E00" if stuck else "#0072B2",
         alpha=0.8,
-        label=None if name in told else name,
+        label=None if name in labelled else name,
     )
-    told.add(name)
+    labelled.add(name)
     if stuck:
-        print(f"seed {seed}: {course.remarks[0]}")
+        print(f"seed {seed}: {solution.remarks[0]}")
 ax.set(xlabel="gradient steps of the flow", ylabel="excess loss")
 ax.legend()
 plt.show()

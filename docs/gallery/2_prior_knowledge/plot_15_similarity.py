@@ -1,8 +1,8 @@
 """
-What the hidden layer finds alike
-=================================
+Similarity in the hidden layer
+==============================
 
-The similarity of eight items in the hidden layer, before, during and after learning the tree. Blocks appear in the order in
+Similarity of eight items in the hidden layer before, during and after learning a hierarchy. Blocks appear in the order in
 which the levels are learned.
 """
 
@@ -13,15 +13,13 @@ import learncast as lc
 
 task = lc.tasks.hierarchy(3)
 network = lc.TwoLayer.balanced(8, 16, task.outputs, scale=0.05, rng=np.random.default_rng(0))
-course = lc.forecast(task, network, learning_rate=0.05).solution
-moments = [0, 60, 140, 500]
-similarity = lc.theory.hidden_similarity(course, moments, task.items, task.features.T)[
-    "hidden_similarity_input"
-]
+solution = lc.forecast(task, network, learning_rate=0.05).solution
+times = [0, 60, 140, 500]
+similarity = lc.theory.hidden_similarity(solution, times, task.items, task.features.T)["hidden_similarity_input"]
 
 _, axes = plt.subplots(1, 4, figsize=(8, 2.6), layout="constrained")
-for k, (moment, ax) in enumerate(zip(moments, axes, strict=True)):
+for k, (time, ax) in enumerate(zip(times, axes, strict=True)):
     lc.figures.matrix(
-        similarity.isel(time=k), ax, limit=float(abs(similarity).max()), bar=k == 3, title=f"{moment} steps"
+        similarity.isel(time=k), ax, limit=float(abs(similarity).max()), bar=k == 3, title=f"{time} steps"
     )
 plt.show()

@@ -1,10 +1,10 @@
 """
-Rich or lazy: how far does the kernel turn?
-===========================================
+Rich and lazy learning
+======================
 
-From balanced layers a network learns features: its tangent kernel turns away from where it was. With one layer much larger
-than the other the kernel keeps its direction, and only a linear readout is learned. One number tells the two apart: one minus
-the cosine between the kernel now and at the start.
+From balanced layers a network learns features: its tangent kernel rotates. If one layer is much larger than the other, the
+kernel keeps its direction and only a linear readout is learned. The misalignment is one minus the cosine between the kernel
+and the kernel at the start.
 """
 
 import matplotlib.pyplot as plt
@@ -16,10 +16,10 @@ task = lc.tasks.static(np.diag([2.0, 1.0, 0.5, 0.25]), name="four modes")
 _, ax = plt.subplots(figsize=(6, 3.6), layout="constrained")
 for imbalance, colour in zip([0.0, 1.0, 4.0, 16.0], ["#0072B2", "#56B4E9", "#E69F00", "#D55E00"], strict=True):
     network = lc.TwoLayer.balanced(4, 4, 4, scale=0.05, imbalance=imbalance, rng=np.random.default_rng(2))
-    course = lc.forecast(task, network, learning_rate=0.01).solution
-    times = np.linspace(0, course.time_to(0.99).flow_steps, 60)
-    kernel = lc.theory.tangent_kernel_summary(course, times, np.eye(4))
+    solution = lc.forecast(task, network, learning_rate=0.01).solution
+    times = np.linspace(0, solution.time_to(0.99).flow_steps, 60)
+    kernel = lc.theory.tangent_kernel_summary(solution, times, np.eye(4))
     ax.plot(times / times[-1], kernel["misalignment"], color=colour, label=f"imbalance {imbalance:g}")
-ax.set(xlabel="share of the training time", ylabel="misalignment with the kernel at the start")
+ax.set(xlabel="fraction of the learning time", ylabel="misalignment with the kernel at the start")
 ax.legend()
 plt.show()

@@ -1,9 +1,9 @@
 """
-Starts of every scale and balance
-=================================
+Learning time against scale and balance of the initial weights
+==============================================================
 
-Many exact courses at once: the number of steps until a hierarchy is learned, over the scale of the start and the imbalance
-of its layers. White cells never learn all of it: the flow ends on a saddle.
+Number of steps to learn a hierarchy, computed exactly for many initialisations. White cells never learn all modes, because
+the flow ends on a saddle.
 """
 
 import matplotlib.pyplot as plt
@@ -13,7 +13,7 @@ import learncast as lc
 
 task = lc.tasks.hierarchy(2)
 scales, imbalances = np.geomspace(0.01, 1.0, 9), np.linspace(-1.0, 1.0, 9)
-found = lc.theory.richness(
+results = lc.theory.richness(
     task,
     hidden_size=4,
     scales=scales,
@@ -22,7 +22,7 @@ found = lc.theory.richness(
     starts=1,
     rng=np.random.default_rng(0),
 )
-steps = found["flow_steps"].where(np.isfinite(found["flow_steps"])).isel(start=0)
+steps = results["flow_steps"].where(np.isfinite(results["flow_steps"])).isel(start=0)
 
 _, ax = plt.subplots(figsize=(6, 3.6), layout="constrained")
 steps.transpose("imbalance", "scale").plot(ax=ax, xscale="log", cmap="viridis", cbar_kwargs={"label": "gradient steps"})

@@ -1,8 +1,8 @@
 """
-How alike are two tasks?
-========================
+Similarity of tasks and forgetting
+==================================
 
-Two tasks ask for one input in two directions of the output. The wider the angle between the directions, the more of the
+Two tasks map one input to different directions of the output. The larger the angle between the directions, the more of the
 first task is forgotten when the second is trained.
 """
 
@@ -13,14 +13,15 @@ import learncast as lc
 
 first = lc.tasks.static([[1.0], [0.0]], name="first")
 network = lc.TwoLayer.balanced(1, 6, 2, scale=0.05, rng=np.random.default_rng(2))
-turns = np.linspace(0, 90, 13)
-angles, lost = [], []
-for turn in np.deg2rad(turns):
-    second = lc.tasks.static([[np.cos(turn)], [np.sin(turn)]], name="turned")
+directions = np.linspace(0, 90, 13)
+angles, losses = [], []
+for angle in np.deg2rad(directions):
+    second = lc.tasks.static([[np.cos(angle)], [np.sin(angle)]], name="second")
     angles.append(np.max(lc.tasks.similarity(first, second).output_angles))
-    lost.append(float(lc.forget([first, second], network, learning_rate=0.02).losses().sel(task="first").isel(stage=-1)))
+    table = lc.forget([first, second], network, learning_rate=0.02).losses()
+    losses.append(float(table.sel(task="first").isel(stage=-1)))
 
 _, ax = plt.subplots(figsize=(6, 3.4), layout="constrained")
-ax.plot(np.rad2deg(angles), lost, "o-", color="#0072B2")
+ax.plot(np.rad2deg(angles), losses, "o-", color="#0072B2")
 ax.set(xlabel="largest angle between output modes (degrees)", ylabel="loss of the first task after the second")
 plt.show()

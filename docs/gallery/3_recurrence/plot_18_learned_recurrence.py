@@ -1,9 +1,9 @@
 """
-When the recurrence learns too
-==============================
+Learned recurrence
+==================
 
-The target weighs evidence with a leak of 0.8. The network starts with a recurrence of 0.5 and may change it. The forecast
-integrates the exact gradient flow: the recurrence settles on the leak of the task.
+The target weighs evidence with a leak of 0.8. The network starts with a recurrence of 0.5, and all weights learn. The
+forecast integrates the exact gradient flow. The recurrence converges to the leak of the task.
 """
 
 import matplotlib.pyplot as plt
@@ -13,13 +13,13 @@ import learncast as lc
 
 task = lc.tasks.sensory.leaky(10, decay=0.8)
 network = lc.LinearRNN.aligned(recurrence=0.5, initial=0.1, hidden_size=16)
-course = lc.forecast(task, network, training=lc.Training(1e-2, learn=("input", "recurrent", "output"))).solution
-print(course)
+training = lc.Training(1e-2, learn=("input", "recurrent", "output"))
+solution = lc.forecast(task, network, training).solution
 
 times = np.linspace(0, 700, 80)
-largest = [max(abs(np.linalg.eigvals(course.network_at(t).recurrent_weights))) for t in times]
+largest = [max(abs(np.linalg.eigvals(solution.network_at(t).recurrent_weights))) for t in times]
 _, (left, right) = plt.subplots(1, 2, figsize=(8, 3.2), layout="constrained")
-left.plot(times, course.at(times)["loss"], color="#0072B2")
+left.plot(times, solution.at(times)["loss"], color="#0072B2")
 left.set(xlabel="gradient steps", ylabel="loss", yscale="log")
 right.plot(times, largest, color="#0072B2")
 right.axhline(0.8, color="#D55E00", linestyle="--", label="leak of the task")

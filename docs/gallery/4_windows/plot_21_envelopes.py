@@ -1,9 +1,10 @@
 """
-How fast five cells forget
-==========================
+Envelopes of five recurrent cells
+=================================
 
-The envelope tells how much of a gradient still arrives from each lag. Before training it is set by the gates alone: GRU and
-LSTM start with gates near a half and lose it within a few steps, three cells that start with a gate of 0.05 keep it.
+The envelope is the effective learning rate at each lag: how much of a gradient arrives from that far back. Before training it
+depends on the gates only. GRU and LSTM start with gates near 0.5, and their envelopes decay within a few steps. The three
+other cells start with a gate of 0.05 and decay slowly.
 """
 
 import matplotlib.pyplot as plt
@@ -11,7 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from learncast import windows, tasks
+from learncast import tasks, windows
 
 torch.manual_seed(0)
 inputs, targets = tasks.multi_lag_trials(
@@ -37,7 +38,7 @@ def generator():
 cells = {
     "constant gate": windows.ConstGate(4, 24, generator=generator()),
     "shared gate": windows.SharedGate(4, 24, generator=generator()),
-    "a gate for each unit": windows.DiagGate(4, 24, generator=generator()),
+    "gate per unit": windows.DiagGate(4, 24, generator=generator()),
     "GRU": nn.GRU(4, 24, batch_first=True),
     "LSTM": nn.LSTM(4, 24, batch_first=True),
 }
@@ -47,8 +48,8 @@ for name, cell in cells.items():
     model = Model(cell)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     measurement = windows.Measurement(lags=[1, 2, 4, 8, 12, 16, 24, 32])
-    found = windows.window(model, inputs, targets, optimizer=optimizer, measurement=measurement)
-    envelope = found.dataset.isel(layer=0)["envelope"]
+    result = windows.window(model, inputs, targets, optimizer=optimizer, measurement=measurement)
+    envelope = result.dataset.isel(layer=0)["envelope"]
     ax.semilogy(envelope["lag"], envelope / float(envelope[0]), next(styles), markersize=5, label=name)
 ax.set(xlabel="lag (steps)", ylabel="envelope, relative to lag 1", ylim=(1e-9, 2))
 ax.legend()

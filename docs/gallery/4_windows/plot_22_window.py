@@ -1,10 +1,10 @@
 """
-How far back, from how many sequences
-=====================================
+Learnability window of a GRU
+============================
 
-A GRU is trained for a while on a task that asks for inputs 2, 6 and 12 steps ago. The window is the longest lag at which
-the gradient still carries a signal. Blue: against the noise of that lag alone. Orange: against the noise of the whole
-gradient, which is what training sees. Grey: data without any signal.
+A GRU is trained for 60 steps on a task that depends on inputs 2, 6 and 12 steps ago. The window is the largest lag at which
+the gradient has a detectable signal. Blue: compared with the noise at that lag. Orange: compared with the noise of the whole
+gradient, which is what training sees. Grey: range of data without a signal.
 """
 
 import matplotlib.pyplot as plt
@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from learncast import figures, windows, tasks
+from learncast import figures, tasks, windows
 
 torch.manual_seed(0)
 inputs, targets = tasks.multi_lag_trials(
@@ -37,7 +37,7 @@ for _ in range(60):
     ((model(inputs) - targets) ** 2).mean().backward()
     optimizer.step()
 
-found = windows.window(
+result = windows.window(
     model,
     inputs,
     targets,
@@ -45,7 +45,7 @@ found = windows.window(
     measurement=windows.Measurement(lags=list(range(1, 25))),
     rule=windows.DetectionRule(sample_sizes=[16, 64, 256, 1024, 4096, 16384]),
 )
-print(found.summary)
+print(result.summary)
 _, ax = plt.subplots(figsize=(6, 3.6), layout="constrained")
-figures.window_curve(found.dataset.isel(layer=0), ax)
+figures.window_curve(result.dataset.isel(layer=0), ax)
 plt.show()

@@ -1,10 +1,10 @@
 """
-Transport of a gradient, order by order
-=======================================
+Gradient transport, order by order
+==================================
 
-What a unit hands on to itself over a lag: along its gates alone (zeroth order), with one visit to the recurrent weights
-(first order), and through the whole product of Jacobians (exact). With strong recurrent weights the exact transport reaches
-much further than its first two orders.
+Transport of a gradient from a unit to itself over a lag: along the gates only (zeroth order), with one pass through the
+recurrent weights (first order), and by the full product of Jacobians (exact). With strong recurrent weights the exact
+transport decays much more slowly than the first two orders.
 """
 
 import matplotlib.pyplot as plt
@@ -22,14 +22,14 @@ replay = replays(layer, torch.randn(16, 60, 4, dtype=torch.float64))[0]
 lags = [1, 2, 3, 4, 6, 8, 10, 12]
 
 zeroth, first = zip(
-    *((gates.abs().mean().item(), whole.abs().mean().item()) for _, gates, whole in transport_factors(replay, lags)),
+    *((gates.abs().mean().item(), both.abs().mean().item()) for _, gates, both in transport_factors(replay, lags)),
     strict=True,
 )
 exact = exact_transport(replay, lags).diagonal.mean(axis=1)
 _, ax = plt.subplots(figsize=(6, 3.4), layout="constrained")
-ax.semilogy(lags, zeroth, "o-", color="#56B4E9", label="gates alone")
+ax.semilogy(lags, zeroth, "o-", color="#56B4E9", label="gates only")
 ax.semilogy(lags, first, "o-", color="#0072B2", label="first order")
 ax.semilogy(lags, exact, "k:", label="exact")
-ax.set(xlabel="lag (steps)", ylabel="mean size of a unit's transport to itself")
+ax.set(xlabel="lag (steps)", ylabel="mean transport of a unit to itself")
 ax.legend()
 plt.show()

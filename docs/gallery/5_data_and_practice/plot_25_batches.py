@@ -2,8 +2,8 @@
 Training in batches
 ===================
 
-Steps are counted for full batches. With 16, 64 or 256 trials at a time runs scatter: each point is a run that drew its own
-batches, by the exact statistics of the task.
+Forecast steps are for full batches. With 16, 64 or 256 trials per batch the number of steps varies between runs. Each point
+is one simulated run with its own batches.
 """
 
 import matplotlib.pyplot as plt
@@ -14,7 +14,7 @@ import learncast as lc
 target = lc.tasks.integration(steps=50)
 stronger = target.varied(target_strength=1.5).renamed("stronger targets")
 network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01)
-plan = lc.plan(target, [stronger], network, learning_rate=1e-3, terms=lc.Terms(goal=lc.Accuracy(0.95)))
+plan = lc.plan(target, [stronger], network, learning_rate=1e-3, terms=lc.Terms(0.95))
 
 _, ax = plt.subplots(figsize=(6, 3.4), layout="constrained")
 for k, batch in enumerate([16, 64, 256]):
@@ -23,6 +23,6 @@ for k, batch in enumerate([16, 64, 256]):
     ax.plot(k + np.linspace(-0.15, 0.15, len(steps)), steps, "o", color="#0072B2", alpha=0.6)
     ax.plot([k - 0.25, k + 0.25], [steps.mean()] * 2, color="black")
 ax.axhline(plan.total, color="#D55E00", linestyle="--", label="full batches")
-ax.set(xticks=range(3), xticklabels=["16", "64", "256"], xlabel="trials in a batch", ylabel="gradient steps in all")
+ax.set(xticks=range(3), xticklabels=["16", "64", "256"], xlabel="trials per batch", ylabel="total gradient steps")
 ax.legend()
 plt.show()

@@ -2,8 +2,8 @@
 How many recorded trials are enough?
 ====================================
 
-The statistics of a recorded task are estimates, and so is every number that follows from them. The same experiment with more
-trials gives a narrower 95% interval of the steps to learn it.
+The statistics of a recorded task are estimates, so every forecast from them has a sampling error. More trials of the same
+experiment give a narrower 95% interval of the number of steps.
 """
 
 import matplotlib.pyplot as plt
@@ -19,10 +19,10 @@ for trials in numbers:
     evidence = rng.standard_normal((trials, 12, 1))
     answer = evidence.sum(axis=1) + rng.standard_normal((trials, 1))
     task = lc.Task.from_samples(evidence, answer)
-    way = lc.follow([lc.Stage(task, goal=0.95)], network, learning_rate=2e-3)
-    low, high = way.steps.interval
+    steps = lc.forecast(task, network, learning_rate=2e-3, goal=0.95).steps
+    low, high = steps.interval
     ax.plot([trials, trials], [low, high], color="#0072B2", linewidth=3)
-    ax.plot(trials, way.steps.descent, "o", color="black")
+    ax.plot(trials, steps.descent, "o", color="black")
 ax.set(xscale="log", xlabel="recorded trials", ylabel="gradient steps to 95%", xticks=numbers, xticklabels=numbers)
 ax.minorticks_off()
 plt.show()

@@ -1,9 +1,9 @@
 """
-A question over a grid
+A forecast over a grid
 ======================
 
-The same forecast for many networks: steps to learn, over the recurrence and the size of the start. A sweep keeps every
-cell in a store, so that it can be stopped and resumed.
+Number of steps to learn, over the recurrence and the size of the initial weights. A sweep stores every result, so that it can
+be interrupted and resumed.
 """
 
 import tempfile
@@ -16,7 +16,7 @@ import learncast as lc
 
 def steps_to_learn(spec):
     network = lc.LinearRNN.aligned(recurrence=spec["recurrence"], initial=spec["initial"], hidden_size=16)
-    return lc.forecast(lc.tasks.integration(steps=50), network, learning_rate=1e-3).solution.time_to(0.99).descent_steps
+    return lc.forecast(lc.tasks.integration(steps=50), network, learning_rate=1e-3).steps.descent
 
 
 grid = {"recurrence": np.linspace(0.9, 0.98, 9).tolist(), "initial": np.geomspace(0.001, 0.3, 8).tolist()}
@@ -26,5 +26,5 @@ with tempfile.TemporaryDirectory() as folder:
 
 _, ax = plt.subplots(figsize=(6, 3.6), layout="constrained")
 steps.transpose("initial", "recurrence").plot(ax=ax, yscale="log", cbar_kwargs={"label": "gradient steps to 99%"})
-ax.set(xlabel="recurrence", ylabel="size of the weights at the start")
+ax.set(xlabel="recurrence", ylabel="size of the initial weights")
 plt.show()

@@ -1,9 +1,9 @@
 """
-Flow and descent meet as the learning rate falls
-================================================
+Flow and descent agree as the learning rate decreases
+=====================================================
 
-The closed form describes gradient *flow*; training takes whole steps. Their gap falls in proportion to the learning rate:
-a line of slope 1, and no excuse for a theory that is off by more.
+The closed form describes gradient *flow*; training takes discrete steps. The difference is proportional to the learning rate,
+a line of slope 1.
 """
 
 import matplotlib.pyplot as plt
@@ -18,9 +18,7 @@ network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.05, hidden_size=4)
 def gap(rate):
     steps = round(0.5 / rate)
     flow = lc.forecast(task, network, learning_rate=rate).solution.at([steps])["strength"]
-    descent = lc.descend(task, network, learning_rate=rate, steps=steps, learn=("input", "output")).at([steps])[
-        "strength"
-    ]
+    descent = lc.descend(task, network, learning_rate=rate, steps=steps).at([steps])["strength"]
     return float(abs(flow - descent).max())
 
 
@@ -32,7 +30,7 @@ ax.loglog(rates, order.gaps, "o", color="#0072B2", label="measured")
 ax.loglog(rates, order.gaps[-1] * rates / rates[-1], "k:", label="slope 1")
 ax.set(
     xlabel="learning rate",
-    ylabel="gap between flow and descent",
+    ylabel="difference of flow and descent",
     xticks=rates,
     xticklabels=[f"{rate:g}" for rate in rates],
 )

@@ -1,9 +1,9 @@
 """
-The same task by four optimisers
-================================
+One task, four optimisers
+=========================
 
-Descent on the exact statistics of a task, by four update rules: what they do to a network of two modes without the noise of
-batches. Forecasts with closed forms are of plain gradient descent.
+Descent on the exact statistics of a task with two modes, by four update rules and without the noise of batches. Closed-form
+forecasts are for plain gradient descent.
 """
 
 import matplotlib.pyplot as plt

@@ -26,9 +26,7 @@ class LearncastError(Exception):
     steps | steps must be at least 1, got 0.
     """
 
-    def __init__(self, message: str = "", *, field: str | None = None, **parts: str) -> None:
-        if parts:
-            message = f"{parts['required']}, got {parts['got']}. {parts['remedy'][:1].upper()}{parts['remedy'][1:]}."
+    def __init__(self, message: str = "", *, field: str | None = None) -> None:
         super().__init__(message)
         self.field = field
 
@@ -73,7 +71,7 @@ class AssumptionViolated(LearncastError):
     >>> task = lc.tasks.integration(steps=50)
     >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
     >>> try:
-    ...     lc.solve(task, network, learning_rate=10.0)
+    ...     lc.forecast(task, network, learning_rate=10.0)
     ... except lc.AssumptionViolated as error:
     ...     print(error.assumption, error.allowed)
     stable_learning_rate 2.0
@@ -87,9 +85,8 @@ class AssumptionViolated(LearncastError):
         measured: float,
         allowed: float,
         field: str | None = None,
-        **parts: str,
     ) -> None:
-        super().__init__(message, field=field, **parts)
+        super().__init__(message, field=field)
         self.assumption, self.measured, self.allowed = assumption, measured, allowed
 
 

@@ -7,7 +7,9 @@ from importlib import import_module
 from typing import Any
 
 
-def exported(package: str, names: Mapping[str, str]) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
+def exported(
+    package: str, names: Mapping[str, str], inner: Mapping[str, str] | None = None
+) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
     """Return `__all__`, `__getattr__` and `__dir__` of a package.
 
     Parameters

@@ -460,16 +460,17 @@ class TrialPool:
 def _member(trials: Source, surrogate: LinearSurrogate, seed: int) -> Member:
     affine = surrogate.has_biases
     if trials.task is not None and trials.passes is None and trials.draw == trials.task.sample:
-        _check_fit(trials.name, trials.task, surrogate)
+        _check_task(trials.name, trials.task, surrogate)
         return Member(trials, Moments.of(trials.task, affine=affine))
     parts = _batches(trials, seed)
     first = next(parts)
     _check_steps(trials.name, first.inputs)
     if first.weights is None and first.numeric:
         task, means = _statistics(trials, chain([first], parts))
-        _check_fit(trials.name, task, surrogate)
+        _check_task(trials.name, task, surrogate)
         return Member(trials, Moments.of(task, means=means, affine=affine))
-    _check_labelled(trials.name, first, surrogate)
+    size, outputs = first.inputs.shape[2], surrogate.outputs  # labels need not show every class
+    _check_fit(trials.name, surrogate, inputs=size, outputs=outputs, every_step=first.every_step)
     return Member(trials, _written_moments(chain([first], parts), surrogate))
 
 
@@ -531,29 +532,23 @@ def _written_moments(parts: Iterable[Batch], surrogate: LinearSurrogate) -> Mome
     return Moments.of_rows(pieces, trials=total, lags=lags, inputs=inputs, affine=surrogate.has_biases)
 
 
-def _check_labelled(name: str, trials: Batch, surrogate: LinearSurrogate) -> None:
-    """Refuse trials with labels or masks that do not fit the model."""
-    if trials.inputs.shape[2] != surrogate.inputs or trials.every_step != surrogate.every_step:
-        raise InvalidSpec(
-            f"{name!r} must have {plural(surrogate.inputs, 'input')} and targets {_when(surrogate.every_step)}, like "
-            f"the model, got {trials.inputs.shape[2]} and targets {_when(trials.every_step)}.",
-            field=name,
-        )
-
-
 def _check_steps(name: str, x: FloatArray) -> None:
     if x.ndim != 3:
         raise InvalidSpec(f"inputs of {name!r} must be (trials, steps, inputs), got shape {x.shape}.", field=name)
 
 
-def _check_fit(name: str, task: Task, surrogate: LinearSurrogate) -> None:
+def _check_task(name: str, task: Task, surrogate: LinearSurrogate) -> None:
     # A trial of one step has one target, which is both at the end and at every step.
     every_step = surrogate.every_step if task.steps == 1 else task.targets == "every_step"
-    if (task.inputs, task.outputs, every_step) != (surrogate.inputs, surrogate.outputs, surrogate.every_step):
+    _check_fit(name, surrogate, inputs=task.inputs, outputs=task.outputs, every_step=every_step)
+
+
+def _check_fit(name: str, surrogate: LinearSurrogate, *, inputs: int, outputs: int, every_step: bool) -> None:
+    """Refuse trials whose channels or readout do not fit the model."""
+    if (inputs, outputs, every_step) != (surrogate.inputs, surrogate.outputs, surrogate.every_step):
         raise InvalidSpec(
             f"{name!r} must have {plural(surrogate.inputs, 'input')}, {plural(surrogate.outputs, 'output')} and "
-            f"targets {_when(surrogate.every_step)}, like the model, got {task.inputs}, {task.outputs} and targets "
-            f"{_when(every_step)}.",
+            f"targets {_when(surrogate.every_step)}, like the model, got {inputs}, {outputs} and {_when(every_step)}.",
             field=name,
         )
 

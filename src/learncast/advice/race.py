@@ -15,7 +15,7 @@ from torch import nn
 from learncast._core.errors import InvalidSpec
 from learncast._core.progress import Progress, silent
 from learncast._core.validation import FloatArray, count
-from learncast.procedure.goals import Goal
+from learncast.procedure.goals import Goal, Rule
 from learncast.procedure.stage import Stage
 from learncast.procedure.training import Training
 from learncast.results import STEPS, Status, described
@@ -46,6 +46,14 @@ class Race:
         Whether all others were stopped, or the confidence is at least 0.95.
     confidence : float
         That the winner is faster than the runner-up: one-sided paired t-test over the seeds; nan for one seed.
+
+    Examples
+    --------
+    See `run_race`.
+
+    >>> import learncast as lc
+    >>> [name for name in ("winner", "decided", "confidence") if hasattr(lc.advice.Race, name)]
+    ['winner', 'decided', 'confidence']
     """
 
     dataset: xr.Dataset
@@ -90,18 +98,16 @@ class Race:
 def race_loop(model: nn.Module, stages: Sequence[Stage], training: Training) -> Loop:
     """Return a loop that trains a copy of a model; goals are evaluated at most every 5 steps, on the same trials."""
     module = copy.deepcopy(model).train()
-    spaced = [stage if stage.goal is None else replace(stage, goal=_spaced(stage.goal)) for stage in stages]
+    spaced = [replace(stage, goal=_spaced(stage.goal)) for stage in stages]
     return Loop.of(spaced, module, training, optimizer=Updates(module, training), judge_seed=0)
 
 
-def _spaced(rule: Goal | Learned | Stalled) -> Goal | Learned | Stalled:
+def _spaced(rule: Rule | None) -> Rule | None:
     if isinstance(rule, Learned | Stalled):
-        return replace(rule, goal=_spaced_goal(rule.goal))
-    return _spaced_goal(rule)
-
-
-def _spaced_goal(goal: Goal) -> Goal:
-    return replace(goal, every=LOOK) if goal.every < LOOK else goal  # type: ignore[type-var]
+        goal = _spaced(rule.goal)
+        assert isinstance(goal, Goal)
+        return replace(rule, goal=goal)
+    return replace(rule, every=LOOK) if isinstance(rule, Goal) and rule.every < LOOK else rule  # type: ignore[type-var]
 
 
 def run_race(
@@ -133,6 +139,22 @@ def run_race(
         Largest number of seeds.
     progress : callable
         Called with the share of the budget used.
+
+    Returns
+    -------
+    Race
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import torch
+    >>> inputs = torch.randn(64, 5, 1, generator=torch.Generator().manual_seed(0))
+    >>> trials = {"last": (inputs, inputs[:, -1]), "sum": (inputs, inputs.sum(1))}
+    >>> first, last = lc.Stage(trials["last"], lc.Loss(0.2)), lc.Stage(trials["sum"], lc.Loss(1.0))
+    >>> model = lc.training.gated_module("rnn", hidden_size=4)
+    >>> training = lc.Training(0.02, optimizer="adam")
+    >>> lc.advice.run_race(model, {"direct": [last], "last first": [first, last]}, training, budget=2000).winner
+    'direct'
     """
     if len(plans) < 2:
         raise InvalidSpec(f"A race needs at least two plans, got {len(plans)}.", field="plans")

@@ -87,6 +87,15 @@ class Request:
     training : Training
     rule : UpdateRule
         The optimiser of the training.
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> easy, target = (lc.tasks.integration(6, 1.0, strength, name=f"sum {strength}") for strength in (0.9, 0.3))
+    >>> model = lc.training.gated_module("rnn", hidden_size=4)
+    >>> request = lc.advice.Request.of(model, target, [easy], lc.Training(0.1), goal=0.9)
+    >>> [source.name for source in request.sources], request.goal.text
+    (['sum 0.3', 'sum 0.9'], '0.9 of the explainable variance learned')
     """
 
     model: nn.Module

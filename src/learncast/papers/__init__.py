@@ -138,12 +138,12 @@ def paper_time(solution: Solution, accuracy: float = 0.99) -> FloatArray:
     """Return the flow steps of each mode by eq. (12) of curriculum2025, for comparison.
 
     The equation gives too few steps if a mode approaches its optimum from above, and a negative number inside the
-    tolerance. Use `learncast.time_to_learn` for forecasts.
+    tolerance. Use `learncast.forecast` for forecasts.
 
     Parameters
     ----------
     solution : ModeSolution
-        Result of `learncast.solve` for a linear RNN made of modes.
+        ``learncast.forecast(...).solution`` of a linear RNN with common modes.
     accuracy : float
         One minus the tolerance, between 0 and 1.
 
@@ -157,10 +157,10 @@ def paper_time(solution: Solution, accuracy: float = 0.99) -> FloatArray:
     >>> import learncast as lc
     >>> task = lc.tasks.integration(steps=50)
     >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
-    >>> solution = lc.solve(task, network, learning_rate=1e-3)
+    >>> solution = lc.forecast(task, network, learning_rate=1e-3).solution
     >>> lc.papers.paper_time(solution, 0.99).round(1)
     array([330.])
-    >>> lc.time_to_learn(solution, 0.99)
+    >>> solution.time_to(0.99)
     <LearningTime to 0.99: 329.985 flow steps, 331 descent steps, ok>
     """
     if not isinstance(solution, ModeSolution):

@@ -707,6 +707,10 @@ def loop_of(forecast: Forecast, loaders: Mapping[str, Any], *, criterion: str | 
     **options
         ``most``, ``window`` and ``every`` of `learncast.training.plan_loop`.
 
+    Returns
+    -------
+    Loop
+
     Examples
     --------
     >>> import learncast as lc

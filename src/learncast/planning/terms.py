@@ -120,10 +120,10 @@ class Terms:
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the terms to a TOML file."""
-        target, goal = Path(path), goal_of(self.goal, recorded=False)
-        keys: dict[type[Goal], str] = {kind: key for key, kind in GOALS.items()}
+        target, goal = Path(path), self.goal
+        keys: dict[type, str] = {kind: key for key, kind in GOALS.items()}
         if type(goal) not in keys:
-            raise InvalidSpec(f"Terms with the goal {goal.text!r} cannot be saved.", field="goal")
+            raise InvalidSpec(f"Name the goal to save it, such as learncast.Accuracy(0.99), got {goal}.", field="goal")
         values = {keys[type(goal)]: getattr(goal, "value", None)}
         values |= {f.name: getattr(self, f.name) for f in fields(self) if f.name != "goal"}
         lines = [f"{key} = {_toml(value)}" for key, value in values.items() if value is not None]

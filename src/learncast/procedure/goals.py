@@ -18,7 +18,14 @@ Number = TypeVar("Number", float, FloatArray)
 
 
 class Rule(ABC):
-    """When a stage of training ends: a `Goal`, or a rule of `learncast.training` such as `Learned` or `Plateau`."""
+    """When a stage of training ends: a `Goal`, or a rule of `learncast.training` such as `Learned` or `Plateau`.
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> lc.Loss(0.1).needs_training, lc.training.Plateau().needs_training
+    (False, True)
+    """
 
     #: Whether the rule can only be followed by training, not by a forecast.
     needs_training: ClassVar[bool] = True
@@ -41,6 +48,12 @@ class Goal(Rule):
         Evaluations whose mean must meet the goal. A single evaluation on few trials is noisy.
     every : int
         Steps between two evaluations.
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> isinstance(lc.Accuracy(0.99), lc.Goal), lc.Accuracy(0.99).text
+    (True, 'accuracy 0.99')
     """
 
     needs_training = False
@@ -163,7 +176,14 @@ class Accuracy(Goal):
 
 @dataclass(frozen=True)
 class Explained(Goal):
-    """The share `value` of the explainable variance is learned: the excess loss is 1 - value of the baseline loss."""
+    """The share `value` of the explainable variance is learned: the excess loss is 1 - value of the baseline loss.
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> round(lc.Explained(0.95).excess(2.0, 0.0), 3)
+    0.1
+    """
 
     value: float
 
@@ -239,6 +259,12 @@ class R2(Goal):
     value : float
     looks, every : int
         For training only: evaluations that are averaged, and steps between them.
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> lc.R2(0.75).excess(4.0, 1.0)
+    0.25
     """
 
     value: float

@@ -51,11 +51,6 @@ class Stage:
         if self.steps is not None and self.steps not in (0, math.inf):
             positive("steps", self.steps)
 
-    @property
-    def accuracy(self) -> float | None:
-        """Value of the goal, if the stage has one."""
-        return getattr(self.goal, "value", None)
-
     def check_forecast(self) -> None:
         """Raise if the stage ends by a rule that only training can follow."""
         if self.goal is not None and self.goal.needs_training:

@@ -70,7 +70,7 @@ class Study(StudyFile[StudySection]):
     >>> study.target.name, [task.name for task in study.candidates]
     ('target', ['stronger targets', 'correlated input'])
     >>> study.learning_rate, study.goal
-    (0.001, Accuracy(value=0.99))
+    (0.001, Accuracy(value=0.99, optimum=None))
     """
 
     sections = StudySection

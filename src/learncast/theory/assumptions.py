@@ -140,7 +140,7 @@ class Assumption:
     >>> import learncast as lc
     >>> task = lc.tasks.integration(steps=50)
     >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
-    >>> solution = lc.solve(task, network, learning_rate=1e-3)
+    >>> solution = lc.forecast(task, network, learning_rate=1e-3).solution
     >>> rate = solution.assumptions[-1]
     >>> rate.name, rate.holds, rate.allowed
     ('stable_learning_rate', True, 2.0)
@@ -274,7 +274,7 @@ def exact(assumptions: Iterable[Assumption]) -> bool:
     >>> from learncast.theory.assumptions import exact
     >>> task = lc.tasks.integration(steps=50)
     >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
-    >>> solution = lc.solve(task, network, learning_rate=1e-3)
+    >>> solution = lc.forecast(task, network, learning_rate=1e-3).solution
     >>> exact(solution.assumptions)
     True
     """

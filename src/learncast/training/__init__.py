@@ -12,7 +12,7 @@ from learncast.training.plan_loop import plan_loop
 from learncast.training.rules import Learned, Lookahead, Stalled
 from learncast.training.run import Execution, Records, TrainingRun
 from learncast.training.sources import Source, trials
-from learncast.training.trainer import TrainingJob, train, train_all, train_replicas, trained_in_time
+from learncast.training.trainer import TrainingJob, train, train_all, train_in_time
 from learncast.training.updates import OptimizerLike, Updates
 
 __all__ = [
@@ -49,8 +49,7 @@ __all__ = [
     "train",
     "train_all",
     "train_ensemble",
-    "train_replicas",
-    "trained_in_time",
+    "train_in_time",
     "trials",
 ]
 

@@ -1,4 +1,4 @@
-"""Recurrent cells that torch has not: each says one step, from a state and an input to the next state."""
+"""Recurrent cells that torch does not have, each defined by one step."""
 
 from __future__ import annotations
 
@@ -27,22 +27,16 @@ RATES: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class SteppedCell(nn.Module):
-    """A recurrent layer said by its step, used as torch's are: ``states, last = layer(inputs)``.
+    """Base class of recurrent layers that are defined by one step; used like torch's: ``states, last = layer(inputs)``.
 
-    A cell of one's own says `step` and is trained, advised on and diagnosed (`windows.window`) as any other; to
-    inherit from this class is one way to get the loop over time, and no more than that: any module with such a
-    `step`, `input_size` and `hidden_size` will do.
+    A subclass defines `moved`, and is trained, advised on and diagnosed (`windows.window`) like any other layer. The
+    class only adds the loop over time: any module with `step`, `input_size` and `hidden_size` works.
 
     Parameters
     ----------
     inputs, hidden_size : int
     batch_first : bool
-        Whether inputs are (trials, steps, inputs), as by default, or (steps, trials, inputs).
-
-    Raises
-    ------
-    InvalidSpec
-        If there is no input or no unit.
+        Whether inputs are (trials, steps, inputs) or (steps, trials, inputs).
 
     Examples
     --------
@@ -67,27 +61,27 @@ class SteppedCell(nn.Module):
         self.batch_first = batch_first
 
     def step(self, state: Tensor, input: Tensor) -> Tensor:
-        """The next state (trials, hidden) from a state and the input (trials, inputs) of one step."""
+        """Return the next state (trials, hidden) from a state and the input (trials, inputs) of one step."""
         return self.moved(state, self.drive(input), self.recurrence())
 
     def drive(self, inputs: Tensor) -> Tensor:
-        """What inputs (..., inputs) do, of all steps at once."""
+        """Return the effect of inputs (..., inputs), computed for all steps together."""
         return inputs
 
     def recurrence(self) -> Any:
-        """What is the same at every step, computed once for a sequence."""
+        """Return what is the same at every step; computed once per sequence."""
         return None
 
     @abstractmethod
     def moved(self, state: Tensor, drive: Tensor, recurrence: Any) -> Tensor:
-        """The next state, from what the input does."""
+        """Return the next state from the state and the drive of the input."""
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """All states in the layout of the inputs, and the last (1, trials, hidden), as torch's layers have them."""
+        """Return all states in the layout of the inputs, and the last state (1, trials, hidden)."""
         if input.dim() != 3 or input.shape[2] != self.input_size or 0 in input.shape:
             raise InvalidSpec(
-                f"inputs must be (trials, steps, {self.input_size}), or steps first with batch_first=False, got "
-                f"shape {tuple(input.shape)}.",
+                f"inputs must be (trials, steps, {self.input_size}), or steps first with batch_first=False, got shape "
+                f"{tuple(input.shape)}.",
                 field="inputs",
             )
         drives = self.drive(input.transpose(0, 1) if self.batch_first else input)
@@ -96,23 +90,22 @@ class SteppedCell(nn.Module):
         for drive in drives.unbind():
             state = self.moved(state, drive, same)
             states.append(state)
-        found = torch.stack(states, 1 if self.batch_first else 0)
-        return found, state[None]
+        return torch.stack(states, 1 if self.batch_first else 0), state[None]
 
     def extra_repr(self) -> str:
-        """The sizes, as torch prints them."""
+        """Return the sizes, in torch's format."""
         return f"{self.input_size}, {self.hidden_size}, batch_first={self.batch_first}"
 
 
 class FullRecurrence(nn.Module):
-    """Recurrent weights without a constraint, scaled so that activity neither dies nor explodes at `gain` 1."""
+    """Unconstrained recurrent weights; at `gain` 1 activity neither dies out nor explodes."""
 
     def __init__(self, hidden_size: int, *, gain: float = 1.0) -> None:
         super().__init__()
         self.weights = nn.Parameter(gain * torch.randn(hidden_size, hidden_size) / math.sqrt(hidden_size))
 
     def forward(self) -> Tensor:
-        """The weights (to, from)."""
+        """Return the weights (to, from)."""
         return self.weights
 
 
@@ -125,19 +118,19 @@ class LowRankRecurrence(nn.Module):
         self.left, self.right = (nn.Parameter(torch.randn(size)) for _ in range(2))
 
     def forward(self) -> Tensor:
-        """The weights (to, from)."""
+        """Return the weights (to, from)."""
         return self.left @ self.right.T / len(self.left)
 
 
 class DaleRecurrence(nn.Module):
-    """Recurrent weights by Dale's law: what a unit sends has one sign, W = |V| diag(signs).
+    """Recurrent weights that obey Dale's law: all outputs of a unit have one sign, W = |V| diag(signs).
 
     Parameters
     ----------
     hidden_size : int
     excitatory : float
-        Share of units that excite, the first; the others inhibit, each the more strongly the fewer they are, so that
-        the two balance at the start.
+        Share of excitatory units, which come first. The inhibitory weights are scaled so that the two balance at the
+        start.
     gain : float
     """
 
@@ -150,37 +143,37 @@ class DaleRecurrence(nn.Module):
         signs[first:] = -1.0
         if 0 < first < hidden_size:
             size[first:] = first / (hidden_size - first)
-        drawn = torch.randn(hidden_size, hidden_size).abs() * size
-        drawn *= gain * math.sqrt(hidden_size) / float(drawn.norm())
-        self.weights = nn.Parameter(drawn)
+        weights = torch.randn(hidden_size, hidden_size).abs() * size
+        weights *= gain * math.sqrt(hidden_size) / float(weights.norm())
+        self.weights = nn.Parameter(weights)
         self.register_buffer("signs", signs)
 
     def forward(self) -> Tensor:
-        """The weights (to, from)."""
+        """Return the weights (to, from)."""
         return self.weights.abs() * self.signs
 
 
 class MaskedRecurrence(nn.Module):
-    """Recurrent weights of which only some are there: W * mask, mask (to, from)."""
+    """Sparse recurrent weights W * mask, mask (to, from)."""
 
     mask: Tensor
 
     def __init__(self, hidden_size: int, *, mask: Any, gain: float = 1.0) -> None:
         super().__init__()
-        found = real_array("mask", mask, ndim=2)
-        if found.shape != (hidden_size, hidden_size) or not np.isin(found, (0.0, 1.0)).all():
+        present = real_array("mask", mask, ndim=2)
+        if present.shape != (hidden_size, hidden_size) or not np.isin(present, (0.0, 1.0)).all():
             raise InvalidSpec(
-                f"mask must hold 0 or 1 for each pair of the {hidden_size} units, got shape {found.shape}, values "
-                f"from {found.min():g} to {found.max():g}. Make it boolean, (to, from).",
+                f"mask must contain 0 or 1 for each pair of the {hidden_size} units, got shape {present.shape}, values "
+                f"from {present.min():g} to {present.max():g}.",
                 field="mask",
             )
         self.weights = nn.Parameter(
-            gain * torch.randn(hidden_size, hidden_size) / math.sqrt(max(found.sum(1).mean(), 1))
+            gain * torch.randn(hidden_size, hidden_size) / math.sqrt(max(present.sum(1).mean(), 1))
         )
-        self.register_buffer("mask", torch.tensor(found, dtype=self.weights.dtype))
+        self.register_buffer("mask", torch.tensor(present, dtype=self.weights.dtype))
 
     def forward(self) -> Tensor:
-        """The weights (to, from)."""
+        """Return the weights (to, from)."""
         return self.weights * self.mask
 
 
@@ -200,10 +193,10 @@ class RateRNN(SteppedCell):
     ----------
     inputs, hidden_size : int
     alpha : float
-        The leak a of a step: its length over the units' time constant, above 0 and at most 1.
+        Leak a of a step: step length over time constant, above 0 and at most 1.
     nonlinearity : {"tanh", "relu", "softplus", "sigmoid", "linear"}
     recurrence : {"full", "low_rank", "dale", "masked"} or nn.Module
-        How W is made; a module of one's own returns it when called with nothing.
+        Kind of W; a module returns W when called without arguments.
     seed : int
         Of the initial weights.
     batch_first : bool
@@ -247,47 +240,42 @@ class RateRNN(SteppedCell):
                 name = one_of("recurrence", recurrence, tuple(RECURRENCES))
                 known = tuple(inspect.signature(RECURRENCES[name]).parameters)[1:]
                 for option in options:
-                    one_of(f"an option of recurrence={name!r}", option, known)
+                    one_of(f"option of recurrence={name!r}", option, known)
                 self.recurrent = RECURRENCES[name](hidden_size, **options)
 
     def drive(self, inputs: Tensor) -> Tensor:
-        """U x + b."""
+        """Return U x + b."""
         return nn.functional.linear(inputs, self.input_weights, self.bias)
 
     def recurrence(self) -> Any:
-        """W, transposed."""
+        """Return W transposed."""
         return self.recurrent().T
 
     def moved(self, state: Tensor, drive: Tensor, recurrence: Any) -> Tensor:
-        """The next state."""
+        """Return the next state."""
         return torch.lerp(state, RATES[self.nonlinearity](drive + state @ recurrence), self.alpha)
 
     def kept(self, state: Tensor, input: Tensor) -> Tensor:
-        """What a unit keeps of itself past all weights: 1 - a."""
+        """Return the factor by which a unit keeps its state: 1 - a."""
         return torch.full_like(state, 1.0 - self.alpha)
 
     def extra_repr(self) -> str:
-        """The sizes, as torch prints them."""
+        """Return the sizes, in torch's format."""
         return f"{super().extra_repr()}, alpha={self.alpha}, nonlinearity={self.nonlinearity}"
 
 
 class MinimalGRU(SteppedCell):
-    """The minimal gated unit of inputs alone, h <- (1 - z) h + z (W x + b), z = sigmoid(V x + c).
+    """The minimal gated unit, h <- (1 - z) h + z (W x + b), z = sigmoid(V x + c).
 
-    Without weights from state to state it is linear in its state, and its memory is its gates'.
+    It has no recurrent weights, so it is linear in its state, and its memory is determined by its gates.
 
     Parameters
     ----------
     inputs, hidden_size : int
     gate : float
-        What z is for an input of 0 at the start: one over the steps that a unit remembers.
+        Initial value of z at zero input: one over the number of steps that a unit remembers.
     seed : int
     batch_first : bool
-
-    Raises
-    ------
-    InvalidSpec
-        If there is no input or no unit, or the gate does not lie between 0 and 1.
 
     Examples
     --------
@@ -313,40 +301,35 @@ class MinimalGRU(SteppedCell):
             self.bias = nn.Parameter(bias)
 
     def drive(self, inputs: Tensor) -> Tensor:
-        """The gate and what it lets in, one after the other."""
+        """Return the gate and the candidate, concatenated."""
         gate, candidate = nn.functional.linear(inputs, self.input_weights, self.bias).chunk(2, -1)
         return torch.cat([gate.sigmoid(), candidate], -1)
 
     def moved(self, state: Tensor, drive: Tensor, recurrence: Any) -> Tensor:
-        """The next state."""
+        """Return the next state."""
         gate, candidate = drive.chunk(2, -1)
         return torch.lerp(state, candidate, gate)
 
     def kept(self, state: Tensor, input: Tensor) -> Tensor:
-        """What a unit keeps of itself: 1 - z."""
+        """Return the factor by which a unit keeps its state: 1 - z."""
         return 1.0 - self.drive(input)[..., : self.hidden_size]
 
 
 class LinearRecurrentUnit(SteppedCell):
-    """A diagonal linear recurrence, h <- l h + sqrt(1 - l^2) (B x + b): the core of today's state-space layers.
+    """A diagonal linear recurrence, h <- l h + sqrt(1 - l^2) (B x + b), as in state-space layers.
 
-    Each l = exp(-exp(v)) lies between 0 and 1, whatever v learns. A head after it, of any kind, makes its answers.
+    Each l = exp(-exp(v)) lies between 0 and 1 for any v.
 
     Parameters
     ----------
     inputs, hidden_size : int
     timescales : (float, float)
-        Steps over which the quickest and the slowest unit remember at the start, spaced evenly on a log scale.
+        Initial memory of the fastest and the slowest unit in steps; the others are spaced evenly on a log scale.
     turning : bool
-        Whether units turn in pairs, as complex numbers do: (h, k) is multiplied by l and turned by an angle that is
-        learned too. `hidden_size` is then even.
+        Whether pairs of units act as complex numbers: (h, k) is multiplied by l and rotated by a learned angle.
+        `hidden_size` must then be even.
     seed : int
     batch_first : bool
-
-    Raises
-    ------
-    InvalidSpec
-        If there is no input or no unit, a time scale is not above 0, or an odd number of units should turn in pairs.
 
     Examples
     --------
@@ -374,7 +357,7 @@ class LinearRecurrentUnit(SteppedCell):
         low, high = (positive("timescales", value) for value in timescales)
         if turning and hidden_size % 2:
             raise InvalidSpec(
-                f"hidden_size must be even where units turn in pairs, got {hidden_size}. Use one unit more.",
+                f"hidden_size must be even with turning=True, got {hidden_size}.",
                 field="hidden_size",
             )
         self.turning, number = turning, hidden_size // 2 if turning else hidden_size
@@ -389,14 +372,14 @@ class LinearRecurrentUnit(SteppedCell):
         return torch.exp(-self.log_rate.exp())
 
     def drive(self, inputs: Tensor) -> Tensor:
-        """The input, scaled so that a unit's activity does not grow with its memory."""
+        """Return the input, scaled so that activity does not grow with memory."""
         kept = self._retention()
         scale = (1 - kept**2).sqrt()
         given = nn.functional.linear(inputs, self.input_weights, self.bias)
         return given * (torch.cat([scale, scale]) if self.turning else scale)
 
     def recurrence(self) -> Any:
-        """The factor of each unit, and that of its partner where units turn in pairs."""
+        """Return the factor of each unit, and of its partner if units rotate in pairs."""
         kept = self._retention()
         if self.angle is None:
             return kept, None
@@ -404,12 +387,12 @@ class LinearRecurrentUnit(SteppedCell):
         return torch.cat([along, along]), torch.cat([-across, across])
 
     def moved(self, state: Tensor, drive: Tensor, recurrence: Any) -> Tensor:
-        """The next state."""
+        """Return the next state."""
         along, across = recurrence
         if across is None:
             return torch.addcmul(drive, along, state)
         return drive + along * state + across * state.roll(self.hidden_size // 2, -1)
 
 
-#: Cells of this module that `gated_module` makes, by the word that names them.
+#: Cells by their name in `gated_module`.
 CELLS: dict[str, type[SteppedCell]] = {"rate": RateRNN, "minimal_gru": MinimalGRU, "lru": LinearRecurrentUnit}

@@ -27,7 +27,7 @@ from learncast.tasks.recorded.resampling import halves
 from learncast.theory.dynamics.modes import can_be_resampled
 from learncast.training.run import Records, TrainingRun
 from learncast.training.sources import FRESH
-from learncast.training.trainer import TrainingJob, trained_in_time
+from learncast.training.trainer import TrainingJob, train_in_time
 
 #: Relative deviation that is allowed if batches cannot be simulated, by forecast class.
 TOLERANCES = {"exact": 0.05, "integrated": 0.05, "response": 0.1, "outside": 0.1}
@@ -236,6 +236,14 @@ def check(
     Returns
     -------
     Check
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> task = lc.tasks.integration(steps=10)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.1, hidden_size=4)
+    >>> lc.check(lc.forecast(task, network, learning_rate=0.01), seeds=2, processes=1).passed
+    True
     """
     count("seeds", seeds, least=2)
     if tolerance is not None:
@@ -245,7 +253,7 @@ def check(
     forecasts = _of_plan(subject) if isinstance(subject, Plan) else {_name(subject): subject}
     size = batch or subject.method.training.batch or FRESH
     jobs = [_job(forecast, size, seed) for forecast in forecasts.values() for seed in range(seeds)]
-    runs = trained_in_time(jobs, processes=processes, progress=progress)
+    runs = train_in_time(jobs, processes=processes, progress=progress)
     curricula: list[CheckedCurriculum] = []
     for k, (name, forecast) in enumerate(forecasts.items()):
         own = [run for run in runs[k * seeds : (k + 1) * seeds] if run is not None]

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
@@ -32,9 +30,6 @@ from learncast.training.modules import LayeredModule, Network, RecurrentModule, 
 from learncast.training.sources import Batch, Source
 from learncast.training.torch_state import evaluating, own_randomness
 
-#: Returns the loss of a network in training.
-Judge = Callable[[], float]
-
 
 class HeldOutView:
     """Measures goals of a module on held-out trials.
@@ -48,35 +43,44 @@ class HeldOutView:
         Held-out trials.
     seed : int
         Of the held-out trials.
+    most : int, optional
+        Largest number of recorded trials.
     """
 
-    strength: FloatArray = np.zeros(0)
-
-    def __init__(self, module: nn.Module, loss: LossFunction, *, trials: int, seed: int = 0) -> None:
-        self.module, self.loss_function, self.trials, self.seed = module, loss, trials, seed
+    def __init__(
+        self, module: nn.Module, loss: LossFunction, *, trials: int, seed: int = 0, most: int | None = None
+    ) -> None:
+        self.module, self.loss_function, self.evaluation, self.seed, self.most = module, loss, trials, seed, most
+        self.parameters = [p for p in module.parameters() if p.requires_grad]
         self._trials: dict[str, Batch] = {}
 
     def measure(self, goal: Goal, source: Source) -> float:
         """Return a goal's quantity on a source's held-out trials, which are drawn once."""
         if source.hash not in self._trials:
             dtype = next(self.module.parameters()).dtype
-            found = source.held_out(self.trials, (self.seed, 0), dtype)
-            self._trials[source.hash] = found.rows(slice(0, self.trials))
+            self._trials[source.hash] = source.held_out(self.evaluation, (self.seed, 0), dtype).rows(
+                slice(0, self.most)
+            )
         x, y, w = self._trials[source.hash]
         with evaluating(self.module):
             return measure(goal, self.loss_function, self.module(x), y, w)
 
     def loss(self, source: Source) -> float:
         """Return the training loss on held-out trials."""
-        return self.measure(Loss(1.0), source)
+        return HeldOutView.measure(self, Loss(1.0), source)
+
+    @property
+    def strength(self) -> FloatArray:
+        """Strength of each mode; none for a torch module."""
+        return np.zeros(0)
 
     @property
     def weights(self) -> list[FloatArray]:
         """The weights that learn."""
-        return [p.detach().numpy().astype(float) for p in self.module.parameters() if p.requires_grad]
+        return [p.detach().numpy().astype(float) for p in self.parameters]
 
 
-class Learner:
+class Learner(HeldOutView):
     """A module and what training records of it.
 
     Parameters
@@ -110,34 +114,29 @@ class Learner:
         dtype: torch.dtype,
         evaluation: int,
     ) -> None:
-        self.dtype, self.evaluation, self.seed = dtype, evaluation, training.seed
-        self.start, self.network = network, None if isinstance(network, nn.Module) else network
+        self.dtype, self.start, self.network = dtype, network, None if isinstance(network, nn.Module) else network
         self.learn: tuple[str, ...] = ()
         self._own: RecurrentModule | LayeredModule | None = None
-        self._judges: list[tuple[tuple[Any, ...], Judge]] = []
+        self._problems: dict[str, LearningProblem | None] = {}
         example = sources[0].held_out(2, (training.seed, 0), dtype)
-        self._probe, self.loss_function = example.inputs[:2], LossFunction.read(training.loss)
+        self._probe = example.inputs[:2]
         if isinstance(network, nn.Module):
             if training.learn is not None:
                 raise InvalidSpec(
                     "learn names weights of a described network. For a torch module set requires_grad.", field="learn"
                 )
-            self.module = copy.deepcopy(network).to(dtype)
+            module: nn.Module = copy.deepcopy(network).to(dtype)
         else:
-            self._own = as_module(network, learn=training.learn, every_step=example.every_step, dtype=dtype)
-            self.module = self._own
+            module = self._own = as_module(network, learn=training.learn, every_step=example.every_step, dtype=dtype)
             self.learn = learned_weights(linear_part(network), training.learn)
-        self.module.train()
-        self.parameters = [p for p in self.module.parameters() if p.requires_grad]
+        super().__init__(module.train(), LossFunction.read(training.loss), trials=evaluation, seed=training.seed)
         if not self.parameters:
             raise UnsupportedModel("The module has no parameter that requires a gradient.")
         for source in sources:
-            check_answers(self.module, self.loss_function, *self._held_out(source, 2), name=source.name)
+            few = source.held_out(2, (self.seed, 0), dtype)
+            check_answers(self.module, self.loss_function, *few, name=source.name)
         self.tasks = [self._task(source) for source in sources] if self._own is not None else []
         self.frame = self._frame()
-
-    def _held_out(self, source: Source, trials: int | None = None) -> Batch:
-        return source.held_out(self.evaluation if trials is None else trials, (self.seed, 0), self.dtype)
 
     def _task(self, source: Source) -> Task:
         if source.task is not None:
@@ -175,11 +174,6 @@ class Learner:
             into, out = first @ self.frame.mode_inputs, self.frame.mode_outputs.T @ last
             return np.asarray((out * into.T).sum(axis=1), dtype=float)
 
-    @property
-    def weights(self) -> list[FloatArray]:
-        """The weights that learn."""
-        return [p.detach().numpy().astype(float) for p in self.parameters]
-
     def described(self) -> Network | None:
         """Return the network with its current weights; None for a torch module."""
         if self._own is None:
@@ -196,36 +190,22 @@ class Learner:
 
     def loss(self, source: Source) -> float:
         """Return the loss on a task: exact for a linear network with known statistics, else on held-out trials."""
-        return self._judge(("loss", source.hash), lambda: self._loss_judge(source))
+        if source.hash not in self._problems:
+            task = source.task
+            known = task is not None and task.target_covariance is not None
+            self._problems[source.hash] = self.problem(task) if known else None  # type: ignore[arg-type]
+        problem = self._problems[source.hash]
+        if problem is None or self._own is None:
+            return super().loss(source)
+        weights = replace(problem, network=self._own.described()).start
+        with np.errstate(over="ignore", invalid="ignore"):
+            return problem.loss_and_slopes(weights)[0]
 
     def measure(self, goal: Goal, source: Source) -> float:
         """Return a goal's quantity on held-out trials; the loss that is trained on as `loss` returns it."""
         if isinstance(goal, Loss) and loss_of(goal, self.loss_function) == self.loss_function:
             return self.loss(source)
-        return self._judge((goal.quantity, source.hash), lambda: self._goal_judge(goal, source))
-
-    def _judge(self, key: tuple[Any, ...], make: Callable[[], Judge]) -> float:
-        """Call the judge with this key, which is made once."""
-        judge = next((one for known, one in self._judges if known == key), None)
-        if judge is None:
-            judge = make()
-            self._judges.append((key, judge))
-        return judge()
-
-    def _loss_judge(self, source: Source) -> Judge:
-        task = source.task
-        if task is not None and task.target_covariance is not None and (problem := self.problem(task)) is not None:
-            return partial(_exact_loss, self._own, problem)
-        return self._goal_judge(Loss(1.0), source)
-
-    def _goal_judge(self, goal: Goal, source: Source) -> Judge:
-        x, y, w = self._held_out(source)
-
-        def judge() -> float:
-            with evaluating(self.module):
-                return measure(goal, self.loss_function, self.module(x), y, w)
-
-        return judge
+        return super().measure(goal, source)
 
     def optimum(self, stage: int) -> FloatArray | None:
         """Return the optimal strengths on a stage's task if theory knows them."""
@@ -264,13 +244,6 @@ class Learner:
 def linear_part(network: Network) -> LinearRNN | TwoLayer:
     """Return the weights of a described network."""
     return network.network if isinstance(network, Activated) else network
-
-
-def _exact_loss(module: Any, problem: LearningProblem) -> float:
-    """Return the loss of a linear network on a task's statistics."""
-    weights = replace(problem, network=module.described()).start
-    with np.errstate(over="ignore", invalid="ignore"):
-        return problem.loss_and_slopes(weights)[0]
 
 
 def check_answers(

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import nn
@@ -190,7 +190,7 @@ class Loop:
         loop = cls(
             runs,
             spec=spec_hash(*stage_keys(stages), training.seed, repr(loss)),
-            view=HeldOutView(model, loss, trials=count("evaluation", evaluation), seed=seed),
+            view=HeldOutView(model, loss, trials=count("evaluation", evaluation), seed=seed, most=evaluation),
             updates=optimizer if isinstance(optimizer, Updates) else None,
             log=log,
         )
@@ -450,10 +450,12 @@ def stage_keys(stages: Sequence[Stage]) -> list[str]:
 
 def _stable(rule: Rule | None) -> Rule | None:
     """Return the rule with loss functions whose repr is the same in every process."""
+    if isinstance(rule, Learned | Stalled):
+        goal = _stable(rule.goal)
+        assert isinstance(goal, Goal)
+        return replace(rule, goal=goal)
     if isinstance(rule, Loss) and rule.function is not None:
         return replace(rule, function=LossFunction.read(rule.function))
-    if isinstance(rule, Learned | Stalled):
-        return replace(rule, goal=cast(Goal, _stable(rule.goal)))
     return rule
 
 

@@ -1,4 +1,4 @@
-"""Torch modules of the networks described in `learncast.networks`, built to train fast."""
+"""Torch modules of described networks, optimised for training speed."""
 
 from __future__ import annotations
 
@@ -20,36 +20,29 @@ from learncast.training.torch_state import own_randomness
 
 Network = LinearRNN | TwoLayer | Activated
 
-#: Recurrent layers that can be made here, torch's and our own, by the word that names them.
+#: Recurrent layers by name.
 GATED: dict[str, Any] = {"gru": nn.GRU, "lstm": nn.LSTM, "rnn": nn.RNN, **CELLS}
 
 
 def as_module(
     network: Network, *, learn: Sequence[str] | None = None, every_step: bool = False, dtype: torch.dtype | None = None
 ) -> RecurrentModule | LayeredModule:
-    """Make a torch module of a described network.
+    """Return a torch module with the weights of a described network.
 
     Parameters
     ----------
     network : LinearRNN, TwoLayer or Activated
     learn : sequence of str, optional
-        Weights that learn: of input, recurrent and output, or of first and second; all by default.
+        Weights that learn: of input, recurrent and output, or of first and second. By default all but the recurrent.
     every_step : bool
         Whether a recurrent network answers at every step or at the end.
     dtype : torch dtype
-        float64 unless told.
+        By default float64.
 
     Returns
     -------
     nn.Module
-        From inputs (trials, steps, inputs), or (trials, inputs) where there are two layers, to answers.
-
-    Raises
-    ------
-    InvalidSpec
-        If `learn` names weights that the network has not.
-    UnsupportedModel
-        If the network is none of these.
+        From inputs (trials, steps, inputs), or (trials, inputs) for a two-layer network, to answers.
 
     Examples
     --------
@@ -62,8 +55,8 @@ def as_module(
     weights, activation = (network.network, network.activation) if isinstance(network, Activated) else (network, None)
     if not isinstance(weights, LinearRNN | TwoLayer):
         raise UnsupportedModel(
-            "the network must be a LinearRNN, a TwoLayer, an Activated one or a torch module, got "
-            f"{type(network).__name__}. Describe it with learncast.LinearRNN(...) or pass an nn.Module."
+            f"network must be a LinearRNN, a TwoLayer, an Activated or a torch module, got {type(network).__name__}.",
+            field="network",
         )
     names = learned_weights(weights, learn)
     kind = torch.float64 if dtype is None else dtype
@@ -88,7 +81,7 @@ class LayeredModule(nn.Module):
         self.second = _parameter(network.second, dtype, "second" in learn)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Answers (trials, outputs), or (trials, 1, outputs) when asked for at every step."""
+        """Return answers (trials, outputs), or (trials, 1, outputs) at every step."""
         hidden = x.reshape(len(x), -1) @ self.first.T
         if self.activation is not None:
             hidden = getattr(hidden, self.activation)()
@@ -97,20 +90,19 @@ class LayeredModule(nn.Module):
 
     @property
     def weights(self) -> dict[str, torch.Tensor]:
-        """The weights by the names of the description."""
+        """Weights by name."""
         return {"first": self.first, "second": self.second}
 
     def described(self) -> TwoLayer:
-        """The weights as they are now."""
+        """Return the network with the current weights."""
         return TwoLayer(*(w.detach().double().numpy() for w in self.weights.values()))
 
 
 class RecurrentModule(nn.Module):
     """h_t = f(W_h h_{t-1} + W_x x_t), y_t = W_y h_t, for inputs (trials, steps, inputs).
 
-    A linear network is applied through its impulse response W_y W_h^k W_x, which is one matrix product over trials
-    however many there are. A fixed diagonal recurrence acts unit by unit, and units that no weight enters or leaves
-    stay silent for ever: they are left out.
+    A linear network is applied through its impulse response W_y W_h^k W_x, which needs one matrix product over trials.
+    A fixed diagonal recurrence acts on each unit, and units without input and output weights are left out.
     """
 
     def __init__(
@@ -134,14 +126,14 @@ class RecurrentModule(nn.Module):
         self.recurrent_weights = _parameter(kept, dtype, "recurrent" in learn)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Answers (trials, outputs), or (trials, steps, outputs) when asked for at every step."""
+        """Return answers (trials, outputs), or (trials, steps, outputs) at every step."""
         if self.activation is None and x.shape[2] <= len(x):
             return self._filtered(x)
         hidden = self._hidden(x)
         return (hidden if self.every_step else hidden[:, -1]) @ self.output_weights.T
 
     def _filtered(self, x: torch.Tensor) -> torch.Tensor:
-        """Answers of a linear network by its impulse response, newest lag last."""
+        """Return the answers of a linear network, by its impulse response."""
         trials, steps, inputs = x.shape
         response = torch.matmul(self.output_weights, self._powers(steps))  # (lags, outputs, inputs)
         outputs = response.shape[1]
@@ -153,17 +145,17 @@ class RecurrentModule(nn.Module):
         return nn.functional.conv1d(padded, kernel).transpose(1, 2)
 
     def _powers(self, steps: int) -> torch.Tensor:
-        """W_h^k W_x for k = 0 ... steps - 1, (lags, hidden, inputs)."""
+        """Return W_h^k W_x for k = 0 ... steps - 1, (lags, hidden, inputs)."""
         if self.diagonal:
             lag = torch.arange(steps, dtype=self.input_weights.dtype)[:, None]
             return (self.recurrent_weights**lag)[:, :, None] * self.input_weights
-        found: list[torch.Tensor] = [self.input_weights]
+        powers: list[torch.Tensor] = [self.input_weights]
         for _ in range(steps - 1):
-            found.append(self.recurrent_weights @ found[-1])
-        return torch.stack(found)
+            powers.append(self.recurrent_weights @ powers[-1])
+        return torch.stack(powers)
 
     def _hidden(self, x: torch.Tensor) -> torch.Tensor:
-        """States (trials, steps, hidden), or (trials, 1, hidden) where only the last is wanted."""
+        """Return states (trials, steps, hidden), or (trials, 1, hidden) if only the last is read out."""
         if self.diagonal and self.activation == "relu" and x.shape[2] == 1:
             return self._scaled(x[:, :, 0])
         by_step = x.transpose(0, 1).contiguous()
@@ -173,16 +165,16 @@ class RecurrentModule(nn.Module):
         return states
 
     def _scaled(self, x: torch.Tensor) -> torch.Tensor:
-        """States of ReLU units that read one input: a unit's response is |a| times that to an input weight of +-1.
+        """Return states of ReLU units with one input and fixed diagonal recurrence.
 
-        So units of one sign and one recurrence share their response, which no weight moves, and backpropagation
-        through time has nothing left to go through.
+        A unit's response is |a| times the response to an input weight of +-1. Units with the same sign and recurrence
+        share that response, which does not depend on the weights, so no backpropagation through time is needed.
         """
         a = self.input_weights[:, 0]
         signs, b = a.detach().sign(), self.recurrent_weights
         kinds, of_unit = torch.unique(torch.stack([signs, b]), dim=1, return_inverse=True)
         sign, recurrence = kinds.numpy()
-        # numpy: nothing here needs a gradient, and its calls cost a fraction of torch's on so little work.
+        # numpy, because no gradient is needed here and its calls have less overhead.
         drive = x.detach().numpy().T[:, :, None] * sign
         response, states = np.zeros_like(drive[0]), []
         for now in drive:
@@ -191,16 +183,16 @@ class RecurrentModule(nn.Module):
             np.maximum(response, 0.0, out=response)
             if self.every_step:
                 states.append(response.copy())
-        found = torch.as_tensor(np.stack(states, axis=1) if self.every_step else response[:, None])
-        return a.abs() * found[:, :, of_unit]
+        shared = torch.as_tensor(np.stack(states, axis=1) if self.every_step else response[:, None])
+        return a.abs() * shared[:, :, of_unit]
 
     @property
     def weights(self) -> dict[str, torch.Tensor]:
-        """The weights by the names of the description; of silent units nothing."""
+        """Weights by name, without silent units."""
         return {"input": self.input_weights, "recurrent": self.recurrent_weights, "output": self.output_weights}
 
     def described(self) -> LinearRNN:
-        """The weights as they are now, silent units included."""
+        """Return the network with the current weights, including silent units."""
         W_x, W_h, W_y = (w.detach().double().numpy() for w in self.weights.values())
         old = self._network
         if not self.diagonal:
@@ -211,15 +203,15 @@ class RecurrentModule(nn.Module):
 
 
 class _Scan(torch.autograd.Function):
-    """h_t = f(recurrence of h_{t-1} + W_x x_t) over all steps, with its gradient written out.
+    """h_t = f(recurrence of h_{t-1} + W_x x_t) over all steps, with an explicit gradient.
 
-    The recurrence is a matrix, or one fixed number for each unit. Autograd would keep a graph node per step and
-    operation; here each step is a few operations in place, on arrays that stay in the cache.
+    The recurrence is a matrix, or one fixed number per unit. Autograd would keep a graph node per step and operation;
+    here each step is a few in-place operations.
     """
 
     @staticmethod
     def forward(ctx: Any, x: Any, W_x: Any, recurrence: Any, activation: str | None, every_step: bool) -> Any:
-        """States (trials, steps, hidden) from inputs (steps, trials, inputs)."""
+        """Return states (trials, steps, hidden) from inputs (steps, trials, inputs)."""
         states, hidden = x.new_empty(*x.shape[:2], len(W_x)), x.new_zeros(x.shape[1], len(W_x))
         step, combine = (recurrence.T, torch.mm) if recurrence.ndim == 2 else (recurrence, torch.mul)
         for t in range(len(x)):
@@ -232,7 +224,7 @@ class _Scan(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *given: Any) -> Any:
-        """Slopes of the input weights and of the recurrent weights."""
+        """Return gradients of the input weights and of the recurrent weights."""
         states, x, W_x, recurrence = ctx.saved_tensors
         above = given[0].transpose(0, 1)
         of_input, slope = torch.zeros_like(W_x), above[-1].clone()
@@ -253,12 +245,12 @@ class _Scan(torch.autograd.Function):
 
 
 class TimeFirst(nn.Module):
-    """A module that reads (steps, trials, inputs), turned to read and answer trials first.
+    """Wraps a module that expects (steps, trials, inputs), so that trials come first.
 
     Parameters
     ----------
     module : nn.Module
-        Answers (steps, trials, outputs), or (trials, outputs) at the end.
+        Returns (steps, trials, outputs), or (trials, outputs) at the end.
 
     Examples
     --------
@@ -279,20 +271,20 @@ class TimeFirst(nn.Module):
         self.module = module
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Answers (trials, steps, outputs) or (trials, outputs)."""
+        """Return answers (trials, steps, outputs) or (trials, outputs)."""
         answer: torch.Tensor = self.module(x.transpose(0, 1))
         return answer.transpose(0, 1) if answer.ndim == 3 else answer
 
 
 class GatedModule(nn.Module):
-    """A recurrent layer read out linearly, for inputs (trials, steps, inputs)."""
+    """A recurrent layer with a linear readout, for inputs (trials, steps, inputs)."""
 
     def __init__(self, layer: nn.Module, readout: nn.Linear, *, every_step: bool) -> None:
         super().__init__()
         self.layer, self.readout, self.every_step = layer, readout, every_step
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Answers (trials, outputs), or (trials, steps, outputs) when asked for at every step."""
+        """Return answers (trials, outputs), or (trials, steps, outputs) at every step."""
         hidden = self.layer(x)[0]
         answer: torch.Tensor = self.readout(hidden if self.every_step else hidden[:, -1])
         return answer
@@ -308,30 +300,25 @@ def gated_module(
     seed: int = 0,
     **keywords: Any,
 ) -> GatedModule:
-    """Make a recurrent layer with a linear readout, from a seed and without touching torch's own.
+    """Make a recurrent layer with a linear readout; torch's random state is not changed.
 
     Parameters
     ----------
     kind : {"gru", "lstm", "rnn", "rate", "minimal_gru", "lru"}
-        Torch's three, then `RateRNN`, `MinimalGRU` and `LinearRecurrentUnit`.
+        Torch's layers, `RateRNN`, `MinimalGRU` or `LinearRecurrentUnit`.
     inputs, hidden_size, outputs : int
     every_step : bool
         Whether it answers at every step or at the end.
     seed : int
-        Of the initial weights, which are the layer's default.
+        Of the initial weights, which follow the layer's defaults.
     **keywords
-        Passed on to the layer, e.g. ``nonlinearity="relu"``, ``num_layers=2`` or ``alpha=0.1``.
+        Of the layer, e.g. ``nonlinearity="relu"``, ``num_layers=2`` or ``alpha=0.1``.
 
     Returns
     -------
     nn.Module
-        From inputs (trials, steps, inputs) to answers (trials, outputs), or (trials, steps, outputs) at every step,
-        through its parts `layer` and `readout`.
-
-    Raises
-    ------
-    InvalidSpec
-        If the kind is none of these, or a size is less than one.
+        From inputs (trials, steps, inputs) to answers (trials, outputs), or (trials, steps, outputs) at every step. Its
+        parts are `layer` and `readout`.
 
     Examples
     --------

@@ -126,6 +126,19 @@ def plan_loop(
         Batches over which the loss is averaged; by default a twentieth of the expected steps, from 1 to 50.
     every : int
         Steps between measurements.
+
+    Returns
+    -------
+    Loop
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> task = lc.tasks.integration(steps=10)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.1, hidden_size=4)
+    >>> plan = lc.plan(task, [task.varied(target_strength=1.5, name="stronger")], network, learning_rate=0.002)
+    >>> plan.loop({"stronger": [], task.name: []})  # calls plan_loop
+    <Loop: stronger (0 of 155) -> integration (0 of 0)>
     """
     one_of("criterion", criterion, CRITERIA)
     positive("most", most)

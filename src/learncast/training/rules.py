@@ -77,6 +77,14 @@ class Lookahead:
     source : Source
         Those trials.
     goal : Goal
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> source = lc.training.Source.of(lc.tasks.integration(steps=5))
+    >>> ahead = lc.training.Lookahead(source, lc.Loss(0.5))
+    >>> lc.training.Learned(lc.Loss(0.1), ahead=ahead).ahead.goal.text
+    'loss 0.5'
     """
 
     source: Source = field(repr=False)
@@ -194,6 +202,7 @@ class StepWatch(Watch):
         return step >= self.steps
 
 
+@dataclass(eq=False)
 class TargetWatch(Watch):
     """Ends a stage when the strengths are near their optimum, or when the loss is small enough.
 
@@ -209,21 +218,16 @@ class TargetWatch(Watch):
         Not ok if the first training did not find the optimum.
     """
 
-    def __init__(
-        self,
-        source: Source,
-        optimum: FloatArray,
-        *,
-        accuracy: float,
-        loss: float = np.nan,
-        status: Status = Status.ok,
-    ) -> None:
-        self.source, self.optimum, self.accuracy, self.target, self.status = source, optimum, accuracy, loss, status
+    source: Source
+    optimum: FloatArray
+    accuracy: float
+    loss: float
+    status: Status
 
     def over(self, step: int, view: NetworkView | None) -> bool:
         assert view is not None
-        if np.isfinite(self.target):
-            return view.loss(self.source) <= self.target
+        if np.isfinite(self.loss):
+            return view.loss(self.source) <= self.loss
         return inside(view.strength, self.optimum, self.accuracy)
 
 
@@ -248,7 +252,7 @@ class GoalWatch(Watch):
         What the stage is trained on.
     previous : Watch, optional
         Of the stage before. Its last evaluations of the same quantity count here too, so that a goal which is already
-        met ends the stage at once.
+        met ends the stage immediately.
 
     Attributes
     ----------

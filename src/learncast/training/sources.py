@@ -149,6 +149,12 @@ class Source:
         Batches of a loader.
     kept : Batch or None
         Trials for evaluation only.
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> lc.training.Source.of(lc.tasks.integration(steps=5)).sizes
+    {'inputs': 1, 'outputs': 1, 'every_step': False}
     """
 
     name: str
@@ -213,7 +219,7 @@ class Source:
         return cls(name, None, None, None, spec_hash(name, *parts), passes, batch_first=batch_first)
 
     @property
-    def endless(self) -> bool:
+    def is_sampled(self) -> bool:
         """Whether fresh trials are drawn at every step."""
         return self.draw is not None
 

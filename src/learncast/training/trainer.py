@@ -76,7 +76,7 @@ class TrainingJob:
         stages = self.stages()
         if self.execution.checkpoint is not None and any(stage.task.passes is not None for stage in stages):
             raise InvalidSpec(
-                "checkpoint needs trials that can be drawn again: a Task, a sampler, arrays or a Dataset.",
+                "checkpoint needs reproducible trials: a Task, a sampler, arrays or a Dataset.",
                 field="checkpoint",
             )
         with own_threads(self.execution.threads):
@@ -97,7 +97,7 @@ class TrainingJob:
             source = Source.of(self.source)
             goal: Any = self.goal
             if goal is not None and not isinstance(goal, Rule):
-                recorded = not source.endless or getattr(source.task, "recording", None) is not None
+                recorded = not source.is_sampled or getattr(source.task, "recording", None) is not None
                 goal = goal_of(goal, recorded=recorded)
             return [_checked(Stage(source, goal, self.steps))]
         if self.goal is not None or self.steps is not None:
@@ -165,7 +165,7 @@ def train(
     >>> run = lc.training.train(task, network, lc.Training(1e-3, batch=200), goal=0.9)
     >>> run
     <TrainingRun by gd: integration (279); 279 steps, ok>
-    >>> lc.follow([lc.Stage(task, goal=0.9)], network, learning_rate=1e-3).descent_steps
+    >>> lc.forecast(task, network, learning_rate=1e-3, goal=0.9).steps.descent
     277.0
     """
     return TrainingJob(source, network, training, goal, steps, record, execution).run(progress)
@@ -236,7 +236,7 @@ class _Recorder:
             if self.path is not None:
                 self._save()
         target = self.targets[k]
-        return TargetWatch(source, target.optimum, accuracy=rule.value, loss=target.loss, status=target.status)
+        return TargetWatch(source, target.optimum, rule.value, target.loss, target.status)
 
     def _target(self, k: int, goal: Accuracy | Explained) -> _Target:
         learner, source = self.learner, self.given[k].task
@@ -366,7 +366,7 @@ class _Recorder:
 
     def _packed(self) -> TrainingRun:
         training, loop = self.training, self.loop
-        recorded = not any(stage.task.endless for stage in self.given)
+        recorded = not any(stage.task.is_sampled for stage in self.given)
         attributes = {
             "learning_rate": training.learning_rate,
             "optimizer": optimizer_name(training),
@@ -390,62 +390,17 @@ class _Recorder:
 
 
 @noticed("training")
-def train_replicas(
-    source: Any,
-    network: Network | nn.Module,
-    training: Training,
-    *,
-    goal: Rule | float | None = None,
-    steps: int | None = None,
-    seeds: int | Sequence[int] = 5,
-    processes: int | None = None,
-    progress: Progress = silent,
-) -> tuple[TrainingRun, ...]:
-    """Train the same start on the trials of several seeds.
-
-    Parameters
-    ----------
-    source, network, training, goal, steps
-        As of `train`; the seed of `training` is replaced.
-    seeds : int or sequence of int
-        The seeds; a number n means 0 ... n - 1.
-    processes : int, optional
-        Number of parallel processes; by default one per processor. With 1, runs take place in this process. With more,
-        sources and networks must be picklable.
-    progress : callable
-        Called with the share of runs done.
-
-    Returns
-    -------
-    tuple of TrainingRun
-        One for each seed.
-
-    Examples
-    --------
-    >>> import learncast as lc
-    >>> task = lc.tasks.integration(steps=10)
-    >>> network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.1, hidden_size=4)
-    >>> training = lc.Training(0.01, batch=20)
-    >>> runs = lc.training.train_replicas(task, network, training, goal=0.9, seeds=3, processes=1)
-    >>> [run.steps for run in runs]
-    [49, 54, 57]
-    """
-    chosen = list(range(count("seeds", seeds))) if isinstance(seeds, int) else list(seeds)
-    jobs = [TrainingJob(source, network, training.with_(seed=seed), goal, steps) for seed in chosen]
-    return tuple(train_all(jobs, processes=processes, progress=progress))
-
-
-@noticed("training")
 def train_all(
     jobs: Sequence[TrainingJob], *, processes: int | None = None, progress: Progress = silent
 ) -> list[TrainingRun]:
-    """Run several jobs in parallel.
+    """Run several jobs in parallel, e.g. one for each of several seeds.
 
     Parameters
     ----------
     jobs : sequence of TrainingJob
     processes : int, optional
-        Number of parallel processes, as of `train_replicas`.
+        Number of parallel processes; by default one per processor. With 1, runs take place in this process. With more,
+        sources and networks must be picklable.
     progress : callable
         Called with the share of jobs done.
 
@@ -464,29 +419,27 @@ def train_all(
     >>> import learncast as lc
     >>> task = lc.tasks.integration(steps=10)
     >>> network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.1, hidden_size=4)
-    >>> trainings = [lc.Training(rate, batch=100) for rate in (0.005, 0.01)]
+    >>> trainings = [lc.Training(0.01, batch=20, seed=seed) for seed in range(3)]
     >>> jobs = [lc.training.TrainingJob(task, network, training, goal=0.9) for training in trainings]
     >>> [run.steps for run in lc.training.train_all(jobs, processes=1)]
-    [112, 55]
+    [49, 54, 57]
     """
-    runs = [run for run in trained_in_time(jobs, processes=processes, progress=progress) if run is not None]
+    runs = [run for run in train_in_time(jobs, processes=processes, progress=progress) if run is not None]
     if len(runs) < len(jobs):
         check_time()
     return runs
 
 
-def trained_in_time(
+def train_in_time(
     jobs: Sequence[TrainingJob], *, processes: int | None = None, progress: Progress = silent
 ) -> list[TrainingRun | None]:
-    """Run several jobs in parallel; return None for those that a time limit stopped.
+    """Run several jobs in parallel, as `train_all`; return None for those that a time limit stopped.
 
     Parameters
     ----------
     jobs : sequence of TrainingJob
     processes : int, optional
-        Number of parallel processes, as of `train_replicas`.
     progress : callable
-        Called with the share of jobs done.
 
     Returns
     -------
@@ -500,10 +453,8 @@ def trained_in_time(
     >>> task = lc.tasks.integration(steps=10)
     >>> network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.1, hidden_size=4)
     >>> jobs = [lc.training.TrainingJob(task, network, lc.Training(0.01, batch=100), steps=20)]
-    >>> lc.training.trained_in_time(jobs, processes=1)
-    [<TrainingRun by gd: integration (20); 20 steps, ok>]
     >>> with time_limit(1e-6):
-    ...     lc.training.trained_in_time(jobs, processes=1)
+    ...     lc.training.train_in_time(jobs, processes=1)
     [None]
     """
     end = time.time() + seconds_left()  # wall clock, which processes share

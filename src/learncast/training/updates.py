@@ -6,7 +6,7 @@ import inspect
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -132,15 +132,14 @@ class OptimizerLike:
 
 def optimizer_of(training: Training, parameters: Iterable[Tensor] | Mapping[str, Tensor]) -> torch.optim.Optimizer:
     """Return a new torch optimiser; `parameters` may be given by the names they have in the model."""
-    rule = training.optimizer
+    rule: Any = training.optimizer
     if isinstance(rule, OptimizerLike):
         return rule(parameters)
     listed = list(parameters.values() if isinstance(parameters, Mapping) else parameters)
-    if inspect.isclass(rule):
-        made: torch.optim.Optimizer = cast(Any, rule)(listed, lr=training.learning_rate)
-        return made
     if callable(rule):
-        made = rule(listed)
+        made: torch.optim.Optimizer = (
+            rule(listed, lr=training.learning_rate) if isinstance(rule, type) else rule(listed)
+        )
         return made
     settings: dict[str, Any] = {"foreach": False}
     if training.weight_decay is not None:
@@ -211,6 +210,16 @@ class Updates:
     optimizer : torch optimiser
     taken : int
         Steps since the optimiser was made.
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import torch
+    >>> model, source = torch.nn.Linear(1, 1), lc.training.Source.of((torch.ones(4, 1), torch.ones(4, 1)))
+    >>> updates = lc.training.Updates(model, lc.Training(0.1))
+    >>> batch = source.batch(None, (0, 0), 0, torch.float32)
+    >>> updates.step(batch) > updates.step(batch)
+    True
     """
 
     def __init__(self, module: nn.Module, training: Training) -> None:

@@ -58,7 +58,7 @@ def advice():
         assert torch.equal(value, before[name])
     assert model.training
     assert said[0][0] == found.cost_estimate
-    assert said[0][1] == 0, "the cost is told before the work"
+    assert said[0][1] == 0, "the cost is logged first"
     assert "s" in found.cost_estimate.split()[-1]
     assert shares[-1] == 1.0
     assert all(a <= b for a, b in pairwise(shares))

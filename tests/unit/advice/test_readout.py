@@ -98,7 +98,7 @@ def test_a_readout_learns_what_its_features_show_and_never_a_product_they_do_not
         for answer in ("sign", "product")
     }
     assert times["sign"] <= TIMES[-1] < times["product"]
-    # By how much it falls short is told: half the decisions are right by chance.
+    # The time grows with the shortfall: half the decisions are correct by chance.
     assert times["product"] == pytest.approx(TIMES[-1] * 1.4, rel=0.1)
 
 

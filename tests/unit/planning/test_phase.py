@@ -137,7 +137,8 @@ def test_descent_is_counted_at_the_best_points_of_a_large_portrait(shape, streng
     assert np.isinf(found["first_stage_steps"].values).any()
     assert counted.sum() == 200
     assert saved[counted].min() >= saved[~counted].max()
-    again = lc.phase(target, network, learning_rate=1e-3, vary="target_strength", values=grid["values"][-3:], accuracies=grid["accuracies"], strict=False)  # fmt: skip
+    part = {"vary": "target_strength", "values": grid["values"][-3:], "accuracies": grid["accuracies"]}
+    again = lc.phase(target, network, learning_rate=1e-3, **part, strict=False)
     for name in ("first_stage_steps", "second_stage_steps", "total_steps", "speedup_steps", "speedup_ratio"):
         np.testing.assert_allclose(again[name].values, found[name].values[-3:], rtol=1e-12)
 

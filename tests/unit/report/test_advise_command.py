@@ -38,6 +38,7 @@ timescale = 1.0
 """
 
 BUILD = """
+import learncast as lc
 import numpy as np
 
 import learncast as lc

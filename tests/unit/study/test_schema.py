@@ -138,11 +138,11 @@ def test_an_explanation_names_the_method_and_those_that_do_not_apply(name, metho
     path = next(one for one in EXAMPLES if one.stem == name)
     assert f"{method} (" in run("explain", path).stdout
     explanation = json.loads(run("explain", path, "--json").stdout)
-    assert explanation["by"] == method
-    assert [one["by"] for one in explanation["passed_over"]] == others
+    assert explanation["method"] == method
+    assert [one["method"] for one in explanation["rejected"]] == others
     own = Study.load(path)
     if own.section.target is not None:
-        assert own.ground().by == method
+        assert own.method().name == method
 
 
 def test_the_explanation_of_a_diverging_study_has_no_steps(tmp_path):

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from learncast.answers.plan import planned
 
 import learncast as lc
-from learncast.answers import plan
+from learncast.report.plan import plan_report
 from learncast.study import AdviceStudy, Study, WindowStudy, new_study, to_toml
 from learncast.tasks import covariance
 
@@ -43,7 +42,7 @@ def refusal(call):
 
 def test_defaults_are_those_of_the_paper(load):
     study = load(TRAINING + '[target]\nfamily = "integration"\n')
-    assert (study.name, study.learning_rate, study.accuracy, study.max_stages) == ("study", 1e-3, 0.99, 2)
+    assert (study.name, study.learning_rate, study.goal, study.max_stages) == ("study", 1e-3, lc.Accuracy(0.99), 2)
     assert study.target.name == "target"
     assert study.target.hash == lc.tasks.integration(50).hash
     assert study.network.hash == lc.LinearRNN.aligned(hidden_size=128, recurrence=0.96, initial=0.01).hash
@@ -64,7 +63,7 @@ def test_every_key_sets_its_object(load):
         6, [3.0, 4.5], -0.5, 2.0, 0.7, mixing=np.diag([2.0, 1.0]), targets="every_step", name="goal"
     )
     assert study.target.hash == goal.hash
-    assert (study.learning_rate, study.accuracy, study.max_stages) == (2.0, 0.5, 1)
+    assert (study.learning_rate, study.goal, study.max_stages) == (2.0, lc.Accuracy(0.5), 1)
     wanted = lc.LinearRNN.aligned(
         hidden_size=5, recurrence=[0.9, 0.8], initial=[0.1, 0.2], output_initial=0.3, task=goal
     )
@@ -364,7 +363,7 @@ def test_weights_in_half_precision_are_read_or_raise(load, tmp_path):
 )
 def test_parts_that_do_not_match_raise_with_file_and_key(load, tmp_path, text, key):
     np.savez(tmp_path / "wide.npz", **{**WEIGHTS, "input_weights": np.ones((3, 2))})
-    message = str(refusal(lambda: plan.planned(load(text))))
+    message = str(refusal(lambda: plan_report(load(text))))
     assert "study.toml" in message
     assert key in message
 
@@ -411,7 +410,7 @@ def test_the_resolved_study_gives_the_same_answers(load, recordings, tmp_path, c
     study = load(ROUND_TRIPS[case])
     again = Study.from_dict(tomllib.loads(study.resolved()), folder=tmp_path, source="resolved")
     assert again.resolved() == study.resolved()
-    assert plan.planned(again).json() == plan.planned(study).json()
+    assert plan_report(again).json() == plan_report(study).json()
 
 
 def test_the_resolved_study_names_every_default(load):

@@ -599,8 +599,7 @@ def study(tmp_path):
 
 class TestStudies:
     def test_a_forecast_of_each_cell_is_that_of_its_own_study(self, study, tmp_path):
-        from learncast.answers.forecast import forecast
-
+        from learncast.report.forecast import forecast_report as forecast
         from learncast.study import Study
 
         store = tmp_path / "s"

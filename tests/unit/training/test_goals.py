@@ -222,7 +222,7 @@ def test_a_goal_with_looks_and_a_schedule_is_taken_up_where_it_stopped(tmp_path,
 
 
 def test_a_schedule_is_that_of_torch():
-    """The same steps by a plain loop."""
+    """Compare with a plain torch loop."""
     model = gated_module("rnn", inputs=2, hidden_size=4, outputs=3, every_step=True, seed=0).double()
     x, labels = delayed_choice(16, np.random.default_rng(1))
     schedule = partial(torch.optim.lr_scheduler.CosineAnnealingLR, T_max=6)

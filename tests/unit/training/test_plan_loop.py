@@ -32,7 +32,7 @@ def refused(call, kind=InvalidSpec):
 
 def loss_range(curriculum, place):
     """What real training of a stage is judged by."""
-    return curriculum.ground.loss_range(curriculum.places[place], curriculum.states[place + 1])
+    return curriculum.method.loss_range(curriculum.places[place], curriculum.states[place + 1])
 
 
 def trained(loop, network, rate, *, stop=None):
@@ -87,7 +87,7 @@ def test_on_the_statistics_themselves_every_stage_takes_the_steps_of_the_plan(re
     # A batch is answered before its step, so the step after the one that arrived is taken too.
     assert first.steps == first.expected_steps + 1
     stages = [lc.Stage(made["easy"], steps=first.steps), lc.Stage(made["target"], goal=0.99)]
-    assert second.steps == lc.follow(stages, network, learning_rate=RATE).outcomes[1].descent_steps + 1
+    assert second.steps == lc.follow(stages, network, learning_rate=RATE).stages[1].steps.descent + 1
     assert second.steps == pytest.approx(second.expected_steps, rel=0.03)
     assert [s.status for s in (first, second)] == [Status.ok] * 2
     assert first.reached >= 0.5
@@ -121,7 +121,7 @@ def test_real_training_keeps_to_the_plan():
         loop = loop_of(curriculum, {t.name: batches(t) for t in (easy, study.target)})
         trained(loop, network, 1e-3)
         taken.append([stage.steps for stage in loop.stages])
-    planned = [outcome.descent_steps for outcome in curriculum.outcomes]
+    planned = [outcome.steps.descent for outcome in curriculum.stages]
     # Seeds are fixed, so this does not vary: single runs scatter by 1 and 4 steps about 158 and 79.
     np.testing.assert_allclose(np.mean(taken, axis=0), planned, rtol=0.03)
 
@@ -250,7 +250,7 @@ def test_tasks_without_common_modes_are_ended_by_their_loss():
     first, last = (lc.Task.from_samples(*pair, name=name) for name, pair in trials.items())
     network = LinearRNN.aligned(recurrence=0.5, initial=0.4, hidden_size=2, task=last)
     stages = [lc.Stage(first, goal=0.5), lc.Stage(last, goal=0.8)]
-    curriculum = lc.follow(stages, network, learning_rate=RATE, by="flow")
+    curriculum = lc.follow(stages, network, learning_rate=RATE, method="flow")
     assert not curriculum.modes
     loop = loop_of(curriculum, {name: [pair] for name, pair in trials.items()})
     trained(loop, network, RATE)
@@ -297,22 +297,22 @@ def test_a_stage_given_by_steps_takes_them(recorded):
     by_steps = loop_on(recorded, criterion="steps")
     for _ in by_steps:
         by_steps.update(0.0)
-    assert by_steps.steps == [o.descent_steps for o in curriculum_of(recorded).outcomes]
+    assert by_steps.steps == [o.steps.descent for o in curriculum_of(recorded).stages]
 
 
 def test_a_stage_whose_goal_is_met_already_needs_no_step(recorded):
     curriculum = curriculum_of(recorded, first=0.66, last=0.97)
-    assert curriculum.outcomes[1].descent_steps == 0
+    assert curriculum.stages[1].steps.descent == 0
     loop = loop_of(curriculum, whole(recorded))
     trained(loop, recorded[2], RATE)
     assert loop.stages[1].steps == 0
-    assert loop.stages[1].status is Status.ok
+    assert loop.stages[1].steps.status is Status.ok
 
 
 def test_a_stage_that_does_not_learn_is_given_up_and_said_so(recorded):
     loop = loop_on(recorded, most=2.0)
     trained(loop, recorded[2], 1e-9)
-    limits = [max(int(np.ceil(2 * o.descent_steps)), 100) for o in curriculum_of(recorded).outcomes]
+    limits = [max(int(np.ceil(2 * o.steps.descent)), 100) for o in curriculum_of(recorded).stages]
     assert [s.steps for s in loop.stages] == limits
     assert [s.status for s in loop.stages] == [Status.not_learned] * 2
     assert [str(limit) in text for limit, text in zip(limits, loop.warnings, strict=True)] == [True, True]
@@ -342,7 +342,7 @@ def test_a_stage_can_be_skipped(recorded):
 
 def test_the_report_is_a_table(recorded):
     loop = loop_on(recorded)
-    planned = [int(o.descent_steps) for o in curriculum_of(recorded).outcomes]
+    planned = [int(o.steps.descent) for o in curriculum_of(recorded).stages]
     lines = loop.report().splitlines()
     assert lines[0].split() == ["stage", "expected", "taken", "reached", "ended"]
     assert lines[1].split() == ["easy", str(planned[0]), "0", "-", "not", "begun"]
@@ -414,8 +414,8 @@ def test_plans_without_an_end_and_unknown_words_are_refused(recorded):
     idle = tasks.static([[0.0]], target_correlation=[[1.0]], name="idle")
     network = LinearRNN.aligned(recurrence=0.5, initial=0.1, hidden_size=1, task=idle)
     plan = lc.follow([lc.Stage(idle, steps=3), lc.Stage(idle, steps=2)], network, learning_rate=RATE)
-    outcome = replace(plan.outcomes[0], stage=lc.Stage(idle, goal=0.5))
-    plan = replace(plan, outcomes=(outcome, plan.outcomes[1]))
+    outcome = replace(plan.stages[0], stage=lc.Stage(idle, goal=0.5))
+    plan = replace(plan, outcomes=(outcome, plan.stages[1]))
     assert refused(lambda: loop_of(plan, {"idle": []}, criterion="loss")) == "criterion"
 
 
@@ -454,7 +454,9 @@ def fit(callback, loader, network, rate, *, outputs=("loss", "output"), accumula
 
 @pytest.fixture
 def lightning(monkeypatch):
-    monkeypatch.setattr("learncast.training.loop.lightning_package", lambda instead: SimpleNamespace(Callback=Callback))
+    monkeypatch.setattr(
+        "learncast.practice.training_loop.lightning_package", lambda: SimpleNamespace(Callback=Callback)
+    )
 
 
 def test_a_trainer_is_led_through_the_plan_and_stopped(recorded, lightning):
@@ -472,7 +474,7 @@ def test_a_trainer_is_led_through_the_plan_and_stopped(recorded, lightning):
     assert first.steps == first.expected_steps + 2  # one answered before its step, one fetched ahead
     _, made, network = recorded
     stages = [lc.Stage(made["easy"], steps=first.steps), lc.Stage(made["target"], goal=0.99)]
-    assert second.steps == lc.follow(stages, network, learning_rate=RATE).outcomes[1].descent_steps + 1
+    assert second.steps == lc.follow(stages, network, learning_rate=RATE).stages[1].steps.descent + 1
     again = CurriculumCallback(loop_on(recorded))
     again.load_state_dict(callback.state_dict())
     assert again.loop.done

@@ -72,7 +72,7 @@ class Drifting(nn.Module):
 
 
 def coin(trials, rng):
-    """Which side cannot be told: the loss goes to its floor and stays."""
+    """Random labels: the loss falls to its floor and stays there."""
     return np.zeros((trials, 2, 1)), rng.integers(0, 2, (trials, 2))
 
 

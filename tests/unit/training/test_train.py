@@ -29,7 +29,7 @@ from learncast.training import (
     as_module,
     gated_module,
     train,
-    train_replicas,
+    train_all,
 )
 from learncast.training.updates import SGD
 
@@ -726,7 +726,7 @@ REFUSED = {
     "cell": (lambda: gated_module("gur"), "kind"),
     "hidden": (lambda: gated_module("gru", hidden_size=0), "hidden_size"),
     "activation": (lambda: lc.Activated(NETWORK, "rleu"), "activation"),
-    "seeds": (lambda: train_replicas(TASK, NETWORK, SOON, steps=2, seeds=0, processes=1), "seeds"),
+    "processes": (lambda: train_all([BASE], processes=0), "processes"),
     "rate": (lambda: Training(0.0), "learning_rate"),
     "negative rate": (lambda: Training(-1.0), "learning_rate"),
     "nan rate": (lambda: Training(np.nan), "learning_rate"),
@@ -1093,31 +1093,22 @@ def test_progress_rises():
     assert 0 <= shares[0] <= shares[-1] <= 1
 
 
-def test_replicas_are_runs_of_their_seeds():
-    training = Training(0.02, batch=8, seed=99)
+def test_jobs_run_as_single_trainings_do():
+    jobs = [replace(BASE, training=BASE.training.with_(seed=seed), steps=10) for seed in (4, 2, 7)]
     shares = []
-    runs = train_replicas(TASK, NETWORK, training, steps=10, seeds=(4, 2, 7), processes=1, progress=shares.append)
-    assert isinstance(runs, tuple)
-    for seed, run in zip((4, 2, 7), runs, strict=True):
+    runs = train_all(jobs, processes=1, progress=shares.append)
+    for job, run in zip(jobs, runs, strict=True):
         assert isinstance(run, TrainingRun)
-        assert_same_run(run, train(TASK, NETWORK, training.with_(seed=seed), steps=10))
-        assert run.provenance.seed == seed
+        assert_same_run(run, job.run())
+        assert run.provenance.seed == job.training.seed
     assert shares[-1] == 1
-    assert len(train_replicas(TASK, NETWORK, training, steps=10, seeds=2, processes=1)) == 2
-
-
-def test_replicas_stop_where_they_are_told():
-    training, goal = Training(0.01, batch=500, learn=ALL), Accuracy(0.9, optimum=0.5)
-    runs = train_replicas(TASK, NETWORK, training, goal=goal, seeds=2, processes=1)
-    for run in runs:
-        assert run["optimum"].values.item() == 0.5
-        np.testing.assert_array_equal(first_inside(run, 0.5, 0.9), [run.steps])
 
 
 @pytest.mark.slow
 def test_processes_change_no_number():
     """Two workers (about 5 s to start) give what one process gives, modules included."""
-    network, training = gated_module("gru", hidden_size=3), Training(0.02, batch=8, optimizer="adam")
-    alone, spread = (train_replicas(TASK, network, training, steps=10, seeds=3, processes=p) for p in (1, 2))
+    network = gated_module("gru", hidden_size=3)
+    jobs = [TrainingJob(TASK, network, BY_ADAM.with_(seed=seed), steps=10) for seed in range(3)]
+    alone, spread = (train_all(jobs, processes=p) for p in (1, 2))
     for one, other in zip(alone, spread, strict=True):
         assert_same_run(one, other)

@@ -28,7 +28,7 @@ import typer
 from starlette.exceptions import HTTPException
 from typer.testing import CliRunner
 
-import learncast
+import learncast as lc
 from learncast import InvalidSpec, LinearRNN, cli, tasks
 from learncast._core.errors import OutOfTime
 from learncast.web import (
@@ -384,14 +384,14 @@ def test_numbers_equal_those_of_the_python_interface_exactly(server):
     heat = json.loads(body)["charts"][0]["traces"][0]
     assert heat["kind"] == "heat"
     target = tasks.integration(30, target_strength=0.7)
-    own = learncast.phase_portrait(
+    own = lc.phase(
         target,
         LinearRNN.aligned(recurrence=0.9, hidden_size=8, task=target),
+        learning_rate=1e-3,
         vary="target_strength",
         values=decoded(heat["x"]),
         accuracies=decoded(heat["y"]),
-        learning_rate=1e-3,
-        accuracy=0.95,
+        goal=0.95,
     )
     assert decoded(heat["z"]).shape == (40, 40)
     assert np.array_equal(decoded(heat["z"]), own["speedup_steps"].values.T)

@@ -12,7 +12,7 @@ import pytest
 
 import learncast
 from learncast import InvalidSpec, LearncastError, LinearRNN, Task
-from learncast.answers.forecast import forecast
+from learncast.report.forecast import forecast_report as forecast
 from learncast.study import Study
 from learncast.web import UPLOADS, Uploads, all_panels, export, export_site, uploads
 
@@ -50,7 +50,7 @@ def test_dropped_trials_get_the_plan_of_the_library():
     found = {reading.label: reading.value for reading in view.readings}
     assert (found["direct training"], found["with the plan"]) == (plan.direct_steps, plan.total)
     bars = view.charts[0].traces[0]
-    steps = {c.task.name: c.curriculum.descent_steps for c in plan.candidates}
+    steps = {c.task.name: c.forecast.steps.descent for c in plan.candidates}
     assert dict(zip(bars.x, bars.y, strict=True)) == {"train directly": plan.direct_steps, **steps}
     # The other examples stay.
     assert [panel.state_of(one) for one in panel.examples[1:]] == list(map(CURRICULUM.state_of, CURRICULUM.examples))

@@ -175,7 +175,7 @@ def _to_optima(stages: Sequence[Stage], optima: Sequence[FloatArray], net: Any, 
     from learncast.training import TrainingJob
 
     goals = [
-        Accuracy(float(stage.accuracy or 0.0), optimum=tuple(optimum))
+        Accuracy(float(getattr(stage.goal, "value", 0.0)), optimum=tuple(optimum))
         for stage, optimum in zip(stages, optima, strict=True)
     ]
     ends = [Stage(stage.task, goal) for stage, goal in zip(stages, goals, strict=True)]

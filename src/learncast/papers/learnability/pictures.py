@@ -214,7 +214,7 @@ def draw_requirements(name: str, dataset: xr.Dataset) -> figures.Figure:
     """Draw required sequences against the envelope, for both kinds of noise."""
     titles = {"per_lag": f"{name}  against the lag's own noise", "total": "against all gradient noise"}
     draws = (
-        partial(figures.requirements_by_cell, dataset, told=partial(detected_requirements, noise=noise), title=title)
+        partial(figures.requirements_by_cell, dataset, measure=partial(detected_requirements, noise=noise), title=title)
         for noise, title in titles.items()
     )
     return figures.sheet(*draws, width=3.5, height=2.8)
@@ -222,7 +222,7 @@ def draw_requirements(name: str, dataset: xr.Dataset) -> figures.Figure:
 
 def draw_courses(name: str, dataset: xr.Dataset) -> figures.Figure:
     """Draw time scales, exponent and tail index during training."""
-    scales = partial(figures.time_scale_courses, dataset, title=f"{name}  time scales")
+    scales = partial(figures.time_scales_over_training, dataset, title=f"{name}  time scales")
     courses = {
         word: xr.concat([_course(one, word) for _, one in _cells(dataset)], dataset["cell"])
         for word in ("exponent", "tail")

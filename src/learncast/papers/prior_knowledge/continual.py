@@ -254,7 +254,7 @@ def draw_table(panel: str, name: str, dataset: xr.Dataset) -> figures.Figure:
             first = kind == dataset["kind"].values[0]
             rows = [f"after {stage}" if first else "" for stage in predicted[predicted.dims[0]].values]
             title = f"{'' if draws else f'{panel}  '}{KINDS[str(kind)]}, {targets}"
-            table = partial(figures.told_and_trained, predicted, trained.sel(kind=kind), rows=rows, limit=limit)
+            table = partial(figures.predicted_and_trained, predicted, trained.sel(kind=kind), rows=rows, limit=limit)
             draws.append(partial(table, bar=kind == last, title=title))
     return figures.sheet(*draws, columns=dataset.sizes["kind"], width=2.36, height=2.2)
 

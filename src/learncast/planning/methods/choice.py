@@ -68,6 +68,10 @@ def method_for(
     trials : int, optional
         Number of trials on which responses are measured.
 
+    Returns
+    -------
+    Method
+
     Raises
     ------
     AssumptionViolated
@@ -90,6 +94,7 @@ def method_for(
             field="network",
         )
     settings, default = Training.of(training), DEFAULT_LEARN[type(network)]
+    _check_plain_descent(settings)
     if settings.learn is None:
         settings = settings.with_(learn=default)
     fixed = set(settings.learn or ()) == set(default)
@@ -100,6 +105,20 @@ def method_for(
     if strict:
         require(chosen.assumptions)
     return chosen
+
+
+def _check_plain_descent(training: Training) -> None:
+    """Raise unless the training is gradient descent on half the squared error: no other has a forecast."""
+    plain = Training(training.learning_rate)
+    for key in ("optimizer", "loss", "clip", "schedule"):
+        if getattr(training, key) != getattr(plain, key):
+            raise InvalidSpec(
+                f"Forecasts need gradient descent on half_mse, got {key}={getattr(training, key)!r:.40}. Use "
+                "learncast.descend for other optimisers.",
+                field=key,
+            )
+    if training.weight_decay:
+        raise InvalidSpec(f"Forecasts need weight_decay=0, got {training.weight_decay:g}.", field="weight_decay")
 
 
 def _linear_method(

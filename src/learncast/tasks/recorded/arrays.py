@@ -106,10 +106,26 @@ def _npz(path: Path) -> Directory:
         sizes = {entry.filename.removesuffix(".npy"): entry.file_size for entry in archive.infolist()}
 
     def read(name: str) -> Any:
-        with np.load(path, allow_pickle=False) as arrays:
-            return arrays[name]
+        with zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as file:
+            return _npy_array(file, sizes[name])
 
     return sizes, read
+
+
+def _npy_array(file: IO[bytes], size: int) -> Any:
+    """Read an array in numpy's format, after checking that its header declares no more than the `size` bytes stored."""
+    version = np.lib.format.read_magic(file)
+    header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = header(file)
+    number = math.prod(shape)
+    if not dtype.hasobject and number * dtype.itemsize > size:
+        raise ValueError(f"its header declares {number} numbers and it holds {size} bytes")
+    file.seek(0)
+    array = np.lib.format.read_array(file, allow_pickle=False)
+    # The archive compares its checksum only when its end is reached.
+    if file.read(1):
+        raise ValueError("it holds more than its header declares")
+    return array
 
 
 def _npy(path: Path) -> Directory:

@@ -345,7 +345,9 @@ def _null(
         values, vectors = np.linalg.eigh(target if task.recording.centred else target - np.outer(mean, mean))
         factor = vectors * np.sqrt(np.maximum(values, 0.0) / task.trials)
         draws = (factor @ rng.standard_normal((len(factor), root.shape[1])) for _ in range(permutations))
-    return float(np.quantile([np.linalg.norm(draw, 2) for draw in draws], LEVEL))
+    # Products of very large numbers overflow; they have no singular values.
+    norms = [float(np.linalg.norm(draw, 2)) if np.isfinite(draw).all() else np.nan for draw in draws]
+    return float(np.quantile(norms, LEVEL))
 
 
 def _mean_power(task: Task, recording: Recording, b: float) -> FloatArray:

@@ -180,7 +180,7 @@ class FlowSolution(Solution):
     >>> import learncast as lc
     >>> task = lc.tasks.integration(steps=50)
     >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
-    >>> flow = lc.solve(task, network, learning_rate=1e-3, by="flow")
+    >>> flow = lc.forecast(task, network, learning_rate=1e-3, method="flow").solution
     >>> flow.at([0, 200, 400])["strength"].values.ravel().round(3)
     array([0.   , 0.446, 1.734])
     """

@@ -249,7 +249,7 @@ def curvature(problem: LearningProblem, weights: Weights | None = None) -> float
     >>> from learncast.theory import LearningProblem, curvature
     >>> task = lc.tasks.integration(steps=50)
     >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
-    >>> learned = lc.solve(task, network, learning_rate=1e-3).network_at(np.inf)
+    >>> learned = lc.forecast(task, network, learning_rate=1e-3).solution.network_at(np.inf)
     >>> problems = [LearningProblem.of(task, one, ("input", "output")) for one in (network, learned)]
     >>> [round(2 / curvature(problem), 3) for problem in problems]
     [0.092, 0.046]

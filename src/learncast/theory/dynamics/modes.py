@@ -285,7 +285,7 @@ class ModeSolution(Solution):
     >>> import learncast as lc
     >>> task = lc.tasks.integration(steps=50)
     >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
-    >>> solution = lc.solve(task, network, learning_rate=1e-3)
+    >>> solution = lc.forecast(task, network, learning_rate=1e-3).solution
     >>> solution
     <ModeSolution of 'integration' at learning rate 0.001: 1 mode, exact>
     >>> solution.at([0, 200, 400])["strength"].values.ravel().round(3)

@@ -51,7 +51,7 @@ class LearningTime:
     >>> import learncast as lc
     >>> task = lc.tasks.integration(steps=50)
     >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
-    >>> time = lc.time_to_learn(lc.solve(task, network, learning_rate=1e-3), 0.99)
+    >>> time = lc.forecast(task, network, learning_rate=1e-3).solution.time_to(0.99)
     >>> time.descent_steps, time.status.name
     (331.0, 'ok')
     """
@@ -167,7 +167,7 @@ class Solution(Displayable, ABC):
     >>> import learncast as lc
     >>> task = lc.tasks.integration(steps=50)
     >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
-    >>> solution = lc.solve(task, network, learning_rate=1e-3)
+    >>> solution = lc.forecast(task, network, learning_rate=1e-3).solution
     >>> solution.at([0, 200, 400])["loss"].values.round(3)
     array([24.998, 16.54 ,  6.133])
     >>> solution.time_to(0.99)

@@ -75,7 +75,7 @@ def time_to_align(solution: Solution, accuracy: float = 0.99) -> AlignmentTime:
     Parameters
     ----------
     solution : Solution
-        Solution for a TwoLayer network or a LinearRNN of scalar recurrence from `learncast.solve`: exact for white
+        Solution for a TwoLayer network or a LinearRNN of scalar recurrence from `learncast.forecast`: exact for white
         inputs and a balanced start, integrated otherwise.
     accuracy : float
 

@@ -224,7 +224,7 @@ def _measured_response(family: str, keywords: tuple[tuple[str, float], ...], nam
 
 
 def portrait_numbers(state: CurriculumState) -> PortraitTimes:
-    """Return the numbers of the phase portrait, those of `learncast.phase_portrait`."""
+    """Return the numbers of the phase portrait, those of `learncast.phase`."""
     return _portrait_numbers(state.model_copy(update={"pin_value": None, "pin_accuracy": None, "time": 0.0}))
 
 
@@ -432,9 +432,9 @@ def study_of(state: CurriculumState) -> str:
         "target": {"name": state.name(), "family": state.family, **state.parameters()},
         "candidates": [{**first, "least_accuracy": stop, "most_accuracy": stop}],
     }
-    by = "" if state.activation == "linear" else " --by modes"
+    method = "" if state.activation == "linear" else " --method modes"
     lines = [
-        f"# learncast plan this-file.toml{by}",
+        f"# learncast plan this-file.toml{method}",
         f"# explorer, curriculum: {state.model_dump_json(exclude_defaults=True)}",
         "# The stop is fixed. If it costs steps, the plan is to train directly; this command shows the cost:",
         f"# learncast phase this-file.toml --vary {state.varied} --values {value!r} --accuracies {stop!r}",

@@ -168,7 +168,7 @@ def _single_mode(series: tuple[float, ...], recurrence: float, initial: float) -
 
 def study_of(state: RecurrenceState) -> str:
     """Return the study with which `learncast forecast` gives the numbers of the first mode."""
-    target = {"name": "drawn series", "family": "sensory", "task": "drawn", "steps": len(state.series)}
+    target = {"name": "drawn series", "family": "sensory", "task": "weighted", "steps": len(state.series)}
     tables = {
         "name": "a learned recurrence",
         "network": {"kind": "linear-rnn", "hidden_size": 1, "recurrence": state.recurrence, "initial": state.initial},

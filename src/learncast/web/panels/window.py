@@ -99,6 +99,7 @@ def _open_window(token: str) -> Panel:
 
 
 def _dropped(token: str) -> Window:
+    from learncast.windows import Window
 
     def load(path: Path) -> Window:
         with readable(path, kind="a window that can be drawn", error=SchemaMismatch):
@@ -112,6 +113,8 @@ def _dropped(token: str) -> Window:
 @lru_cache(maxsize=1)
 def sample() -> Window:
     """Return the window of a small gated network on a task with two lags, see ``sample/study.toml``."""
+    from learncast.windows import Window
+
     return Window.load(SAMPLE)
 
 

@@ -144,15 +144,15 @@ def test_invalid_keywords_are_refused_by_name(trials, keywords, field):
     assert refused(lambda: Task.from_samples(x, y, **keywords)) == field
 
 
-def test_a_missing_number_is_reported_by_trial_step_and_channel(trials):
+def test_a_missing_number_is_reported_by_its_index_of_trial_step_and_channel(trials):
     x, y, _ = (np.array(part) for part in trials)
     x[7, 2, 1] = np.nan
-    assert "trial 7, step 2, channel 1" in message(lambda: Task.from_samples(x, y))
+    assert "(7, 2, 1)" in message(lambda: Task.from_samples(x, y))
     keep = np.arange(40) > 3
-    assert "trial 7, step 2, channel 1" in message(lambda: Task.from_samples(x, y, mask=keep))
-    assert "trial 7, step 2, channel 1" in message(lambda: Task.from_samples(x, y, chunk=2))
+    assert "(7, 2, 1)" in message(lambda: Task.from_samples(x, y, mask=keep))
+    assert "(7, 2, 1)" in message(lambda: Task.from_samples(x, y, chunk=2))
     y[9, 1] = np.inf
-    assert "trial 9, channel 1" in message(lambda: Task.from_samples(np.zeros_like(x), y))
+    assert "(9, 1)" in message(lambda: Task.from_samples(np.zeros_like(x), y))
     lengths = np.where(np.arange(40) == 7, 2, 5)
     assert Task.from_samples(x, np.ones((40, 2)), lengths=lengths).trials == 40  # after the trial's end
 

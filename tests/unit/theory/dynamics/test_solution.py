@@ -32,7 +32,7 @@ def test_invalid_times_raise_and_name_the_value(times, value):
 def test_a_flow_ends_at_the_optimum():
     task = lc.tasks.static(np.diag([2.0, 1.0]))
     network = lc.TwoLayer.balanced(2, 2, 2, scale=0.3, rng=np.random.default_rng(0))
-    flow = lc.solve(task, network, learning_rate=0.01, by="flow")
+    flow = lc.forecast(task, network, learning_rate=0.01, method="flow").solution
     np.testing.assert_allclose(np.sort(flow.optimum), [1.0, 2.0], rtol=1e-6)
 
 
@@ -40,13 +40,13 @@ def test_a_flow_ends_at_the_optimum():
 def test_repr_counts_the_modes(strengths, number):
     task = lc.tasks.integration(3, target_strength=strengths)
     network = lc.LinearRNN.aligned(recurrence=0.5, initial=0.1, hidden_size=2, task=task)
-    assert number in repr(lc.solve(task, network, learning_rate=0.01).modes)
+    assert number in repr(lc.forecast(task, network, learning_rate=0.01).solution.modes)
 
 
 @pytest.mark.parametrize(("by", "forecast_class"), [("modes", "outside"), ("flow", "integrated")])
 def test_forecast_class_with_an_unstable_learning_rate(by, forecast_class):
     network = lc.LinearRNN.aligned(recurrence=0.5, initial=0.1, hidden_size=2)
-    solution = lc.solve(lc.tasks.integration(3), network, learning_rate=10.0, by=by, strict=False)
+    solution = lc.forecast(lc.tasks.integration(3), network, learning_rate=10.0, method=by, strict=False).solution
     assert not solution.holds
     assert solution.forecast_class == forecast_class
 
@@ -55,5 +55,5 @@ def test_forecast_class_with_an_unstable_learning_rate(by, forecast_class):
 def test_time_to_loss_needs_a_positive_tolerance(by):
     network = lc.LinearRNN.aligned(recurrence=0.5, initial=0.1, hidden_size=2)
     with pytest.raises(InvalidSpec) as error:
-        lc.solve(lc.tasks.integration(3), network, learning_rate=0.01, by=by).time_to_loss(0.0)
+        lc.forecast(lc.tasks.integration(3), network, learning_rate=0.01, method=by).solution.time_to_loss(0.0)
     assert error.value.field == "tolerance"

@@ -7,15 +7,15 @@ import tomllib
 
 import numpy as np
 import pytest
-from learncast.answers.phase import portrayed
-from learncast.answers.plan import planned
 
-import learncast
+import learncast as lc
 import learncast.web.panels.curriculum as module
 from learncast import LinearRNN, Stage, follow, tasks
 from learncast.networks import Activated
-from learncast.planning.methods.choice import mode_ground
-from learncast.planning.phase import _rescaled, portrait_times
+from learncast.planning import portrait_times
+from learncast.planning.phase import _rescaled
+from learncast.report.phase import phase_report
+from learncast.report.plan import plan_report
 from learncast.study import Study
 from learncast.theory.dynamics.descent import descend
 from learncast.theory.responses.modes import modes_of_responses
@@ -38,14 +38,14 @@ def reading(view, label):
 
 def direct_portrait(state, values=None):
     target = state.task()
-    return learncast.phase_portrait(
+    return lc.phase(
         target,
         state.network(target),
+        learning_rate=state.learning_rate,
         vary=state.varied,
         values=state.values if values is None else values,
         accuracies=state.stops,
-        learning_rate=state.learning_rate,
-        accuracy=state.accuracy,
+        goal=state.accuracy,
         strict=False,
     )
 
@@ -104,7 +104,7 @@ def test_the_study_of_a_pin_plans_the_steps_shown(settings, tmp_path):
     file = tmp_path / "this-file.toml"
     file.write_text(PANEL.study(state), encoding="utf-8")
     first = file.read_text(encoding="utf-8").splitlines()[0]
-    answer = planned(Study.load(file), by="modes" if "--by modes" in first else "auto")
+    answer = plan_report(Study.load(file), method="modes" if "--method modes" in first else "auto")
     assert first.startswith("# learncast plan this-file.toml")
     assert answer.values["best"]["descent_steps"] == reading(view, "both stages")
     assert answer.values["direct"]["descent_steps"] == reading(view, "direct training")
@@ -122,10 +122,10 @@ def test_a_pin_that_costs_steps_gives_a_warning_and_its_phase_command_the_cost(t
     file = tmp_path / "this-file.toml"
     file.write_text(PANEL.study(state), encoding="utf-8")
     study = Study.load(file)
-    assert planned(study).values["best"]["descent_steps"] == reading(view, "direct training")
+    assert plan_report(study).values["best"]["descent_steps"] == reading(view, "direct training")
     line = next(line for line in PANEL.study(state).splitlines() if line.startswith("# learncast phase"))
     vary, value, stop = re.search(r"--vary (\S+) --values (\S+) --accuracies (\S+)", line).groups()
-    grid = portrayed(study, vary=vary, values=np.array([float(value)]), accuracies=np.array([float(stop)]))
+    grid = phase_report(study, vary=vary, values=np.array([float(value)]), accuracies=np.array([float(stop)]))
     saved = grid.values["direct_descent_steps"] - grid.values["total_descent_steps"][0, 0]
     assert saved == reading(view, "saved")
 
@@ -135,7 +135,7 @@ def test_the_study_without_a_pin_is_the_best_point(tmp_path):
     file = tmp_path / "this-file.toml"
     file.write_text(PANEL.study(state), encoding="utf-8")
     best = reading(PANEL.parts["descent"](state), "most steps saved")
-    assert planned(Study.load(file)).values["best"]["saving"] == best
+    assert plan_report(Study.load(file)).values["best"]["saving"] == best
     assert PANEL.study(state).splitlines()[1] == '# explorer, curriculum: {"grid":40}'
 
 
@@ -167,12 +167,12 @@ def test_descent_of_the_modes_is_that_of_the_network(rate):
     target, first = tasks.integration(12), tasks.integration(12, target_strength=1.7)
     network = LinearRNN.aligned(recurrence=0.9, initial=0.1, output_initial=0.2, hidden_size=3, task=target)
     way = follow([Stage(first, goal=0.6), Stage(target, goal=0.99)], network, learning_rate=rate, strict=False)
-    steps, strength = descent_of(way, 1.1 * way.flow_steps)
+    steps, strength = module.pinned.descent_strength(way, 1.1 * way.steps.flow)
     alone = descend(first, network, learning_rate=rate, steps=int(steps[-1]))
     best = way.modes[0].optimum[0]
     end = int(np.argmax(np.abs(alone.strength[:, 0] - best) <= 0.4 * best))
     two = descend(target, alone.network_at(end), learning_rate=rate, steps=int(steps[-1]) - end)
-    whole = np.concatenate([alone.strength[:end, 0], two.strength[:, 0]])
+    expected = np.concatenate([alone.strength[:end, 0], two.strength[:, 0]])
     # Thousands of steps, each with a few roundings of relative size 2e-16 that the approach to the optimum forgets.
     np.testing.assert_allclose(strength, expected[steps.astype(int)], rtol=1e-11)
 
@@ -204,10 +204,10 @@ def test_the_three_terms_add_up_to_the_speedup():
     view = PANEL.parts["pinned"](state)
     target, first = state.task(), state.task(1.5)
     stages = [Stage(first, goal=0.6), Stage(target, goal=state.accuracy)]
-    why = follow(stages, state.network(target), learning_rate=state.learning_rate).why
+    why = follow(stages, state.network(target), learning_rate=state.learning_rate).explanation
     bars = trace(view, "terms", "theory")
     assert bars.kind == "bars"
-    assert float(np.sum(bars.y)) == pytest.approx(why.printed_speedup_steps, rel=ROUND_OFF)
+    assert float(np.sum(bars.y)) == pytest.approx(why.paper_speedup_steps, rel=ROUND_OFF)
     ratio = np.array([why.initial_scale, why.cross_ratio, why.closeness]) / np.asarray(bars.y)
     np.testing.assert_allclose(ratio, ratio[0], rtol=ROUND_OFF)
 
@@ -269,8 +269,8 @@ def test_rescaled_responses_equal_measured_ones(target, vary):
     quick = _rescaled(own, vary, values)
     slow = modes_of_responses(network, [target.varied(**{vary: value}) for value in values], 3)
     state = {"vary": vary, "values": values, "accuracies": [0.3, 0.8], "seed": 3}
-    ground = mode_ground((own,), network, 1e-3)
-    portraits = [portrait_times(ground, firsts=firsts, **state).labelled() for firsts in (quick, slow)]
+    method = module.method_of((own,), network, 1e-3)
+    portraits = [portrait_times(method, firsts=firsts, **state).labelled() for firsts in (quick, slow)]
     # An optimum that equals the target's is stopped at accuracy 1, or by a rounding less.
     for name in set(portraits[0].data_vars) - {"singular_accuracy"}:
         # Control variates are fitted to 256 groups: their regression loses a few digits.
@@ -353,7 +353,7 @@ def test_the_diagram_shows_the_weights_of_descent():
     stages = [Stage(state.task(1.5), goal=0.65), Stage(target, goal=0.99)]
     pair = follow(stages, state.network(target), learning_rate=1e-3)
     assert loop.weight == 0.96
-    assert pair.descent_steps == 168
+    assert pair.steps.descent == 168
     steps, strength = module.pinned.descent_strength(pair, float(view.clock.times[-1]))
     # The weights do not change between two steps.
     at = np.searchsorted(steps, view.clock.times, side="right") - 1

@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from learncast.answers.forget import forgotten
 from pydantic import ValidationError
 from scipy.integrate import solve_ivp
 
+import learncast as lc
 import learncast.web.panels.prior_knowledge as module
-from learncast import TwoLayer, forgetting, solve
+from learncast import TwoLayer
+from learncast.report.forget import forget_report as forgotten
 from learncast.study import Study
 from learncast.tasks import static
 from learncast.web import FRAMES, PriorKnowledgeState, View, all_panels, to_plain
@@ -98,15 +99,15 @@ def test_tasks_are_rotated_by_the_chosen_angles(size):
 def test_numbers_are_those_of_the_python_interface():
     first, second = (static(c, name=n) for c, n in zip(expected_maps(DEFAULT), "AB", strict=True))
     network = TwoLayer.balanced(3, 3, 3, scale=0.1, rng=np.random.default_rng(DEFAULT.seed))
-    loss = forgetting([first, second], network, learning_rate=0.05).values
+    loss = lc.forget([first, second], network, learning_rate=0.05).losses().values
     views = shown(DEFAULT)
     # The tasks are the same to rounding, which the exact flow does not amplify beyond a few digits.
     close = {"rtol": 1e-9, "atol": 1e-12}
     np.testing.assert_allclose(chart(views["forgetting"], "loss_after").traces[0].z, loss, **close)
     np.testing.assert_allclose(chart(views["forgetting"], "forgetting").traces[0].z, np.diff(loss, axis=0), **close)
-    learned = solve(first, network, learning_rate=0.05)
-    then = solve(second, learned.network_at(math.inf), learning_rate=0.05)
-    naive = solve(second, network, learning_rate=0.05)
+    learned = lc.forecast(first, network, learning_rate=0.05).solution
+    then = lc.forecast(second, learned.network_at(math.inf), learning_rate=0.05).solution
+    naive = lc.forecast(second, network, learning_rate=0.05).solution
     for view in (views["learning"], views["forgetting"]):
         labels = ("task A is learned in", "task B is learned in", "task B without prior knowledge")
         for label, way in zip(labels, (learned, then, naive), strict=True):
@@ -340,7 +341,7 @@ def test_frames_are_the_solutions_at_their_times():
     assert len(times) == FRAMES
     for k in (0, 40, 100, 160, FRAMES - 1):
         stage = int(times[k] > learning.boundaries[1])
-        now = learning.curriculum.courses[stage].at([times[k] - learning.boundaries[stage]])
+        now = learning.curriculum.flows[stage].at([times[k] - learning.boundaries[stage]])
         for name in ("input_gram", "output_gram", "network_function"):
             # The time within the stage is a difference, which loses a few digits.
             np.testing.assert_allclose(chart(view, name).traces[0].frames[k], now[name].values[0], atol=1e-9)

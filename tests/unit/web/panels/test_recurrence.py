@@ -13,12 +13,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from learncast.answers.forecast import forecast
 from pydantic import ValidationError
 from scipy.integrate import solve_ivp
 
 import learncast.web.panels.recurrence as module
-from learncast.answers.forecast import forecast
+from learncast.report.forecast import forecast_report as forecast
 from learncast.study import Study
 from learncast.theory.recurrence import tradeoff
 from learncast.theory.recurrence.order import half_loss_time

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import learncast.web.panels.window as module
-from learncast.answers.window import rehearsed_window
-
+from learncast.report.window import rehearsed_window
 from learncast.results import FORECAST_CLASSES
 from learncast.study import WindowStudy
 from learncast.web import to_csv, window_panel, windows_at

@@ -46,7 +46,7 @@ class Imbalance:
     >>> import learncast as lc
     >>> import numpy as np
     >>> network = lc.TwoLayer(np.zeros((3, 2)), [[2.0, 0.0, 0.0], [0.0, 2.5, 0.0]])
-    >>> solution = lc.solve(lc.tasks.static(np.diag([3.0, 1.0])), network, learning_rate=1e-2)
+    >>> solution = lc.forecast(lc.tasks.static(np.diag([3.0, 1.0])), network, learning_rate=1e-2).solution
     >>> low, high = solution.imbalance.interval(0.01)
     >>> round(low), round(high), round(solution.time_to_loss(0.01))
     (19, 78, 54)

@@ -52,7 +52,7 @@ class TwoLayerSolution(Solution):
     learning_rate : float
         Times are counted in its steps.
     separatrix_tolerance : float or None
-        As for `learncast.solve`.
+        As for `learncast.forecast`.
 
     Examples
     --------
@@ -61,7 +61,7 @@ class TwoLayerSolution(Solution):
     >>> import learncast as lc
     >>> import numpy as np
     >>> network = lc.TwoLayer.balanced(2, 3, 2, scale=0.01, rng=np.random.default_rng(0))
-    >>> solution = lc.solve(lc.tasks.static(np.diag([3.0, 1.0])), network, learning_rate=1e-2)
+    >>> solution = lc.forecast(lc.tasks.static(np.diag([3.0, 1.0])), network, learning_rate=1e-2).solution
     >>> solution.at([200, 400, 800])["strength"].values.round(2)
     array([[0.33, 0.  ],
            [3.  , 0.  ],
@@ -274,7 +274,7 @@ def shallow(task: Task, start: ArrayLike, times: ArrayLike, *, learning_rate: fl
     >>> shallow(task, np.zeros((2, 2)), steps, learning_rate=1e-2)["excess_loss"].values.round(2)
     array([5.  , 0.68, 0.09])
     >>> network = lc.TwoLayer.balanced(2, 3, 2, scale=0.01, rng=np.random.default_rng(0))
-    >>> lc.solve(task, network, learning_rate=1e-2).at(steps)["excess_loss"].values.round(2)
+    >>> lc.forecast(task, network, learning_rate=1e-2).solution.at(steps)["excess_loss"].values.round(2)
     array([5.  , 5.  , 4.05])
     """
     import xarray as xr
