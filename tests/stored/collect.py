@@ -143,7 +143,7 @@ def figure_numbers(paper: str, name: str) -> dict[str, Value]:
     """Summaries of all arrays of one figure's dataset."""
     from learncast.papers import open_paper
 
-    return dict(summary(open_paper(paper).figure(name).made(preset="smoke")))
+    return dict(summary(open_paper(paper).figure(name).make(preset="smoke")))
 
 
 def sweep_numbers(study: str) -> dict[str, Value]:
