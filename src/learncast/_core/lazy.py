@@ -18,9 +18,12 @@ def exported(
         Its `__name__`.
     names : mapping
         From a module, relative to the package, to the names that it offers, separated by spaces.
+    inner : mapping, optional
+        Names that can be imported too, but are left out of `__all__` and of the reference pages.
     """
-    home = {name: module for module, offered in names.items() for name in offered.split()}
-    every = sorted(home)
+    public = {name: module for module, offered in names.items() for name in offered.split()}
+    home = public | {name: module for module, offered in (inner or {}).items() for name in offered.split()}
+    every = sorted(public)
 
     def get(name: str) -> Any:
         if name not in home:
