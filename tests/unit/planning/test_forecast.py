@@ -77,9 +77,9 @@ def test_following_is_solving_stage_after_stage(curriculum, start):
     network, total = first, 0.0
     for stage, outcome in zip(stages, found.stages, strict=True):
         solution = lc.forecast(stage.task, network, learning_rate=RATE).solution
-        steps = solution.time_to(stage.accuracy).flow_steps
+        steps = solution.time_to(stage.goal.value).flow_steps
         assert outcome.steps.flow == pytest.approx(steps, rel=CLOSE, abs=1e-9)
-        assert outcome.accuracy >= stage.accuracy - 1e-12
+        assert outcome.accuracy >= stage.goal.value - 1e-12
         assert outcome.steps.status is Status.ok
         network, total = solution.network_at(steps), total + steps
         assert outcome.end[0] == pytest.approx((network.output_weights @ network.input_weights).item(), rel=CLOSE)
