@@ -225,7 +225,7 @@ def test_a_curriculum_is_the_solution_of_one_stage_after_another(problem, gain, 
     for stage, found_stage in zip(stages, curriculum.stages, strict=True):
         one = lc.forecast(stage.task, here, learning_rate=rate).solution
         modes = modes_of_one(stage.task, here)
-        duration = steps if stage.steps else one.time_to(stage.accuracy).flow_steps
+        duration = steps if stage.steps else one.time_to(stage.goal.value).flow_steps
         # the time to a band that is near is a small difference: relative to direct training
         assert found_stage.steps.flow == pytest.approx(duration, rel=1e-9, abs=1e-9 * curriculum.direct.flow)
         here = one.network_at(found_stage.steps.flow)

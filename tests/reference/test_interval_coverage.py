@@ -94,7 +94,7 @@ class Recorded:
             for stage, planned in zip(plan.stages, (*plan.route.durations, None), strict=True):
                 truth = M if stage.task is target else other
                 if planned is None or stop == "accuracy":
-                    steps, A, C = descent(truth, S, A, C, self.rate, stage.accuracy)
+                    steps, A, C = descent(truth, S, A, C, self.rate, stage.goal.value)
                 else:
                     steps = int(planned)
                     for _ in range(steps):
@@ -168,7 +168,7 @@ class Relu:
         w, total = 0.05, 0
         for stage in stages:
             gain = 1.0 if stage.task is target else self.gain
-            steps, w = unit_descent(gain * cross, power, w, stage.accuracy, self.rate)
+            steps, w = unit_descent(gain * cross, power, w, stage.goal.value, self.rate)
             total += steps
         direct = unit_descent(cross, power, 0.05, self.accuracy, self.rate)[0]
         for name, interval, truth in zip(

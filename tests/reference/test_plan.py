@@ -826,13 +826,15 @@ class Recordings:
                 made.append(record if name in recorded else given[-1])
             self.plans.append(lc.plan(made[1], made[:1], start, seed=draw, **with_terms(options)))
             if draw % 2 == 0:
-                self.plug_in_stops.append(lc.plan(given[1], given[:1], start, **with_terms(options)).stages[0].accuracy)
+                self.plug_in_stops.append(
+                    lc.plan(given[1], given[:1], start, **with_terms(options)).stages[0].goal.value
+                )
             self.estimates.append(strengths)
 
     def coverage(self) -> float:
         hits = []
         for plan in self.plans:
-            total, direct = two_stage_steps(plan.stages[0].accuracy, *TRUTH.values())
+            total, direct = two_stage_steps(plan.stages[0].goal.value, *TRUTH.values())
             low, high = plan.saving_interval
             hits.append(low <= direct - total <= high)
         return float(np.mean(hits))
@@ -846,7 +848,7 @@ class Recordings:
             strengths.append((np.mean(x * y, axis=1), np.mean(x * x, axis=1)) if name in self.recorded else TRUTH[name])
         extra = []
         for plan, plug_in in zip(self.plans[::2], self.plug_in_stops, strict=True):
-            robust, plain = (np.mean(two_stage_steps(s, *strengths)[0]) for s in (plan.stages[0].accuracy, plug_in))
+            robust, plain = (np.mean(two_stage_steps(s, *strengths)[0]) for s in (plan.stages[0].goal.value, plug_in))
             extra.append(robust - plain)
         return float(np.mean(extra)), float(np.std(extra, ddof=1) / np.sqrt(len(extra)))
 
@@ -859,7 +861,7 @@ def recordings() -> Recordings:
 @pytest.mark.slow
 def test_a_recorded_plan_follows_its_own_estimates(recordings: Recordings) -> None:
     for plan, strengths in zip(recordings.plans[:10], recordings.estimates[:10], strict=True):
-        total, direct = two_stage_steps(plan.stages[0].accuracy, *strengths.values())
+        total, direct = two_stage_steps(plan.stages[0].goal.value, *strengths.values())
         assert plan.best.steps.flow == pytest.approx(total, rel=1e-8)
         assert plan.direct.flow == pytest.approx(direct, rel=1e-8)
         pool = oracles.Pool(*(np.array([[strengths[n][k]] for n in TRUTH]) for k in range(2)))
@@ -921,7 +923,7 @@ def stage_cost(stages: Any, pool: Any, start: Any, cost: Any, switch: float, tol
     weights, total, before = np.sqrt(np.array([np.atleast_1d(start)] * 2)), 0.0, None
     for stage in stages:
         k = last if stage.task.name == "target" else int(stage.task.name.split()[1])
-        allowed = 1 - (stage.accuracy if stage.accuracy is not None else 1 - tolerance)
+        allowed = tolerance if stage.goal is None else 1 - stage.goal.value
         own = pool.cross[k], pool.power[k]
         steps = stage.steps
         if steps is None:
@@ -962,7 +964,7 @@ def test_no_alternative_breaks_a_limit() -> None:
     # Half of its optimum by the flow; in whole steps the last one may overshoot by up to 2 eta beta / 4.
     reached = oracles.strength_after(0.01, 2.0, 2.0, plan.flow_route.durations[0] * RATE)
     assert reached == pytest.approx(0.5, abs=1e-9)
-    assert 0.5 <= plan.stages[0].accuracy + 1e-9 <= 0.5 + 2 * RATE * 2.0 / 4 * 1.01
+    assert 0.5 <= plan.stages[0].goal.value + 1e-9 <= 0.5 + 2 * RATE * 2.0 / 4 * 1.01
     assert all(alternative.extra >= 0 for alternative in plan.alternatives), [a.name for a in plan.alternatives]
 
 

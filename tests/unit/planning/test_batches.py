@@ -60,7 +60,7 @@ def test_two_stages_of_modes(batch):
     stages = [lc.Stage(first, goal=0.5), lc.Stage(target, goal=0.9)]
     forecast = lc.follow(stages, network, learning_rate=RATE)
     found = forecast.in_batches(batch)
-    rules = [within(m, s.accuracy) for m, s in zip(forecast.modes, stages, strict=True)]
+    rules = [within(m, s.goal.value) for m, s in zip(forecast.modes, stages, strict=True)]
     each = np.array([trained(stages, network, batch, seed, rules) for seed in range(24)])
     agree(found.totals, each.sum(axis=1))
     agree(found.steps[0], each[:, 0])
