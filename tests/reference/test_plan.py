@@ -923,7 +923,7 @@ def stage_cost(stages: Any, pool: Any, start: Any, cost: Any, switch: float, tol
     weights, total, before = np.sqrt(np.array([np.atleast_1d(start)] * 2)), 0.0, None
     for stage in stages:
         k = last if stage.task.name == "target" else int(stage.task.name.split()[1])
-        allowed = 1 - (stage.goal.value if stage.goal is not None else 1 - tolerance)
+        allowed = tolerance if stage.goal is None else 1 - stage.goal.value
         own = pool.cross[k], pool.power[k]
         steps = stage.steps
         if steps is None:

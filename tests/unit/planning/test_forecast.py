@@ -75,14 +75,14 @@ def test_following_is_solving_stage_after_stage(curriculum, start):
     stages = [Stage(pool[name], goal=accuracy) for name, accuracy in CURRICULA[curriculum]]
     found = follow(stages, first, learning_rate=RATE)
     network, total = first, 0.0
-    for stage, outcome in zip(stages, found.stages, strict=True):
+    for stage, found_stage in zip(stages, found.stages, strict=True):
         solution = lc.forecast(stage.task, network, learning_rate=RATE).solution
         steps = solution.time_to(stage.goal.value).flow_steps
-        assert outcome.steps.flow == pytest.approx(steps, rel=CLOSE, abs=1e-9)
-        assert outcome.accuracy >= stage.goal.value - 1e-12
-        assert outcome.steps.status is Status.ok
+        assert found_stage.steps.flow == pytest.approx(steps, rel=CLOSE, abs=1e-9)
+        assert found_stage.accuracy >= stage.goal.value - 1e-12
+        assert found_stage.steps.status is Status.ok
         network, total = solution.network_at(steps), total + steps
-        assert outcome.end[0] == pytest.approx((network.output_weights @ network.input_weights).item(), rel=CLOSE)
+        assert found_stage.end[0] == pytest.approx((network.output_weights @ network.input_weights).item(), rel=CLOSE)
     assert found.steps.flow == pytest.approx(total, rel=CLOSE)
     direct = lc.forecast(pool["target"], first, learning_rate=RATE).solution.time_to(0.99)
     assert found.direct.flow == direct.flow_steps
@@ -213,9 +213,9 @@ def test_steps_are_infinite_if_a_task_is_never_learned(case):
 @pytest.mark.parametrize("case", ["no start", "wrong sign, balanced"])
 def test_a_stage_that_never_ends_reports_the_accuracy_it_reaches(case):
     task, network = NEVER[case]
-    outcome = follow([Stage(task, goal=0.99)], network, learning_rate=RATE).stages[0]
-    assert outcome.end == pytest.approx([0.0], abs=1e-12)
-    assert outcome.accuracy == pytest.approx(0.0, abs=1e-9)  # 1 - |0 - u*| / |u*|
+    found_stage = follow([Stage(task, goal=0.99)], network, learning_rate=RATE).stages[0]
+    assert found_stage.end == pytest.approx([0.0], abs=1e-12)
+    assert found_stage.accuracy == pytest.approx(0.0, abs=1e-9)  # 1 - |0 - u*| / |u*|
 
 
 def test_a_mode_with_nothing_to_learn_is_judged_by_the_scale_of_the_strongest():
