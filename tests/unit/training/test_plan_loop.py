@@ -305,7 +305,7 @@ def test_a_stage_whose_goal_is_met_already_needs_no_step(recorded):
     loop = loop_of(curriculum, whole(recorded))
     trained(loop, recorded[2], RATE)
     assert loop.stages[1].steps == 0
-    assert loop.stages[1].steps.status is Status.ok
+    assert loop.stages[1].status is Status.ok
 
 
 def test_a_stage_that_does_not_learn_is_given_up_and_said_so(recorded):
