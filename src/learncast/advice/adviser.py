@@ -487,7 +487,7 @@ def _batches(trials: Source, seed: int) -> Iterator[Batch]:
             total += len(found.inputs)
             yield found
             if hasattr(source, "__next__") and total >= SAMPLED:
-                return  # it may be endless
+                return  # an iterator may never end
 
 
 def _statistics(trials: Source, parts: Iterable[Batch]) -> tuple[Task, tuple[FloatArray, FloatArray]]:

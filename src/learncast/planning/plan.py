@@ -284,7 +284,7 @@ class Plan(Displayable):
 
     @property
     def total(self) -> float:
-        """Cost of the recommended stages; steps if nothing else is priced."""
+        """Cost of the recommended stages, in steps if `terms` sets no price."""
         return self.route.total
 
     @property

@@ -172,7 +172,7 @@ def evolving_window(own: OwnModel, *, checkpoints: str, progress: Progress = sil
     )
 
 
-#: What is told of every checkpoint, and the heading of its column.
+#: The values reported for every checkpoint, and their column headings.
 _FOLLOWED = {
     "reach": "window",
     "contiguous_reach": "without gaps",

@@ -219,30 +219,30 @@ def _floors(problem: ScheduleProblem, orders: Indices) -> FloatArray:
     """Lower bound of each order: its most expensive mode by itself, free to switch among the order's tasks."""
     if problem.by_loss:
         weight = (problem.power[-1] * problem.optimum[-1] ** 2).sum()
-        room = problem.tolerance * np.sqrt(weight / np.where(problem.power[-1] > 0, problem.power[-1], np.inf))
+        half_width = problem.tolerance * np.sqrt(weight / np.where(problem.power[-1] > 0, problem.power[-1], np.inf))
     else:
-        room = problem.tolerance * mode_equation.band_scale(problem.optimum[-1])
+        half_width = problem.tolerance * mode_equation.band_scale(problem.optimum[-1])
 
     @cache
     def floor(tasks: frozenset[int]) -> float:
         pool = [*sorted(tasks - {problem.target}), problem.target]
         modes = np.flatnonzero(problem.power[-1] > 0).tolist()
-        paths = (mode_path(problem, m, float(room[m]), pool, orders.shape[1] + 1) for m in modes)
+        paths = (mode_path(problem, m, float(half_width[m]), pool, orders.shape[1] + 1) for m in modes)
         return max((path.total for path in paths), default=0.0)
 
     return np.array([floor(frozenset(order[order >= 0].tolist())) for order in orders])
 
 
 def mode_path(
-    problem: ScheduleProblem, mode: int, room: float, tasks: Sequence[int], max_stages: int, **limits: Any
+    problem: ScheduleProblem, mode: int, half_width: float, tasks: Sequence[int], max_stages: int, **limits: Any
 ) -> Path:
-    """Cheapest path of one mode over some tasks, the target last, to within `room` of the target's optimum."""
+    """Cheapest path of one mode over some tasks, the target last, to within `half_width` of the target's optimum."""
     pool, best = list(tasks), float(problem.optimum[-1, mode])
     return cheapest_path(
         problem.cross[pool, mode],
         problem.power[pool, mode],
         start=float(problem.start[mode]),
-        end=(best - room, best + room),
+        end=(best - half_width, best + half_width),
         learning_rate=1.0,
         imbalance=float(problem.imbalance[mode]),
         costs=problem.cost[pool],

@@ -111,12 +111,12 @@ class ScheduleSearch:
 
     def _one_mode(self) -> Route:
         p = self.problem
-        room = p.tolerance * abs(float(p.optimum[-1, 0]))
+        half_width = p.tolerance * abs(float(p.optimum[-1, 0]))
         limits = {
             "least_accuracy": np.where(np.isinf(p.least), np.nan, p.least),
             "most_accuracy": np.where(p.most == 1, np.nan, p.most),
         }
-        path = mode_path(p, 0, room, range(len(p.cost)), self.max_stages, **limits)
+        path = mode_path(p, 0, half_width, range(len(p.cost)), self.max_stages, **limits)
         if path.status is not Status.ok:
             return Route((), (), math.inf, math.inf)
         before, last = path.legs[:-1], path.legs[-1]

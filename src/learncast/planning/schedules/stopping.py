@@ -35,8 +35,8 @@ def turning_strengths(first: Problem, second: Problem, tolerance: float) -> Floa
     with np.errstate(divide="ignore", invalid="ignore"):
         equal = (first.cross - second.cross) / (first.power - second.power)
         best = second.cross / second.power
-        room = tolerance * mode_equation.band_scale(best)
-    return np.stack(np.broadcast_arrays(equal, best - room, best + room))
+        half_width = tolerance * mode_equation.band_scale(best)
+    return np.stack(np.broadcast_arrays(equal, best - half_width, best + half_width))
 
 
 def _one_mode(start: FloatArray, first: Problem, second: Problem, tolerance: float) -> tuple[FloatArray, FloatArray]:
