@@ -13,7 +13,7 @@ import learncast as lc
 from learncast import tasks
 from learncast.cli import app
 from learncast.planning.summary import percent, steps_text
-from learncast.report.plan import draw_plan, plan_report
+from learncast.report import draw_plan, plan_report
 from learncast.study import Study
 from learncast.theory import Problem, gradient_flow, modes
 
