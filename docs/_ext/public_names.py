@@ -69,7 +69,11 @@ def _listed() -> dict[str, list[Name]]:
         modules = [name.value for name in exported if isinstance(name.value, ModuleType)]
         names = [*exported, *(name for module in modules for name in _exported(module))]
         listed[package] = [
-            name for name in names if not isinstance(name.value, ModuleType) and id(name.value) not in seen
+            name
+            for name in names
+            if name.home.startswith("learncast")
+            and not isinstance(name.value, ModuleType)
+            and id(name.value) not in seen
         ]
         seen |= {id(name.value) for name in listed[package]}
     return listed

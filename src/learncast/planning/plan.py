@@ -739,8 +739,11 @@ def loop_of(forecast: Forecast, loaders: Mapping[str, Any], *, criterion: str | 
     planned = []
     for k, (place, s) in enumerate(zip(forecast.places, forecast.stages, strict=True)):
         losses = partial(method.loss_range, place, forecast.states[k + 1])
-        planned.append(PlannedStage(s.stage, s.steps.value, s.steps.status, method.readable_modes(place), losses))
+        accuracy = None if s.stage.goal is None else method.goal_accuracy(place, s.stage.goal)
+        modes = method.readable_modes(place)
+        planned.append(PlannedStage(s.stage, s.steps.value, s.steps.status, modes, losses, accuracy))
     if criterion is None:
         linear = method.readable_modes(method.target) is not None
-        criterion = "strength" if linear and forecast.trust.holds else "loss"
+        per_mode = all(s.goal is None or method.per_mode(s.goal) for s in forecast.requested)
+        criterion = "strength" if linear and per_mode and forecast.trust.holds else "loss"
     return plan_loop(planned, loaders, spec=forecast.provenance.spec_hash, criterion=criterion, **options)

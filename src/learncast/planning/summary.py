@@ -125,7 +125,7 @@ def _recommendation(plan: Plan) -> str:
     total = (
         ""
         if last == 0 and len(plan.best.stages) == 2 and not plan.terms.priced
-        else f" {_amount(plan, plan.total)} in all."
+        else f" The total is {_amount(plan, plan.total)}."
     )
     direct_text = f"a cost of {plan.direct_total:,.4g}" if plan.terms.priced else steps_text(plan.direct_total)
     return (

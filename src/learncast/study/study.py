@@ -51,7 +51,6 @@ class Study(StudyFile[StudySection]):
 
     Attributes
     ----------
-    name : str
     network : LinearRNN, TwoLayer or Activated
     candidates : tuple of Task
     sequence : tuple of (Task, steps)

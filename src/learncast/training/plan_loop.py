@@ -37,6 +37,8 @@ class PlannedStage:
         The task's modes, if the network is linear.
     losses : callable
         Returns the reference losses of the task.
+    accuracy : float or None
+        Accuracy at which the stage's goal is reached; None if the stage is given by steps.
     """
 
     stage: Stage
@@ -44,6 +46,7 @@ class PlannedStage:
     status: Status
     modes: Modes | None
     losses: Callable[[], LossRange]
+    accuracy: float | None
 
 
 @dataclass(eq=False)
@@ -149,7 +152,7 @@ def plan_loop(
         expected, name = one.expected_steps, one.stage.task.name
         if not math.isfinite(expected):
             raise InvalidSpec(f"The plan must forecast when every stage ends, got {one.status.value} for {name!r}.")
-        goal = None if criterion == "steps" or one.stage.goal is None else one.stage.goal.value
+        goal = None if criterion == "steps" else one.accuracy
         limit = math.inf if goal is None else max(math.ceil(most * expected), LEAST_LIMIT)
         text = f"for {expected:g} steps" if goal is None else f"until {one.stage.goal.text}"
         run = StageRun(name, text, limit, _no_watch, _Feed(loaders[name], name), expected)

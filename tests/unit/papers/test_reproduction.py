@@ -280,7 +280,7 @@ def test_every_run_describes_its_training():
     for run in runs:
         job = curriculum_job(run.settings)
         value, stop = run.settings["value"], run.settings["stop"]
-        told = [(stage.task.name, stage.accuracy) for stage in job.source]
+        told = [(stage.task.name, stage.goal.value) for stage in job.source]
         first = [] if value is None else [(f"target_strength {value:g}", stop)]
         assert told == [*first, ("target", 0.99)]
         assert job.training.seed == run.settings["seed"]

@@ -78,7 +78,7 @@ def _escapes(
     least = PooledProblem.of(task, start).least_loss
     # The saddle of the reversal is at zero weights, which have the full loss of the task.
     half = 0.5 * (0.5 * task.target_power - least)
-    plan: dict[str, Any] = {"learning_rate": SLOW, "steps": PATIENCE, "until": least + half, "every": PATIENCE}
+    plan: dict[str, Any] = {"learning_rate": SLOW, "steps": PATIENCE, "target_loss": least + half, "every": PATIENCE}
     run = train_ensemble(pairs, [*noisy, start], **plan, progress=progress)
     measured = [float(n) if s is Status.ok else np.inf for n, s in zip(run.steps, run.status, strict=True)]
     # The closed form treats the noisy weights as balanced.

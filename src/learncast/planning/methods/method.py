@@ -186,6 +186,12 @@ class Method(ABC):
         """Whether the goal is a loss below the least that the network can reach."""
         return not self.per_mode(goal) and self.goal_excess(task, goal) < 0
 
+    def goal_accuracy(self, task: int, goal: Goal) -> float:
+        """Accuracy at which the goal is reached: of every mode, or 1 - sqrt(excess loss / baseline loss)."""
+        if self.per_mode(goal):
+            return goal.value
+        return 1.0 - math.sqrt(max(self.goal_excess(task, goal), 0.0) / (self.baseline_loss(task) or 1.0))
+
     def goal_loss(self, task: int, goal: Goal) -> float:
         """Loss at which the goal is reached."""
         return self.least_loss(task) + self.goal_excess(task, goal)
@@ -210,7 +216,7 @@ class Method(ABC):
         counted = steps if math.isinf(steps) else math.nan
         if steps <= self.countable and math.isfinite(steps):
             counted = float(self.steps_to(task, self.start[None], goal)[0][0])
-        accuracy = 1.0 - math.sqrt(max(self.goal_excess(task, goal), 0.0) / (self.baseline_loss(task) or 1.0))
+        accuracy = self.goal_accuracy(task, goal)
         return LearningTime(accuracy, np.array([steps]), np.array([counted]), (self.status(task, steps, counted),))
 
     def goal_text(self, task: int, goal: Goal) -> str:
