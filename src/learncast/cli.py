@@ -180,16 +180,16 @@ def advise(
 
         given = delivery.read(AdviceStudySection, study)
     torch_package("for advice")
-    from learncast.report.advise import advised, stored_advice
+    from learncast.report.advise import advise_report, model_advise_report
     from learncast.study import AdviceStudy
 
     options: dict[str, Any] = {"pilot": pilot or None, "seeds": seeds, "budget": budget}
 
     def answered(progress: Progress) -> Report:
         if model is None:
-            return advised(AdviceStudy(*given), options=options, progress=progress)
+            return advise_report(AdviceStudy(*given), options=options, progress=progress)
         _warn_of_execution(model)
-        return stored_advice(model, options=options, progress=progress)
+        return model_advise_report(model, options=options, progress=progress)
 
     delivery.deliver("weighing plans", answered)
 
@@ -311,18 +311,18 @@ def window(
 
         given = delivery.read(WindowStudySection, study)
     torch_package("for a learnability window")
-    from learncast.report.window import OwnModel, evolving_window, rehearsed_window, stored_window
+    from learncast.report.window import OwnModel, evolution_report, model_window_report, window_report
     from learncast.study import WindowStudy
 
     def answered(progress: Progress) -> Report:
         if model is None:
-            return rehearsed_window(WindowStudy(*given), progress=progress)
+            return window_report(WindowStudy(*given), progress=progress)
         _warn_of_execution(model)
         asked = OwnModel(model, **own, options=options)
         if checkpoints is not None:
-            return evolving_window(asked, checkpoints=checkpoints, progress=progress)
+            return evolution_report(asked, checkpoints=checkpoints, progress=progress)
         assert weights is not None
-        return stored_window(asked, weights=weights, optimizer_state=optimizer_state, progress=progress)
+        return model_window_report(asked, weights=weights, optimizer_state=optimizer_state, progress=progress)
 
     delivery.deliver("diagnosing", answered)
 

@@ -11,9 +11,7 @@ from typer.testing import CliRunner
 
 import learncast as lc
 from learncast.cli import app
-from learncast.report.forecast import forecast_report
-from learncast.report.forget import forget_report
-from learncast.report.plan import plan_report
+from learncast.report import forecast_report, forget_report, plan_report
 from learncast.study import Study
 
 KINDS = ("modes", "rotated", "two-layer", "recorded", "random start", "unbalanced two-layer")

@@ -50,12 +50,12 @@ nulls = 19
 @pytest.fixture(scope="session")
 def saved_window(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small learnability window, measured and saved."""
-    from learncast.report.window import rehearsed_window
+    from learncast.report.window import window_report
     from learncast.study import WindowStudy
 
     folder = tmp_path_factory.mktemp("window")
     (folder / "study.toml").write_text(STUDY, encoding="utf-8")
-    rehearsed_window(WindowStudy.load(folder / "study.toml")).write(folder / "out")
+    window_report(WindowStudy.load(folder / "study.toml")).write(folder / "out")
     return folder / "out" / "window.nc"
 
 

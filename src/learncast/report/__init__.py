@@ -1,1 +1,19 @@
-"""Answers to a study's questions, ready to print, to parse and to file."""
+"""Reports of every command, as terminal tables, JSON, HTML pages and files."""
+
+from learncast._core.lazy import exported
+
+__all__, __getattr__, __dir__ = exported(
+    __name__,
+    {
+        "advise": "advise_report model_advise_report",
+        "check": "check_report",
+        "explain": "explain_study explanation_text",
+        "forecast": "forecast_report",
+        "forget": "forget_report",
+        "phase": "phase_report",
+        "plan": "plan_report",
+        "report": "Report",
+        "window": "evolution_report model_window_report window_report",
+    },
+    inner={"plan": "draw_plan"},
+)

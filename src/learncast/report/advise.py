@@ -23,12 +23,14 @@ if TYPE_CHECKING:
 MOST_PLANS = 15
 
 
-def advised(study: AdviceStudy, *, options: Mapping[str, Any] | None = None, progress: Progress = silent) -> Report:
+def advise_report(
+    study: AdviceStudy, *, options: Mapping[str, Any] | None = None, progress: Progress = silent
+) -> Report:
     """Advise on a study's model, trials and goal."""
     return _answered(study.question(), study.name, study.resolved(), options or {}, progress)
 
 
-def stored_advice(place: str, *, options: Mapping[str, Any] | None = None, progress: Progress = silent) -> Report:
+def model_advise_report(place: str, *, options: Mapping[str, Any] | None = None, progress: Progress = silent) -> Report:
     """Advise on what a person's own file builds, which means executing it.
 
     Parameters

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _TRAINING = 0.7
 
 
-def rehearsed_window(study: WindowStudy, *, progress: Progress = silent) -> Report:
+def window_report(study: WindowStudy, *, progress: Progress = silent) -> Report:
     """Train the study's cell, then diagnose it on sequences it has not seen."""
     from learncast.windows import window
     from learncast.windows.example_model import trained_model
@@ -107,7 +107,7 @@ class OwnModel:
         return Path(self.place.rpartition(":")[0]).stem
 
 
-def stored_window(
+def model_window_report(
     own: OwnModel, *, weights: Path, optimizer_state: Path | None = None, progress: Progress = silent
 ) -> Report:
     """Diagnose a person's own model.
@@ -134,7 +134,7 @@ def stored_window(
     return _answer(found, own.name, own.resolved(weights=weights, optimizer_state=optimizer_state), {})
 
 
-def evolving_window(own: OwnModel, *, checkpoints: str, progress: Progress = silent) -> Report:
+def evolution_report(own: OwnModel, *, checkpoints: str, progress: Progress = silent) -> Report:
     """Diagnose every stored state of a person's own model.
 
     Parameters
@@ -195,8 +195,8 @@ def _course_table(layer: Mapping[str, Any], index: int, counted: str, layers: in
         for k, step in enumerate(layer["steps"])
     ]
     of = f" of layer {index}" if layers > 1 else ""
-    note = "Window and time scales in steps of a sequence; so many units have a time scale below tau, which is never "
-    note += "for units that do not decay. Exponent: of the envelope as a power of the lag."
+    note = "Window and time scales in steps of a sequence. tau: quantiles of the units' time scales; never: no decay. "
+    note += "Exponent: of the envelope as a power of the lag."
     return Table(f"Over training{of}", (counted, *columns.values()), rows, [note])
 
 
@@ -270,10 +270,13 @@ def _tables(found: Window, index: int) -> list[Table]:
     of = f" of layer {index}" if found.layers > 1 else ""
     rows = [_lag_row(here.isel(lag=row)) for row in range(here.sizes["lag"])]
     lags = ("lag", "envelope", "gates", "signal", "score", "index", "needs", "status")
-    told = f"A signal is told from 0 by a score above {float(here['critical_score']):.3g}; too few: these "
+    score = float(here["critical_score"])
+    note = (
+        f"Scores above {score:.3g} are signals. Too few: more sequences are needed to detect the signal."
+    )
     return [
         found.table(index),
-        Table(f"Lag by lag{of}", lags, rows, [f"{told}sequences do not tell it, or not its noise."]),
+        Table(f"Lag by lag{of}", lags, rows, [note]),
     ]
 
 

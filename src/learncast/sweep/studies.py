@@ -20,7 +20,7 @@ from learncast.report.check import check_report
 from learncast.report.forecast import forecast_report
 from learncast.report.plan import plan_report
 from learncast.report.report import Report
-from learncast.report.window import rehearsed_window
+from learncast.report.window import window_report
 from learncast.results import STEPS, described
 from learncast.study import Study, WindowStudy
 from learncast.study.sections import SweepSection
@@ -139,7 +139,7 @@ COMMANDS = {
     "plan": SweptCommand(("method", "remember"), ("network",), plan_report),
     "check": SweptCommand(("runs", "tolerance"), ask=_checked),
     "train": SweptCommand(("most_steps", "every")),
-    "window": SweptCommand(seeds=("model", "training", "task", "window"), ask=rehearsed_window),
+    "window": SweptCommand(seeds=("model", "training", "task", "window"), ask=window_report),
 }
 MOST_SEEDS = max(len(one.seeds) for one in COMMANDS.values())
 

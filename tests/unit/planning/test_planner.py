@@ -13,7 +13,7 @@ import learncast as lc
 from learncast import tasks
 from learncast.cli import app
 from learncast.planning.summary import percent, steps_text
-from learncast.report.plan import draw_plan, plan_report
+from learncast.report import draw_plan, plan_report
 from learncast.study import Study
 from learncast.theory import Problem, gradient_flow, modes
 
@@ -310,6 +310,22 @@ def test_a_stop_portrait_agrees_with_the_plan(pair, request, kind):
         assert float(here) == found.candidates[0].saving
         assert float(portrait["saving_steps"].max("stop").sel(accuracy=0.99)) <= found.saving
         draw_plan(found)
+
+
+def test_a_stop_portrait_of_a_loss_counts_the_steps_to_that_loss():
+    goal, first = (
+        tasks.integration(steps=8, target_strength=s, name=name)
+        for s, name in (([1.0, 0.5], "goal"), ([2.0, 0.4], "first"))
+    )
+    network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.1, hidden_size=4, task=goal)
+    asked = lc.Explained(0.999)
+    found = lc.plan(goal, [first], network, learning_rate=5e-3, terms=lc.Terms(asked))
+    portrait = found.stop_portrait()
+    for accuracy in portrait["accuracy"].values[[0, 8, -1]]:
+        explained = lc.Explained(1 - (1 - accuracy) ** 2)
+        stages = [lc.Stage(first, steps=float(portrait["stop"][20])), lc.Stage(goal, explained)]
+        saving = lc.follow(stages, network, learning_rate=5e-3).saving.descent
+        assert float(portrait["saving_steps"].sel(accuracy=accuracy)[20]) == saving
 
 
 def test_a_rotated_plan_is_saved_with_its_summary(rotated, tmp_path):

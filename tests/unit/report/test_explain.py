@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 import learncast as lc
 from learncast.cli import app
-from learncast.report.explain import explain_study, explanation_text
+from learncast.report import explain_study, explanation_text
 from learncast.study import Study
 
 HEAD = "[network]\nhidden_size = 3\nrecurrence = 0.8\ninitial = 0.2\n[training]\nlearning_rate = 0.01\naccuracy = 0.9\n"

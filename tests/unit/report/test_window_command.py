@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import learncast as lc
 from learncast import windows
 from learncast.cli import app
-from learncast.report.window import rehearsed_window
+from learncast.report import window_report
 from learncast.results import FORECAST_CLASSES
 from learncast.study import WindowStudy
 from learncast.windows.checkpoints import course, in_order
@@ -130,8 +130,8 @@ def test_a_study_is_trained_and_diagnosed(study, tmp_path):
 
 
 def test_the_resolved_study_gives_the_same_answer(study, tmp_path):
-    first = rehearsed_window(WindowStudy.load(study()))
-    again = rehearsed_window(WindowStudy.load(study(first.study)))
+    first = window_report(WindowStudy.load(study()))
+    again = window_report(WindowStudy.load(study(first.study)))
     assert again.json() == first.json()
 
 

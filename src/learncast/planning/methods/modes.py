@@ -130,8 +130,6 @@ class ModeMethod(Method):
         return problem.below(goal.excess(baseline, self.least_loss(task)))
 
     def steps_to(self, task: int, states: FloatArray, goal: Goal) -> tuple[FloatArray, FloatArray]:
-        if self.unreachable(task, goal):
-            return np.full(len(states), np.inf), states
         p = self.problems[task]
         return p.steps_to(states, self._arrived(p, task, goal), self.learning_rate)
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import learncast.web.panels.window as module
-from learncast.report.window import rehearsed_window
+from learncast.report.window import window_report
 from learncast.results import FORECAST_CLASSES
 from learncast.study import WindowStudy
 from learncast.web import to_csv, window_panel, windows_at
@@ -42,7 +42,7 @@ def window(tmp_path_factory):
     """A window as it comes from a file."""
     folder = tmp_path_factory.mktemp("window")
     (folder / "study.toml").write_text(STUDY, encoding="utf-8")
-    answer = rehearsed_window(WindowStudy.load(folder / "study.toml"))
+    answer = window_report(WindowStudy.load(folder / "study.toml"))
     return Window.load(Window(answer.dataset, answer.provenance).save(folder / "window.nc"))
 
 
@@ -160,7 +160,7 @@ def test_without_a_file_the_panel_shows_a_sample():
 
 @pytest.mark.slow
 def test_the_study_in_its_folder_makes_the_sample():
-    made = rehearsed_window(WindowStudy.load(module.SAMPLE.parent / "study.toml"))
+    made = window_report(WindowStudy.load(module.SAMPLE.parent / "study.toml"))
     kept = module.sample()
     # The last bits depend on the machine that trains it.
     np.testing.assert_allclose(made.dataset["envelope"], kept.dataset["envelope"], rtol=1e-3)
