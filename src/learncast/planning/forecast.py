@@ -199,10 +199,15 @@ class Forecast(Displayable):
         """Steps under resampled statistics; None if nothing was estimated from trials."""
         # A stage to convergence has no number of steps that resampling could change.
         converges = any(s.steps is not None and math.isinf(s.steps) for s in self.requested)
-        if not self.resample or converges:
+        m = self.method.precise
+        idle = all(
+            s.goal is not None and m.nothing_to_learn(k, s.goal)
+            for k, s in zip(self.places, self.requested, strict=True)
+        )
+        if not self.resample or converges or idle:
             return None
         rules: list[Rule] = [(s.goal, s.steps) for s in self.requested]
-        return self.method.precise.resample(self.places, rules)
+        return m.resample(self.places, rules)
 
     @property
     def states(self) -> tuple[FloatArray, ...]:

@@ -17,6 +17,7 @@ from learncast.planning.methods.method import Learned, Method, ResampledSteps, R
 from learncast.procedure.goals import Goal
 from learncast.procedure.training import Training
 from learncast.results import Status
+from learncast.tasks.best_map import best_map
 from learncast.tasks.covariance import Dense
 from learncast.tasks.recorded.resampling import pooled_recording, resampled
 from learncast.tasks.task import Task
@@ -28,6 +29,7 @@ from learncast.theory.dynamics.learning_problem import LearningProblem
 from learncast.theory.dynamics.modes import can_be_resampled
 from learncast.theory.dynamics.pooled import PooledProblem
 from learncast.theory.dynamics.solution import Solution
+from learncast.theory.dynamics.steps.lag_descent import LagDescent
 from learncast.theory.dynamics.steps.pooled_descent import PooledDescent, hidden_basis
 
 if TYPE_CHECKING:
@@ -35,12 +37,14 @@ if TYPE_CHECKING:
 
 #: Integration tolerance of flows.
 TOLERANCE = 1e-8
-#: Resamples of a recorded pool: counted together (pooled), and integrated one by one (flow).
+#: Resamples of a recorded pool, counted together: of pooled statistics and of statistics by lag.
 POOLED_RESAMPLES, FLOW_RESAMPLES = 100, 40
 #: Resamples that are enough for means, which are compared on the same resamples.
 MEAN_RESAMPLES = 24
-#: Multiple of the estimated steps after which a resample counts as never learning.
-LATE = 10
+#: Multiple of the estimated steps after which a resample counts as never learning, in strides and in single steps.
+LATE, LATE_SINGLE = 10, 4
+#: Strides or single steps that are counted for all resamples together.
+MOST_RESAMPLE_MOVES = 20_000
 #: Steps after which descent from a start that is too sharp has diverged, and the growth of weights that shows it.
 TRIAL_STEPS, DIVERGED = 500, 1e8
 
@@ -49,8 +53,6 @@ class LinearMethod(Method):
     """Losses and gradients of a linear network from statistics. A state is all weights, flattened."""
 
     promise = "integrated"
-    countable = float(MOST_COUNTED)
-    resamples = FLOW_RESAMPLES
     network: LinearRNN | TwoLayer
     learn: tuple[str, ...]
 
@@ -103,6 +105,12 @@ class LinearMethod(Method):
     def baseline_loss(self, task: int) -> float:
         return self.problems[task].baseline_loss
 
+    def mode_rows(self, task: int, goal: Goal) -> list[dict[str, Any]]:
+        problem, status = self.problems[task], self.learning_time(task, goal).status.name
+        begin, end = problem.strengths(problem.start), problem.best_strengths
+        each = zip(end.tolist(), begin.tolist(), strict=True)
+        return [{"mode": k, "optimum": u, "initial": v, "status": status} for k, (u, v) in enumerate(each)]
+
     def strengths(self, states: FloatArray) -> FloatArray:
         """Diagonal of the map in the frame of the target's modes, (rows, modes)."""
         problem = self.problems[self.target]
@@ -153,41 +161,54 @@ class LinearMethod(Method):
         return self.flow(task, self.start).assumptions
 
     @cached_property
-    def _resampled_methods(self) -> list[LinearMethod]:
-        """Copies of this method on resampled pools."""
-        # One generator per task: tasks of the same trials are resampled identically.
-        streams = [np.random.default_rng(self._resampling_seed) for _ in self.tasks]
-        training = self.training.with_(learn=self.learn)
-        return [
-            type(self)(
-                [resampled(t, rng) if can_be_resampled(t) else t for t, rng in zip(self.tasks, streams, strict=True)],
-                self.network,
-                training,
-            )
-            for _ in range(self.resamples)
-        ]
+    def _resampled_by_lag(self) -> list[LagDescent]:
+        """Each task's descent in every resample, one per row; a known task is the same in all."""
+        every = []
+        for task, problem in zip(self.tasks, self.problems, strict=True):
+            draws = [problem.by_lag] * FLOW_RESAMPLES
+            if can_be_resampled(task):
+                rng = np.random.default_rng(self._resampling_seed)  # tasks of the same trials are resampled identically
+                tasks = (_with_target_power(resampled(task, rng)) for _ in draws)
+                draws = [replace(problem, task=one).by_lag for one in tasks]
+            parts = {name: np.stack([getattr(d, name) for d in draws]) for name in ("power", "cross", "constant")}
+            every.append(replace(problem.by_lag, **parts))
+        return every
 
     def resample(self, places: Sequence[int], rules: Sequence[Rule]) -> ResampledSteps | None:
-        """Flow steps under resampled statistics: descent is not counted for every resample."""
         if not self.recorded:
             return None
-        last = rules[-1][0]
-        stages, direct = [], []
-        for method in self._resampled_methods:
-            stages.append(method._flow_through(places, rules))
-            direct.append(math.nan if last is None else method.flow_steps_to(self.target, method.start, last))
-        return ResampledSteps(np.array(stages).T, np.array(direct), flow=True)
-
-    def _flow_through(self, places: Sequence[int], rules: Sequence[Rule]) -> list[float]:
-        """Flow steps of each stage."""
-        state, every = self.start, []
+        start = np.repeat(self._learned_weights(self.start[None]), FLOW_RESAMPLES, axis=0)
+        states, counts, last = start, [], rules[-1][0]
         for place, (goal, given) in zip(places, rules, strict=True):
-            flow = self.flow(place, state)
-            steps = given if goal is None else self.flow_steps_to(place, state, goal, flow)
-            assert steps is not None
-            state = self.after_flow(place, state, steps, flow)
-            every.append(math.inf if math.isnan(steps) else float(steps))
-        return every
+            if goal is not None:
+                steps, states = self._count_resampled(place, states, goal)
+            else:
+                stop = math.ceil(given or 0.0)
+                steps = np.full(len(states), float(stop))
+                (states,) = self._resampled_by_lag[place].advance(states, [stop], self.learning_rate)
+            counts.append(steps)
+        alone = len(rules) == 1
+        direct = np.full(len(states), np.nan) if last is None else counts[0] if alone else None
+        if direct is None and last is not None:
+            direct = self._count_resampled(self.target, start, last)[0]
+        assert direct is not None
+        return ResampledSteps(np.stack(counts), direct)
+
+    def _count_resampled(self, task: int, states: FloatArray, goal: Goal) -> tuple[FloatArray, FloatArray]:
+        """Steps of every row to the goal and the states then; late rows never arrive."""
+        expected = float(self.steps_to(task, self.start[None], goal)[0][0])
+        descent = self._resampled_by_lag[task]
+        if not math.isfinite(expected):
+            return np.full(len(states), math.nan), states
+        if self.problems[task].two_layers is None:
+            least = self.problems[task].by_lag.rest_losses(descent)
+        else:
+            best = PooledDescent(descent.power, descent.cross, self.network.hidden_size)
+            least = descent.constant - best.baseline_loss
+        goals = least + goal.excess(descent.constant - least, self.least_loss(task))
+        most = int(LATE_SINGLE * expected) + 1000
+        steps, ends = descent.steps_to(states, goals, self.learning_rate, most)
+        return np.where(np.isnan(steps), np.inf, steps), ends
 
 
 class PooledMethod(LinearMethod):
@@ -199,7 +220,6 @@ class PooledMethod(LinearMethod):
 
     name = "pooled"
     counts_many = True
-    countable = math.inf
 
     def __init__(self, tasks: Sequence[Task], network: LinearRNN | TwoLayer, training: Training, seed: int = 0) -> None:
         super().__init__(tasks, network, training, seed)
@@ -319,8 +339,11 @@ class PooledMethod(LinearMethod):
         some = np.flatnonzero(limits >= 0)  # the others are below the least loss
         if len(some):
             rows, rate = descent.rows(some), self.learning_rate
-            steps[some], ends[some] = rows.steps_to(states[some], limits[some], rate, most, precise=False)
-        return np.where(np.isnan(steps), np.inf, steps), np.where(np.isfinite(ends), ends, 0.0)
+            counted = min(most, rows.most_counted(states[some], rate, MOST_RESAMPLE_MOVES))
+            steps[some], ends[some] = rows.steps_to(states[some], limits[some], rate, counted, precise=False)
+            if counted == most:  # the others are late; otherwise they are unknown
+                steps[np.isnan(steps)] = np.inf
+        return steps, np.where(np.isfinite(ends), ends, 0.0)
 
     def _resampled_direct(self, goal: Goal) -> FloatArray:
         """Steps of direct training in every resample, counted once."""
@@ -452,6 +475,6 @@ def _with_target_power(task: Task) -> Task:
     steps, channels, readouts, outputs = cross.shape
     flat = cross.dense().reshape(steps * channels, readouts * outputs)
     power = inputs.dense().reshape(steps * channels, steps * channels)
-    explained = flat.T @ np.linalg.lstsq(power, flat, rcond=None)[0]
+    explained = best_map(power, flat.T) @ flat
     target = Dense(((explained + explained.T) / 2).reshape(readouts, outputs, readouts, outputs))
     return Task.trusted(inputs, cross, target, name=task.name, trials=task.trials)

@@ -85,8 +85,6 @@ class Method(ABC):
     counts_many: bool = False
     #: Each task's modes in one frame; empty if the tasks have no common modes.
     modes: tuple[Modes, ...] = ()
-    #: Flow steps beyond which descent is not counted.
-    countable: float = math.inf
     #: Seed of measured responses.
     seed: int | None = None
     #: Weights that learn.
@@ -98,6 +96,7 @@ class Method(ABC):
         self.tasks, self.network, self.training = tuple(tasks), network, training
         self.learning_rate = training.learning_rate
         self._conditions: dict[int, tuple[Assumption, ...]] = {}
+        self._direct: dict[tuple[int, Goal], Steps] = {}
 
     @property
     def target(self) -> int:
@@ -240,7 +239,9 @@ class Method(ABC):
 
     def learning_time(self, task: int, goal: Goal) -> LearningTime:
         """Steps of training on one task from the start, mode by mode where there are modes."""
-        steps = self.train(task, self.start, self.start, goal)[0]
+        if (task, goal) not in self._direct:
+            self._direct[task, goal] = self.train(task, self.start, self.start, goal)[0]
+        steps = self._direct[task, goal]
         return LearningTime(
             self.goal_accuracy(task, goal), np.array([steps.flow]), np.array([steps.descent]), (steps.status,),
             tried=steps.tried, loss=steps.loss,
@@ -255,7 +256,7 @@ class Method(ABC):
         if math.isinf(time):
             return Steps(time, time, status=Status.not_learned), state
         counted, tried, loss = math.nan, math.nan, math.nan
-        if not time > self.countable:
+        if not time > self.most_counted(task, state):
             counts, ends = self.steps_to(task, state[None], goal)
             counted, state = float(counts[0]), ends[0]
             if math.isnan(counted):

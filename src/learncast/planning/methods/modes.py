@@ -22,7 +22,7 @@ from learncast.theory.assumptions import Assumption
 from learncast.theory.dynamics.mode_equation import resolved_start
 from learncast.theory.dynamics.modes import Modes, ModeSolution, can_be_resampled, modes_of, with_resamples
 from learncast.theory.dynamics.solution import LearningTime, Solution
-from learncast.theory.dynamics.steps.mode_descent import Problem, Reached
+from learncast.theory.dynamics.steps.mode_descent import MOST_STEPS, Problem, Reached
 
 if TYPE_CHECKING:
     from learncast.training.measured_accuracy import LossRange
@@ -132,6 +132,9 @@ class ModeMethod(Method):
     def _steps_to(self, task: int, states: FloatArray, goal: Goal) -> tuple[FloatArray, FloatArray]:
         p = self.problems[task]
         return p.steps_to(states, self._arrived(p, task, goal), self.learning_rate)
+
+    def most_counted(self, task: int, state: FloatArray) -> float:
+        return float(MOST_STEPS)
 
     def advance(self, task: int, states: FloatArray, stops: Sequence[int]) -> FloatArray:
         return np.stack(self.problems[task].advance(states, stops, self.learning_rate))

@@ -148,8 +148,17 @@ class LearningProblem:
 
     def strengths(self, weights: Weights) -> FloatArray:
         """Return the strength of each mode: the diagonal of `function` in the frame."""
-        f = self.frame
-        return np.einsum("mk,mn,nk->k", f.mode_outputs, self.function(weights), f.mode_inputs)
+        return self._strengths_of(self.function(weights))
+
+    def _strengths_of(self, function: FloatArray) -> FloatArray:
+        return np.einsum("mk,mn,nk->k", self.frame.mode_outputs, function, self.frame.mode_inputs)
+
+    @property
+    def best_strengths(self) -> FloatArray:
+        """Strength of each mode at the least loss."""
+        if self.two_layers is None:
+            return self.strengths(self.unflatten(self.by_lag.rest[0], self.start))
+        return self._strengths_of(self.two_layers.descent.reachable)
 
     @cached_property
     def by_lag(self) -> LagDescent:
@@ -170,7 +179,7 @@ class LearningProblem:
         these weights rests. This is the one definition against which tasks count as learned.
         """
         if self.pooled is None:
-            return self.by_lag.rest_loss()
+            return self.by_lag.rest[1]
         if len(self.learn) == 2:
             return self.pooled.least_loss
         return self.pooled.least_loss_of_one_layer(self.map_names[0] in self.learn)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -12,6 +13,7 @@ import scipy
 
 from learncast._core.progress import check_time
 from learncast._core.validation import FloatArray
+from learncast.theory.dynamics.steps.pooled_descent import PooledDescent
 from learncast.theory.dynamics.steps.strides import Rows
 
 __all__: list[str] = []  # internal
@@ -28,6 +30,8 @@ NEWTON_STEPS = 200
 SETTLED = 1e-13
 #: Eigenvalues of the Hessian below this share of the largest count as 0, and those that show a saddle.
 FLAT, SADDLE = 1e-12, 1e-6
+#: Eigenvalues of the Hessian along which a rest moves with the statistics, as a share of the largest.
+CURVED = 1e-6
 #: Moves after which a flow that rests on a saddle stays there.
 ESCAPE = 60
 #: Growth factor of the loss at which descent counts as diverged.
@@ -114,15 +118,15 @@ class LagDescent:
         H = self.hessian_product(state, np.eye(len(state)))
         return np.asarray((H + H.T) / 2)
 
-    def rest_loss(self) -> float:
-        """Loss at which training from the start rests; nan if it overflows or the target variance is unknown."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            finite = np.isfinite(self.loss_and_slopes(self.start[None])[0]).all()
+    @cached_property
+    def rest(self) -> tuple[FloatArray, float]:
+        """State and loss at which training from the start rests; nan if it overflows or a variance is unknown."""
+        finite = np.isfinite(self.loss_and_slopes(self.start[None])[0]).all()
         if np.isnan(self.constant) or not finite:
-            return math.nan
+            return self.start, math.nan
         state, now, settled = self._follow(self.start) if len(self.start) <= DENSE else (self.start, math.inf, False)
         if settled:
-            return now
+            return state, now
         scale = float(self.constant) or 1.0
 
         def loss(flat: FloatArray) -> tuple[float, FloatArray]:
@@ -132,10 +136,25 @@ class LagDescent:
         if len(state) <= DENSE:
             return self._bottom(state, now)
         options = {"maxiter": 5_000, "maxfun": 10_000, "ftol": 1e-16, "gtol": 0.0}
-        return scale * float(scipy.optimize.minimize(loss, state, jac=True, method="L-BFGS-B", options=options).fun)
+        found = scipy.optimize.minimize(loss, state, jac=True, method="L-BFGS-B", options=options)
+        return found.x, scale * float(found.fun)
 
-    def _bottom(self, state: FloatArray, now: float) -> float:
-        """Loss at the end of a long valley, by damped Newton steps."""
+    def rest_losses(self, others: LagDescent) -> FloatArray:
+        """Losses at which training on slightly different statistics, one per row of `others`, rests, (rows,).
+
+        They follow from one Newton step at the rest of these statistics.
+        """
+        state = self.rest[0]
+        losses, slopes = others.loss_and_slopes(np.repeat(state[None], len(others.cross), axis=0))
+        if len(state) <= DENSE:
+            values, vectors = np.linalg.eigh(self.hessian(state))
+            curved = values > CURVED * values[-1]
+            losses = losses - ((slopes @ vectors[:, curved]) ** 2 / values[curved]).sum(axis=1) / 2
+        best = others.constant - PooledDescent(others.power, others.cross).baseline_loss
+        return np.asarray(np.maximum(losses, best))
+
+    def _bottom(self, state: FloatArray, now: float) -> tuple[FloatArray, float]:
+        """State and loss at the end of a long valley, by damped Newton steps."""
         damping = 1e-6
         for _ in range(NEWTON_STEPS):
             slope = self.loss_and_slopes(state[None])[1][0]
@@ -148,13 +167,12 @@ class LagDescent:
                     break
                 damping *= 8
             else:
-                return now
+                break
             fell, state, now, damping = now - then, moved, then, max(damping / 8, FLAT)
             if fell <= SETTLED * self.constant:
                 break
-        return now
+        return state, now
 
-    @np.errstate(over="ignore", invalid="ignore")
     def _follow(self, state: FloatArray) -> tuple[FloatArray, float, bool]:
         """Follow the flow in long moves, each exact for a quadratic loss; return state, loss and whether it rests."""
         (now,), (slope,) = self.loss_and_slopes(state[None])
@@ -183,7 +201,6 @@ class LagDescent:
             values, vectors = np.linalg.eigh(self.hessian(state))
         return state, float(now), False
 
-    @np.errstate(over="ignore", invalid="ignore")
     def steps_to(
         self, states: FloatArray, goal: FloatArray, learning_rate: float, most: int
     ) -> tuple[FloatArray, FloatArray]:
@@ -209,7 +226,6 @@ class LagDescent:
         ends[rows] = states
         return steps, ends
 
-    @np.errstate(over="ignore", invalid="ignore")
     def advance(self, states: FloatArray, stops: Sequence[int], learning_rate: float) -> list[FloatArray]:
         """States after each of the increasing numbers of steps."""
         results, rows = [], np.arange(len(states))

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from learncast._core.validation import FloatArray
 from learncast.tasks.best_map import Correlations, best_map
-from learncast.theory.dynamics.steps.strides import UNLEARNED, Descents
+from learncast.theory.dynamics.steps.strides import MOST_MOVES, UNLEARNED, Descents
 
 __all__ = ["PooledDescent"]
 
@@ -193,9 +193,9 @@ class PooledDescent:
         """
         return self._towards(np.asarray(goal), states, learning_rate).steps_to_goal(states, most_steps, precise=precise)
 
-    def most_counted(self, states: FloatArray, learning_rate: float) -> int:
-        """Steps after which a count of `steps_to` ends."""
-        return self._towards(np.zeros(()), states, learning_rate).most_counted(states, MOST_STEPS)
+    def most_counted(self, states: FloatArray, learning_rate: float, moves: int = MOST_MOVES) -> int:
+        """Steps that a number of strides or single steps can count, by default those after which `steps_to` ends."""
+        return self._towards(np.zeros(()), states, learning_rate).most_counted(states, MOST_STEPS, moves)
 
     def advance(
         self, states: FloatArray, stops: Sequence[int], learning_rate: float, *, precise: bool = True

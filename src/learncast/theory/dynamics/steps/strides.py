@@ -177,9 +177,9 @@ class Descents:
             steps = min(steps, min(GROWTH, error**0.25) / growth)
         return int(min(steps, 1e6)) if steps >= LEAST else 1
 
-    def most_counted(self, states: FloatArray, most: int) -> int:
+    def most_counted(self, states: FloatArray, most: int, moves: int = MOST_MOVES) -> int:
         """Largest number of steps that are counted: single steps take too long to count as many as strides do."""
-        return min(most, MOST_MOVES * self._stride_length(states))
+        return min(most, moves * self._stride_length(states))
 
     def _stride_length(self, states: FloatArray, *, precise: bool = False) -> int:
         steps = self.longest(precise=precise)
@@ -295,7 +295,8 @@ class Descents:
             if not going.all():
                 never = diverged | resting
                 steps[rows[never]], ends[rows[never]] = np.inf, states[never]
-                last_strides.setdefault(length, []).append((rows[inside], before[inside], taken))
+                if inside.any():
+                    last_strides.setdefault(length, []).append((rows[inside], before[inside], taken))
                 rows, states = rows[going], states[going]
             taken += length
         steps[rows], ends[rows] = np.nan, states
