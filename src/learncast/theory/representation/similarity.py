@@ -288,52 +288,6 @@ def representation_distance(solution: Solution, *, time: float = np.inf) -> xr.D
     return xr.Dataset(distances)
 
 
-def off_diagonal_strength(solution: Solution, times: ArrayLike) -> xr.Dataset:
-    """Return the strength within and between the task's singular modes over training.
-
-    Parameters
-    ----------
-    solution : Solution
-        Solution for a two-layer network.
-    times : array_like
-        Gradient steps.
-
-    Returns
-    -------
-    xarray.Dataset
-        ``mode_map`` U^T W2 W1 V over (time, mode, mode_other), and ``diagonal`` and ``off_diagonal``, the root mean
-        square of its entries within and between modes.
-
-    Examples
-    --------
-    >>> import learncast as lc
-    >>> import numpy as np
-    >>> task = lc.tasks.static(np.diag([3.0, 1.0]))
-    >>> network = lc.TwoLayer.balanced(2, 3, 2, scale=0.01, rng=np.random.default_rng(0))
-    >>> solution = lc.forecast(task, network, learning_rate=1e-2).solution
-    >>> strength = lc.theory.off_diagonal_strength(solution, [200, 400, 1500])
-    >>> strength["diagonal"].values.round(3), strength["off_diagonal"].values.round(3)
-    (array([0.236, 2.121, 2.236]), array([0.005, 0.001, 0.   ]))
-    """
-    exact = checked_two_layer(solution)
-    trajectory = exact.at(times)
-    U, V = exact.mode_vectors
-    mode_map = np.einsum("mk,tmn,nl->tkl", U, trajectory["network_function"].values, V, optimize=True)
-    k = mode_map.shape[-1]
-    within = np.diagonal(mode_map, axis1=1, axis2=2)
-    # Masking before squaring keeps the precision of a small coupling.
-    between = np.where(np.eye(k, dtype=bool), 0.0, mode_map)
-    off_diagonal = np.sqrt((between**2).sum(axis=(1, 2)) / max(k * (k - 1), 1))
-    return xr.Dataset(
-        {
-            "mode_map": (("time", "mode", "mode_other"), mode_map, described("map between singular modes", "1")),
-            "diagonal": ("time", np.sqrt((within**2).mean(axis=1)), described("strength within modes", "1")),
-            "off_diagonal": ("time", off_diagonal, described("strength between modes", "1")),
-        },
-        coords={"time": trajectory.time},
-    )
-
-
 def two_mode_coupling(
     time: ArrayLike, first: ArrayLike, second: ArrayLike, coupling: ArrayLike, strengths: tuple[ArrayLike, ArrayLike]
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
