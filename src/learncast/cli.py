@@ -152,10 +152,8 @@ def plan(
     asked = _asked(study, delivery)
     from learncast.report.plan import plan_report
 
-    def report(progress: Progress) -> Report:
-        return plan_report(asked(), remember=remember, method=method, progress=progress)
-
-    delivery.deliver("searching plans", report)
+    options = {"remember": remember, "method": method}
+    delivery.deliver("searching plans", lambda progress: plan_report(asked(), **options, progress=progress))
 
 
 @command(app, example="advise examples/decision_network.toml")
@@ -230,13 +228,9 @@ def phase(
     asked = _asked(study, delivery)
     from learncast.report.phase import phase_report
 
-    varied = None if values is None else _numbers("--values", values)
-    stops = _numbers("--accuracies", accuracies)
-
-    def answered(progress: Progress) -> Report:
-        return phase_report(asked(), vary=vary, values=varied, accuracies=stops, method=method, progress=progress)
-
-    delivery.deliver("timing curricula", answered)
+    options: dict[str, Any] = {"vary": vary, "values": None if values is None else _numbers("--values", values)}
+    options |= {"accuracies": _numbers("--accuracies", accuracies), "method": method}
+    delivery.deliver("timing curricula", lambda progress: phase_report(asked(), **options, progress=progress))
 
 
 @command(app, example="forget examples/revised_hierarchy.toml")
@@ -270,10 +264,10 @@ def check(
     torch_package("for a check")
     if network is not None:
         one_of("--network", network, ("linear", "relu", "tanh"))
+    options = {"seeds": seeds, "tolerance": tolerance, "processes": processes}
 
     def answered(progress: Progress) -> Report:
-        own = asked() if network is None else asked().activated(network)
-        return check_report(own, seeds=seeds, tolerance=tolerance, processes=processes, progress=progress)
+        return check_report(asked() if network is None else asked().activated(network), **options, progress=progress)
 
     delivery.deliver("training", answered)
 

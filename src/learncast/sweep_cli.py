@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from learncast._core.errors import AssumptionViolated, InvalidSpec, LearncastError
-from learncast._core.limits import allowing
+from learncast._core.limits import allowing, format_bytes
 from learncast._core.progress import duration
 from learncast.display import plural
 
@@ -175,8 +175,7 @@ def resume(
     study: Annotated[Path | None, typer.Argument(metavar="[STUDY]", help="Its study file, to compare with.")] = None,
     *,
     function: Annotated[
-        str | None,
-        typer.Option(metavar="MODULE:NAME", help="The swept function, if a script started the sweep."),
+        str | None, typer.Option(metavar="MODULE:NAME", help="The swept function, if a script started the sweep.")
     ] = None,
     options: RunOptions,
 ) -> None:
@@ -207,7 +206,9 @@ def status(
         return
     state = "running" if now.driven else "stopped" if now.missing else "finished" if now.failed else "complete"
     print(f"{store}: {state}; {now.done:,} of {now.total:,} tasks done, {now.failed:,} failed")
-    print(f"{now.cells:,} cells, {now.copies:,} of them copies; {now.seconds:,.1f} s computed, {_size(now.bytes)}")
+    print(
+        f"{now.cells:,} cells, {now.copies:,} of them copies; {now.seconds:,.1f} s computed, {format_bytes(now.bytes)}"
+    )
     for one in failed:
         print(f"\nfailed: {_values(one)}\n{one.error.strip()}")
     if now.failed:
@@ -315,15 +316,7 @@ def _print_estimate(sweep: Sweep, workers: int | None, as_json: bool) -> None:
     if failed < pilot:
         each = f"{cost['task_seconds'] * 1000:,.0f} ms each, from {pilot - failed} tried"
         print(f"about {duration(cost['seconds'])} with {number} workers ({each})")
-        print(f"about {_size(cost['bytes'])} on the disk")
-
-
-def _size(number: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if number < 1000:
-            return f"{number:.3g} {unit}"
-        number /= 1000
-    return f"{number:.3g} TB"
+        print(f"about {format_bytes(cost['bytes'])} on the disk")
 
 
 @contextmanager

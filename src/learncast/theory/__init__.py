@@ -40,9 +40,8 @@ __all__, __getattr__, __dir__ = exported(
         "zero_recurrence_warning",
         "representation.alignment": "AlignmentTime misalignment time_to_align",
         "representation.lag_kernel": "LagKernel TrialKernel network_kernel trial_kernel",
-        "representation.regimes": "richness",
         "representation.similarity": "hidden_similarity kernel_of_grams peak_time "
-        "representation_distance scaled_to_plane tangent_kernel tangent_kernel_summary two_mode_coupling",
+        "representation_distance richness scaled_to_plane tangent_kernel tangent_kernel_summary two_mode_coupling",
     },
     inner={
         "dynamics.descent": "BatchStatistics",

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn, optim
 
 from learncast._core.errors import InvalidSpec, LearncastError, brief
-from learncast._core.limits import check_bytes, file_size, listed, readable, unadvised
+from learncast._core.limits import check_bytes, file_size, library_message, listed, readable
 
 #: Separates parameter and quantity in the names of an optimiser's tensors.
 SEPARATOR = "|"
@@ -266,7 +266,7 @@ def _tensors(path: Path, content: str) -> dict[str, Any]:
             warnings.simplefilter("ignore")
             stored = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch's reader may raise anything on a file of another kind
-        raise InvalidSpec(f"{path} must hold tensors and plain numbers only, got {unadvised(error)}.") from error
+        raise InvalidSpec(f"{path} must hold tensors and plain numbers only, got {library_message(error)}.") from error
     if not isinstance(stored, dict):
         raise InvalidSpec(f"{path} must hold a state_dict, got {type(stored).__name__}.")
     return stored

@@ -63,11 +63,6 @@ class AlignmentTime:
     error: float
     status: Status
 
-    @property
-    def growing(self) -> float:
-        """Steps from alignment until the task is learned."""
-        return self.learned - self.aligned if math.isfinite(self.learned) else math.inf
-
 
 def time_to_align(solution: Solution, accuracy: float = 0.99) -> AlignmentTime:
     """Return when a network's function is aligned with its task and when the task is learned, for any input covariance.
