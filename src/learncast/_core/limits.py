@@ -60,10 +60,8 @@ def check_bytes(
     """Raise if `what` takes more memory than allowed; `remedy` says how to need less."""
     most = allowed(most_bytes)
     if size > most:
-        raise InvalidSpec(
-            f"{what} must take at most {format_bytes(most)}, got {format_bytes(size)}. Raise most_bytes, or {remedy}.",
-            field="most_bytes",
-        )
+        sizes = f"{format_bytes(most)}, got {format_bytes(size)}"
+        raise InvalidSpec(f"{what} must take at most {sizes}. Raise most_bytes, or {remedy}.", field="most_bytes")
 
 
 def check_made(what: str, size: float, *, remedy: str) -> None:

@@ -213,9 +213,7 @@ class _Column:
 
     def put(self, cells: Sequence[int], name: str, variable: xr.Variable) -> None:
         if tuple(variable.dims) != self.dims:
-            raise SchemaMismatch(
-                f"{name} must have the dimensions {self.dims} in every cell, got {variable.dims}.", field=name
-            )
+            raise SchemaMismatch(f"{name} must have dimensions {self.dims}, got {variable.dims}.", field=name)
         largest = tuple(np.maximum(self.values.shape[1:], variable.shape))
         self._resize(largest, _common_type(name, self.values.dtype, _storage_type(variable)))
         for cell in cells:

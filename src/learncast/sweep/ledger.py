@@ -233,10 +233,8 @@ def _readable(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.DatabaseError as error:
-        raise SchemaMismatch(
-            f"{path} must be a readable ledger, got {error}. Restore it, or run `learncast sweep rebuild`.",
-            field="store",
-        ) from error
+        remedy = "Restore it, or run `learncast sweep rebuild`."
+        raise SchemaMismatch(f"{path} must be a readable ledger, got {error}. {remedy}", field="store") from error
 
 
 @contextmanager

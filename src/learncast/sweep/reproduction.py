@@ -36,9 +36,7 @@ def compute_run(spec: Mapping[str, Any]) -> xr.Dataset:
     # A store from somebody else could name any function.
     function = getattr(import_module(module), name, None) if module.startswith(f"{papers.__name__}.") else None
     if not inspect.isfunction(function) or function.__module__ != module:
-        raise InvalidSpec(
-            f"function must be a run of a paper, got {brief(spec['function'])}. Use another store.", field="function"
-        )
+        raise InvalidSpec(f"function must be a run of a paper, got {brief(spec['function'])}.", field="function")
     begun = time.process_time()
     result: xr.Dataset = function(spec["settings"])
     return result.assign_attrs({CPU: time.process_time() - begun})
@@ -203,11 +201,8 @@ class StoredRuns:
         for k, one in enumerate(runs):
             text = json_text(_cell(one))
             if text not in self._done:
-                raise SchemaMismatch(
-                    f"The store has no result of {one.name} with {brief(dict(one.settings))}. Run `learncast sweep "
-                    "verify` on it, then repeat the command.",
-                    field="store",
-                )
+                wanted = f"{one.name} with {brief(dict(one.settings))}"
+                raise SchemaMismatch(f"The store must have {wanted}. Run `learncast sweep verify`.", field="store")
             place, row = self._done[text]
             result = place.result(row)
             self.seconds[text] = float(result.attrs.pop(CPU, 0.0))

@@ -91,10 +91,8 @@ class Store:
         """Read a result. A file that was changed is not opened, because HDF5 is not safe for those."""
         content, damage = self.check(row)
         if damage:
-            raise SchemaMismatch(
-                f"{self.path(row.digest)} {damage}. Run `learncast sweep verify`, then `learncast sweep resume`.",
-                field="store",
-            )
+            remedy = "Run `learncast sweep verify`, then `learncast sweep resume`."
+            raise SchemaMismatch(f"{self.path(row.digest)} {damage}. {remedy}", field="store")
         return read(content)
 
     def grid(self) -> Grid:
@@ -112,10 +110,8 @@ class Store:
         """Raise if there are results but the ledger is empty or lost."""
         results = (path for path in self.results.glob("*/*.nc") if path == self.path(path.stem))
         if study is None and next(results, None) is not None:
-            raise InvalidSpec(
-                f"{self.folder} has results but its ledger was lost. Restore it, or run `learncast sweep rebuild`.",
-                field="store",
-            )
+            remedy = "Restore it, or run `learncast sweep rebuild`."
+            raise InvalidSpec(f"{self.folder} has results but its ledger was lost. {remedy}", field="store")
 
     def study(self) -> Tables:
         """Return the study that `begin` entered."""

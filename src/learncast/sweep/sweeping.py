@@ -312,9 +312,8 @@ def stored_sweep(store: PathLike, function: Function | str | None = None) -> Swe
     study = Store(store).study()
     name = function if function is None or isinstance(function, str) else function_name(function)
     if study["function"] != name and (name is not None or study["function"] not in _OWN):
-        raise InvalidSpec(
-            f"function must be {study['function']}, got {name}. Pass it (--function MODULE:NAME).", field="function"
-        )
+        wanted = study["function"]
+        raise InvalidSpec(f"function must be {wanted}, got {name}. Pass it (--function MODULE:NAME).", field="function")
     given = _imported(study["function"]) if function is None or isinstance(function, str) else function
     shard = tuple(study["shard"]) if "shard" in study else None
     notes = dict(study["notes"])
@@ -341,9 +340,7 @@ def function_name(function: Function) -> str:
     if owner is not None and not isinstance(owner, type | ModuleType):
         raise InvalidSpec(f"function must not be a method of an object, got {name}.", field="function")
     if not name or "<" in name:
-        raise InvalidSpec(
-            f"function must be defined at the top of a module, got {name or type(function).__name__}.", field="function"
-        )
+        raise InvalidSpec(f"function must be at the top of a module, got {name or function!r}.", field="function")
     return f"{function.__module__}:{name}"
 
 

@@ -271,10 +271,8 @@ def order_reversal(
     grid = evenly(low, high, points)
     pair = [real_array("strengths", s, ndim=1) for s in (first_strengths, second_strengths)]
     if len(pair[0]) != len(pair[1]):
-        raise InvalidSpec(
-            f"Both modes must have the same number of lags, got {len(pair[0])} and {len(pair[1])}.",
-            field="second_strengths",
-        )
+        lags = f"{len(pair[0])} and {len(pair[1])}"
+        raise InvalidSpec(f"Both modes must have the same number of lags, got {lags}.", field="second_strengths")
     modes = np.stack(pair)
 
     half_time = half_loss_time if learn_recurrence else half_strength_time

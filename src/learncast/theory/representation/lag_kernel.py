@@ -204,9 +204,7 @@ def _trials(lag_kernel: LagKernel, name: str, inputs: ArrayLike) -> tuple[FloatA
     trials = real_array(name, inputs, ndim=(2, 3))
     wanted = lag_kernel.output.shape[:2]
     if trials.shape[-2:] != wanted:
-        raise InvalidSpec(
-            f"{name} must be trials of {wanted[0]} steps and {wanted[1]} inputs, got shape {trials.shape}.", field=name
-        )
+        raise InvalidSpec(f"{name} must be trials of shape {wanted}, got shape {trials.shape}.", field=name)
     by_lag = trials[..., ::-1, :]
     return by_lag.reshape(-1, *wanted), trials.ndim == 2
 

@@ -64,10 +64,8 @@ def hidden_similarity(solution: Solution, times: ArrayLike, inputs: ArrayLike, t
     exact = checked_two_layer(solution)
     X, Y = _samples(exact, inputs), real_array("targets", targets, ndim=2)
     if Y.shape != (len(X), exact.problem.second.shape[0]):
-        raise InvalidSpec(
-            f"targets must be ({len(X)} samples, {exact.problem.second.shape[0]} outputs), got shape {Y.shape}.",
-            field="targets",
-        )
+        shape = (len(X), exact.problem.second.shape[0])
+        raise InvalidSpec(f"targets must be (samples, outputs) {shape}, got shape {Y.shape}.", field="targets")
     check_size(len(checked_times(times)) * len(X) ** 2 * 2, "the similarities")
     trajectory = exact.at(times)
     inverse = np.linalg.pinv(trajectory["output_gram"].values, hermitian=True)
