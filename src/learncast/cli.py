@@ -66,13 +66,8 @@ class Delivery:
 
     seconds: Annotated[float | None, typer.Option(help="Time limit; gives the best answer until then, if any.")] = None
     as_json: AsJson = False
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for JSON, NetCDF, PNG and report.html.")] = (
-        None
-    )
-    most_bytes: Annotated[
-        float | None,
-        typer.Option(help="Memory limit of one file, array or table; 2 GiB by default, 1 MiB for a study."),
-    ] = None
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for JSON, NetCDF, PNG and HTML.")] = None
+    most_bytes: Annotated[float | None, typer.Option(help="Memory limit of a file or array; 2 GiB by default.")] = None
     strict: Annotated[bool, typer.Option("--strict", help="Exit 1 if a condition of the theory does not hold.")] = False
 
     def read(self, kind: type[Kind], path: Path) -> tuple[Kind, Path, str]:
@@ -141,9 +136,7 @@ def forecast(
 @partial(with_options, Delivery)
 def plan(
     study: StudyFile,
-    remember: Annotated[
-        str | None, typer.Option(help="Candidate that must not be forgotten; its cost is reported.")
-    ] = None,
+    remember: Annotated[str | None, typer.Option(help="Candidate to remember; its cost is reported.")] = None,
     method: MethodName = "auto",
     *,
     delivery: Delivery,
@@ -207,14 +200,12 @@ def _warn_of_execution(model: str) -> None:
 def phase(
     study: OptionalStudy = None,
     vary: Annotated[
-        str | None, typer.Option(help="Parameter of the target's family; target_strength or timescale by default.")
+        str | None, typer.Option(help="Parameter to vary; target_strength or timescale by default.")
     ] = None,
     values: Annotated[
         str | None, typer.Option(help="Its values: 0.5,0.75 or 0.1:2.0:200; around the target's by default.")
     ] = None,
-    accuracies: Annotated[
-        str, typer.Option(help="Accuracies at which the first task is stopped: 0.1,0.3 or 0.01:0.99:99.")
-    ] = ("0.02:0.98:49"),
+    accuracies: Annotated[str, typer.Option(help="Accuracies at which the first task stops.")] = "0.02:0.98:49",
     method: MethodName = "auto",
     *,
     delivery: Delivery,
@@ -280,9 +271,7 @@ def window(
         str | None, typer.Option(metavar="FILE.py:FUNCTION", help="Returns your model; FILE.py is executed.")
     ] = None,
     weights: Annotated[Path | None, typer.Option(help="Its weights, .safetensors or .pt.")] = None,
-    checkpoints: Annotated[
-        str | None, typer.Option(metavar="PATTERN", help="Its weights during training, e.g. 'runs/*.pt', in quotes.")
-    ] = None,
+    checkpoints: Annotated[str | None, typer.Option(metavar="PATTERN", help="Its stored states: 'runs/*.pt'.")] = None,
     data: Annotated[Path | None, typer.Option(help="Sequences, .npz with inputs and targets.")] = None,
     optimizer_state: Annotated[Path | None, typer.Option(help="State of its optimiser, .pt or .safetensors.")] = None,
     optimizer: Annotated[str | None, typer.Option(help="sgd, adam, adamw or rmsprop; FUNCTION's by default.")] = None,
@@ -357,9 +346,7 @@ def _whole_numbers(option: str, text: str) -> np.ndarray[Any, np.dtype[np.int64]
 def reproduce(
     paper: Annotated[str, typer.Argument(help="curriculum, linear-rnn, prior-knowledge or learnability.")],
     figure: Annotated[str | None, typer.Option(help="2A, or 4 for all its panels; all figures by default.")] = None,
-    preset: Annotated[
-        str, typer.Option(help="Amount of training: smoke or full (learnability: smoke, laptop or paper).")
-    ] = "smoke",
+    preset: Annotated[str, typer.Option(help="smoke or full; learnability: smoke, laptop or paper.")] = "smoke",
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of figures and numbers.")] = Path("reproduced"),
     store: Annotated[
         list[Path] | None, typer.Option(metavar="DIR", help="Folders of the training runs; OUT-runs by default.")

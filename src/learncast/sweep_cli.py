@@ -49,12 +49,8 @@ class RunOptions:
     in_process: Annotated[bool, typer.Option("--in-process", help="Compute here, one task after another.")] = False
     fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Start no more tasks after a failure.")] = False
     retry: Annotated[bool, typer.Option("--retry", help="Compute failed tasks again.")] = False
-    batch: Annotated[int | None, typer.Option(help="Tasks handed out together; 1, or on a cluster by their cost.")] = (
-        None
-    )
-    most_bytes: Annotated[
-        float | None, typer.Option(help="Memory that one file, array or table may take in a task; 2 GiB by default.")
-    ] = None
+    batch: Annotated[int | None, typer.Option(help="Tasks handed out together; by their cost by default.")] = None
+    most_bytes: Annotated[float | None, typer.Option(help="Memory limit of a file or array; 2 GiB by default.")] = None
     seconds: Annotated[float | None, typer.Option(help="Start no more tasks after this time.")] = None
     as_json: AsJson = False
 
@@ -261,9 +257,7 @@ def gather(
         typer.Argument(metavar="STORE...", help="Folder of the sweep, or of all its shards.", show_default=False),
     ],
     out: Annotated[Path | None, typer.Option(metavar="FILE.nc", help="NetCDF file to write.")] = None,
-    table: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Table to write, .csv or .parquet: one row for each cell.")
-    ] = None,
+    table: Annotated[Path | None, typer.Option(metavar="FILE", help="Table to write, .csv or .parquet.")] = None,
     variables: Annotated[str | None, typer.Option(help="Only these, separated by commas.")] = None,
 ) -> None:
     """Collect all results in one dataset over the grid."""
