@@ -145,7 +145,7 @@ def plan(
     asked = _asked(study, delivery)
     from learncast.report.plan import plan_report
 
-    options = {"remember": remember, "method": method}
+    options: dict[str, Any] = {"remember": remember, "method": method}
     delivery.deliver("searching plans", lambda progress: plan_report(asked(), **options, progress=progress))
 
 
@@ -255,7 +255,7 @@ def check(
     torch_package("for a check")
     if network is not None:
         one_of("--network", network, ("linear", "relu", "tanh"))
-    options = {"seeds": seeds, "tolerance": tolerance, "processes": processes}
+    options: dict[str, Any] = {"seeds": seeds, "tolerance": tolerance, "processes": processes}
 
     def answered(progress: Progress) -> Report:
         return check_report(asked() if network is None else asked().activated(network), **options, progress=progress)

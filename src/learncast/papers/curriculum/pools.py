@@ -299,17 +299,9 @@ def tanh_job(settings: Mapping[str, Any]) -> TrainingJob:
     return TrainingJob(goal.task, network("tanh"), training, rule, record=())
 
 
-def _job(settings: Mapping[str, Any]) -> TrainingJob:
-    return curriculum_job(settings) if "pool" in settings else tanh_job(settings)
-
-
 def train_once(settings: Mapping[str, Any], progress: Progress = silent) -> xr.Dataset:
     """Train one curriculum of a pool, or one tanh unit on one task, once."""
-    return _steps(_job(settings).run(progress))
-
-
-def _steps(run: Any) -> xr.Dataset:
-    """Steps of a training, and whether it reached what it was to reach."""
+    run = (curriculum_job if "pool" in settings else tanh_job)(settings).run(progress)
     return xr.Dataset(
         {
             "steps": ((), float(run.steps), described("measured steps", STEPS)),

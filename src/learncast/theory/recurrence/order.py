@@ -207,13 +207,12 @@ def descent_half_loss_time(task: Task, network: LinearRNN, *, learning_rate: flo
     Examples
     --------
     >>> import learncast as lc
-    >>> from learncast.theory import descent_half_loss_time, half_loss_time, mode_profiles
+    >>> from learncast.theory import descent_half_loss_time, half_loss_time
     >>> task = lc.tasks.integration(steps=5)
     >>> network = lc.LinearRNN.aligned(recurrence=0.5, initial=0.1, hidden_size=2)
     >>> print(round(descent_half_loss_time(task, network, learning_rate=1e-3), 2))
     0.88
-    >>> (profile,) = mode_profiles(task)
-    >>> round(half_loss_time(*profile, recurrence=0.5, input_weight=0.1).steps.item(), 2)
+    >>> round(half_loss_time([1.0] * 5, recurrence=0.5, input_weight=0.1).steps.item(), 2)
     0.88
     """
     training = Training(learning_rate, learn=WEIGHTS)
