@@ -88,7 +88,7 @@ class Execution:
     threads : int
         Of torch during the run.
     checkpoint : path, optional
-        A safetensors file. If it holds a state of this run, training continues from there and ends as if it had never
+        A file. If it holds a state of this run, training continues from there and ends as if it had never
         stopped.
     checkpoint_every : int
         Steps between two checkpoints.
@@ -199,11 +199,6 @@ class History:
         arrays = {key: np.asarray(rows, dtype=float) for key, rows in self.rows.items()}
         arrays["strength"] = arrays["strength"].reshape(len(self.rows["time"]), self.modes)
         return arrays
-
-    def restore(self, arrays: dict[str, Any]) -> None:
-        """Continue from saved arrays."""
-        for key in self.rows:
-            self.rows[key] = list(arrays[key])
 
     def dataset(self, stages: list[str], optima: Any, least: Any, attributes: dict[str, Any]) -> xr.Dataset:
         """Return the records as a Dataset; `least` is the least loss of each stage."""

@@ -26,7 +26,7 @@ from learncast.procedure.goals import Accuracy, Explained, Goal, Plateau, Rule, 
 from learncast.procedure.stage import Stage
 from learncast.procedure.training import Training
 from learncast.results import Status, spec_hash
-from learncast.training.checkpoint import Checkpoint
+from learncast.training.checkpoint import load_checkpoint, save_checkpoint
 from learncast.training.learner import Learner
 from learncast.training.loop import Loop, stage_keys, stage_run, watch_of
 from learncast.training.modules import Network
@@ -337,28 +337,20 @@ class _Recorder:
 
     def _save(self) -> None:
         assert self.path is not None
-        tensors = {f"module.{key}": value.clone() for key, value in self.learner.module.state_dict().items()}
-        tensors |= self.loop.updates.tensors()  # type: ignore[union-attr]
-        tensors |= {f"history.{key}": torch.as_tensor(rows) for key, rows in self.history.arrays().items()}
-        facts = {
-            "loop": self.loop.state_dict(),
-            "updates": self.loop.updates.facts(),  # type: ignore[union-attr]
-            "targets": [(k, one.optimum.tolist(), one.loss, one.status.name) for k, one in self.targets.items()],
-        }
-        contiguous = {key: value.contiguous() for key, value in tensors.items()}
-        Checkpoint(contiguous, facts).save(self.path, spec=self.loop.spec)
+        history = {key: torch.as_tensor(rows) for key, rows in self.history.arrays().items()}
+        targets = {k: (one.optimum.tolist(), one.loss, one.status.name) for k, one in self.targets.items()}
+        state = {**self.loop.snapshot(), "history": history, "targets": targets}
+        save_checkpoint(self.path, state, spec=self.loop.spec)
 
     def _resume(self) -> bool:
         """Restore a saved state, and return whether there was one."""
-        saved = None if self.path is None else Checkpoint.load(self.path, spec=self.loop.spec)
+        saved = None if self.path is None else load_checkpoint(self.path, spec=self.loop.spec)
         if saved is None:
             return False
-        self.learner.module.load_state_dict(saved.under("module."))
-        self.history.restore({key: value.numpy() for key, value in saved.under("history.").items()})
-        for k, optimum, loss, status in saved.facts["targets"]:
-            self.targets[k] = _Target(np.array(optimum, dtype=float), float(loss), Status[status])
-        self.loop.updates.restore(saved.under("optimizer."), saved.facts["updates"])  # type: ignore[union-attr]
-        self.loop.load_state_dict(saved.facts["loop"])
+        self.history.rows = {key: list(values.numpy()) for key, values in saved["history"].items()}
+        for k, (optimum, loss, status) in saved["targets"].items():
+            self.targets[k] = _Target(np.array(optimum, dtype=float), loss, Status[status])
+        self.loop.restore(saved)
         if not self.loop.done:
             self.recording.log(f"resumed in stage {self.loop.index + 1} at step {self.loop.stage.steps}")
             self.loop.judge()
