@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from learncast._core.errors import InvalidSpec, UnsupportedModel
 from learncast._core.validation import between, count
-from learncast.advice.update_rule import UpdateRule
 from learncast.procedure.goals import Explained, Goal, Loss
 from learncast.procedure.training import Training
 from learncast.training.goals import TrialGoal
@@ -20,11 +20,16 @@ from learncast.training.learner import check_answers
 from learncast.training.losses import LossFunction
 from learncast.training.sources import Batch, Source
 from learncast.training.torch_state import evaluating
+from learncast.training.updates import optimizer_of
 
 #: Held-out trials on which a goal is evaluated.
 EVALUATION = 500
 #: Names that say nothing about the task.
 _NAMELESS = ("recorded", "DataLoader", "<lambda>", "function", "partial", "Dataset")
+#: Torch optimisers that update every number independently, so that stacked copies move as single ones.
+ELEMENTWISE = ("SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam")
+#: Makes an optimiser for tensors under the model's parameter names.
+Make = Callable[[Mapping[str, Tensor]], torch.optim.Optimizer]
 
 
 @dataclass(frozen=True)
@@ -69,6 +74,44 @@ class AdviceTerms:
         count("seeds", self.seeds)
         if self.budget is not None:
             count("budget", self.budget)
+
+
+@dataclass(frozen=True, eq=False)
+class UpdateRule:
+    """An elementwise torch optimiser with its settings.
+
+    Attributes
+    ----------
+    name : str
+        Name of the optimiser's class, in lower case.
+    learning_rate : float
+        Of its first parameter group.
+    made : callable
+        From parameters under the model's names to a new optimiser.
+    remembers : bool
+        Whether the optimiser has a state, so that resetting it matters.
+    """
+
+    name: str
+    learning_rate: float
+    made: Make
+    remembers: bool = True
+
+    @classmethod
+    def of(cls, training: Training, model: nn.Module) -> UpdateRule:
+        """Return the update rule of a training; refuse optimisers that couple parameters."""
+        made = partial(optimizer_of, training)
+        example = made({name: nn.Parameter(value.detach().clone()) for name, value in model.named_parameters()})
+        kind = type(example).__name__
+        if kind not in ELEMENTWISE or type(example) is not getattr(torch.optim, kind):
+            raise InvalidSpec(f"optimizer must be one of {', '.join(ELEMENTWISE)}, got {kind}.", field="optimizer")
+        remembers = kind != "SGD" or any(group["momentum"] for group in example.param_groups)
+        return cls(kind.lower(), float(example.param_groups[0]["lr"]), made, remembers)
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether steps are divided by the size of past gradients, so that the noise of batches slows them."""
+        return self.name != "sgd"
 
 
 @dataclass(frozen=True, eq=False)
