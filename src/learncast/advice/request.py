@@ -155,14 +155,11 @@ class Request:
         """Check a request; the parameters are those of `learncast.advise`."""
         _check_model(model)
         if not isinstance(training, Training):
-            raise InvalidSpec(
-                f"training must be a learncast.Training, got {type(training).__name__}.", field="training"
-            )
+            raise InvalidSpec(f"training must be a Training, got {type(training).__name__}.", field="training")
         meant = goal if isinstance(goal, Goal) else Explained(between("goal", goal, 0.0, 1.0))
         if not isinstance(meant, Explained | Loss | TrialGoal):
-            raise InvalidSpec(
-                f"goal must be Explained, Loss, DecisionAccuracy or Measured, got {type(meant).__name__}.", field="goal"
-            )
+            kinds = "Explained, Loss, DecisionAccuracy or Measured"
+            raise InvalidSpec(f"goal must be {kinds}, got {type(meant).__name__}.", field="goal")
         first, *others = _named_sources(target, candidates)
         request = cls(model, first, tuple(others), meant, training, UpdateRule.of(training, model))
         if isinstance(meant, Loss) and meant.function is None:
@@ -232,9 +229,7 @@ class Request:
 
 def _check_model(model: Any) -> None:
     if not isinstance(model, nn.Module) or next(model.parameters(), None) is None:
-        raise UnsupportedModel(
-            f"model must be a torch.nn.Module with parameters, got {type(model).__name__}.", field="model"
-        )
+        raise UnsupportedModel(f"model must be a module with parameters, got {type(model).__name__}.", field="model")
     for name, value in model.named_parameters():
         if value.device.type != "cpu":
             raise UnsupportedModel(f"model must be on the CPU, got {name} on {value.device}.", field="model")
@@ -257,7 +252,7 @@ def _named_sources(target: Any, candidates: Any) -> list[Source]:
             label, again = f"{base} ({again})", again + 1
         if place and source.hash == sources[0].hash:
             raise InvalidSpec(
-                f"candidates must differ from the target, but {label!r} has its trials.", field="candidates"
+                f"candidates must differ from the target, got its trials as {label!r}.", field="candidates"
             )
         sources.append(replace(source, name=label))
     return sources

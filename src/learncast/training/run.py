@@ -72,10 +72,7 @@ class Records:
         count("every", self.every)
         count("evaluation", self.evaluation)
         if self.writer is not None and not callable(getattr(self.writer, "add_scalar", None)):
-            raise InvalidSpec(
-                f"writer must have a method add_scalar(name, value, step), got {type(self.writer).__name__}.",
-                field="writer",
-            )
+            raise InvalidSpec(f"writer must have add_scalar, got {type(self.writer).__name__}.", field="writer")
 
 
 @dataclass(frozen=True)
@@ -153,9 +150,7 @@ class TrainingRun(Trajectory):
         """Read a file that `save` wrote; refuse trajectories that are not training runs."""
         run = super().load(path, most_bytes=most_bytes)
         if "stage_steps" not in run.dataset.attrs:
-            raise SchemaMismatch(
-                f"{path} must hold a training run, got a trajectory by {run.provenance.kind}. Use Trajectory.load."
-            )
+            raise SchemaMismatch(f"{path} must hold a training run, got a trajectory by {run.provenance.kind}.")
         return run
 
     @property

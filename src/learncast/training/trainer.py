@@ -69,16 +69,11 @@ class TrainingJob:
     def run(self, progress: Progress = silent) -> TrainingRun:
         """Train."""
         if not isinstance(self.training, Training):
-            raise InvalidSpec(
-                f"training must be a learncast.Training, got {type(self.training).__name__}.", field="training"
-            )
+            raise InvalidSpec(f"training must be a Training, got {type(self.training).__name__}.", field="training")
         recording = self.record if isinstance(self.record, Records) else Records(tuple(self.record))
         stages = self.stages()
         if self.execution.checkpoint is not None and any(stage.task.passes is not None for stage in stages):
-            raise InvalidSpec(
-                "checkpoint needs reproducible trials: a Task, a sampler, arrays or a Dataset.",
-                field="checkpoint",
-            )
+            raise InvalidSpec("checkpoint needs a Task, a sampler, arrays or a Dataset as trials.", field="checkpoint")
         with own_threads(self.execution.threads):
             learner = Learner(
                 self.network,
@@ -103,10 +98,8 @@ class TrainingJob:
         if self.goal is not None or self.steps is not None:
             raise InvalidSpec("The stages of a curriculum have their own goals. Omit goal and steps.", field="goal")
         if not self.source or not all(isinstance(stage, Stage) for stage in self.source):
-            raise InvalidSpec(
-                f"A curriculum must be a list of Stage, got {[type(stage).__name__ for stage in self.source]}.",
-                field="source",
-            )
+            got = [type(stage).__name__ for stage in self.source]
+            raise InvalidSpec(f"A curriculum must be a list of Stage, got {got}.", field="source")
         return [_checked(replace(stage, task=Source.of(stage.task))) for stage in self.source]
 
 

@@ -167,10 +167,7 @@ def schedule_of(training: Training, optimizer: Any) -> torch.optim.lr_scheduler.
     made = training.schedule(optimizer)
     stepped = isinstance(made, torch.optim.lr_scheduler.LRScheduler)
     if not stepped or isinstance(made, torch.optim.lr_scheduler.ReduceLROnPlateau):
-        raise InvalidSpec(
-            f"schedule must make a scheduler of torch.optim.lr_scheduler that counts steps, got {type(made).__name__}.",
-            field="schedule",
-        )
+        raise InvalidSpec(f"schedule must make an LRScheduler by steps, got {type(made).__name__}.", field="schedule")
     return made
 
 

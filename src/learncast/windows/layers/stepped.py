@@ -88,8 +88,7 @@ class SteppedLayer:
         miss, largest = float((states - h).abs().max()), float(h.abs().max())
         if not miss <= _TOLERANCE * max(largest, 1e-12):
             raise UnsupportedModel(
-                f"the step of {self.kind} must give the states of its forward pass, which starts at 0 or hx and is "
-                f"deterministic; got states that differ by {miss:.2g}, where the largest is {largest:.2g}.",
+                f"The step of {self.kind} must give the states of its forward pass, which differ by {miss:.2g}.",
                 field="model",
             )
         jacobian = steps.jacobian()
@@ -150,11 +149,8 @@ class _Steps:
         try:
             change: Tensor = torch.func.jvp(function, (at,), (direction,))[1]
         except NotImplementedError as error:
-            raise UnsupportedModel(
-                f"the step of {self.layer.kind} must support forward-mode derivatives, got "
-                f"{str(error).splitlines()[0]}.",
-                field="model",
-            ) from error
+            got = str(error).splitlines()[0]
+            raise UnsupportedModel(f"step must support forward-mode derivatives, got {got}.", field="model") from error
         return change.detach()
 
     def squares(self, rates: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
