@@ -262,11 +262,7 @@ class _Recorder:
         """
         path = None if self.path is None else Path(f"{os.fspath(self.path)}.pass{k}")
         learner = Learner(
-            self.learner.start,
-            [source],
-            self.training,
-            dtype=self.learner.dtype,
-            evaluation=self.learner.evaluation,
+            self.learner.start, [source], self.training, dtype=self.learner.dtype, evaluation=self.learner.evaluation
         )
         if learner.frame is not None:
             learner.frame = self.learner.frame
