@@ -164,25 +164,6 @@ def train(
     return TrainingJob(source, network, training, goal, steps, record, execution).run(progress)
 
 
-@dataclass(frozen=True, eq=False)
-class _Target:
-    """What a stage with an accuracy as goal has to reach.
-
-    Attributes
-    ----------
-    optimum : (modes,)
-        Strengths to reach; nan if there are none.
-    loss : float
-        Loss to reach instead; nan if strengths are to be reached.
-    status : Status
-        Of the first training that looked for the optimum.
-    """
-
-    optimum: FloatArray
-    loss: float = math.nan
-    status: Status = Status.ok
-
-
 class _Recorder:
     """Runs a loop with its own updates, records it and writes checkpoints."""
 
@@ -199,7 +180,7 @@ class _Recorder:
         self.recording, self.execution, self.progress = recording, execution, progress
         self.path = execution.checkpoint
         self.history = History(learner.modes, recording.quantities)
-        self.targets: dict[int, _Target] = {}
+        self.targets: dict[int, TargetWatch] = {}
         runs = []
         for k, stage in enumerate(stages):
             make = partial(self._watch, k)
@@ -228,32 +209,31 @@ class _Recorder:
             self.targets[k] = self._target(k, rule)
             if self.path is not None:
                 self._save()
-        target = self.targets[k]
-        return TargetWatch(source, target.optimum, rule.value, target.loss, target.status)
+        return self.targets[k]
 
-    def _target(self, k: int, goal: Accuracy | Explained) -> _Target:
+    def _target(self, k: int, goal: Accuracy | Explained) -> TargetWatch:
         learner, source = self.learner, self.given[k].task
-        nothing = np.full(learner.modes, np.nan)
+        watch, nothing = partial(TargetWatch, source, goal.value), np.full(learner.modes, np.nan)
         plateau = Plateau()
         if isinstance(goal, Accuracy) and learner.modes:
             if isinstance(goal.optimum, tuple):
                 optimum = goal.optimum[0] if len(goal.optimum) == 1 else goal.optimum
-                return _Target(one_or_each("optimum", optimum, learner.modes, of="modes"))
+                return watch(one_or_each("optimum", optimum, learner.modes, of="modes"))
             if goal.optimum is None and (known := learner.optimum(k)) is not None:
-                return _Target(known)
+                return watch(known)
         if isinstance(goal, Accuracy) and isinstance(goal.optimum, Plateau):
             plateau = goal.optimum
         if isinstance(goal, Explained) and learner.tasks and (problem := learner.problem(learner.tasks[k])) is not None:
             least = problem.least_loss
             if math.isnan(least):
                 raise InvalidSpec(f"{source.name!r} needs target_covariance for the goal Explained.", field="goal")
-            return _Target(nothing, goal.target_loss(problem.statistics.constant - least, least))
+            return watch(nothing, goal.target_loss(problem.statistics.constant - least, least))
         status, began, loss, strength = self._first_training(k, source, plateau)
         if status is not Status.ok:
-            return _Target(nothing, status=status)
+            return watch(nothing, status=status)
         if isinstance(goal, Accuracy) and learner.modes:
-            return _Target(strength)
-        return _Target(nothing, goal.target_loss(began - loss, loss))
+            return watch(strength)
+        return watch(nothing, goal.target_loss(began - loss, loss))
 
     def _first_training(self, k: int, source: Source, plateau: Plateau) -> tuple[Status, float, float, FloatArray]:
         """Train from the start on one task to a plateau, as the paper does for nonlinear networks.
@@ -338,7 +318,8 @@ class _Recorder:
             return False
         self.history.rows = {key: list(values.numpy()) for key, values in saved["history"].items()}
         for k, (optimum, loss, status) in saved["targets"].items():
-            self.targets[k] = _Target(np.array(optimum, dtype=float), loss, Status[status])
+            stage = self.given[k]
+            self.targets[k] = TargetWatch(stage.task, stage.goal.value, np.array(optimum), loss, Status[status])
         self.loop.restore(saved)
         if not self.loop.done:
             self.recording.log(f"resumed in stage {self.loop.index + 1} at step {self.loop.stage.steps}")
