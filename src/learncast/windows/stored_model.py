@@ -160,9 +160,7 @@ def _load_weights(model: nn.Module, stored: dict[str, Any], path: Path) -> None:
                 _check_tensor(repr(name), weights[name], own[name])
         model.load_state_dict(weights)
     except Exception as error:  # a file may hold anything under any name
-        raise InvalidSpec(
-            f"{path} must hold the weights of this model, got {_brief(error)}.", field="weights"
-        ) from error
+        raise InvalidSpec(f"{path} must hold this model's weights, got {_brief(error)}.", field="weights") from error
 
 
 def _without_prefix(stored: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
