@@ -110,10 +110,6 @@ def library_message(problem: Exception) -> str:
     return text if len(text) <= 200 else f"{text[:197]}..."
 
 
-#: Former name.
-unadvised = library_message
-
-
 def listed(names: Iterable[object]) -> str:
     """Return the first names, separated by commas, and how many more there are."""
     words = [str(name) if len(str(name)) <= 60 else f"{str(name)[:57]}..." for name in names]

@@ -20,7 +20,7 @@ import numpy as np
 from learncast import __version__
 from learncast._core.errors import InvalidSpec, LearncastError
 from learncast._core.files import draft_of
-from learncast._core.netcdf import read
+from learncast._core.netcdf import read_sealed
 from learncast._core.validation import one_of
 from learncast.sweep.driver import Driver, Summary
 from learncast.sweep.executors import Cluster, Executor, Fate, Function, InProcess, Job, Outcome, Processes, Work
@@ -299,8 +299,10 @@ def _recovered(place: Store, row: Row) -> dict[str, object] | None:
         return None
     content = path.read_bytes()
     try:
-        read(content)
-    except (LearncastError, OSError, ValueError, KeyError, RuntimeError):
+        intact = read_sealed(path)[1] is not None
+    except LearncastError:
+        intact = False
+    if not intact:
         place.move_to_quarantine(path)
         return None
     written = {"seconds": 0.0, "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
