@@ -262,8 +262,7 @@ def _tensors(path: Path, content: str) -> dict[str, Any]:
 
 
 def torch_values(path: Path) -> object:
-    """The content of a .pt file, with every tensor as its type, shape and bytes."""
-    torch.set_num_threads(1)  # the threads of a forked process do not exist
+    """The content of a .pt file, with every tensor as its type, shape, strides and bytes."""
     return _plain(torch.load(path, map_location="cpu", weights_only=True))
 
 
@@ -275,8 +274,9 @@ def _plain(value: object) -> object:
     if isinstance(value, Tensor):
         if value.layout is not torch.strided or value.is_quantized:
             raise TypeError(f"a tensor of layout {value.layout}")
-        content = value.detach().contiguous().flatten().view(torch.uint8).numpy()
-        return (_TENSOR, str(value.dtype).removeprefix("torch."), tuple(value.shape), content)
+        content = torch.empty(0, dtype=torch.uint8).set_(value.untyped_storage()).numpy()  # type: ignore[call-overload]
+        place = tuple(value.shape), value.stride(), value.storage_offset()
+        return (_TENSOR, str(value.dtype).removeprefix("torch."), place, content)
     if isinstance(value, dict):
         return {_plain(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -288,8 +288,11 @@ def _plain(value: object) -> object:
 
 def _restored(value: Any) -> Any:
     if isinstance(value, tuple) and value[:1] == (_TENSOR,):
-        _, dtype, shape, content = value
-        return torch.from_numpy(content).view(getattr(torch, dtype)).reshape(shape)
+        _, name, place, content = value
+        dtype = getattr(torch, name)
+        return (
+            torch.from_numpy(content[: len(content) // dtype.itemsize * dtype.itemsize]).view(dtype).as_strided(*place)
+        )
     if isinstance(value, dict):
         return {key: _restored(item) for key, item in value.items()}
     return type(value)(map(_restored, value)) if isinstance(value, list | tuple) else value
