@@ -260,10 +260,8 @@ def _check(dataset: xr.Dataset) -> None:
         acting = [key for key in _ACTING if key in variable.attrs]
         acting += ["units"] if " since " in units and kind in "iuf" else []
         if acting:
-            raise UnsupportedModel(
-                f"{name} must not have the attribute {acting[0]}, by which readers change the values. Rename it.",
-                field=str(name),
-            )
+            remedy = "by which readers change the values. Rename it."
+            raise UnsupportedModel(f"{name} must not have the attribute {acting[0]}, {remedy}", field=str(name))
 
 
 def _is_text(values: Any) -> bool:

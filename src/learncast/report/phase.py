@@ -10,7 +10,7 @@ from learncast._core.progress import Progress, check_time, silent
 from learncast._core.validation import FloatArray
 from learncast.display import Table, format_count, format_number
 from learncast.planning.phase import phase
-from learncast.report.report import Report
+from learncast.report.report import Report, spread_rows
 from learncast.results import Provenance
 from learncast.study import Study
 from learncast.theory.assumptions import ASSUMPTIONS, Assumption, Trust
@@ -115,10 +115,9 @@ def phase_report(
 def _best_stops(vary: str, values: FloatArray, accuracies: FloatArray, saved: FloatArray, total: FloatArray) -> Table:
     """The stop that saves most for each first task, in steps of descent."""
     rows = []
-    picks = np.unique(np.linspace(0, len(values) - 1, min(len(values), 15)).round().astype(int))
+    picks, notes = spread_rows(len(values), 15)
     for i in picks:
         k = int(np.nanargmax(np.where(np.isnan(saved[i]), -np.inf, saved[i])))
         rows.append((f"{values[i]:.4g}", f"{accuracies[k]:.4g}", format_count(total[i, k]), format_count(saved[i, k])))
-    notes = () if len(picks) == len(values) else (f"{len(picks)} of {len(values)} values shown; all are in the files.",)
     columns = (vary.replace("_", " "), "best stop on this grid", "total steps", "saves")
     return Table("Best stop for each first task", columns, rows, notes)

@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 
 from learncast._core.errors import InvalidSpec, NotLearned
-from learncast.display import Table, format_number
+from learncast.display import Table, format_loss, format_number
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.planning.methods.choice import DEFAULT_LEARN
 from learncast.study import Study
@@ -129,14 +129,7 @@ def _remarks(task: Task, view: Modes, end: dict[str, Any]) -> list[str]:
 def _tables(task: Task, rows: list[dict[str, Any]], end: dict[str, Any]) -> list[Table]:
     tables = []
     if rows:
-        columns = (
-            "mode",
-            "order",
-            "half loss, b learned",
-            "half loss, b fixed",
-            "b at the start",
-            "status",
-        )
+        columns = ("mode", "order", "half loss, b learned", "half loss, b fixed", "b at the start", "status")
         cells = [
             (
                 str(row["mode"]),
@@ -150,7 +143,7 @@ def _tables(task: Task, rows: list[dict[str, Any]], end: dict[str, Any]) -> list
         ]
         tables.append(Table("What is learned first", columns, cells))
     facts = [
-        ("loss", _loss(end["loss"])),
+        ("loss", format_loss(end["loss"])),
         ("recurrence (largest first)", ", ".join(f"{b:.4g}" for b in end["recurrence"][:8]) or "unknown"),
         ("spectral radius", f"{end['spectral_radius']:.6g} ({end['stability']})"),
     ]
@@ -158,12 +151,7 @@ def _tables(task: Task, rows: list[dict[str, Any]], end: dict[str, Any]) -> list
         facts.append(("largest stable learning rate", f"{end['largest_stable_learning_rate']:.4g}"))
     reach = end.get("extrapolation", {})
     for h, value in zip(reach.get("horizons", []), reach.get("loss", []), strict=False):
-        facts.append((f"loss at {h} steps", _loss(float(value))))
+        facts.append((f"loss at {h} steps", format_loss(float(value))))
     notes = [reach["reason"]] if "reason" in reach else []
     tables.append(Table(f"Where training on {task.name} ends", ("quantity", "value"), facts, notes))
     return tables
-
-
-def _loss(value: float) -> str:
-    """Format a loss; round-off is shown as 0."""
-    return f"{0.0 if abs(value) < 1e-12 else value:.6g}"

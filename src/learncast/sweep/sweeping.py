@@ -26,8 +26,8 @@ from learncast.sweep.driver import Driver, Summary
 from learncast.sweep.executors import Cluster, Executor, Fate, Function, InProcess, Job, Outcome, Processes, Work
 from learncast.sweep.grid import Grid
 from learncast.sweep.ledger import Ledger, Row, TaskStatus
-from learncast.sweep.spec import Tables, canonical, digest_of, file_hashes, merged
-from learncast.sweep.store import PathLike, Store, StoreStatus, status, study_record
+from learncast.sweep.spec import Tables, canonical, digest_of, file_hashes
+from learncast.sweep.store import PathLike, Store, StoreStatus, status, study_record, tasks_of
 
 #: Error numbers of a full or broken disk.
 _FULL = {errno.ENOSPC, errno.EIO, errno.EDQUOT}
@@ -87,18 +87,7 @@ class Sweep:
 
     def tasks(self) -> Iterator[tuple[int, str]]:
         """Yield position and hash of every task."""
-        return _tasks(function_name(self.function), self.grid, self.base, self.shard)
-
-
-def _tasks(
-    function: str, grid: Grid, base: Mapping[str, object], shard: Sequence[int] | None
-) -> Iterator[tuple[int, str]]:
-    """Yield position and hash of every task; equal tasks are in one shard."""
-    k, n = shard or (1, 1)
-    for position, cell in grid.cells(base):
-        digest = digest_of([function, merged(base, cell)])
-        if int(digest, 16) % n == k - 1:
-            yield position, digest
+        return tasks_of(self.study())
 
 
 def run(
@@ -265,13 +254,20 @@ def rebuild(store: PathLike) -> StoreStatus:
     with place.locked(), draft_of(place.ledger_path, sole=True) as draft:
         draft.unlink(missing_ok=True)
         with Ledger(draft, write=True) as ledger:
-            tasks = _tasks(study["function"], Grid.from_dict(study["grid"]), study["base"], study.get("shard"))
-            ledger.enter(tasks, study_record(study))
+            ledger.enter(tasks_of(study), study_record(study))
             with Ledger(draft) as reader:
                 ledger.record(filter(None, (_recovered(place, row) for row in reader.rows(TaskStatus.missing))))
-        for journal in place.folder.glob("ledger.sqlite-*"):
-            journal.unlink()
+        _keep_old(place)
     return status(store)
+
+
+def _keep_old(place: Store) -> None:
+    """Rename the old ledger and its journals."""
+    number = 1 + len(list(place.folder.glob("ledger.sqlite.old-*")))
+    for file in place.folder.glob("ledger.sqlite*"):
+        suffix = file.name.removeprefix("ledger.sqlite")
+        if suffix in ("", "-wal", "-shm"):
+            file.rename(place.folder / f"ledger.sqlite.old-{number}{suffix}")
 
 
 def _study_to_rebuild(place: Store) -> Tables:
@@ -279,11 +275,11 @@ def _study_to_rebuild(place: Store) -> Tables:
     if not any(path.exists() for path in (place.study_path, place.ledger_path, place.results)):
         raise InvalidSpec(f"{place.folder} must hold a sweep.", field="store")
     try:
-        place.study()
+        place.check_ledger()
     except LearncastError:
         pass
     else:
-        raise InvalidSpec(f"{place.folder} must have lost its ledger, got one that is readable.", field="store")
+        raise InvalidSpec(f"{place.folder} must have a lost or damaged ledger, got an intact one.", field="store")
     study: Tables = {}
     with contextlib.suppress(OSError, ValueError, AttributeError):
         study = json.loads(place.study_path.read_text(encoding="utf-8"))
@@ -314,9 +310,8 @@ def stored_sweep(store: PathLike, function: Function | str | None = None) -> Swe
     study = Store(store).study()
     name = function if function is None or isinstance(function, str) else function_name(function)
     if study["function"] != name and (name is not None or study["function"] not in _OWN):
-        raise InvalidSpec(
-            f"function must be {study['function']}, got {name}. Pass it (--function MODULE:NAME).", field="function"
-        )
+        wanted = study["function"]
+        raise InvalidSpec(f"function must be {wanted}, got {name}. Pass it (--function MODULE:NAME).", field="function")
     given = _imported(study["function"]) if function is None or isinstance(function, str) else function
     shard = tuple(study["shard"]) if "shard" in study else None
     notes = dict(study["notes"])
@@ -343,9 +338,7 @@ def function_name(function: Function) -> str:
     if owner is not None and not isinstance(owner, type | ModuleType):
         raise InvalidSpec(f"function must not be a method of an object, got {name}.", field="function")
     if not name or "<" in name:
-        raise InvalidSpec(
-            f"function must be defined at the top of a module, got {name or type(function).__name__}.", field="function"
-        )
+        raise InvalidSpec(f"function must be at the top of a module, got {name or function!r}.", field="function")
     return f"{function.__module__}:{name}"
 
 

@@ -205,6 +205,7 @@ class TestResults:
         (tmp_path / "r.nc").write_bytes(packed(dataset))
         with xr.open_dataset(tmp_path / "r.nc", engine="h5netcdf") as opened:
             theirs = opened.load().drop_encoding()
+        assert len(theirs.attrs.pop("sha256")) == 64
         xr.testing.assert_identical(theirs, read(packed(dataset)).drop_encoding())
         xr.testing.assert_equal(theirs, dataset)
         assert list(theirs.data_vars) == list(dataset.data_vars)

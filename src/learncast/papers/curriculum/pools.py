@@ -152,21 +152,12 @@ class PoolPlan:
         )
         return cls(pool, activation, tuple(values), tuple(stops), forecasts, linear)
 
-    def place(self, value: float | None, stop: float | None) -> int:
-        """Where a curriculum is among the forecasts; direct training has no value."""
-        if value is None or stop is None:
-            return 0
-        return 1 + self.values.index(value) * len(self.stops) + self.stops.index(stop)
-
     def job(self, place: int, seed: int) -> TrainingJob:
         """One training, given up at twenty times its forecast."""
         told = self.forecasts[place]
         settings = settings_of(seed, most_steps=20 * math.ceil(told.steps.descent))
         return _to_optima(
-            list(told.requested),
-            [modes.optimum for modes in told.modes],
-            network(self.activation),
-            settings,
+            list(told.requested), [modes.optimum for modes in told.modes], network(self.activation), settings
         )
 
 

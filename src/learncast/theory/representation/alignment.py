@@ -63,11 +63,6 @@ class AlignmentTime:
     error: float
     status: Status
 
-    @property
-    def growing(self) -> float:
-        """Steps from alignment until the task is learned."""
-        return self.learned - self.aligned if math.isfinite(self.learned) else math.inf
-
 
 def time_to_align(solution: Solution, accuracy: float = 0.99) -> AlignmentTime:
     """Return when a network's function is aligned with its task and when the task is learned, for any input covariance.
@@ -143,11 +138,8 @@ def _pooled(solution: Solution) -> PooledProblem:
         return solution.problem
     if isinstance(solution, FlowSolution) and solution.problem.pooled_recurrence is not None:
         return PooledProblem.of(solution.problem.task, solution.problem.network)
-    raise InvalidSpec(
-        "solution must be of a TwoLayer network or of a LinearRNN with fixed scalar recurrence, "
-        f'got {solution!r}. Solve with by="two-layer", "pooled" or "flow".',
-        field="solution",
-    )
+    kinds = "a TwoLayer network or a LinearRNN with fixed scalar recurrence"
+    raise InvalidSpec(f"solution must be of {kinds}, got {solution!r}.", field="solution")
 
 
 def _sines(solution: Solution, problem: PooledProblem, times: ArrayLike) -> FloatArray:
