@@ -12,6 +12,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from modulefinder import ModuleFinder
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -30,7 +32,7 @@ from learncast.sweep.spec import Tables, canonical, digest_of, file_hashes
 from learncast.sweep.store import PathLike, Store, StoreStatus, status, study_record, tasks_of
 
 #: Error numbers of a full or broken disk.
-_FULL = {errno.ENOSPC, errno.EIO, errno.EDQUOT}
+_FULL = {errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EFBIG}
 #: Functions that a store may name without the user's consent: they compute only learncast's own results.
 _OWN = ("learncast.sweep.studies:asked", "learncast.sweep.reproduction:compute_run")
 EXECUTORS = ("processes", "in-process", "dask")
@@ -75,19 +77,18 @@ class Sweep:
 
     def study(self) -> Tables:
         """Return everything that the results depend on, as JSON types."""
-        return {
-            "function": function_name(self.function),
-            "source": _source(self.function),
-            "learncast": __version__,
-            "base": dict(self.base),
-            "grid": self.grid.to_dict(),
-            "notes": dict(self.notes),
-            **({} if self.shard is None else {"shard": list(self.shard)}),
-        }
+        described = {"source": _source(self.function), "learncast": __version__, "notes": dict(self.notes)}
+        return described | self._computed()
+
+    def _computed(self) -> Tables:
+        """Return what determines the tasks."""
+        shard = {} if self.shard is None else {"shard": list(self.shard)}
+        parts = {"function": function_name(self.function), "base": dict(self.base), "grid": self.grid.to_dict()}
+        return parts | shard
 
     def tasks(self) -> Iterator[tuple[int, str]]:
         """Yield position and hash of every task."""
-        return tasks_of(self.study())
+        return tasks_of(self._computed())
 
 
 def run(
@@ -217,8 +218,9 @@ def run_sweep(sweep: Sweep, store: PathLike, executor: Executor, *, retry: bool 
     except OSError as error:
         if error.errno not in _FULL:
             raise
+        remedy = "Raise the limit on file sizes (ulimit -f)" if error.errno == errno.EFBIG else "Free some space"
         raise InvalidSpec(
-            f"{place.folder} cannot be written: {error.strerror}. Free some space, then resume.", field="store"
+            f"{place.folder} cannot be written: {error.strerror}. {remedy}, then resume.", field="store"
         ) from error
 
 
@@ -342,12 +344,28 @@ def function_name(function: Function) -> str:
     return f"{function.__module__}:{name}"
 
 
-def _source(function: Function) -> str:
-    """Return the hash of the function's source: results of two versions must not be mixed."""
+def _source(function: Function) -> dict[str, str]:
+    """Return hashes of the function's source and of the local modules that it may use, by name.
+
+    Results of two versions must not be mixed. Local modules are those in the folder of the function's module, or of
+    its package, that the module imports directly or through others.
+    """
     try:
-        return digest_of(inspect.getsource(function))
+        source = {"function": digest_of(inspect.getsource(function))}
+        path = Path(inspect.getsourcefile(function) or "").absolute()
     except (OSError, TypeError):
-        return ""
+        return {}
+    package = str(getattr(function, "__module__", "")).partition(".")[0]
+    if package == "learncast" or not path.is_file():  # learncast's version is part of the study
+        return source
+    root = next((folder.parent for folder in path.parents if folder.name == package), path.parent)
+    finder = ModuleFinder(path=[str(root)])
+    try:
+        finder.run_script(str(path))
+    except (OSError, SyntaxError, ValueError):
+        return source
+    files = {name: module.__file__ for name, module in finder.modules.items() if module.__file__}
+    return source | {name: hashlib.sha256(Path(file).read_bytes()).hexdigest() for name, file in sorted(files.items())}
 
 
 def executor_of(executor: str | Executor, workers: int | None) -> Executor:
