@@ -17,7 +17,7 @@ from learncast._core.validation import FloatArray, count, real_array
 from learncast.tasks.covariance import check_memory
 from learncast.tasks.recorded.blocks import BlockSums
 from learncast.tasks.recorded.estimation import is_scaled, kept_as_trials, sampled, summed
-from learncast.tasks.recorded.targets import Targets, array_like, as_numpy, one_hot
+from learncast.tasks.recorded.targets import Targets, array_like, as_numpy, one_hot, squarable
 from learncast.tasks.task import Task
 
 #: Number of items of a data set in one batch.
@@ -194,7 +194,7 @@ class _Stream:
             if self.classes is None:
                 raise InvalidSpec(f"labels of batches need classes, got none in {where}.", field="classes")
             y, self.known = one_hot(y, self.classes, where=f"labels of {where}")
-        y = real_array(f"targets of {where}", y)
+        x, y = squarable("inputs", x), squarable("targets", real_array(f"targets of {where}", y))
         self._shapes = _same_shapes(self._shapes, (x.shape[1:], y.shape[1:]), where)
         rows = np.concatenate([x.reshape(len(x), -1), y.reshape(len(y), -1)], axis=1)
         self.trials += len(rows)

@@ -15,6 +15,8 @@ from learncast._core.validation import FloatArray, count
 MOST_CLASSES = 10_000
 #: Number of classes above which labels that hardly repeat could be numbers as well.
 FEW_CLASSES = 20
+#: Size of a number whose square is still precise.
+SMALLEST = 1e-150
 #: Names of the dimensions of an xarray array, in the singular, for each axis.
 DIMENSIONS = {
     "trial": ("trial", "sequence", "sample", "epoch", "pair"),
@@ -128,6 +130,18 @@ def array_like(name: str, value: Any) -> Any:
         return value.astype(np.float64).filled(np.nan)
     array = value if isinstance(value, np.ndarray) else np.asarray(value)
     return _unboxed(name, array) if array.dtype.kind == "O" else array
+
+
+def squarable(name: str, values: FloatArray) -> FloatArray:
+    """Refuse values whose squares are all below or above the range of floats."""
+    largest = float(np.abs(values).max(initial=0.0))
+    if 0 < largest < SMALLEST or largest > 1 / SMALLEST:
+        raise InvalidSpec(
+            f"{name} must have values between {SMALLEST:g} and {1 / SMALLEST:g} in size, got at most {largest:g}. "
+            "Change their unit.",
+            field=name,
+        )
+    return values
 
 
 def as_numpy(value: Any) -> NDArray[np.generic]:

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray, real_array
 from learncast.tasks.recorded.masked import Mask
-from learncast.tasks.recorded.targets import Targets, array_like, as_numpy, one_hot
+from learncast.tasks.recorded.targets import Targets, array_like, as_numpy, one_hot, squarable
 
 #: Names of the axes in messages about a bad entry.
 AXES = ("trial", "step", "channel")
@@ -89,10 +89,11 @@ class RecordedTrials:
             x = _where(self.present[at], x)
         if self.counted is not None:
             y = _where(self.counted[at], y)
-        x = real_array("inputs", x, numbers=numbers, axes=AXES)
+        x = squarable("inputs", real_array("inputs", x, numbers=numbers, axes=AXES))
         if y.shape[1] > 1:
-            return x, real_array("targets", y, numbers=numbers, axes=AXES)
-        return x, real_array("targets", y[:, 0], numbers=numbers, axes=(AXES[0], AXES[2]))[:, None]
+            return x, squarable("targets", real_array("targets", y, numbers=numbers, axes=AXES))
+        y = real_array("targets", y[:, 0], numbers=numbers, axes=(AXES[0], AXES[2]))
+        return x, squarable("targets", y)[:, None]
 
     def _check(self) -> None:
         x, y = tuple(self.inputs.shape), tuple(self.targets.shape)
