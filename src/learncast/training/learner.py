@@ -145,7 +145,7 @@ class Learner(HeldOutView):
         # Statistics know no fractional weights.
         mask = None if w is None else (w if w.ndim < 3 else w.amax(2)).numpy() > 0
         classes = None
-        if not y.is_floating_point():
+        if not y.is_floating_point() and self.network is not None:
             mask, classes = (y != IGNORED).numpy() & (True if mask is None else mask), self.network.outputs
         build = from_pairs if x.ndim == 2 else Task.from_samples
         return build(x, y, name=source.name, mask=mask, classes=classes)

@@ -174,13 +174,14 @@ def _in_order(name: str, value: Any) -> NDArray[np.generic]:
 
 def _unboxed(name: str, array: NDArray[np.object_]) -> NDArray[np.generic]:
     """Strings, integers or numbers that are stored as objects, as pandas does."""
-    kinds = {str if isinstance(v, str) else int if isinstance(v, int | np.integer) else float for v in array.flat}
-    if str in kinds and len(kinds) > 1:
-        other = next(v for v in array.flat if not isinstance(v, str))
+    values: list[object] = array.ravel().tolist()
+    kinds = {"U" if isinstance(v, str) else "i8" if isinstance(v, int | np.integer) else "f8" for v in values}
+    if "U" in kinds and len(kinds) > 1:
+        other = next(v for v in values if not isinstance(v, str))
         raise InvalidSpec(f"{name} must be strings or numbers, got strings and {brief(other)}.", field=name)
     try:
-        return array.astype(kinds.pop() if len(kinds) == 1 else float)
-    except (TypeError, ValueError) as error:
+        return array.astype(kinds.pop() if len(kinds) == 1 else "f8")
+    except (OverflowError, TypeError, ValueError) as error:
         raise InvalidSpec(f"{name} must be an array of numbers or strings: {error}.", field=name) from error
 
 
