@@ -396,7 +396,7 @@ def _batches(trials: Source, seed: int) -> Iterator[Batch]:
     else:
         source, total = trials.passes.source, 0
         for k, batch in enumerate(batches_of(source)):
-            found = checked_trials(batch, f"batch {k} of {trials.name!r}", batch_first=trials.batch_first)
+            found = checked_trials(batch, f"batch {k} of {trials.name!r}", trials.batch_first, trials.labels)
             total += len(found.inputs)
             yield found
             if hasattr(source, "__next__") and total >= SAMPLED:

@@ -17,6 +17,7 @@ from learncast._core.limits import allowed, check_bytes, file_size, listed
 from learncast._core.packages import package
 from learncast._core.validation import FloatArray, one_of
 from learncast.tasks.recorded.masked import Mask
+from learncast.tasks.recorded.targets import CHOICE
 from learncast.tasks.task import Task
 
 #: Kinds of table files.
@@ -30,7 +31,7 @@ def from_table(
     step: str = "step",
     inputs: Sequence[str] | str | None = None,
     targets: Sequence[str] | str | None = None,
-    labels: str | None = None,
+    labels: str | bool | None = None,
     classes: int | Sequence[object] | None = None,
     mask: str | None = None,
     at: str = "end",
@@ -52,9 +53,10 @@ def from_table(
     inputs, targets : str or sequence of str, optional
         Columns of the input and target channels, in order; by default those whose names start with "input" and with
         "target".
-    labels : str, optional
+    labels : str or bool, optional
         Column of class labels (integers or strings), which become one-hot targets, instead of `targets`; the column
-        "labels" by default if there are no target columns.
+        "labels" by default if there are no target columns. A single target column of integers needs `labels=True` if
+        they are classes, or `labels=False` if they are numbers.
     classes
         See `Task.from_samples`.
     mask : str, optional
@@ -88,19 +90,21 @@ def from_table(
     source, frame = _frame(table, most_bytes)
     levels = [level for level in frame.index.names if level is not None and level not in frame.columns]
     frame = frame.reset_index(levels) if levels else frame
-    if labels is not None and targets is not None:
+    if isinstance(labels, str) and targets is not None:
         raise InvalidSpec(f"{source}: give either targets or labels, not both.", field="labels")
     if labels is None and targets is None and "labels" in frame.columns and not _starting_with(frame, "target"):
         labels = "labels"
     x_names = _columns(frame, inputs, "input", source)
-    y_names = _columns(frame, targets, "target", source) if labels is None else [labels]
+    y_names = [labels] if isinstance(labels, str) else _columns(frame, targets, "target", source)
     _check_columns(frame, [trial, step, *([mask] if mask else []), *x_names, *y_names], source)
     rows = _TrialRows.of(frame, trial, step, source)
     read = rows if at == "every_step" else rows.last
     every = np.ones(read.size, dtype=bool)
     counts = None if mask is None else read.numbers([mask], every)[:, :, 0]
     live = every if counts is None else counts != 0
-    y = read.numbers(y_names, live) if labels is None else read.labels(labels, live)
+    y = read.labels(y_names[0], live) if labels else read.numbers(y_names, live)
+    if labels is None and len(y_names) == 1 and (y == np.round(y)).all() and read.has_integers(y_names[0]):
+        raise InvalidSpec(f"{source}: column {y_names[0]!r} has integers. {CHOICE}", field="labels")
     default = Path(source).stem if isinstance(table, str | os.PathLike) else "recorded"
     return Task.from_samples(
         rows.numbers(x_names, np.broadcast_to(live if at == "end" else True, rows.size)),
@@ -110,7 +114,7 @@ def from_table(
         scale=scale,
         mask=counts[:, 0] if at == "end" and counts is not None else counts,
         lengths=rows.lengths,
-        labels=labels is not None,
+        labels=bool(labels),
         classes=classes,
     )
 
@@ -279,6 +283,11 @@ class _TrialRows:
         values = np.zeros(self.size, dtype=np.int64) if integers else np.full(self.size, "", dtype=object)
         values[tuple(part[used] for part in self.place)] = numbers if integers else [*map(str, given)]
         return values if integers else values.astype(str)
+
+    def has_integers(self, column: str) -> bool:
+        """Whether a column is stored as integers, or as text without a decimal point."""
+        cells = self.frame[column]
+        return cells.dtype.kind in "iub" or all(isinstance(cell, str) and cell.strip("+- ").isdigit() for cell in cells)
 
     def _check_cells(self, column: str, bad: Mask) -> None:
         if bad.any():
