@@ -20,6 +20,7 @@ from learncast.display import Displayable, HtmlRepr, Plot, facts, plural
 from learncast.results import described, spec_hash
 from learncast.tasks.covariance import MEMORY_LIMIT, Covariance, Dense, Kronecker, Sampled
 from learncast.tasks.recorded.estimation import Estimate, estimate
+from learncast.tasks.recorded.masked import MaskedTrials
 from learncast.tasks.recorded.recording import Recording
 from learncast.tasks.recorded.trials import RecordedTrials
 from learncast.tasks.sampling import ConditionalSampler, MixingSampler, sampler
@@ -225,6 +226,16 @@ class Task(Displayable):
         inputs, targets = self._sampler.draw(number, rng)
         layout = self.cross_covariance.shape[3:] if self.targets == "end" else self.cross_covariance.shape[2:]
         return inputs.reshape(number, self.steps, self.inputs), targets.reshape(number, *layout)
+
+    @cached_property
+    def recorded_trials(self) -> MaskedTrials | None:
+        """The recorded trials, centred and scaled as the statistics are; None if only statistics are stored."""
+        cross = self.cross_covariance
+        if isinstance(cross, Sampled) and isinstance(self.input_covariance, Sampled):
+            every = [np.ones(part.shape[:2], dtype=bool) for part in (cross.left, cross.right)]
+            return MaskedTrials(cross.left, cross.right, *every, centred=False, scaled=False)
+        kept = self.recording and self.recording.kept
+        return kept.prepared()[0] if kept else None
 
     @cached_property
     def pooled_cache(self) -> dict[float, tuple[FloatArray, FloatArray]]:
