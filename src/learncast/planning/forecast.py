@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from learncast._core.errors import InvalidSpec
+from learncast._core.errors import InvalidSpec, UnsupportedModel
 from learncast._core.validation import FloatArray
 from learncast.display import Displayable, HtmlRepr, Plot, Table, format_number
 from learncast.networks import Network
@@ -91,6 +91,8 @@ class Forecast(Displayable):
         The stages.
     places : tuple of int
         Index of each stage's task in the method's pool.
+    batch : int or None
+        Trials per step of the counts that are reported; None for full batches. Flows are those of full batches.
 
     Examples
     --------
@@ -108,6 +110,7 @@ class Forecast(Displayable):
     places: tuple[int, ...]
     known_direct: LearningTime | None = None
     resample: bool = True
+    batch: int | None = None
 
     # What was asked
 
@@ -142,10 +145,30 @@ class Forecast(Displayable):
     def _run(self) -> _Run:
         return _carry_out(self.method.precise, self.requested, self.places, self.resample)
 
-    @property
+    @cached_property
     def stages(self) -> tuple[StageForecast, ...]:
         """Forecast of each stage."""
-        return self._run.stages
+        stages = self._run.stages
+        if self.batches is None:
+            return stages
+        # Rounded so that the steps of the stages add up to those of all of them.
+        ends = np.concatenate([[0.0], self.batches.steps.cumsum(axis=0).mean(axis=1).round()])
+        each = zip(stages, np.diff(ends), self.batches.steps, strict=True)
+        return tuple(replace(s, steps=_in_batches(s.steps, mean, runs)) for s, mean, runs in each)
+
+    @cached_property
+    def full_batch(self) -> Forecast:
+        """This forecast for full batches."""
+        other = replace(self, batch=None)
+        other.__dict__["_run"] = self._run
+        return other
+
+    @cached_property
+    def batches(self) -> BatchSteps | None:
+        """Simulated steps in batches; None for full batches, and if full-batch training does not arrive."""
+        if self.batch is None or not math.isfinite(self.full_batch.steps.descent):
+            return None
+        return self.in_batches(self.batch, shuffle=self.training.shuffle, seed=self.training.seed)
 
     @cached_property
     def steps(self) -> Steps:
@@ -153,6 +176,8 @@ class Forecast(Displayable):
         each = [s.steps for s in self.stages]
         descent = math.inf if any(math.isinf(s.descent) for s in each) else float(sum(s.descent for s in each))
         flow, status = float(sum(s.flow for s in each)), worst_status(s.status for s in each)
+        if self.batches is not None:
+            return _in_batches(self.full_batch.steps, descent, self.batches.totals)
         resampled = self._run.resampled
         return _with_interval(
             descent, flow, status, resampled, None if resampled is None else resampled.stages.sum(axis=0)
@@ -171,6 +196,9 @@ class Forecast(Displayable):
         time = self.direct_time
         if time is None:
             return None
+        if self.batch is not None:
+            alone = self if len(self.requested) == 1 else replace(self, requested=self.requested[-1:], places=self.places[-1:])
+            return alone.steps
         resampled = self._run.resampled
         return _with_interval(
             time.descent_steps, time.flow_steps, time.status, resampled, None if resampled is None else resampled.direct
@@ -182,7 +210,7 @@ class Forecast(Displayable):
         direct = self.direct or Steps(math.nan, math.nan)
         descent, flow = difference(direct.descent, self.steps.descent), difference(direct.flow, self.steps.flow)
         resampled = self._run.resampled
-        if resampled is None:
+        if resampled is None or self.batch is not None:
             return Steps(descent, flow)
         with np.errstate(invalid="ignore"):
             differences = resampled.direct - resampled.stages.sum(axis=0)
@@ -271,17 +299,32 @@ class Forecast(Displayable):
             names=(one.task.name, two.task.name),
         )
 
-    def in_batches(self, batch: int, *, runs: int | None = None, seed: int = 0) -> BatchSteps:
-        """Steps of these stages if every step of descent sees only `batch` trials, over several runs."""
-        rules = [(s.stage.goal, s.stage.steps) for s in self.stages]
-        expected = [s.steps.descent for s in self.stages]
-        return in_batches(self.method.precise, self.places, rules, expected, batch=batch, runs=runs, seed=seed)
+    def in_batches(
+        self, batch: int, *, shuffle: bool = False, runs: int | None = None, seed: int = 0
+    ) -> BatchSteps:
+        """Steps of these stages if every step of descent sees only `batch` trials, over several runs.
+
+        Parameters
+        ----------
+        batch : int
+            Trials per step.
+        shuffle : bool
+            Whether recorded trials are drawn in shuffled epochs, not independently of each other.
+        runs : int, optional
+            Number of runs.
+        seed : int
+            Seed of the batches.
+        """
+        rules = [(s.goal, s.steps) for s in self.requested]
+        expected = [s.steps.descent for s in self._run.stages]
+        options = {"batch": batch, "shuffle": shuffle, "runs": runs, "seed": seed}
+        return in_batches(self.method.precise, self.places, rules, expected, **options)
 
     @property
     def provenance(self) -> Provenance:
         """Origin of the numbers."""
         parts = ((k, repr(s.goal), s.steps) for k, s in zip(self.places, self.requested, strict=True))
-        return self.method.provenance(*parts)
+        return self.method.provenance(self.batch, *parts)
 
     # Trajectories
 
@@ -564,7 +607,11 @@ def follow(
         stage.check_forecast()
     settings, tasks = Training.of(training, learning_rate), [stage.task for stage in stages]
     chosen = method_for(tasks, network, settings, method=method, strict=strict, seed=seed_of(seed))
-    return Forecast(chosen, tuple(stages), tuple(range(len(stages))))
+    if settings.batch is not None and chosen.promise == "response":
+        raise UnsupportedModel(
+            "Batches are forecast for linear networks only. Use batch=None, or train: learncast check.", field="batch"
+        )
+    return Forecast(chosen, tuple(stages), tuple(range(len(stages))), batch=settings.batch)
 
 
 def _carry_out(method: Method, stages: Sequence[Stage], places: Sequence[int], resample: bool) -> _Run:
@@ -626,6 +673,14 @@ def _with_interval(
         return Steps(descent, flow, status=status)
     low, high = interval(flow if resampled.flow else descent, samples, signed=signed)
     return Steps(descent, flow, float(low), float(high), status)
+
+
+def _in_batches(full: Steps, mean: float, runs: FloatArray) -> Steps:
+    """Steps in batches: mean and spread over runs, with the sampling interval of the full-batch steps in proportion."""
+    share = mean / full.descent if full.descent else 1.0
+    spread = float(runs.std(ddof=1)) if np.isfinite(runs).all() else math.nan
+    status = full.status if math.isfinite(mean) else Status.not_learned
+    return replace(full, descent=float(mean), low=share * full.low, high=share * full.high, status=status, spread=spread)
 
 
 def settling(flow: Solution) -> float:
