@@ -89,10 +89,15 @@ class BatchSteps:
         return self.floor > CHANCE or bool(np.isinf(self.totals).any())
 
     @property
+    def where(self) -> str:
+        """The batches in words, at the start of a sentence."""
+        drawn = " Gaussian trials" if self.gaussian else " trials in shuffled epochs" if self.shuffle else " trials"
+        return f"In batches of {self.batch:,}{drawn}"
+
+    @property
     def sentence(self) -> str:
         """The result in one sentence."""
-        drawn = " Gaussian trials" if self.gaussian else " trials in shuffled epochs" if self.shuffle else ""
-        of = f"In batches of {self.batch:,}{drawn}"
+        of = self.where
         if np.isinf(self.totals).any():
             never = int(np.isinf(self.totals).sum())
             return f"{of}, {never} of {self.runs} runs do not arrive in {LATE} times the steps. Use larger batches."
@@ -177,9 +182,7 @@ class _Pooled:
         self.inputs, self.states = first.shape[1], np.repeat(start[None], runs, axis=0)
         self.going = np.ones(runs, dtype=bool)
 
-    def advance(
-        self, task: int, goal: Goal | None, problem: LearningProblem, draws: Batches, most: int
-    ) -> FloatArray:
+    def advance(self, task: int, goal: Goal | None, problem: LearningProblem, draws: Batches, most: int) -> FloatArray:
         """Steps of each run until it reaches the goal, or `most`; the runs continue from there."""
         learned = None if goal is None else self.method.learned(task, goal)
         steps = np.where(self.going, np.nan, np.inf)
@@ -222,9 +225,7 @@ class _Single:
         self.states: list[LinearRNN | TwoLayer] = [method.network] * runs
         self.going = np.ones(runs, dtype=bool)
 
-    def advance(
-        self, task: int, goal: Goal | None, problem: LearningProblem, draws: Batches, most: int
-    ) -> FloatArray:
+    def advance(self, task: int, goal: Goal | None, problem: LearningProblem, draws: Batches, most: int) -> FloatArray:
         """Steps of each run until it reaches the goal, or `most`; the runs continue from there."""
         steps = np.full(len(self.states), np.inf)
         for k in np.flatnonzero(self.going):

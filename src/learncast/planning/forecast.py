@@ -158,15 +158,16 @@ class Forecast(Displayable):
 
     @cached_property
     def full_batch(self) -> Forecast:
-        """This forecast for full batches."""
+        """The forecast for full batches."""
         other = replace(self, batch=None)
         other.__dict__["_run"] = self._run
         return other
 
     @cached_property
     def batches(self) -> BatchSteps | None:
-        """Simulated steps in batches; None for full batches, and if full-batch training does not arrive."""
-        if self.batch is None or not math.isfinite(self.full_batch.steps.descent):
+        """Simulated steps in batches; None for full batches, for given steps, and if full batches never arrive."""
+        given = all(stage.goal is None for stage in self.requested)
+        if self.batch is None or given or not math.isfinite(self.full_batch.steps.descent):
             return None
         return self.in_batches(self.batch, shuffle=self.training.shuffle, seed=self.training.seed)
 
@@ -197,8 +198,9 @@ class Forecast(Displayable):
         if time is None:
             return None
         if self.batch is not None:
-            alone = self if len(self.requested) == 1 else replace(self, requested=self.requested[-1:], places=self.places[-1:])
-            return alone.steps
+            if len(self.requested) == 1:
+                return self.steps
+            return replace(self, requested=self.requested[-1:], places=self.places[-1:]).steps
         resampled = self._run.resampled
         return _with_interval(
             time.descent_steps, time.flow_steps, time.status, resampled, None if resampled is None else resampled.direct
@@ -299,9 +301,7 @@ class Forecast(Displayable):
             names=(one.task.name, two.task.name),
         )
 
-    def in_batches(
-        self, batch: int, *, shuffle: bool = False, runs: int | None = None, seed: int = 0
-    ) -> BatchSteps:
+    def in_batches(self, batch: int, *, shuffle: bool = False, runs: int | None = None, seed: int = 0) -> BatchSteps:
         """Steps of these stages if every step of descent sees only `batch` trials, over several runs.
 
         Parameters
@@ -335,7 +335,7 @@ class Forecast(Displayable):
         those of the target; ``stage`` is the index of the stage.
         """
         steps, m = checked_times(times), self.method.precise
-        ends = np.cumsum([s.steps.flow for s in self.stages])
+        ends = np.cumsum([s.steps.flow for s in self._run.stages])
         index = np.minimum(np.searchsorted(ends, steps, side="left"), len(ends) - 1)
         begins = np.concatenate([[0.0], ends[:-1]])
         states = np.empty((len(steps), *m.start.shape))
@@ -376,7 +376,7 @@ class Forecast(Displayable):
         m, names = self.method.precise, [task.name for task in self.tasks]
         states = np.stack([m.start, *(self._run.descent_states if descent else self._run.states)[1:]])
         unknown = any(math.isnan(m.least_loss(k)) for k in self.places)
-        steps = [s.steps.descent if descent else s.steps.flow for s in self.stages]
+        steps = [s.steps.descent if descent else s.steps.flow for s in self._run.stages]
         return xr.DataArray(
             np.stack([m.loss(k, states) for k in self.places], axis=1),
             dims=("stage", "task"),
@@ -404,8 +404,8 @@ class Forecast(Displayable):
         import xarray as xr
 
         m, times, values, stage, begun = self.method.precise, [], [], [], 0.0
-        for k, (flow, s) in enumerate(zip(self._run.flows, self.stages, strict=True)):
-            given = None if horizon is None else np.broadcast_to(horizon, len(self.stages))[k]
+        for k, (flow, s) in enumerate(zip(self._run.flows, self._run.stages, strict=True)):
+            given = None if horizon is None else np.broadcast_to(horizon, len(self.requested))[k]
             span = s.steps.flow if math.isfinite(s.steps.flow) else (given or settling(flow))
             local = np.linspace(0.0, span, points)
             states = m.flow_states(flow, local)
@@ -443,6 +443,12 @@ class Forecast(Displayable):
             "speedup_steps": (self.saving.flow, STEPS),
             "speedup_ratio": (self.speedup_ratio, "1"),
         }
+        if self.batches is not None:
+            per_stage["spread"] = ([s.steps.spread for s in self.stages], "standard deviation over batches", STEPS)
+            totals |= {
+                "total_spread": (self.steps.spread, STEPS),
+                "full_batch_steps": (self.full_batch.steps.descent, STEPS),
+            }
         if self.resampled is not None:
             for end in ("low", "high"):
                 text = f"duration, {end} end of its interval"
@@ -478,15 +484,15 @@ class Forecast(Displayable):
         """Steps of every stage and of all stages together."""
         rows = [(s.task.name, f"{s.accuracy:.4g}", s.steps) for s in self.stages]
         cells = [
-            (name, accuracy, count_text(steps.descent, steps.status), format_number(steps.flow), steps.status.name)
+            (name, accuracy, _count_text(steps), format_number(steps.flow), steps.status.name)
             for name, accuracy, steps in [*rows, ("total", "", self.steps)]
         ]
         return Table("Stages", ("stage", "stop at accuracy", "descent steps", "flow steps", "status"), cells)
 
     def _html_repr(self) -> HtmlRepr:
-        lead = f"{count_text(self.steps.descent, self.steps.status)} steps in all"
+        lead = f"{_count_text(self.steps)} steps in all"
         if self.direct is not None and len(self.requested) > 1:
-            direct = count_text(self.direct.descent, self.direct.status)
+            direct = _count_text(self.direct)
             lead += f"; training {self.target.name} directly takes {direct}"
         return HtmlRepr("Forecast", f"{lead}.", [self.table], self.trust.standing, self.trust.table)
 
@@ -497,9 +503,11 @@ class Forecast(Displayable):
         parts = " -> ".join(f"{s.task.name} ({s.steps.value:.6g})" for s in self.stages)
         within = "" if self.steps.interval is None else f" ({self.steps.low:.6g} to {self.steps.high:.6g})"
         saving = "" if len(self.requested) == 1 else f", saves {self.saving.value:.6g}"
+        spread = "" if self.batches is None else f" ± {self.steps.spread:.3g}"
+        batches = "" if self.batches is None else f" in batches of {self.batch}"
         return (
-            f"<Forecast {parts}: {self.steps.descent:.6g} descent steps{within}, {self.steps.flow:.6g} flow steps"
-            f"{saving}, {self.forecast_class}>"
+            f"<Forecast {parts}: {self.steps.descent:.6g}{spread} descent steps{batches}{within}, "
+            f"{self.steps.flow:.6g} flow steps{saving}, {self.forecast_class}>"
         )
 
 
@@ -675,12 +683,20 @@ def _with_interval(
     return Steps(descent, flow, float(low), float(high), status)
 
 
+def _count_text(steps: Steps) -> str:
+    """Descent steps, with their spread over batches."""
+    spread = "" if math.isnan(steps.spread) else f" ± {format_number(steps.spread, 0)}"
+    return count_text(steps.descent, steps.status) + spread
+
+
 def _in_batches(full: Steps, mean: float, runs: FloatArray) -> Steps:
     """Steps in batches: mean and spread over runs, with the sampling interval of the full-batch steps in proportion."""
     share = mean / full.descent if full.descent else 1.0
     spread = float(runs.std(ddof=1)) if np.isfinite(runs).all() else math.nan
     status = full.status if math.isfinite(mean) else Status.not_learned
-    return replace(full, descent=float(mean), low=share * full.low, high=share * full.high, status=status, spread=spread)
+    return replace(
+        full, descent=float(mean), low=share * full.low, high=share * full.high, status=status, spread=spread
+    )
 
 
 def settling(flow: Solution) -> float:

@@ -138,7 +138,8 @@ class LinearMethod(Method):
         return np.array([steps for steps, _ in rows]), np.stack([state for _, state in rows])
 
     def _count(self, task: int, state: FloatArray, limit: float) -> tuple[float, FloatArray]:
-        problem, training = self.problems[task], self.training.with_(batch=None, learn=self.learn, most_steps=2 * MOST_COUNTED)
+        problem = self.problems[task]
+        training = self.training.with_(batch=None, learn=self.learn, most_steps=2 * MOST_COUNTED)
         run = descend(problem.task, self.network_of(state), training, goal=Loss(problem.least_loss + limit))
         if run.status is Status.diverged:
             return math.inf, state

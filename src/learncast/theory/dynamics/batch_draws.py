@@ -214,7 +214,7 @@ def _joint_covariance(task: Task) -> FloatArray:
 
 
 def _root(joint: FloatArray) -> FloatArray:
-    """Return L with L L^T the covariance, one column per direction with variance, whatever the units of the variables."""
+    """Return L with L L^T the covariance, one column per direction with variance, in any units of the variables."""
     scale = np.sqrt(np.clip(np.diagonal(joint), 0.0, None))
     scale = np.where(scale > 0, scale, 1.0)
     values, vectors = np.linalg.eigh(joint / scale[:, None] / scale)
