@@ -265,11 +265,11 @@ class Task(Displayable):
 
     @cached_property
     def hash(self) -> str:
-        """Short hash of the statistics."""
-        parts: list[Any] = []
+        """Short hash of the statistics, and of the recorded trials or of what is stored of them."""
+        parts: list[Any] = [self.trials]
         for covariance in (self.input_covariance, self.cross_covariance, self.target_covariance):
             parts.extend([] if covariance is None else covariance.__dict__.values())
-        return spec_hash(*parts)
+        return spec_hash(*parts, *(self.recording.fingerprint if self.recording is not None else ()))
 
     def _html_repr(self) -> HtmlRepr:
         parameters = {} if self.recipe is None else self.recipe.parameters
