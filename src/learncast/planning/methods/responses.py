@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -44,6 +44,10 @@ class ResponseModeMethod(ModeMethod):
         """Seed of the trials on which responses were measured."""
         return self.from_start[-1].provenance.seed
 
+    @property
+    def _settings(self) -> tuple[Any, ...]:
+        return tuple(cast(ResponseModes, modes).response.hash for modes in self.modes)
+
     def solve(self, modes: Modes) -> ModeSolution:
         own = cast(ResponseModes, modes)
         return ResponseModeSolution(own, linear_weights(own.response.network), self.learning_rate)
@@ -63,6 +67,10 @@ class ResponseMethod(Method):
         super().__init__(tasks, network, training)
         self.seed: int = seed
         self.responses: list[Response] = [response(task, network, rng=seed, trials=trials) for task in tasks]
+
+    @property
+    def _settings(self) -> tuple[Any, ...]:
+        return tuple(one.hash for one in self.responses)
 
     @cached_property
     def start(self) -> FloatArray:

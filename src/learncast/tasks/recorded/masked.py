@@ -1,9 +1,9 @@
-"""Trials with steps that do not count, and the exact statistics of those that do."""
+"""Trials, of which some steps may not count, and the exact statistics of those that do."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,6 +49,16 @@ class MaskedTrials:
     def nbytes(self) -> int:
         """Memory of the trials in bytes."""
         return self.inputs.nbytes + self.targets.nbytes
+
+    def chosen(self, rows: NDArray[np.int64]) -> MaskedTrials:
+        """Some of the trials, as they are."""
+        parts = {name: getattr(self, name)[rows] for name in ("inputs", "targets", "present", "counted")}
+        return replace(self, **parts)
+
+    def pooled(self, kernel: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Inputs summed over steps with a kernel (steps, readouts), and targets, (trials, readouts, channels) each."""
+        z = np.einsum("ptc,tr->prc", self.inputs, kernel, optimize=True)
+        return z if self.counted.all() else np.where(self.counted[:, :, None], z, 0.0), self.targets
 
     def prepared(
         self, chosen: NDArray[np.int64] | None = None
