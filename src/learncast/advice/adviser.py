@@ -385,7 +385,7 @@ class Forecaster:
         training, rule = self.request.training, self.request.rule
         if rule.adaptive:
             sources = [one.source for one in members]
-            batches = BatchSlopes(sources, training.batch, (training.seed, key), moments.lags)
+            batches = BatchSlopes(sources, training, key, moments.lags)
         return descend_surrogate(
             self.surrogate,
             start,

@@ -179,7 +179,8 @@ def data_notes(method: Method, task: int) -> tuple[str, list[str]]:
 def batch_values(steps: BatchSteps) -> dict[str, Any]:
     """JSON values of steps in batches."""
     return {
-        "batch": steps.batch, "runs": steps.runs, "mean_steps": steps.mean, "spread": steps.spread,
+        "batch": steps.batch, "shuffle": steps.shuffle, "gaussian": steps.gaussian, "runs": steps.runs,
+        "mean_steps": steps.mean, "spread": steps.spread,
         "interval": list(steps.interval), "noise_floor": steps.floor, "by_chance": steps.by_chance,
         "stage_steps": steps.steps.mean(axis=1).tolist(),
     }  # fmt: skip

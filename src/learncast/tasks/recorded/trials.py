@@ -104,7 +104,7 @@ class RecordedTrials:
         return x, real_array("targets", y[:, 0], numbers=numbers, axes=(AXES[0], AXES[2]))[:, None]
 
     def needs_mask(self, prepared: bool) -> bool:
-        """Whether the statistics depend on which steps count; missing first steps are zeros unless trials are prepared."""
+        """Whether statistics depend on which steps count; missing first steps are zeros unless trials are prepared."""
         return self.counted is not None or (self.present is not None and prepared)
 
     def masked(self, centred: bool, scaled: bool) -> MaskedTrials:
@@ -206,7 +206,7 @@ def _stacked(name: str, trials: Sequence[Any], steps: int) -> FloatArray:
 
 def _array(values: Any) -> Any:
     """A copy of an array or tensor in numpy."""
-    return np.array(values.detach().cpu() if hasattr(values, "detach") else values)
+    return np.array(values.detach().cpu().numpy() if hasattr(values, "detach") else values)
 
 
 def _where(live: Mask, values: Any) -> FloatArray:
