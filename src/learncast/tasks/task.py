@@ -232,11 +232,11 @@ class Task(Displayable):
     @cached_property
     def recorded_trials(self) -> MaskedTrials | None:
         """The recorded trials, centred and scaled as the statistics are; None if only statistics are stored."""
-        cross = self.cross_covariance
+        cross, rule = self.cross_covariance, self.recording
         if isinstance(cross, Sampled) and isinstance(self.input_covariance, Sampled):
-            every = [np.ones(part.shape[:2], dtype=bool) for part in (cross.left, cross.right)]
-            return MaskedTrials(cross.left, cross.right, *every, centred=False, scaled=False)
-        kept = self.recording and self.recording.kept
+            centred, scaled = (rule.centred, rule.scaled) if rule is not None else (False, False)
+            return MaskedTrials.complete(cross.left, cross.right, centred=centred, scaled=scaled)
+        kept = rule and rule.kept
         return kept.prepared()[0] if kept else None
 
     @cached_property
