@@ -92,11 +92,14 @@ class Costs:
 
     @property
     def saving_interval(self) -> tuple[float, float]:
-        """95% interval of the cost saved."""
+        """95% interval of the cost saved; a resample that neither plan nor direct training learns may save any cost."""
         with np.errstate(invalid="ignore"):
-            saved = self.directs - self.totals
-        low, high = interval(difference(self.direct, self.total), saved, signed=True)
-        return float(low), float(high)
+            saved, estimate = self.directs - self.totals, difference(self.direct, self.total)
+        low, high = (
+            interval(estimate, np.where(np.isnan(saved), unknown, saved), signed=True)
+            for unknown in (-math.inf, math.inf)
+        )
+        return float(low[0]), float(high[1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -417,7 +420,7 @@ class Plan(Displayable):
     @property
     def may_not_pay(self) -> bool:
         """Whether the interval of the saving includes 0, though the plan trains other tasks first."""
-        return self.pretrains and self.saving_interval is not None and self.saving_interval[0] <= 0
+        return self.pretrains and self.saving_interval is not None and not self.saving_interval[0] > 0
 
     @property
     def pretrains(self) -> bool:

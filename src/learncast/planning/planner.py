@@ -258,7 +258,8 @@ class _Planner:
         """A candidate with another stop."""
         if route.order != candidate.route.order:
             return candidate
-        return replace(candidate, route=route, make_forecast=partial(self._forecast, route))
+        flow = route if candidate.flow_route is candidate.route else candidate.flow_route
+        return replace(candidate, route=route, flow_route=flow, make_forecast=partial(self._forecast, route))
 
     def _counted(self, flow: Route) -> Route:
         """A route of the flow in whole steps of descent; direct training if that is better."""

@@ -167,13 +167,19 @@ def _interval(plan: Plan) -> str:
         never = int(np.isinf(resampled.stages.sum(axis=0)).sum())
         if never > TAIL * resampled.stages.shape[1]:
             return f"In {never} of {resampled.stages.shape[1]} resamples of the data it is never learned."
-    if plan.saving_interval is None or not plan.pretrains or any(map(math.isnan, plan.saving_interval)):
+    if plan.saving_interval is None or not plan.pretrains:
         return ""
     low, high = plan.saving_interval
     if high - low < 0.5 and not plan.may_not_pay:  # nothing in the plan was estimated
         return ""
     unit = "in cost" if plan.terms.priced else "steps"
-    text = f"With these data it saves between {low:,.0f} and {high:,.0f} {unit} (95% interval)"
+    ends = [end for end in (low, high) if math.isfinite(end)]
+    if len(ends) == 2:
+        text = f"With these data it saves between {low:,.0f} and {high:,.0f} {unit} (95% interval)"
+    elif ends:
+        text = f"With these data it saves at {'least' if ends[0] == low else 'most'} {ends[0]:,.0f} {unit}"
+    else:
+        text = "With these data the saving is unknown"
     return f"{text}, so it may not pay." if plan.may_not_pay else f"{text}."
 
 
