@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     import xarray as xr
     from matplotlib.figure import Figure
 
+
+class FigureWarning(UserWarning):
+    """The figure of a report could not be drawn."""
+
+
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; color: #1b1b1b; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.6rem; margin-bottom: .2rem; } h2 { font-size: 1.15rem; margin-top: 2rem; }
@@ -168,8 +173,10 @@ class Report:
 
         try:
             return png(self.draw())
-        except Exception as error:  # noqa: BLE001  whatever fails in a figure must not lose the answer
-            warnings.warn(f"The figure could not be drawn ({error}). The numbers are complete.", stacklevel=3)
+        except Exception as error:  # whatever fails in a figure must not lose the answer
+            warnings.warn(
+                f"The figure could not be drawn ({error}). The numbers are complete.", FigureWarning, stacklevel=3
+            )
             return None
 
 

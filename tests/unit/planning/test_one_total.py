@@ -14,6 +14,7 @@ import learncast as lc
 from learncast.cli import app
 from learncast.planning.plan import Costs
 from learncast.report.plan import draw_plan, plan_report
+from learncast.report.report import FigureWarning
 from learncast.study import Study
 from learncast.web.panels import own_data
 
@@ -145,7 +146,7 @@ def test_a_figure_that_cannot_be_drawn_does_not_lose_the_answer(folder: Path, tm
         raise np.linalg.LinAlgError
 
     object.__setattr__(report, "draw", fail)
-    with pytest.warns(UserWarning):
+    with pytest.warns(FigureWarning):
         written = report.write(tmp_path / "out")
     assert {path.name for path in written} == {"plan.json", "plan.nc", "study.toml", "report.html"}
 
