@@ -153,7 +153,7 @@ class Method(ABC):
         """States of a flow of this method at times in gradient steps; infinity is where the flow rests."""
 
     def flow_steps_to(self, task: int, state: FloatArray, goal: Goal, flow: Solution | None = None) -> float:
-        """Flow steps on a task until the goal is reached; infinite if that is proved never to happen, nan if unknown."""
+        """Flow steps on a task until the goal is reached; infinite if provably never, nan if unknown."""
         if self.nothing_to_learn(task, goal):
             return 0.0
         if self.unreachable(task, goal):
@@ -370,7 +370,7 @@ class Method(ABC):
     def provenance(self, *parts: Any) -> Provenance:
         """Origin of numbers; the hash covers everything that could change one."""
         own = (
-            *(t.hash for t in self.tasks), self.network.hash, self.learning_rate, self.name, self.seed, *self._settings,
+            *(t.hash for t in self.tasks), self.network.hash, self.training.hash, self.name, self.seed, *self._settings,
         )  # fmt: skip
         return Provenance(self.kind, self.citations, spec_hash(*own, *parts), self.seed)
 
