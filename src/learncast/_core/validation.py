@@ -37,8 +37,8 @@ def real_array(
         value = (tensor if tensor.dtype.itemsize > 2 else tensor.float()).numpy()  # numpy has no bfloat16
     try:
         array = np.asarray(value)
-        if np.iscomplexobj(array):
-            raise TypeError("complex numbers")
+        if array.dtype.kind not in "fiubO":
+            raise TypeError(f"got values of type {array.dtype}")
         array = np.asarray(array, dtype=np.float64)
     except (TypeError, ValueError) as error:
         problem = str(error).rstrip(".")

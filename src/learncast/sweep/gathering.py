@@ -95,6 +95,7 @@ def gather(
     if sharded:  # the tasks of other shards are in no ledger here
         statuses[[position for position, _ in grid.cells(study["base"])]] = TaskStatus.missing.name
     for k, place in enumerate(stores):
+        place.check_ledger()
         _read(place, results, statuses, within(progress, k, len(stores)))
     results.check_names()
     results.align()
