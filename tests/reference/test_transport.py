@@ -367,7 +367,6 @@ def test_sums_in_single_precision_agree_with_double(monkeypatch, kind, swing):
     used = []
     add = transport.accumulator._Accumulator.add
     with monkeypatch.context() as patch:
-        patch.setattr(transport.accumulator, "_fused", lambda: None)
         patch.setattr(
             transport.accumulator._Accumulator,
             "add",
