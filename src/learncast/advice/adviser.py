@@ -352,7 +352,7 @@ class Forecaster:
         training, rule = self.request.training, self.request.rule
         if rule.adaptive:
             sources = [one.source for one in members]
-            options["batches"] = BatchSlopes(sources, training.batch, (training.seed, key), moments.lags)
+            options["batches"] = BatchSlopes(sources, training, key, moments.lags)
         scale = _factor(self.request)
         return descend_surrogate(self.surrogate, start, moments, goals, optimizer=rule.made, scale=scale, **options)
 
@@ -396,7 +396,7 @@ def _batches(trials: Source, seed: int) -> Iterator[Batch]:
     else:
         source, total = trials.passes.source, 0
         for k, batch in enumerate(batches_of(source)):
-            found = checked_trials(batch, f"batch {k} of {trials.name!r}", batch_first=trials.batch_first)
+            found = checked_trials(batch, f"batch {k} of {trials.name!r}", trials.batch_first, trials.labels)
             total += len(found.inputs)
             yield found
             if hasattr(source, "__next__") and total >= SAMPLED:

@@ -25,7 +25,7 @@ from learncast.theory.assumptions import exact
 from learncast.theory.dynamics.learning_problem import LearningProblem, learned_weights
 from learncast.theory.dynamics.modes import modes_of, without_round_off
 from learncast.training.goals import loss_of, measure
-from learncast.training.losses import HalfSquaredError, LossFunction
+from learncast.training.losses import IGNORED, HalfSquaredError, LossFunction
 from learncast.training.modules import LayeredModule, Network, RecurrentModule, as_module
 from learncast.training.sources import Batch, Source
 from learncast.training.torch_state import evaluating, own_randomness
@@ -140,13 +140,13 @@ class Learner(HeldOutView):
         if source.task is not None:
             return source.task
         x, y, w = source.held_out(self.evaluation, (self.seed, 0), torch.float64)
-        labels = not y.is_floating_point()
-        if w is not None or labels:
-            # Statistics know no fractional weights.
-            mask = None if w is None else (w if w.ndim < 3 else w.amax(2)).numpy() > 0
-            return Task.from_samples(x, y, name=source.name, mask=mask, labels=labels)
+        # Statistics know no fractional weights.
+        mask = None if w is None else (w if w.ndim < 3 else w.amax(2)).numpy() > 0
+        classes = None
+        if not y.is_floating_point() and self.network is not None:
+            mask, classes = (y != IGNORED).numpy() & (True if mask is None else mask), self.network.outputs
         build = from_pairs if x.ndim == 2 else Task.from_samples
-        return build(x, y, name=source.name)
+        return build(x, y, name=source.name, mask=mask, classes=classes)
 
     def _frame(self) -> Frame | None:
         if self._own is None:

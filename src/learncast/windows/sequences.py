@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray, real_array
+from learncast.tasks.recorded.targets import Targets, array_like, class_numbers
 from learncast.windows.layers.recurrent_layer import recurrent_module
 
 Values = Tensor | NDArray[np.generic]
@@ -32,6 +33,8 @@ class Sequences:
         The axis that counts sequences.
     order : (sequences,)
         The order in which they are visited.
+    labels : bool
+        Whether targets are class labels.
     dtype, device
         Of the model.
     """
@@ -41,6 +44,7 @@ class Sequences:
     axis: int
     target_axis: int
     order: NDArray[np.int64]
+    labels: bool
     dtype: torch.dtype
     device: torch.device
 
@@ -88,6 +92,8 @@ def checked_sequences(
     *,
     seed: int = 0,
     batch_first: bool | None = None,
+    labels: bool | None = None,
+    meaning: bool = True,
 ) -> Sequences:
     """Check inputs and targets against each other and the model, without copying them.
 
@@ -103,11 +109,15 @@ def checked_sequences(
         condition into each half.
     batch_first : bool, optional
         Whether the first axis counts sequences; by default as the recurrent block expects.
+    labels : bool, optional
+        Whether targets are class labels; by default their type says so (see `Task.from_samples`).
+    meaning : bool
+        Whether integers are read as labels or numbers; a given loss takes them as they are.
     """
     _, module = recurrent_module(model)
     if batch_first is None:
         batch_first = bool(getattr(module, "batch_first", True))
-    x, y = _array("inputs", inputs), _array("targets", targets)
+    x, y = (_array(*pair, batch_first) for pair in (("inputs", inputs), ("targets", targets)))
     if x.ndim != 3 or 0 in x.shape:
         raise InvalidSpec(f"inputs must be (sequences, steps, channels), got shape {tuple(x.shape)}.", field="inputs")
     axis = 0 if batch_first else 1
@@ -122,9 +132,28 @@ def checked_sequences(
     if y.ndim == 0 or y.shape[target_axis] != number:
         shapes = f"{tuple(y.shape)} for inputs {tuple(x.shape)}"
         raise InvalidSpec(f"targets must have one entry per step or sequence, got shape {shapes}.", field="targets")
+    are_labels = False
+    floats = y.is_floating_point() if isinstance(y, Tensor) else y.dtype.kind == "f"
+    if meaning and (labels is not None or not floats):
+        y, are_labels = _with_meaning(y, (number, int(x.shape[1 - axis])), bool(target_axis), labels)
     weights = next(module.parameters())
     order = np.random.default_rng([STREAM, seed]).permutation(number)
-    return Sequences(x, y, axis, target_axis, order, weights.dtype, weights.device)
+    return Sequences(x, y, axis, target_axis, order, are_labels, weights.dtype, weights.device)
+
+
+def _with_meaning(y: Values, size: tuple[int, int], by_step: bool, labels: bool | None) -> tuple[Values, bool]:
+    """Return targets, and whether they are labels, in the layout of the inputs.
+
+    Parameters
+    ----------
+    size : (sequences, steps)
+    by_step : bool
+        Whether the first axis of targets counts steps.
+    """
+    first = array_like("targets", y.swapaxes(0, 1) if by_step else y)
+    values, are_labels, every_step = Targets.of(first, size, labels)
+    values = torch.as_tensor(class_numbers(values)) if are_labels else values
+    return values.swapaxes(0, 1) if by_step and every_step else values, are_labels
 
 
 def half_squared_error(answers: Tensor, targets: Tensor, *, batch_first: bool = True) -> Tensor:
@@ -150,8 +179,34 @@ def half_squared_error(answers: Tensor, targets: Tensor, *, batch_first: bool = 
     raise InvalidSpec(f"targets must have the answers' shape {shapes}, got {tuple(targets.shape)}.", field="targets")
 
 
-def _array(name: str, value: ArrayLike | Tensor) -> Values:
+def half_squared_error_of_classes(answers: Tensor, labels: Tensor, *, batch_first: bool = True) -> Tensor:
+    """Half the squared error of every number, with one-hot targets of as many classes as the model has outputs.
+
+    Parameters
+    ----------
+    answers : tensor
+        What the model returns.
+    labels : integer tensor
+        One for each step, or for each sequence.
+    batch_first : bool
+        Whether the steps of the answers are on axis 1 or 0.
+    """
+    outputs = answers.shape[-1] if isinstance(answers, Tensor) and answers.dim() > labels.dim() else 1
+    low, high = int(labels.min()), int(labels.max())
+    if not 0 <= low <= high < outputs:
+        raise InvalidSpec(
+            f"integer targets are classes, which must lie between 0 and {outputs - 1} for a model with {outputs} "
+            f"outputs, got {low} to {high}. Use labels=False if they are numbers.",
+            field="labels",
+        )
+    wanted = torch.nn.functional.one_hot(labels, outputs).to(answers)
+    return half_squared_error(answers, wanted, batch_first=batch_first)
+
+
+def _array(name: str, value: ArrayLike | Tensor, batch_first: bool) -> Values:
     if isinstance(value, Tensor):
         return value
-    array = np.asanyarray(value)
-    return array if array.dtype.kind in "fiub" else real_array(name, value)
+    array = array_like(name, value)
+    if isinstance(getattr(value, "dims", None), tuple) and not batch_first and array.ndim == 3:
+        array = array.swapaxes(0, 1)
+    return array if array.dtype.kind in "fiubUS" else real_array(name, array)

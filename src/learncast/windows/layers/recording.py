@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from learncast._core.errors import InvalidSpec, LearncastError, UnsupportedModel
-from learncast._core.limits import unadvised
+from learncast._core.limits import library_message
 from learncast.windows.layers.recurrent_layer import RecurrentLayer, recurrent_layers, recurrent_module
 from learncast.windows.layers.replay import Replay
 from learncast.windows.layers.stepped import SteppedLayer
@@ -94,7 +94,7 @@ def _explained(requirement: str, field: str) -> Iterator[None]:
     except (RuntimeError, ValueError, IndexError, TypeError) as error:
         if isinstance(error, LearncastError):
             raise
-        raise InvalidSpec(f"{requirement}, got {unadvised(error)}.", field=field) from error
+        raise InvalidSpec(f"{requirement}, got {library_message(error)}.", field=field) from error
 
 
 def _shape(value: object) -> tuple[int, ...] | str:
