@@ -85,9 +85,9 @@ def window(
     Notes
     -----
     One pass over the data, no files. Memory is a few dozen arrays of a chunk, plus `Batching.memory`. A chunk costs one
-    forward pass, one replay by matrix products, ``directions`` products per lag, and one scan over time. A model in
-    single precision is computed in single precision unless a product of gates would leave its range. Mean transport is
-    then accurate to about 1e-5; tail indices far below 1 need a model in double precision.
+    forward pass, one replay by matrix products, ``directions`` products per lag, and one scan over time. Gates and
+    derivatives have the precision of the model, sums over lags are in double precision. Tail indices far below 1 need a
+    model in double precision.
 
     Examples
     --------
