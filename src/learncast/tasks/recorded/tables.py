@@ -17,7 +17,6 @@ from learncast._core.limits import allowed, check_bytes, file_size, listed, read
 from learncast._core.packages import package
 from learncast._core.validation import FloatArray, one_of
 from learncast.tasks.recorded.masked import Mask
-from learncast.tasks.recorded.targets import CHOICE
 from learncast.tasks.task import Task
 
 #: Kinds of table files.
@@ -106,7 +105,11 @@ def from_table(
     live = every if counts is None else counts != 0
     y = read.labels(y_names[0], live) if labels else read.numbers(y_names, live)
     if labels is None and len(y_names) == 1 and (y == np.round(y)).all() and read.has_integers(y_names[0]):
-        raise InvalidSpec(f"{source}: column {y_names[0]!r} has integers. {CHOICE}", field="labels")
+        raise InvalidSpec(
+            f"{source}: the integers of {y_names[0]!r} could be classes or numbers. For classes call the column labels "
+            "or set labels=True; for numbers write decimals or set labels=False.",
+            field="labels",
+        )
     default = Path(source).stem if isinstance(table, str | os.PathLike) else "recorded"
     return Task.from_samples(
         rows.numbers(x_names, np.broadcast_to(live if at == "end" else True, rows.size)),
