@@ -97,9 +97,7 @@ def one_or_each(name: str, value: object, number: int, *, of: str) -> FloatArray
     """Return `number` values: those given, or a single one repeated."""
     values = real_array(name, value, ndim=(0, 1))
     if values.ndim and len(values) != number:
-        raise InvalidSpec(
-            f"{name} must be one number or {number}, one for each of the {of}, got {len(values)}.", field=name
-        )
+        raise InvalidSpec(f"{name} must be one number or {number} ({of}), got {len(values)}.", field=name)
     return np.broadcast_to(values, (number,))
 
 

@@ -122,9 +122,7 @@ class Learner(HeldOutView):
         self._probe = example.inputs[:2]
         if isinstance(network, nn.Module):
             if training.learn is not None:
-                raise InvalidSpec(
-                    "learn names weights of a described network. For a torch module set requires_grad.", field="learn"
-                )
+                raise InvalidSpec("learn must be None for a torch module. Set requires_grad.", field="learn")
             module: nn.Module = copy.deepcopy(network).to(dtype)
         else:
             module = self._own = as_module(network, learn=training.learn, every_step=example.every_step, dtype=dtype)
@@ -257,22 +255,16 @@ def check_answers(
             # A module that reads steps first would mix trials.
             mixed = len(x) > 1 and x.ndim == 3 and not _trials_apart(module, x, answers)
     except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
+        wanted = f"inputs {tuple(x.shape)} of {name!r}"
         message = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise InvalidSpec(
-            f"The network must accept inputs {tuple(x.shape)} of {name!r}, got {message}.", field="network"
-        ) from error
+        raise InvalidSpec(f"The network must accept {wanted}, got {message}.", field="network") from error
     shape = tuple(answers.shape)
     if shape != ((*y.shape, *shape[-1:]) if labels else tuple(y.shape)):
         wanted = f"{(*y.shape, 'outputs')}".replace("'", "") if labels else f"{tuple(y.shape)}"
-        raise InvalidSpec(
-            f"The network must map inputs {tuple(x.shape)} of {name!r} to answers {wanted}, got {shape}.",
-            field="network",
-        )
+        raise InvalidSpec(f"The answers to {name!r} must have shape {wanted}, got {shape}.", field="network")
     if mixed:
         raise InvalidSpec(
-            "The network must treat trials independently, with inputs (trials, steps, inputs). Use batch_first=True or "
-            "training.TimeFirst(model).",
-            field="network",
+            "The network must not mix trials. Use batch_first=True or training.TimeFirst(model).", field="network"
         )
     with evaluating(module):
         loss(module(x), y, w)

@@ -133,8 +133,7 @@ def window(
         received, number = captured.outputs[0].shape[0], places.stop - places.start
         if received != number:
             raise InvalidSpec(
-                f"the recurrent block must receive the {number} sequences of a chunk, got {received}. Set "
-                f"batch_first={data.axis == 1} if the model expects the other layout.",
+                f"batch_first must fit the model: of {number} sequences its recurrent block received {received}.",
                 field="batch_first",
             )
         for index, one in enumerate(evidence):
@@ -318,9 +317,7 @@ class LayerEvidence:
 
     def _detection(self, rule: DetectionRule) -> Detection:
         if not self._has_gradient:
-            raise InvalidSpec(
-                f"loss must have a gradient at {', '.join(self.layer.own)}, got 0 for every sequence.", field="loss"
-            )
+            raise InvalidSpec(f"loss must depend on {', '.join(self.layer.own)}, got gradients of 0.", field="loss")
         single = next(iter(self.layer.parameters.values())).dtype == torch.float32
         return detect(
             self.lags,

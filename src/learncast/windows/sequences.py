@@ -80,10 +80,8 @@ class Sequences:
         bad = ~torch.isfinite(part.movedim(axis, 0))
         if bool(bad.any()):
             sequence, *place = bad.nonzero()[0].tolist()
-            raise InvalidSpec(
-                f"{name} must be finite, got NaN or infinity in sequence {rows[sequence]} at {tuple(place)}.",
-                field=name,
-            )
+            where = f"sequence {rows[sequence]} at {tuple(place)}"
+            raise InvalidSpec(f"{name} must be finite, got NaN or infinity in {where}.", field=name)
         return part.to(self.dtype).to(self.device)
 
 
@@ -126,17 +124,14 @@ def checked_sequences(
     number = int(x.shape[axis])
     if number < LEAST_SEQUENCES:
         raise InvalidSpec(
-            f"inputs must hold at least {LEAST_SEQUENCES} sequences, got {number} along axis {axis}. Cut long "
-            f"sequences into shorter ones, or set batch_first={not batch_first} if the other axis counts them.",
+            f"inputs must hold at least {LEAST_SEQUENCES} sequences, got {number} along axis {axis}. Cut them, "
+            f"or set batch_first={not batch_first}.",
             field="inputs",
         )
     target_axis = axis if tuple(y.shape[:2]) == tuple(x.shape[:2]) else 0
     if y.ndim == 0 or y.shape[target_axis] != number:
-        raise InvalidSpec(
-            f"targets must hold one entry per step or per sequence, got shape {tuple(y.shape)} for inputs of shape "
-            f"{tuple(x.shape)}.",
-            field="targets",
-        )
+        shapes = f"{tuple(y.shape)} for inputs {tuple(x.shape)}"
+        raise InvalidSpec(f"targets must have one entry per step or sequence, got shape {shapes}.", field="targets")
     are_labels = False
     floats = y.is_floating_point() if isinstance(y, Tensor) else y.dtype.kind == "f"
     if meaning and (labels is not None or not floats):
@@ -174,19 +169,14 @@ def half_squared_error(answers: Tensor, targets: Tensor, *, batch_first: bool = 
         Whether the steps of the answers are on axis 1 or 0.
     """
     if not isinstance(answers, Tensor):
-        raise InvalidSpec(
-            f"model must return a tensor if no loss is given, got {type(answers).__name__}.", field="model"
-        )
+        raise InvalidSpec(f"model must return a tensor, got {type(answers).__name__}. Set loss.", field="model")
     if answers.shape == targets.shape:
         return (answers - targets).square() / 2
     last = answers.select(1 if batch_first else 0, -1) if answers.dim() > 1 else answers
     if last.shape == targets.shape:
         return (last - targets).square() / 2
-    raise InvalidSpec(
-        f"targets must have the shape of the model's answers, {tuple(answers.shape)}, or of their last step, "
-        f"{tuple(last.shape)}, got {tuple(targets.shape)}. A loss can compare other shapes.",
-        field="targets",
-    )
+    shapes = f"{tuple(answers.shape)} or {tuple(last.shape)}"
+    raise InvalidSpec(f"targets must have the answers' shape {shapes}, got {tuple(targets.shape)}.", field="targets")
 
 
 def half_squared_error_of_classes(answers: Tensor, labels: Tensor, *, batch_first: bool = True) -> Tensor:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learncast._core.errors import InvalidSpec, brief
-from learncast._core.limits import allowed, check_bytes, file_size, listed, readable
+from learncast._core.isolation import read_apart
+from learncast._core.limits import allowed, check_bytes, file_size, listed
 from learncast._core.packages import package
 from learncast._core.validation import FloatArray, one_of
 from learncast.tasks.recorded.masked import Mask
@@ -21,8 +21,6 @@ from learncast.tasks.task import Task
 
 #: Kinds of table files.
 SUFFIXES = (".csv", ".parquet")
-#: Bytes that one cell takes while a table is read.
-CELL = 80
 
 
 def from_table(
@@ -144,39 +142,40 @@ def _read(path: Path, most_bytes: int) -> Any:
     """Read a file as a pandas frame."""
     import pandas
 
-    # Cells of a csv file stay strings: the number parser of some pandas versions is wrong in the last digit.
-    read, size = partial(pandas.read_csv, dtype=str, skipinitialspace=True), _csv_size
-    if path.suffix.lower() != ".csv":
+    if path.suffix.lower() == ".parquet":
         package("pyarrow", "to read .parquet files", extra="tables")
-        read, size = partial(pandas.read_parquet, engine="pyarrow"), _parquet_size
-    with readable(path, kind="a table"):
-        rows, columns = size(path)
-        needed = rows * columns * CELL + 8 * columns**2  # cells, and covariances of the channels
-        check_bytes(f"{path}: a table of {columns:,} columns and {rows:,} rows", needed, most_bytes)
+    columns = read_apart(read_columns, path, kind="a table", most_bytes=most_bytes)
+    if not columns:
+        raise InvalidSpec(f"{path} must have a header and rows, got an empty file.", field="table")
+    width, rows = len(columns), len(columns[0][1])
+    needed = 8 * width * (rows + width)  # numbers, and covariances of the channels
+    check_bytes(f"{path}: a table of {width:,} columns and {rows:,} rows", needed, most_bytes)
+    frame = pandas.DataFrame({k: values for k, (_, values) in enumerate(columns)})
+    frame.columns = pandas.Index([name for name, _ in columns])
+    return frame
+
+
+def read_columns(path: Path) -> list[tuple[str, NDArray[Any]]]:
+    """Names and values of the columns of a file; values that are neither numbers nor strings become strings."""
+    import pandas
+
+    if path.suffix.lower() == ".csv":
         try:
-            return read(path)
-        except pandas.errors.EmptyDataError as error:
-            raise InvalidSpec(f"{path} must have a header and rows, got an empty file.", field="table") from error
+            # Cells stay strings: the number parser of some pandas versions is wrong in the last digit.
+            frame = pandas.read_csv(path, dtype=str, skipinitialspace=True)
+        except pandas.errors.EmptyDataError:
+            return []
+    else:
+        frame = pandas.read_parquet(path, engine="pyarrow")
+        frame = frame.reset_index([level for level in frame.index.names if level is not None])
+    return [(str(name), _plain(frame.iloc[:, k].to_numpy())) for k, name in enumerate(frame.columns)]
 
 
-def _csv_size(path: Path) -> tuple[int, int]:
-    """Upper bounds of the rows and columns of a csv file, from its line ends and commas."""
-    columns, rows, pending = 1, 1, 0
-    with path.open("rb") as file:
-        while block := file.read(2**20):
-            lines = block.replace(b"\r", b"\n").split(b"\n")
-            counts = [line.count(b",") for line in lines]
-            counts[0] += pending
-            columns, rows, pending = max(columns, 1 + max(counts)), rows + len(lines) - 1, counts[-1]
-    return rows, columns
-
-
-def _parquet_size(path: Path) -> tuple[int, int]:
-    """Rows and columns of a Parquet file, from its footer."""
-    from pyarrow.parquet import read_metadata
-
-    footer = read_metadata(path)
-    return footer.num_rows, footer.num_columns
+def _plain(values: NDArray[Any]) -> NDArray[Any]:
+    if values.dtype.kind in "biuf":
+        return values
+    known = (str, int, float, bool, type(None))
+    return np.array([value if isinstance(value, known) else str(value) for value in values.tolist()], dtype=object)
 
 
 def _starting_with(frame: Any, start: str) -> list[str]:
