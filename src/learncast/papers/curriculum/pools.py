@@ -235,12 +235,13 @@ def train_to_trained_optima(settings: Settings, progress: Progress = silent) -> 
     steps, learned = [], []
     for k in range(len(plan.forecasts)):
         job = plan.job(k, seed)
-        for stage in job.source:
+        stages = cast(list[Stage], job.source)
+        for stage in stages:
             if stage.task.name not in found:
                 to_end = train(stage.task, job.network, job.training, goal=Plateau(), record=("strength",))
                 found[stage.task.name] = to_end["strength"].values[-AVERAGED:].mean(axis=0)
-        optima = [found[stage.task.name] for stage in job.source]
-        run = _to_optima(job.source, optima, job.network, job.training).run()
+        optima = [found[stage.task.name] for stage in stages]
+        run = _to_optima(stages, optima, job.network, job.training).run()
         steps.append(float(run.steps))
         learned.append(run.status.name == "ok")
         progress((k + 1) / len(plan.forecasts))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -16,8 +16,16 @@ from learncast._core.validation import FloatArray, count, one_of, real_array
 from learncast.tasks.task import Task
 
 
+class Environment(Protocol):
+    """An environment that draws trials, as neurogym's `TrialEnv` does."""
+
+    def new_trial(self) -> object: ...
+    def reset(self) -> object: ...
+    def seed(self, seed: int) -> object: ...
+
+
 def from_environment(
-    environment: Any,
+    environment: str | Environment,
     *,
     trials: int,
     seed: int,
@@ -25,7 +33,7 @@ def from_environment(
     steps: int | None = None,
     at: str = "every_step",
     centre: bool = False,
-    options: Mapping[str, Any] | None = None,
+    options: Mapping[str, object] | None = None,
 ) -> Task:
     """Estimate a task from trials of an environment: observations are inputs, the ground truth is the target.
 

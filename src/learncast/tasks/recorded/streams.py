@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import replace
 from itertools import islice
 from operator import length_hint
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -22,6 +22,13 @@ from learncast.tasks.task import Task
 
 #: Number of items of a data set in one batch.
 ITEMS = 256
+
+
+class MapDataset(Protocol):
+    """A map-style data set, whose items are single trials."""
+
+    def __getitem__(self, index: int, /) -> object: ...
+    def __len__(self) -> int: ...
 
 
 def from_batches(

@@ -8,6 +8,7 @@ import pytest
 import xarray as xr
 
 import learncast as lc
+from learncast.study import WindowStudy
 from learncast.tasks import from_batches, from_file, from_pairs, from_table
 
 torch = pytest.importorskip("torch")
@@ -264,6 +265,6 @@ def test_a_window_reads_labels_as_classes():
 def test_the_study_of_a_window_reads_labels_as_classes(tmp_path, column):
     np.savez(tmp_path / "rig.npz", inputs=X, targets=AT_STEPS[..., None] if column else AT_STEPS)
     tables = {"task": {"data": "rig.npz"}, "window": {"sequences": 20}}
-    study = lc.study.WindowStudy.from_dict(tables, folder=tmp_path, source="study")
+    study = WindowStudy.from_dict(tables, folder=tmp_path, source="study")
     (_, train), (_, held_out) = study.sequences()
     np.testing.assert_array_equal(np.concatenate([train, held_out]), np.eye(3)[AT_STEPS])
