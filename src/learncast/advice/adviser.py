@@ -352,7 +352,7 @@ class Forecaster:
         training, rule = self.request.training, self.request.rule
         if rule.adaptive:
             sources = [one.source for one in members]
-            options["batches"] = BatchSlopes(sources, training.batch, (training.seed, key), moments.lags)
+            options["batches"] = BatchSlopes(sources, training, key, moments.lags)
         scale = _factor(self.request)
         return descend_surrogate(self.surrogate, start, moments, goals, optimizer=rule.made, scale=scale, **options)
 

@@ -107,6 +107,8 @@ class TrainingSection(Section):
     """Learning rate of gradient descent on half the mean squared error."""
     batch: int | None = Field(default=None, ge=1)
     """Trials of a step; all of them by default."""
+    shuffle: bool = False
+    """Whether batches of recorded trials are drawn in shuffled epochs, not independently of each other."""
     accuracy: float | None = Field(default=None, ge=0, le=1)
     """Goal: every mode within 1 - accuracy of its optimum; 0.99 unless another goal is given."""
     explained: float | None = Field(default=None, ge=0, le=1)

@@ -20,6 +20,7 @@ from learncast.display import Displayable, HtmlRepr, Plot, facts, plural
 from learncast.results import described, spec_hash
 from learncast.tasks.covariance import MEMORY_LIMIT, Covariance, Dense, Kronecker, Sampled
 from learncast.tasks.recorded.estimation import Estimate, estimate
+from learncast.tasks.recorded.masked import MaskedTrials
 from learncast.tasks.recorded.recording import Recording
 from learncast.tasks.recorded.trials import RecordedTrials
 from learncast.tasks.sampling import ConditionalSampler, MixingSampler, sampler
@@ -229,6 +230,16 @@ class Task(Displayable):
         return inputs.reshape(number, self.steps, self.inputs), targets.reshape(number, *layout)
 
     @cached_property
+    def recorded_trials(self) -> MaskedTrials | None:
+        """The recorded trials, centred and scaled as the statistics are; None if only statistics are stored."""
+        cross, rule = self.cross_covariance, self.recording
+        if isinstance(cross, Sampled) and isinstance(self.input_covariance, Sampled):
+            centred, scaled = (rule.centred, rule.scaled) if rule is not None else (False, False)
+            return MaskedTrials.complete(cross.left, cross.right, centred=centred, scaled=scaled)
+        kept = rule and rule.kept
+        return kept.prepared()[0] if kept else None
+
+    @cached_property
     def pooled_cache(self) -> dict[float, tuple[FloatArray, FloatArray]]:
         """Statistics of the input pooled by each recurrence that was asked for (see `geometry.pooled_statistics`)."""
         return {}
@@ -256,11 +267,11 @@ class Task(Displayable):
 
     @cached_property
     def hash(self) -> str:
-        """Short hash of the statistics."""
-        parts: list[Any] = []
+        """Short hash of the statistics, and of the recorded trials or of what is stored of them."""
+        parts: list[Any] = [self.trials]
         for covariance in (self.input_covariance, self.cross_covariance, self.target_covariance):
             parts.extend([] if covariance is None else covariance.__dict__.values())
-        return spec_hash(*parts)
+        return spec_hash(*parts, *(self.recording.fingerprint if self.recording is not None else ()))
 
     def _html_repr(self) -> HtmlRepr:
         parameters = {} if self.recipe is None else self.recipe.parameters

@@ -44,7 +44,7 @@ __all__, __getattr__, __dir__ = exported(
         "representation_distance richness scaled_to_plane tangent_kernel tangent_kernel_summary two_mode_coupling",
     },
     inner={
-        "dynamics.descent": "BatchStatistics",
+        "dynamics.batch_draws": "Batches",
         "dynamics.learning_problem": "pooled_curvature sharpest_curvature",
         "dynamics.solution": "checked_times",
         "dynamics.steps.mode_descent": "Problem",

@@ -419,7 +419,7 @@ def stage_run(
     """Return the run of a stage whose batches come from a source."""
 
     def batch(number: int) -> Batch:
-        return source.batch(training.batch, key, number, dtype)
+        return source.batch(training.batch, key, number, dtype, shuffle=training.shuffle)
 
     if stage.goal is None:
         return StageRun(source.name, f"for {stage.steps:g} steps", math.inf, make_watch, batch)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias
@@ -99,8 +100,7 @@ def trials(
         trials.
     name : str, optional
     gaussian : bool
-        For a Task made from an environment or a loader: draw Gaussian trials with its statistics instead of the
-        original trials.
+        For a recorded Task: draw Gaussian trials with its statistics instead of its own trials.
 
     Returns
     -------
@@ -200,7 +200,7 @@ class Source:
         if isinstance(source, Task):
             origin = None if gaussian else getattr(source.recording, "origin", None)
             if origin is None:
-                return cls(source.name, source.sample, None, source, source.hash)
+                return cls._of_task(source, gaussian)
             listed = not isinstance(origin, EnvironmentTrials) and not is_dataset(origin)
             made = cls._streamed(origin, first) if listed else cls.of(origin, batch_first=batch_first)
             return replace(made, name=source.name, task=source, hash=spec_hash(made.hash, source.hash))
@@ -233,6 +233,16 @@ class Source:
         return cls("recorded", None, data, None, spec_hash(*(part for part in data if part is not None)))
 
     @classmethod
+    def _of_task(cls, task: Task, gaussian: bool) -> Source:
+        """Return the recorded trials of a task or, if they are not stored, Gaussian trials with its statistics."""
+        kept = None if gaussian else task.recorded_trials
+        if kept is None:
+            return cls(task.name, task.sample, None, task, task.hash)
+        targets = kept.targets[:, 0] if kept.targets.shape[1] == 1 else kept.targets
+        data = Batch(kept.inputs, targets, None if kept.counted.all() else kept.counted.astype(float))
+        return cls(task.name, None, data, task, task.hash)
+
+    @classmethod
     def _streamed(cls, source: Any, batch_first: bool, labels: bool | None = None) -> Source:
         passes = Passes(source, batch_first, labels)
         name = getattr(source, "__qualname__", type(source).__name__)
@@ -244,8 +254,13 @@ class Source:
         """Whether fresh trials are drawn at every step."""
         return self.draw is not None
 
-    def batch(self, trials: int | None, key: tuple[int, int], step: int, dtype: torch.dtype) -> Batch:
-        """Return the trials of one step as tensors; None means all recorded trials, or 1,000 fresh ones."""
+    def batch(
+        self, trials: int | None, key: tuple[int, int], step: int, dtype: torch.dtype, *, shuffle: bool = False
+    ) -> Batch:
+        """Return the trials of one step as tensors; None means all recorded trials, or 1,000 fresh ones.
+
+        Recorded trials are drawn independently of each other, or with `shuffle` in epochs (see `Training`).
+        """
         if self.passes is not None:
             return self.passes.following().tensors(dtype)
         if self.data is None:
@@ -254,8 +269,9 @@ class Source:
         size = len(recorded.inputs)
         if trials is None or trials >= size:
             return recorded
-        # Every epoch is shuffled anew; trials that do not fill a batch are left out of the epoch.
-        epoch, place = divmod(step, size // trials)
+        if not shuffle:
+            return recorded.rows(_stream(key, step).integers(size, size=trials))
+        epoch, place = divmod(step, math.ceil(size / trials))
         return recorded.rows(_stream(key, epoch).permutation(size)[place * trials : (place + 1) * trials])
 
     def held_out(self, trials: int, key: tuple[int, int], dtype: torch.dtype) -> Batch:

@@ -137,20 +137,32 @@ def test_batches_come_from_seed_and_step_alone():
     assert len(np.unique(still[0][:-1])) == 6  # each step's trials are fresh
 
 
-def test_shuffled_batches_show_every_trial_once_an_epoch():
-    """Trial k has a loss of 2^k, so that the sum of a batch spells its members; nothing learns."""
+def members_of_batches(batch, steps, **options):
+    """Trials of each batch of 12: trial k has a loss of 2^k, so that the sum of a batch names its members."""
     count = 12
     x = np.random.default_rng(0).standard_normal((count, 3, 1))
     y = np.sqrt(2.0 * 2.0 ** np.arange(count))[:, None]
-    silent = lc.LinearRNN(np.full((2, 1), 1e-30), np.zeros((2, 2)), np.full((1, 2), 1e-30))
-    for batch in (1, 4):
-        run = train((x, y), silent, Training(1e-30, batch=batch), steps=2 * count // batch, record=("batch_loss",))
-        sums = np.rint(run["batch_loss"].values[:-1] * batch).astype(int)
-        members = [[k for k in range(count) if total >> k & 1] for total in sums]
-        half = count // batch
-        for epoch in (members[:half], members[half:]):
-            assert sorted(k for shown in epoch for k in shown) == list(range(count))
-        assert members[:half] != members[half:]  # equal with probability below 12!^-1 * 4!^3 = 3e-5
+    silent = lc.LinearRNN(np.full((2, 1), 1e-30), np.zeros((2, 2)), np.full((1, 2), 1e-30))  # nothing learns
+    run = train((x, y), silent, Training(1e-30, batch=batch, **options), steps=steps, record=("batch_loss",))
+    return run["batch_loss"].values[:-1], [2.0**k for k in range(count)]
+
+
+@pytest.mark.parametrize("batch", [1, 4, 5])
+def test_shuffled_batches_show_every_trial_once_an_epoch(batch):
+    per_epoch = -(-12 // batch)
+    means, losses = members_of_batches(batch, 2 * per_epoch, shuffle=True)
+    sizes = [min(batch, 12 - k * batch) for k in range(per_epoch)]  # the last batch of an epoch may be smaller
+    sums = means.reshape(2, -1) * sizes
+    np.testing.assert_allclose(sums.sum(axis=1), sum(losses))
+    assert not np.allclose(sums[0], sums[1])  # equal with probability below 12!^-1 * 4!^3 = 3e-5
+
+
+def test_independent_batches_show_some_trials_twice():
+    """60 batches of 4 of 12 trials: all differ with probability (11 * 10 * 9 / 12^3)^60 < 1e-14."""
+    means, _ = members_of_batches(4, 60)
+    totals = np.rint(4 * means).astype(int)
+    assert any(total.bit_count() < 4 for total in totals.tolist())
+    assert abs(means.mean() - sum(2.0**k for k in range(12)) / 12) < 4 * means.std() / np.sqrt(60)
 
 
 def test_a_batch_of_more_trials_than_there_are_is_all_of_them():

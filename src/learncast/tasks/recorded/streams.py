@@ -18,6 +18,7 @@ from learncast.tasks.covariance import check_memory
 from learncast.tasks.recorded.blocks import BlockSums
 from learncast.tasks.recorded.estimation import is_scaled, kept_as_trials, sampled, summed
 from learncast.tasks.recorded.targets import Targets, array_like, as_numpy, one_hot, squarable
+from learncast.tasks.recorded.trials import KEPT_MEMORY, RecordedTrials
 from learncast.tasks.task import Task
 
 #: Number of items of a data set in one batch.
@@ -191,7 +192,7 @@ class _Stream:
     def __init__(self, centre: bool, scaled: bool, labels: bool | None, classes: int | Sequence[object] | None) -> None:
         self.centre, self.scaled, self.labels, self.classes, self.trials = centre, scaled, labels, classes, 0
         self.known: tuple[object, ...] | None = None
-        self._rows: list[FloatArray] = []
+        self._rows: list[FloatArray] | None = []
         self._sums: BlockSums | None = None
         self._shapes: tuple[tuple[int, ...], tuple[int, ...]] | None = None
 
@@ -205,15 +206,17 @@ class _Stream:
         self._shapes = _same_shapes(self._shapes, (x.shape[1:], y.shape[1:]), where)
         rows = np.concatenate([x.reshape(len(x), -1), y.reshape(len(y), -1)], axis=1)
         self.trials += len(rows)
-        self._rows.append(rows)
-        if self._sums is None:
-            if kept_as_trials(self.trials, rows.shape[1]):
-                return
+        if self._rows is not None:
+            self._rows.append(rows)
+        if self._sums is not None:
+            self._sums.add(rows)
+        elif not kept_as_trials(self.trials, rows.shape[1]):
             check_memory(rows.shape[1] ** 2, f"the statistics of trials of {rows.shape[1]} values")
             self._sums = BlockSums(*self._layout, centred=self.centre, scaled=self.scaled)
-        for part in self._rows:
-            self._sums.add(part)
-        self._rows = []
+            for part in self._rows or ():
+                self._sums.add(part)
+        if self._sums is not None and 8 * self.trials * rows.shape[1] > KEPT_MEMORY:
+            self._rows = None
 
     @property
     def _layout(self) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -228,14 +231,17 @@ class _Stream:
                 f"batches must have at least two trials, got {self.trials}. A generator runs only once.",
                 field="batches",
             )
-        if self._sums is not None:
-            estimate = summed(self._sums)
-        else:
+        source = None
+        if self._rows is not None:
             rows, (inputs, targets) = np.concatenate(self._rows), self._layout
             n = inputs[0] * inputs[1]
             x, y = rows[:, :n].reshape(-1, *inputs), rows[:, n:].reshape(-1, *targets)
-            estimate = sampled(x, y, centre=self.centre, scaled=self.scaled)
-        recording = replace(estimate.recording, given=self.trials, classes=self.known, origin=origin)
+            source = RecordedTrials(x, y, np.arange(len(x)))
+        if self._sums is not None:
+            estimate = summed(self._sums)
+        else:
+            estimate, source = sampled(x, y, centre=self.centre, scaled=self.scaled), None
+        recording = replace(estimate.recording, given=self.trials, classes=self.known, source=source, origin=origin)
         return Task.estimated(estimate._replace(recording=recording), name=name)
 
 

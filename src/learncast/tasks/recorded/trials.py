@@ -11,11 +11,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray, real_array
-from learncast.tasks.recorded.masked import Mask
+from learncast.tasks.recorded.masked import Mask, MaskedTrials
 from learncast.tasks.recorded.targets import Targets, array_like, as_numpy, one_hot, squarable
 
 #: Names of the axes in messages about a bad entry.
 AXES = ("trial", "step", "channel")
+#: Most bytes of trials that are kept beside their statistics.
+KEPT_MEMORY = 2**28
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,6 +96,26 @@ class RecordedTrials:
             return x, squarable("targets", real_array("targets", y, numbers=numbers, axes=AXES))
         y = real_array("targets", y[:, 0], numbers=numbers, axes=(AXES[0], AXES[2]))
         return x, squarable("targets", y)[:, None]
+
+    def needs_mask(self, prepared: bool) -> bool:
+        """Whether statistics depend on which steps count; missing first steps are zeros unless trials are prepared."""
+        return self.counted is not None or (self.present is not None and prepared)
+
+    def masked(self, centred: bool, scaled: bool) -> MaskedTrials:
+        """All trials in one array, to be centred and scaled."""
+        x, y = self.chunk(slice(0, len(self)))
+        present = np.ones(x.shape[:2], dtype=bool) if self.present is None else self.present[self.numbers]
+        counted = np.ones(y.shape[:2], dtype=bool) if self.counted is None else self.counted[self.numbers]
+        return MaskedTrials(x, y, present, counted, centred, scaled)
+
+    @property
+    def kept(self) -> RecordedTrials | None:
+        """A copy that later changes of the arrays do not reach; memory maps stay on disk. None if it is too large."""
+        values = [part.shape[1] * part.shape[2] for part in (self.inputs, self.targets)]
+        if 8 * len(self) * sum(values) > KEPT_MEMORY:
+            return None
+        parts = (part if isinstance(part, np.memmap) else _array(part) for part in (self.inputs, self.targets))
+        return replace(self, **dict(zip(("inputs", "targets"), parts, strict=True)))
 
     def _check(self) -> None:
         x, y = tuple(self.inputs.shape), tuple(self.targets.shape)
@@ -189,6 +211,11 @@ def _stacked(name: str, trials: Sequence[Any], steps: int) -> FloatArray:
             )
         stacked[k, : len(part)] = part
     return stacked
+
+
+def _array(values: Any) -> Any:
+    """A copy of an array or tensor in numpy."""
+    return np.array(values.detach().cpu().numpy() if hasattr(values, "detach") else values)
 
 
 def _where(live: Mask, values: Any) -> FloatArray:
