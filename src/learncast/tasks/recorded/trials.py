@@ -114,7 +114,9 @@ class RecordedTrials:
         values = [part.shape[1] * part.shape[2] for part in (self.inputs, self.targets)]
         if 8 * len(self) * sum(values) > KEPT_MEMORY:
             return None
-        parts = (part if isinstance(part, np.memmap) else _array(part) for part in (self.inputs, self.targets))
+        parts = (
+            part if isinstance(part, np.memmap) else np.array(as_numpy(part)) for part in (self.inputs, self.targets)
+        )
         return replace(self, **dict(zip(("inputs", "targets"), parts, strict=True)))
 
     def _check(self) -> None:
@@ -211,11 +213,6 @@ def _stacked(name: str, trials: Sequence[Any], steps: int) -> FloatArray:
             )
         stacked[k, : len(part)] = part
     return stacked
-
-
-def _array(values: Any) -> Any:
-    """A copy of an array or tensor in numpy."""
-    return np.array(values.detach().cpu().numpy() if hasattr(values, "detach") else values)
 
 
 def _where(live: Mask, values: Any) -> FloatArray:
