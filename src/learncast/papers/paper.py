@@ -171,7 +171,7 @@ class Paper:
 
     def write(
         self, figure: PaperFigure, dataset: xr.Dataset, folder: Path, *, preset: str, formats: Sequence[str] = FORMATS
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         """Write one figure's pictures, data and table, and return its caption, numbers and files."""
         from learncast.figures.page import style
 
@@ -224,7 +224,7 @@ def _pictures(figure: Figure, formats: Sequence[str]) -> dict[str, bytes]:
     """Return the picture in each format. Equal data give equal bytes, because no file has a date."""
     from learncast.figures.page import DPI
 
-    dates: dict[str, dict[str, Any]] = {"png": {}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
+    dates: dict[str, dict[str, object]] = {"png": {}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
     pictures = {}
     for suffix in formats:
         one_of("format", suffix, FORMATS)

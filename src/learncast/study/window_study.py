@@ -37,7 +37,7 @@ class WindowStudy(StudyFile[WindowStudySection]):
 
     sections = WindowStudySection
 
-    def settings(self) -> dict[str, dict[str, Any]]:
+    def settings(self) -> dict[str, dict[str, object]]:
         """Return the keyword arguments of the model, its optimiser and its training."""
         training, model, task = self.section.training, self.section.model, self.section.task
         # Four gates, and three copies: gradients and the two averages of an optimiser.
@@ -87,7 +87,7 @@ class WindowStudy(StudyFile[WindowStudySection]):
             )
         return (inputs[:-number], targets[:-number]), (inputs[-number:], targets[-number:])
 
-    def _tables(self) -> dict[str, Any]:
+    def _tables(self) -> dict[str, object]:
         tables = super()._tables()
         if self.section.task.data is not None:
             tables["task"] = {"data": self.section.task.data}

@@ -181,7 +181,7 @@ class EnvironmentTrials:
             )
         return x, y
 
-    def draw(self, trials: int, rng: np.random.Generator) -> tuple[Any, ...]:
+    def draw(self, trials: int, rng: np.random.Generator) -> tuple[object, ...]:
         """Trials of equal length: inputs, targets, and a mask (trials, steps) if the target is at every step.
 
         Targets that number classes are labels from 0. Shorter trials are padded at their end, where the mask is 0; with
@@ -200,7 +200,7 @@ class EnvironmentTrials:
         return inputs, np.where(mask > 0, targets, 0) if classes is not None else targets, mask
 
 
-def make_environment(environment: Any, options: Mapping[str, Any] | None) -> Any:
+def make_environment(environment: object, options: Mapping[str, object] | None) -> object:
     """Return an environment, made by neurogym if it is given by its id."""
     if not isinstance(environment, str):
         if options:
@@ -221,7 +221,7 @@ def make_environment(environment: Any, options: Mapping[str, Any] | None) -> Any
     return neurogym.make(environment, **(options or {}))
 
 
-def _core(environment: Any) -> Any:
+def _core(environment: object) -> Any:
     return getattr(environment, "unwrapped", environment)
 
 

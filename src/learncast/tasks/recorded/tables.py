@@ -24,7 +24,7 @@ SUFFIXES = (".csv", ".parquet")
 
 
 def from_table(
-    table: str | os.PathLike[str] | Any,
+    table: str | os.PathLike[str] | object,
     *,
     trial: str = "trial",
     step: str = "step",
@@ -122,7 +122,7 @@ def from_table(
     )
 
 
-def _frame(table: Any, most_bytes: int | None) -> tuple[str, Any]:
+def _frame(table: object, most_bytes: int | None) -> tuple[str, Any]:
     """Name of the table in messages, and the table as a pandas frame."""
     if isinstance(table, str | os.PathLike):
         path = Path(table)
@@ -138,7 +138,7 @@ def _frame(table: Any, most_bytes: int | None) -> tuple[str, Any]:
     return "the table", table
 
 
-def _read(path: Path, most_bytes: int) -> Any:
+def _read(path: Path, most_bytes: int) -> object:
     """Read a file as a pandas frame."""
     import pandas
 
@@ -227,7 +227,7 @@ class _TrialRows:
     source: str
     place: tuple[NDArray[np.int64], NDArray[np.int64]]
     rows: NDArray[np.int64]
-    names: list[Any]
+    names: list[object]
     lengths: NDArray[np.int64]
 
     @classmethod

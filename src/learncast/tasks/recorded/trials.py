@@ -166,7 +166,7 @@ def _checked(x: Any, y: Any, labels: bool | None) -> tuple[Any, Targets]:
     return x, Targets.of(y, tuple(x.shape[:2]), labels)
 
 
-def _padded(inputs: Any, targets: Any, lengths: Any, labels: bool | None) -> tuple[Any, Any, Any, bool | None]:
+def _padded(inputs: Any, targets: Any, lengths: object, labels: bool | None) -> tuple[Any, Any, Any, bool | None]:
     """Convert lists of trials to padded arrays and lengths; return arrays unchanged."""
     if not _is_list_of_trials(inputs):
         return inputs, targets, lengths, labels
@@ -201,7 +201,7 @@ def _is_list_of_trials(value: Any, ndim: int = 2) -> bool:
     return listed and bool(len(value)) and all(getattr(trial, "ndim", None) == ndim for trial in value)
 
 
-def _stacked(name: str, trials: Sequence[Any], steps: int) -> FloatArray:
+def _stacked(name: str, trials: Sequence[object], steps: int) -> FloatArray:
     """Stack trials in one array, padded with zeros at the end."""
     parts = [as_numpy(array_like(name, trial)) for trial in trials]
     channels = parts[0].shape[1]
