@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from typing import Any
 
 
 def exported(
     package: str, names: Mapping[str, str], inner: Mapping[str, str] | None = None
-) -> tuple[list[str], Callable[[str], object], Callable[[], list[str]]]:
+) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
     """Return `__all__`, `__getattr__` and `__dir__` of a package.
 
     Parameters
@@ -24,7 +25,7 @@ def exported(
     home = public | {name: module for module, offered in (inner or {}).items() for name in offered.split()}
     every = sorted(public)
 
-    def get(name: str) -> object:
+    def get(name: str) -> Any:
         if name not in home:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         return getattr(import_module(f"{package}.{home[name]}"), name)
