@@ -52,7 +52,7 @@ def forecast_report(
     first, notes = data_notes(m, place)
     bounds = flow.bounds(learned.accuracy) if learned.accuracy < 1 else ()
     remarks = [*flow.remarks, *bounds, *recurrence.remarks, *notes]
-    values: dict[str, Any] = {
+    values: dict[str, object] = {
         "task": chosen.name,
         "learning_rate": study.learning_rate,
         **study.goal_values,
