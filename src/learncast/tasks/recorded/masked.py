@@ -42,6 +42,12 @@ class MaskedTrials:
     centred: bool
     scaled: bool
 
+    @classmethod
+    def complete(cls, inputs: FloatArray, targets: FloatArray, *, centred: bool, scaled: bool) -> MaskedTrials:
+        """Return trials of which every step counts."""
+        present, counted = (np.ones(values.shape[:2], dtype=bool) for values in (inputs, targets))
+        return cls(inputs, targets, present, counted, centred, scaled)
+
     def __len__(self) -> int:
         return len(self.inputs)
 
@@ -68,7 +74,8 @@ class MaskedTrials:
         The means are returned whether or not they were subtracted.
         """
         rows = slice(None) if chosen is None else chosen
-        x, y, present, counted = self.inputs[rows], self.targets[rows], self.present[rows], self.counted[rows]
+        x, y = (np.asarray(values[rows], dtype=float) for values in (self.inputs, self.targets))
+        present, counted = self.present[rows], self.counted[rows]
         x_mean, y_mean = _means(x, present), _means(y, counted)
         if self.centred:
             x = np.where(present[:, :, None], x - x_mean, 0.0)

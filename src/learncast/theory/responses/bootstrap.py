@@ -9,7 +9,8 @@ import numpy as np
 
 from learncast._core.progress import check_time
 from learncast._core.validation import FloatArray
-from learncast.theory.responses.trials import TrialStream
+from learncast.tasks.recorded.masked import Mask
+from learncast.theory.responses.trials import TrialStream, columns
 
 __all__ = ["bounds", "interval"]
 
@@ -19,8 +20,8 @@ LEVEL = 0.95
 #: Added to the seed of the trials, so that resampling is independent of the trials.
 _RESAMPLING = 977
 
-#: Sums of some quantities over one block of inputs (steps, trials) and targets (readouts, trials, outputs).
-Measure = Callable[[FloatArray, FloatArray], FloatArray]
+#: Sums of some quantities over inputs (steps, trials), targets (readouts, trials, outputs) and readouts that count.
+Measure = Callable[[FloatArray, FloatArray, Mask | None], FloatArray]
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,10 +41,10 @@ class Resampling:
     @classmethod
     def of(cls, trials: TrialStream, number: int) -> Resampling:
         """Draw resamples; sources with the same number of groups and the same seed get the same ones."""
-        groups = trials.groups
+        counts = np.diff(trials.edges).astype(float)
+        groups = len(counts)
         rng = np.random.default_rng([trials.seed, _RESAMPLING])
         times = rng.multinomial(groups, np.full(groups, 1.0 / groups), size=number).astype(float)
-        counts = np.diff(np.linspace(0, trials.number, groups + 1).astype(int)).astype(float)
         return cls(counts, np.concatenate([np.ones((1, groups)), times]))
 
     def means(self, sums: FloatArray) -> FloatArray:
@@ -68,17 +69,36 @@ class Resampling:
 def group_sums(trials: TrialStream, measure: Measure) -> FloatArray:
     """Add up what `measure` returns for the blocks of each group: (groups, numbers)."""
     sums: dict[int, FloatArray] = {}
-    for group, inputs, targets in trials.blocks():
+    for group, *block in trials.blocks():
         check_time()  # measuring many long trials takes minutes
-        sums[group] = sums.get(group, 0.0) + measure(inputs, targets)
+        sums[group] = sums.get(group, 0.0) + measure(*block)
     return np.stack(list(sums.values()))
 
 
-def readouts(inputs: FloatArray, targets: FloatArray) -> Iterator[tuple[FloatArray, FloatArray | None]]:
-    """Yield the input of each step of a block with its target, or None at steps without a readout."""
+def sample_means(trials: TrialStream, measure: Measure, resampling: Resampling) -> FloatArray:
+    """Return the means over trials, (1 + resamples, numbers), of what `measure` sums.
+
+    Recorded trials that were centred or scaled are centred and scaled again by the means and scales of each resample.
+    """
+    recorded = trials.recorded
+    if recorded is None or not (recorded.centred or recorded.scaled):
+        return resampling.means(group_sums(trials, measure))
+    groups, rows = np.split(np.arange(trials.number), trials.edges[1:-1]), []
+    for times in resampling.times.astype(int):
+        check_time()
+        chosen = np.concatenate([group for group, n in zip(groups, times, strict=True) for _ in range(n)])
+        rows.append(measure(*columns(recorded.prepared(chosen)[0])) / len(chosen))
+    return np.stack(rows)
+
+
+def readouts(
+    inputs: FloatArray, targets: FloatArray, counted: Mask | None
+) -> Iterator[tuple[FloatArray, FloatArray | None, FloatArray | float]]:
+    """Yield the input of each step of a block, its target, or None at steps without a readout, and 1 if it counts."""
     first = len(inputs) - len(targets)
     for t, x in enumerate(inputs):
-        yield x, targets[t - first] if t >= first else None
+        y = targets[t - first] if t >= first else None
+        yield x, y, 1.0 if counted is None or y is None else counted[t - first].astype(float)
 
 
 def interval(estimate: FloatArray | float, resamples: FloatArray, *, signed: bool = False) -> FloatArray:
