@@ -139,7 +139,7 @@ def interval(estimate: FloatArray | float, resamples: FloatArray, *, signed: boo
         half = np.where(np.isfinite(tails), tails, 0.0).max(axis=0)
         moved = scale(centre) - middle + np.stack([-half, half])
         ends = centre + moved if signed else centre * np.exp(moved)
-    known = np.isfinite(ends).all(axis=0) & np.isfinite(plain)
+    known = np.isfinite(middle) & np.isfinite(ends).all(axis=0) & np.isfinite(plain)
     return np.where(known, np.stack([np.minimum(ends[0], centre), np.maximum(ends[1], centre)]), plain)
 
 
