@@ -114,8 +114,8 @@ class RecordedTrials:
         values = [part.shape[1] * part.shape[2] for part in (self.inputs, self.targets)]
         if 8 * len(self) * sum(values) > KEPT_MEMORY:
             return None
-        parts = (part if isinstance(part, np.memmap) else _array(part) for part in (self.inputs, self.targets))
-        return replace(self, **dict(zip(("inputs", "targets"), parts, strict=True)))
+        x, y = (part if isinstance(part, np.memmap) else _array(part) for part in (self.inputs, self.targets))
+        return replace(self, inputs=x, targets=y)
 
     def _check(self) -> None:
         x, y = tuple(self.inputs.shape), tuple(self.targets.shape)
