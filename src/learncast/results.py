@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 from learncast._core.errors import SchemaMismatch, suggestion
 from learncast._core.files import write_file
 from learncast._core.limits import file_size, readable
-from learncast._core.netcdf import packed, read
+from learncast._core.netcdf import SEAL, packed, read_sealed
 from learncast.display import Displayable, HtmlRepr, Plot, facts, format_count, format_number
 
 if TYPE_CHECKING:
@@ -559,13 +559,15 @@ def load_dataset(
     source = Path(path)
     file_size(source, f"a saved {kind}", error=SchemaMismatch)
     with readable(source, kind="a NetCDF file", error=SchemaMismatch):
-        dataset = read(source, most_bytes=most_bytes)
+        dataset, seal = read_sealed(source, most_bytes=most_bytes)
     attributes = dict(dataset.attrs)
     stored = attributes.pop("learncast_object", None)
     if attributes.pop("learncast_format", None) != FORMAT or stored != kind:
         raise SchemaMismatch(
             f"{source} must hold a learncast {kind}, got {stored or 'another NetCDF file'}.", field="kind"
         )
+    if seal is None:
+        raise SchemaMismatch(f"{source} must hold the SHA-256 of its content.", field=SEAL)
     try:
         provenance = Provenance.from_attributes(attributes)
     except (KeyError, ValueError, TypeError, RecursionError) as error:

@@ -17,7 +17,7 @@ from learncast._core.errors import UnsupportedModel
 from learncast._core.progress import Progress, silent
 from learncast._core.validation import FloatArray
 from learncast.advice.moments import MomentStack
-from learncast.advice.update_rule import Make
+from learncast.advice.request import Make
 from learncast.procedure.training import Training
 from learncast.training.cells import FullRecurrence, RateRNN, SteppedCell
 from learncast.training.losses import Answered

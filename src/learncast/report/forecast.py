@@ -16,7 +16,7 @@ from learncast.planning.summary import count_text
 from learncast.procedure.goals import Goal
 from learncast.procedure.stage import Stage
 from learncast.report.recurrence import LearnedRecurrence
-from learncast.report.report import Report, as_count, batch_values, data_notes, method_note
+from learncast.report.report import Report, as_count, batch_values, data_notes, method_note, spread_rows
 from learncast.results import Status, Steps
 from learncast.study import Study
 
@@ -181,8 +181,7 @@ def _divergence(most: float) -> str:
 
 
 def _trajectory_table(dataset: xr.Dataset) -> Table:
-    steps = dataset.sizes["time"]
-    picks = np.unique(np.linspace(0, steps - 1, min(steps, MOST_ROWS)).round().astype(int))
+    picks, notes = spread_rows(dataset.sizes["time"], MOST_ROWS)
     rows = [
         (
             f"{float(dataset['time'][i]):g}",
@@ -191,10 +190,5 @@ def _trajectory_table(dataset: xr.Dataset) -> Table:
         )
         for i in picks
     ]
-    notes = () if len(picks) == steps else (f"{len(picks)} of {steps} times shown; all are in the files and --json.",)
-    return Table(
-        "Trajectory of the flow",
-        ("step", *(f"strength {k}" for k in range(dataset.sizes["mode"])), "loss"),
-        rows,
-        notes,
-    )
+    columns = ("step", *(f"strength {k}" for k in range(dataset.sizes["mode"])), "loss")
+    return Table("Trajectory of the flow", columns, rows, notes)

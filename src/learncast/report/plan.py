@@ -104,6 +104,7 @@ def _values(study: Study, plan: Plan) -> dict[str, Any]:
         "interval": None if plan.interval is None else list(plan.interval),
         "worthwhile": plan.worthwhile,
         "saving": plan.saving,
+        "may_not_pay": plan.may_not_pay,
         "saving_interval": None if plan.saving_interval is None else list(plan.saving_interval),
         "proof": plan.proof,
         "lower_bound": plan.bound,
@@ -112,7 +113,7 @@ def _values(study: Study, plan: Plan) -> dict[str, Any]:
             "flow_steps": plan.direct.flow,
             "total": plan.direct_total,
             "status": plan.direct.status.name,
-            **_interval(plan.direct),
+            **({} if plan.costs is None else {"interval": list(plan.costs.direct_interval)}),
         },
         "candidates": [_candidate(c) for c in plan.candidates],
         "best": {
@@ -131,8 +132,15 @@ def _values(study: Study, plan: Plan) -> dict[str, Any]:
             "flow_steps": best.steps.flow,
             "saving": plan.saving,
             "saving_ratio": plan.saving_ratio,
-            **_interval(best.steps),
+            **({} if plan.interval is None else {"interval": list(plan.interval)}),
             "total": plan.total,
+        },
+        "in_sample": {
+            "total": plan.in_sample_route.total,
+            "stages": [
+                {"task": plan.method.tasks[k].name, "steps": n}
+                for k, n in zip(plan.in_sample_route.order, plan.in_sample_route.durations, strict=True)
+            ],
         },
         "flow": {
             "total": plan.flow_route.total,
@@ -159,8 +167,9 @@ def _candidate(c: Candidate) -> dict[str, Any]:
         "saving": c.saving,
         "saving_ratio": c.saving_ratio,
         "total": c.total,
-        **_interval(c.steps),
+        **({} if c.costs is None else {"interval": list(c.costs.interval)}),
         "helps": c.helps,
+        "usable": c.usable,
         "status": c.steps.status.name,
         "why": c.why,
         "validity": [validity(a) for a in c.assumptions],

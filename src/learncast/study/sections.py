@@ -275,8 +275,9 @@ class DataSection(SignedSection):
     """Name of the array, or names of the columns, of the inputs."""
     targets: Names = None
     """Name of the array, or names of the columns, of the targets."""
-    labels: str | None = None
-    """Name of the array or column of class labels, which become one-hot targets."""
+    labels: str | bool | None = None
+    """Name of the array or column of class labels, which become one-hot targets; or whether integer targets are
+    labels (true) or numbers (false)."""
     classes: Annotated[int, Field(ge=1)] | list[int | str] | None = None
     """Number of classes, or all labels, if some do not occur."""
     mask: str | None = None

@@ -855,7 +855,7 @@ def test_a_run_that_was_stopped_ends_as_if_it_never_had(name, tmp_path, monkeypa
         whole = job.run()
     assert whole.status is lc.Status.ok
     search = len(taken) - whole.steps  # steps of a first pass, before those of the run
-    path, stops, finished = tmp_path / "state.safetensors", 0, None
+    path, stops, finished = tmp_path / "state.pt", 0, None
     # before the first checkpoint, at one, just after one, in between, and late in the run
     for after in (3, 5, 6, 11, 14, *([search + 6, search + 8] if search else [])):
         try:
@@ -875,7 +875,7 @@ def test_a_run_that_was_stopped_ends_as_if_it_never_had(name, tmp_path, monkeypa
 
 def test_a_checkpoint_saves_the_work_done(tmp_path, monkeypatch):
     """After a stop at step 18 with a checkpoint every 5, only 22 - 15 steps remain."""
-    path = tmp_path / "state.safetensors"
+    path = tmp_path / "state.pt"
     stopped_at(path, monkeypatch, after=18)
     with monkeypatch.context() as patch:
         pulled(patch, SGD, 22 - 15)  # one more would raise
@@ -883,18 +883,18 @@ def test_a_checkpoint_saves_the_work_done(tmp_path, monkeypatch):
 
 
 def test_a_finished_run_is_read_back_or_trained_again_to_the_same_end(tmp_path):
-    job = checkpointed(RUNS["stages, reset"][0], tmp_path / "state.safetensors")
+    job = checkpointed(RUNS["stages, reset"][0], tmp_path / "state.pt")
     assert_same_run(job.run(), job.run())
 
 
 def test_a_run_with_checkpoints_is_the_run_without(tmp_path):
     job = RUNS["accuracies"][0]
-    assert_same_run(job.run(), checkpointed(job, tmp_path / "state.safetensors", every=1).run())
+    assert_same_run(job.run(), checkpointed(job, tmp_path / "state.pt", every=1).run())
 
 
 def test_a_diverging_run_resumes_to_the_same_end(tmp_path, monkeypatch):
     job = replace(BASE, training=Training(30.0, batch=8), steps=100)
-    path = tmp_path / "state.safetensors"
+    path = tmp_path / "state.pt"
     with np.errstate(all="ignore"):
         whole = job.run()
         assert whole.status is lc.Status.diverged
@@ -930,7 +930,7 @@ DAMAGE = {
 
 @pytest.mark.parametrize("name", DAMAGE)
 def test_a_damaged_checkpoint_is_refused(name, tmp_path, monkeypatch):
-    path = tmp_path / "state.safetensors"
+    path = tmp_path / "state.pt"
     stopped_at(path, monkeypatch)
     DAMAGE[name](path)
     before = path.read_bytes()
@@ -943,7 +943,7 @@ def test_a_damaged_checkpoint_is_refused(name, tmp_path, monkeypatch):
 
 def test_damaged_numbers_do_not_pass_for_a_run(tmp_path, monkeypatch):
     """A flipped bit in the stored numbers themselves, which the file's layout does not show."""
-    path = tmp_path / "state.safetensors"
+    path = tmp_path / "state.pt"
     stopped_at(path, monkeypatch)
     found = bytearray(path.read_bytes())
     found[-3] ^= 0x10
@@ -975,7 +975,7 @@ FOREIGN = {
 
 @pytest.mark.parametrize("name", FOREIGN)
 def test_a_checkpoint_of_another_run_is_refused(name, tmp_path, monkeypatch):
-    path = tmp_path / "state.safetensors"
+    path = tmp_path / "state.pt"
     stopped_at(path, monkeypatch)
     own = {key: value for key, value in FOREIGN[name].items() if key in TrainingJob.__dataclass_fields__}
     training = {key: value for key, value in FOREIGN[name].items() if key not in own}
@@ -1011,7 +1011,7 @@ def test_a_checkpoint_of_a_run_that_looks_alike_is_refused(name, tmp_path, monke
     (source, network), (other, another) = ALIKE[name]
     if isinstance(network, nn.Module):
         another.load_state_dict(network.state_dict())
-    path = tmp_path / "state.safetensors"
+    path = tmp_path / "state.pt"
     training = BASE.training.with_(learn=learning(network))
     stopped_at(path, monkeypatch, replace(BASE, source=source, network=network, training=training))
     with pytest.raises(SchemaMismatch):
@@ -1021,7 +1021,7 @@ def test_a_checkpoint_of_a_run_that_looks_alike_is_refused(name, tmp_path, monke
 def test_a_checkpoint_of_another_optimizer_of_the_same_name_is_refused(tmp_path, monkeypatch):
     rules = [lambda p, r=rate: torch.optim.SGD(p, lr=r) for rate in (0.01, 0.02)]
     one, other = (replace(BASE, training=BASE.training.with_(optimizer=rule)) for rule in rules)
-    path = tmp_path / "state.safetensors"
+    path = tmp_path / "state.pt"
     stopped_at(path, monkeypatch, one)
     with pytest.raises(SchemaMismatch):
         checkpointed(other, path).run()
@@ -1030,7 +1030,7 @@ def test_a_checkpoint_of_another_optimizer_of_the_same_name_is_refused(tmp_path,
 def test_a_checkpoint_of_a_run_to_another_optimum_is_refused(tmp_path, monkeypatch):
     training = Training(0.001, batch=8, most_steps=50)
     one, other = (TrainingJob(TASK, NETWORK, training, Accuracy(0.9, optimum=best)) for best in (0.5, 0.6))
-    path = tmp_path / "state.safetensors"
+    path = tmp_path / "state.pt"
     stopped_at(path, monkeypatch, one)
     with pytest.raises(SchemaMismatch):
         checkpointed(other, path).run()
@@ -1069,7 +1069,7 @@ def test_twenty_kills_lose_nothing(tmp_path):
     subprocess.run([sys.executable, script, "", tmp_path / "whole.npz"], check=True, env=environment)
     work = tmp_path / "work"
     work.mkdir()
-    checkpoint, out = work / "state.safetensors", tmp_path / "pieces.npz"
+    checkpoint, out = work / "state.pt", tmp_path / "pieces.npz"
     clock = random.Random(0)
     subprocess.run([sys.executable, script, checkpoint, out, "in writing"], check=False, env=environment)
     assert not checkpoint.exists()

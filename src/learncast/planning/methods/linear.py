@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from learncast._core.validation import FloatArray
 from learncast.networks.linear_rnn import LinearRNN
@@ -251,7 +252,11 @@ class PooledMethod(LinearMethod):
         # A forecast, its plan and the resamples of both ask for the same counts.
         key = task, goal, states.shape, states.tobytes()
         if key not in self._counts:
-            steps, ends = self.descents[task].steps_to(states, self._loss_goal(task, goal), self.learning_rate)
+            going = self._bounded(states)  # weights that have diverged would set the pace of all
+            steps, ends = np.full(len(states), np.inf), states.copy()
+            if going.any():
+                goal_loss = self._loss_goal(task, goal)
+                steps[going], ends[going] = self.descents[task].steps_to(states[going], goal_loss, self.learning_rate)
             self._counts[key] = steps, np.where(np.isfinite(ends), ends, 0.0)
         steps, ends = self._counts[key]
         return steps.copy(), ends
@@ -277,7 +282,12 @@ class PooledMethod(LinearMethod):
         if self.learning_rate * descent.sharpness(start) <= 2.0:
             return False
         end = descent.advance(start, [TRIAL_STEPS], self.learning_rate)[0]
-        return not np.abs(end).max() < DIVERGED * max(float(np.abs(start).max()), 1.0)
+        return not self._bounded(end)[0]
+
+    def _bounded(self, states: FloatArray) -> NDArray[np.bool_]:
+        """Whether the weights of states (rows, ...) have not diverged."""
+        limit = DIVERGED * max(float(np.abs(self.start).max()), 1.0)
+        return np.asarray(np.abs(states).reshape(len(states), -1).max(axis=1) < limit)
 
     def flow(self, task: int, state: FloatArray) -> Solution:
         return replace(cast(FlowSolution, super().flow(task, state)), conditions=self.conditions(task))

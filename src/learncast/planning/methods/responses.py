@@ -42,6 +42,10 @@ class ResponseModeMethod(ModeMethod):
         """Seed of the trials on which responses were measured."""
         return self.from_start[-1].provenance.seed
 
+    @property
+    def _settings(self) -> tuple[Any, ...]:
+        return tuple(cast(ResponseModes, modes).response.hash for modes in self.modes)
+
     def solve(self, modes: Modes) -> ModeSolution:
         own = cast(ResponseModes, modes)
         return ResponseModeSolution(own, linear_weights(own.response.network), self.learning_rate)
@@ -67,6 +71,10 @@ class ResponseMethod(Method):
         self.responses = [response(task, network, rng=seed, trials=trials) for task in tasks]
         self.problems = [reduced_problem(r)[0] for r in self.responses]
         self._counts: dict[tuple[int, Goal, bytes], Arrival] = {}
+
+    @property
+    def _settings(self) -> tuple[Any, ...]:
+        return tuple(one.hash for one in self.responses)
 
     @cached_property
     def start(self) -> FloatArray:

@@ -81,6 +81,12 @@ class Recording:
         return self.kept if source and source.needs_mask(self.centred or self.scaled) else None
 
     @property
+    def fingerprint(self) -> tuple[Any, ...]:
+        """Everything that decides resamples and batches."""
+        stored = self.blocks if self.source is None else self.source
+        return self.centred, self.scaled, *(() if stored is None else vars(stored).values())
+
+    @property
     def without_trials(self) -> Recording:
         """The preprocessing only, for a resample, which cannot be resampled again."""
         return replace(self, blocks=None, source=None, origin=None)
