@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, cast
 
@@ -15,14 +16,16 @@ from learncast.planning.methods.method import Method, ResampledSteps, Rule
 from learncast.planning.methods.modes import ModeMethod
 from learncast.procedure.goals import Goal
 from learncast.procedure.training import Training
+from learncast.results import Status, Steps
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import Assumption
 from learncast.theory.dynamics.modes import Modes, ModeSolution
 from learncast.theory.dynamics.solution import LearningTime, Solution
+from learncast.theory.responses.bootstrap import interval
 from learncast.theory.responses.modes import ResponseModes, ResponseModeSolution, modes_of_responses
 from learncast.theory.responses.problem import Arrival, descent_states, network_of, reduced_problem
 from learncast.theory.responses.response import linear_weights, response
-from learncast.theory.responses.solution import ResponseFlow, ResponseFlowSolution
+from learncast.theory.responses.solution import TRIED, ResponseFlow, ResponseFlowSolution
 
 
 class ResponseModeMethod(ModeMethod):
@@ -95,11 +98,10 @@ class ResponseMethod(Method):
         least = problem.least_loss
         return np.asarray(least + goal.excess(problem.constant - least, float(least[0])))
 
-    def flow_steps_to(self, task: int, state: FloatArray, goal: Goal, flow: Solution | None = None) -> float:
-        solution = cast(ResponseFlowSolution, self.flow(task, state) if flow is None else flow)
-        return solution.flow_steps_to(float(self.goals(task, goal)[0]))
+    def _flow_steps_to(self, task: int, state: FloatArray, goal: Goal, flow: Solution) -> float:
+        return cast(ResponseFlowSolution, flow).flow_steps_to(float(self.goals(task, goal)[0]))
 
-    def steps_to(self, task: int, states: FloatArray, goal: Goal) -> tuple[FloatArray, FloatArray]:
+    def _steps_to(self, task: int, states: FloatArray, goal: Goal) -> tuple[FloatArray, FloatArray]:
         rows = [self._count(task, state, goal) for state in states]
         return np.array([row.steps[0] for row in rows]), np.stack([row.state[0] for row in rows])
 
@@ -140,8 +142,16 @@ class ResponseMethod(Method):
             for k in range(len(best))
         ]
 
+    def train(
+        self, task: int, flow_state: FloatArray, state: FloatArray, goal: Goal, flow: Solution | None = None
+    ) -> tuple[Steps, FloatArray]:
+        steps, end = super().train(task, flow_state, state, goal, flow)
+        return (replace(steps, tried=float(TRIED)) if steps.status is Status.not_within else steps), end
+
     def learning_time(self, task: int, goal: Goal) -> LearningTime:
-        return self.flow(task, self.start).learning_time(self.goal_accuracy(task, goal), self.goals(task, goal))
+        time = super().learning_time(task, goal)
+        counts = self._pass_through([task], [(goal, None)])[0]
+        return replace(time, descent_interval=interval(time.descent_steps, counts)[:, None])
 
     def measure_conditions(self, task: int) -> tuple[Assumption, ...]:
         return self.flow(task, self.start).assumptions

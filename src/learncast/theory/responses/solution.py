@@ -12,10 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from learncast._core.validation import FloatArray, between, count
 from learncast.networks.activated import Activated
-from learncast.results import Provenance, Status, Trajectory, spec_hash
-from learncast.theory.assumptions import Assumption
+from learncast.results import Provenance, Trajectory, spec_hash
+from learncast.theory.assumptions import Assumption, stable_learning_rate
 from learncast.theory.dynamics.gradient_flow import STIFF_SIZE, FlowCourse
-from learncast.theory.dynamics.solution import LearningTime, Solution, checked_time, checked_times
+from learncast.theory.dynamics.solution import LearningTime, Solution, checked_time, checked_times, status_of
 from learncast.theory.responses.bootstrap import interval
 from learncast.theory.responses.problem import (
     Arrival,
@@ -32,8 +32,8 @@ from learncast.theory.responses.response import Response
 
 __all__ = ["ResponseFlowSolution", "ResponseSolution"]
 
-#: Largest number of descent steps that are taken one by one.
-MOST_STEPS = 20_000
+#: Descent steps that are taken one by one before descent counts as not within them.
+TRIED = 20_000
 
 #: Learning rate times curvature up to which resamples may take longer steps than the estimate.
 _STRIDE = 0.05
@@ -144,6 +144,7 @@ class ResponseFlowSolution(ResponseSolution):
     response: Response
     learning_rate: float
     _flow: ResponseFlow = field(repr=False)
+    _curvatures: dict[float, FloatArray] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, response: Response, learning_rate: float) -> ResponseFlowSolution:
@@ -179,16 +180,10 @@ class ResponseFlowSolution(ResponseSolution):
     def time_to(self, accuracy: float) -> LearningTime:
         """Return the first time at which the loss reaches the goal, by the flow and by descent, with intervals."""
         accuracy, least = between("accuracy", accuracy, 0.0, 1.0), self.problem.least_loss
-        return self.learning_time(accuracy, least + (1 - accuracy) ** 2 * (self.problem.constant - least))
-
-    def learning_time(self, accuracy: float, goals: FloatArray) -> LearningTime:
-        """Return the time to a loss, given for the estimate and for each resample."""
+        goals = least + (1 - accuracy) ** 2 * (self.problem.constant - least)
         flow = self.flow_steps_to(float(goals[0]))
-        if not math.isfinite(flow):
-            status = Status.not_learned if math.isinf(flow) else Status.outside_theory
-            return LearningTime(accuracy, np.array([flow]), np.array([flow]), (status,))
-        descent = float(self.descent_to(goals).steps[0])
-        status = Status.diverged if math.isinf(descent) else Status.ok
+        descent = flow if math.isinf(flow) else float(self.descent_to(goals).steps[0])
+        status = status_of(flow, descent, self.conditions_until(flow))
         counts, _ = self.resampled_steps(np.repeat(self._flow.start[None], len(goals), axis=0), goals, descent)
         ends = interval(descent, counts)[:, None]
         return LearningTime(accuracy, np.array([flow]), np.array([descent]), (status,), descent_interval=ends)
@@ -203,9 +198,8 @@ class ResponseFlowSolution(ResponseSolution):
         Many steps are counted by the flow of the modified equation, which descent follows to second order in its step.
         """
         rate, flow = self.learning_rate, self.flow_steps_to(float(goals[0]))
-        if not flow > MOST_STEPS:
-            most = int(2 * flow + 1000) if math.isfinite(flow) else 0
-            return descend_to(self.problem.row(0), self._flow.start[None], rate, goals[:1], most)
+        if not flow > TRIED / 2:
+            return descend_to(self.problem.row(0), self._flow.start[None], rate, goals[:1], TRIED)
         modified = ResponseFlow(self.problem, self._flow.start, step=rate)
         steps = modified.time_to(float(goals[0])) / rate
         whole = float(math.ceil(steps)) if math.isfinite(steps) else steps
@@ -257,14 +251,27 @@ class ResponseFlowSolution(ResponseSolution):
 
     def stride(self, flow_steps: float) -> float:
         """Return how many steps resamples may take in one: only their spread matters, which depends little on it."""
-        places = [self._flow.weights(float(share) * flow_steps * self.learning_rate) for share in _SHARES]
-        sharp = sharpness(self.problem.row(0), np.stack([p for p in places if p is not None]))
+        sharp = float(self.curvatures_until(flow_steps).max())
         return max(1.0, _STRIDE / (sharp * self.learning_rate)) if sharp > 0 else 1.0
+
+    def curvatures_until(self, steps: float) -> FloatArray:
+        """Return the largest curvature of the loss along the flow up to a number of gradient steps, (1,)."""
+        if steps not in self._curvatures:
+            places = [self._flow.weights(float(time)) for time in np.unique(_SHARES * steps * self.learning_rate)]
+            known = np.stack([p for p in places if p is not None])
+            self._curvatures[steps] = np.array([sharpness(self.problem.row(0), known)])
+        return self._curvatures[steps]
+
+    def conditions_until(self, steps: float) -> tuple[Assumption, ...]:
+        """Return the learning rate times the curvature up to a number of gradient steps."""
+        if not math.isfinite(steps):
+            return self.assumptions
+        return (stable_learning_rate(self.learning_rate, self.curvatures_until(steps)),)
 
     @property
     def assumptions(self) -> tuple[Assumption, ...]:
-        """None: a flow on measured statistics makes no assumption about the task or the network."""
-        return ()
+        """Learning rate times the curvature at the start; measured statistics need no other condition."""
+        return (stable_learning_rate(self.learning_rate, self.curvatures_until(0.0)),)
 
     def __repr__(self) -> str:
         reached = self._flow.ends[-1] / self.learning_rate
