@@ -53,6 +53,9 @@ class ResponseModeMethod(ModeMethod):
         own = cast(ResponseModes, modes)
         return ResponseModeSolution(own, linear_weights(own.response.network), self.learning_rate)
 
+    def assumes_gaussian(self, task: int) -> bool:
+        return cast(ResponseModes, self.modes[task]).response.assumes_gaussian
+
 
 class ResponseMethod(Method):
     """Several responses: their flow is integrated, with intervals. A state is the weights of the active units.
@@ -73,7 +76,9 @@ class ResponseMethod(Method):
         self.seed: int = seed
         self.responses = [response(task, network, rng=seed, trials=trials) for task in tasks]
         self.problems = [reduced_problem(r)[0] for r in self.responses]
+        self._flows: dict[tuple[int, bytes], ResponseFlowSolution] = {}
         self._counts: dict[tuple[int, Goal, bytes], Arrival] = {}
+        self._resampled: dict[tuple[tuple[int, Rule], ...], FloatArray] = {}
 
     @property
     def _settings(self) -> tuple[Any, ...]:
@@ -87,7 +92,12 @@ class ResponseMethod(Method):
         return self.network if state is self.start else network_of(self.network, state)
 
     def flow(self, task: int, state: FloatArray) -> ResponseFlowSolution:
-        return ResponseFlowSolution(self.responses[task], self.learning_rate, ResponseFlow(self.problems[task], state))
+        key = task, state.tobytes()  # a forecast, its resamples and its report ask for the same flow
+        if key not in self._flows:
+            problem = self.problems[task]
+            flow = ResponseFlow(problem.row(0), state)
+            self._flows[key] = ResponseFlowSolution(self.responses[task], self.learning_rate, problem, flow)
+        return self._flows[key]
 
     def flow_states(self, flow: Solution, times: FloatArray) -> FloatArray:
         return cast(ResponseFlowSolution, flow).states_at(times)
@@ -106,7 +116,7 @@ class ResponseMethod(Method):
         return np.array([row.steps[0] for row in rows]), np.stack([row.state[0] for row in rows])
 
     def _count(self, task: int, state: FloatArray, goal: Goal) -> Arrival:
-        key = task, goal, state.tobytes()  # a forecast, its resamples and its report ask for the same count
+        key = task, goal, state.tobytes()
         if key not in self._counts:
             self._counts[key] = self.flow(task, state).descent_to(self.goals(task, goal))
         return self._counts[key]
@@ -153,6 +163,9 @@ class ResponseMethod(Method):
         counts = self._pass_through([task], [(goal, None)])[0]
         return replace(time, descent_interval=interval(time.descent_steps, counts)[:, None])
 
+    def assumes_gaussian(self, task: int) -> bool:
+        return self.responses[task].assumes_gaussian
+
     def measure_conditions(self, task: int) -> tuple[Assumption, ...]:
         return self.flow(task, self.start).assumptions
 
@@ -165,6 +178,9 @@ class ResponseMethod(Method):
 
     def _pass_through(self, places: Sequence[int], rules: Sequence[Rule]) -> FloatArray:
         """Steps of stages in every resample, (stages, resamples); each resample continues from its own end."""
+        key = tuple(zip(places, rules, strict=True))
+        if key in self._resampled:
+            return self._resampled[key]
         single, many = self.start, np.repeat(self.start[None], self.responses[0].resamples + 1, axis=0)
         stages = []
         for place, (goal, steps) in zip(places, rules, strict=True):
@@ -178,4 +194,5 @@ class ResponseMethod(Method):
                 counts, many = flow.resampled_steps(many, self.goals(place, goal), float(arrival.steps[0]))
                 single = arrival.state[0]
             stages.append(counts)
-        return np.stack(stages)
+        self._resampled[key] = np.stack(stages)
+        return self._resampled[key]

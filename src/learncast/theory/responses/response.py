@@ -85,6 +85,11 @@ class Response:
         return len(self.statistics.target_power) - 1
 
     @property
+    def assumes_gaussian(self) -> bool:
+        """Whether Gaussian trials stand for a task of which only the moments are known; families are Gaussian."""
+        return self.trials.gaussian and self.trials.as_task.recipe is None
+
+    @property
     def dataset(self) -> xr.Dataset:
         """Every statistic with its interval and its resamples; a table as far as it has been measured."""
         import xarray as xr
