@@ -99,6 +99,7 @@ def _values(study: Study, plan: Plan) -> dict[str, object]:
         "learning_rate": study.learning_rate,
         **study.goal_values,
         "method": plan.method.name,
+        **plan.method.trial_values(range(len(plan.method.tasks))),
         "summary": plan.summary,
         "counted_by": "descent" if plan.counted else "flow",
         "interval": None if plan.interval is None else list(plan.interval),
