@@ -19,7 +19,7 @@ from learncast.planning import summary
 from learncast.planning.forecast import Forecast, difference, ratio
 from learncast.planning.front import Front, forgetting_front
 from learncast.planning.methods.method import Method
-from learncast.planning.search import UNTRIED, DescentSearch, Route
+from learncast.planning.search import UNTRIED, DescentSearch, FlowSearch, Route
 from learncast.planning.summary import PROOFS, count_text, percent
 from learncast.planning.terms import PoolTerms
 from learncast.procedure.goals import Goal
@@ -294,6 +294,8 @@ class Plan(Displayable):
         How good the recommendation is: a key of `learncast.planning.summary.PROOFS`.
     counted : bool
         Whether steps are those of descent; otherwise descent was too long to count and they are the flow's.
+    compares : bool
+        Whether alternatives and the sensitivity to stops are computed.
 
     Examples
     --------
@@ -322,10 +324,11 @@ class Plan(Displayable):
     bound: float
     proof: str
     counted: bool
+    compares: bool = True
 
     @property
     def out_of_time(self) -> bool:
-        """Whether the search ran out of time; alternatives are then not computed."""
+        """Whether the search ran out of time."""
         return self.proof == "out of time"
 
     @property
@@ -466,7 +469,7 @@ class Plan(Displayable):
     @cached_property
     def alternatives(self) -> tuple[Alternative, ...]:
         """Other plans, the best first: direct training, the first task learned in full, the next candidates."""
-        if self.out_of_time:
+        if not self.compares:
             return ()
         last, target = Stage(self.target, self.goal), self.target.name
         others: list[tuple[str, Forecast, bool]] = []
@@ -490,7 +493,7 @@ class Plan(Displayable):
     def sensitivity(self) -> tuple[Shift, ...]:
         """Cost of stopping each stage earlier or later, with the other stages as planned."""
         shifts = []
-        for k, task in enumerate(() if self.out_of_time else self.route.order):
+        for k, task in enumerate(self.route.order if self.compares else ()):
             for factor in FACTORS:
                 steps = [t * (factor if j == k else 1.0) for j, t in enumerate(self.route.durations)]
                 total, every = self._shifted(steps)
@@ -501,12 +504,9 @@ class Plan(Displayable):
 
     def _shifted(self, steps: list[float]) -> tuple[float, float]:
         """Cost and steps of the same order with other lengths, without limits."""
-        if self.counted:
-            route = DescentSearch(self.method, self.terms.without_limits).price(self.route.order, steps)
-            return route.total, route.steps
-        stages = [Stage(self.method.tasks[k], steps=t) for k, t in zip(self.route.order, steps, strict=True)]
-        forecast = self.follow([*stages, Stage(self.target, self.goal)])
-        return self.cost_of(forecast), forecast.steps.flow
+        search = (DescentSearch if self.counted else FlowSearch)(self.method, self.terms.without_limits)
+        route = search.price(self.route.order, steps)
+        return route.total, route.steps
 
     @property
     def fragile(self) -> tuple[Shift, Shift] | None:

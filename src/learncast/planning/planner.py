@@ -214,6 +214,7 @@ class _Planner:
             bound=found.lower_bound,
             proof=proof,
             counted=self.descent is not None,
+            compares=proof != "out of time",
         )
 
     def _search(self, progress: Progress) -> SearchResult:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from learncast._core.errors import InvalidSpec, UnsupportedModel
+from learncast._core.errors import InvalidSpec, OutOfTime, UnsupportedModel
 from learncast._core.progress import Progress, silent, until
 from learncast._core.validation import one_of
 from learncast.display import Table, format_number
@@ -40,6 +41,10 @@ def plan_report(
     if study.max_stages > 1:
         study.check_pool()
     plan = plan_with(study.method(method), study.terms, strict=False, progress=lambda done: progress(share * done))
+    try:
+        plan.alternatives, plan.sensitivity  # noqa: B018  computed once, within the time limit
+    except OutOfTime:
+        plan = replace(plan, compares=False)
     with until(math.inf):  # the time limit is for the search only
         return _report(study, plan, remember, lambda done: progress(share + share * done))
 
@@ -219,7 +224,7 @@ def draw_plan(plan: Plan) -> Figure:
     """The target under the plan and directly, the ranking, and the portrait of the chosen stop."""
     from learncast.figures import page, ranking, stop_curve, stop_map
 
-    complete = bool(plan.candidates) and not plan.out_of_time
+    complete = bool(plan.candidates) and plan.compares
     figure, axes = page(2 if complete else 1, 2 if complete else 1, width=3.55, height=2.7)
     plan.plot(axes[0])
     if complete:
