@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from learncast._core.citations import bibliography
 from learncast._core.errors import InvalidSpec
 from learncast._core.files import draft_folder
@@ -199,10 +201,17 @@ def data_notes(method: Method, task: int) -> tuple[str, list[str]]:
 def batch_values(steps: BatchSteps) -> dict[str, Any]:
     """JSON values of steps in batches."""
     return {
-        "batch": steps.batch, "runs": steps.runs, "mean_steps": steps.mean, "spread": steps.spread,
+        "batch": steps.batch, "shuffle": steps.shuffle, "gaussian": steps.gaussian, "runs": steps.runs,
+        "mean_steps": steps.mean, "spread": steps.spread,
         "interval": list(steps.interval), "noise_floor": steps.floor, "by_chance": steps.by_chance,
         "stage_steps": steps.steps.mean(axis=1).tolist(),
     }  # fmt: skip
+
+
+def spread_rows(number: int, most: int) -> tuple[list[int], tuple[str, ...]]:
+    """Return the numbers of at most `most` rows of a table, evenly spread, and a note if some are left out."""
+    rows = np.unique(np.linspace(0, number - 1, min(number, most)).round().astype(int)).tolist()
+    return rows, () if len(rows) == number else (f"{len(rows)} of {number} rows shown; all are in the files.",)
 
 
 def validity(assumption: Assumption) -> dict[str, Any]:

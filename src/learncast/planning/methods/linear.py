@@ -139,7 +139,8 @@ class LinearMethod(Method):
         return np.array([steps for steps, _ in rows]), np.stack([state for _, state in rows])
 
     def _count(self, task: int, state: FloatArray, limit: float) -> tuple[float, FloatArray]:
-        problem, training = self.problems[task], self.training.with_(learn=self.learn, most_steps=2 * MOST_COUNTED)
+        problem = self.problems[task]
+        training = self.training.with_(batch=None, learn=self.learn, most_steps=2 * MOST_COUNTED)
         run = descend(problem.task, self.network_of(state), training, goal=Loss(problem.least_loss + limit))
         if run.status is Status.diverged:
             return math.inf, state
@@ -152,7 +153,7 @@ class LinearMethod(Method):
     def advance(self, task: int, states: FloatArray, stops: Sequence[int]) -> FloatArray:
         rows = []
         for state in states:
-            training = self.training.with_(learn=self.learn)
+            training = self.training.with_(batch=None, learn=self.learn)
             run = descend(self.problems[task].task, self.network_of(state), training, steps=max(stops, default=0))
             rows.append([self._state_of(run.network_at(min(stop, run.steps))) for stop in stops])
         return np.stack(rows, axis=1)
