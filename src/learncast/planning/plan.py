@@ -17,7 +17,7 @@ from learncast.display import Displayable, HtmlRepr, Plot, Table, format_count, 
 from learncast.networks import Network
 from learncast.planning import summary
 from learncast.planning.forecast import Forecast, difference, ratio
-from learncast.planning.front import Front, forgetting_front
+from learncast.planning.front import Front, front_with
 from learncast.planning.methods.method import Method
 from learncast.planning.search import UNTRIED, DescentSearch, FlowSearch, Route
 from learncast.planning.summary import PROOFS, count_text, percent
@@ -528,14 +528,12 @@ class Plan(Displayable):
         return loop_of(self.best, loaders, **options)
 
     def front(self, task: Task | str, **options: Any) -> Front:
-        """Trade the cost of a plan against forgetting of a candidate; options are those of `forgetting_front`."""
+        """Trade the cost of a plan against forgetting of a candidate; options are those of `front_with`."""
         names = tuple(t.name for t in self.pool)
         place = names.index(one_of("task", str(getattr(task, "name", task)), names))
         own = self.terms.terms
         terms = own.with_(max_stages=max(2, own.max_stages), most_excess_loss=None)
-        return forgetting_front(
-            self.target, self.pool, self.network, self.method.training, terms=terms, remember=place, **options
-        )
+        return front_with(self.method, terms, remember=place, **options)
 
     def stop_portrait(self, candidate: int = 0) -> xr.Dataset:
         """Steps saved by one candidate over its stop and the accuracy asked of the target.

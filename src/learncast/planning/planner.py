@@ -223,7 +223,7 @@ class _Planner:
         if isinstance(method, ModeMethod):
             return search_modes(method, terms, self.strict, progress)
         search = DescentSearch(method, terms) if method.counts_many else FlowSearch(method, terms)
-        return search.explore(method.target, progress=progress)
+        return search.explore(self.usable, progress=progress)
 
     def _candidates(self, found: SearchResult) -> list[Candidate]:
         """Each candidate with its best stop in whole steps; of large pools, only the best by the flow are refined."""

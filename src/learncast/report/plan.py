@@ -42,19 +42,21 @@ def plan_report(
     if study.max_stages > 1:
         study.check_pool()
     plan = plan_with(study.method(method), study.terms, strict=False, progress=lambda done: progress(share * done))
+    front = None
     try:
         plan.alternatives, plan.sensitivity  # noqa: B018  computed once, within the time limit
+        if remember is not None:
+            front = plan.front(remember, strict=False, progress=lambda done: progress(share + share * done))
     except OutOfTime:
         plan = replace(plan, compares=False)
-    with until(math.inf):  # the time limit is for the search only
-        return _report(study, plan, remember, lambda done: progress(share + share * done))
+    with until(math.inf):  # the answer is known
+        return _report(study, plan, front)
 
 
-def _report(study: Study, plan: Plan, remember: str | None, progress: Progress) -> Report:
+def _report(study: Study, plan: Plan, front: Front | None) -> Report:
     values = _values(study, plan)
     tables = [plan.stages_table, plan.ranking_table, *_what_if_tables(plan)]
-    if remember is not None:
-        front = plan.front(remember, progress=progress)
+    if front is not None:
         values["front"] = _front_values(front)
         tables.append(_front_table(front))
     first, data = data_notes(plan.method, plan.method.target)
@@ -217,7 +219,7 @@ def _front_table(front: Front) -> Table:
             data["excess_loss"].values, data["total"].values, data["order"].values, data["proof"].values, strict=True
         )
     ]
-    columns = ("excess loss left on it", "flow cost", "order", "proof")
+    columns = ("excess loss left on it", "flow cost" if front.by_flow else "cost", "order", "proof")
     return Table(f"Cost of remembering {front.task.name}", columns, rows)
 
 

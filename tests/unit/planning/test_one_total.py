@@ -195,3 +195,26 @@ def test_a_candidate_that_is_left_out_is_named_with_its_reason() -> None:
     assert "stable_learning_rate" in left_out.why["sentence"]
     assert not plan.pretrains
     assert left_out.total >= plan.total or "wild" in plan.summary
+
+
+def test_recorded_tasks_without_common_modes_have_a_front_of_forgetting() -> None:
+    rng = np.random.default_rng(5)
+    inputs = rng.normal(size=(80, 6, 2)) * [1.0, 0.6]
+    maps = ([[1.0, 0.2], [0.0, 0.7]], [[1.4, 0.0], [0.4, 1.0]])
+    tasks = [
+        lc.Task.from_samples(inputs, inputs.sum(axis=1) @ np.array(m), name=f"map {k}") for k, m in enumerate(maps)
+    ]
+    network = lc.LinearRNN.random(2, 4, 2, scale=0.2, recurrence=0.9)
+    plan = lc.plan(tasks[0], tasks[1:], network, learning_rate=5e-3, terms=lc.Terms(lc.Explained(0.9)))
+    front = plan.front("map 1", points=3)
+    assert not front.by_flow
+    assert front.total[0] == plan.in_sample_route.total
+    assert np.isfinite(front.total).all()
+    assert (front.excess_loss <= front.limits * (1 + 1e-6)).all()
+    assert (front.total >= front.total[0]).all()
+    # The last schedule, followed step by step, leaves the excess loss that the front reports.
+    route = front.schedules[-1].route
+    stages = [lc.Stage(plan.method.tasks[k], steps=n) for k, n in zip(route.order, route.durations, strict=True)]
+    followed = plan.follow([*stages, lc.Stage(plan.target, steps=route.rest)])
+    left = plan.method.excess_loss(0, followed.descent_states[-1][None])[0]
+    assert left == pytest.approx(front.excess_loss[-1], rel=1e-6)
