@@ -41,7 +41,7 @@ Key = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class StepMap:
+class StrengthStep:
     """One step on a task as a map of the strength, on [0, most].
 
     Attributes
@@ -168,7 +168,7 @@ class WholeStepProblem:
 
     Attributes
     ----------
-    maps : list of StepMap
+    maps : list of StrengthStep
     start : float
     band : (low, high)
         Where the target counts as learned.
@@ -179,7 +179,7 @@ class WholeStepProblem:
         Strengths at which a stage may end, and from which its last step may be taken.
     """
 
-    maps: list[StepMap]
+    maps: list[StrengthStep]
     start: float
     band: Span
     costs: list[int]
@@ -206,7 +206,7 @@ class WholeStepProblem:
         optima = [(growth - 1) / damping if damping > 0 else 0.0 for growth, damping in steps]
         # Long steps overshoot, at most to the peak of their map.
         most = max(start, *optima, *(4 / 27 * growth**3 / damping for growth, damping in steps if growth > 1.5))
-        maps = [StepMap(growth, damping, most) for growth, damping in steps]
+        maps = [StrengthStep(growth, damping, most) for growth, damping in steps]
         if not (start > 0 and optima[-1] > 0 and all(m.bounded for m in maps)):
             return None
         half_width = optima[-1] * (1 - method.goal_accuracy(method.target, terms.goal)) * (1 + EDGE)
