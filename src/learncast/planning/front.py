@@ -194,8 +194,8 @@ def front_with(
     pool = terms.over(method.target, goal)
     search: _ModeFront | _SearchedFront
     if isinstance(method, ModeMethod):
-        schedules = replace(ScheduleSearch.of(method, pool, usable), gap=positive("gap", gap))
-        search = _ModeFront(schedules, usable.index(remember))
+        exact = replace(ScheduleSearch.of(method, pool, usable), gap=positive("gap", gap))
+        search = _ModeFront(exact, usable.index(remember))
     else:
         search = _SearchedFront(method, pool, usable, remember)
     cheapest = search.run(math.inf)

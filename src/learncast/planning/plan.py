@@ -165,6 +165,11 @@ class Candidate:
         """Cost under resampled statistics; None if nothing was estimated from trials."""
         return Costs.of(self.forecast, self.terms)
 
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """95% interval of the total; None if nothing was estimated from trials."""
+        return None if self.costs is None else self.costs.interval
+
     @cached_property
     def steps(self) -> Steps:
         """Steps of candidate and target together; flow steps are those of the flow's own best stop."""
@@ -412,6 +417,11 @@ class Plan(Displayable):
         return None if self.costs is None else self.costs.interval
 
     @property
+    def direct_interval(self) -> tuple[float, float] | None:
+        """95% interval of the cost of direct training; None if nothing was estimated from trials."""
+        return None if self.costs is None else self.costs.direct_interval
+
+    @property
     def saving_interval(self) -> tuple[float, float] | None:
         """95% interval of the saving; 0 if nothing is trained before the target."""
         if self.costs is None:
@@ -580,9 +590,10 @@ class Plan(Displayable):
         }
         if rows and self.best.resampled is not None:
             for k, end in enumerate(("low", "high")):
-                note, intervals = f"{end} end of its interval", [c.costs and c.costs.saving_interval for c in rows]
+                note = f"{end} end of its interval"
                 columns[f"steps_{end}"] = ([getattr(c.steps, end) for c in rows], f"steps, {note}", STEPS)
-                columns[f"saving_{end}"] = ([(i or unknown)[k] for i in intervals], f"saving, {note}", "cost")
+                savings = [math.nan if c.costs is None else c.costs.saving_interval[k] for c in rows]
+                columns[f"saving_{end}"] = (savings, f"saving, {note}", "cost")
                 direct = (self.direct.interval or unknown)[k]
                 totals[f"direct_steps_{end}"] = (direct, f"direct steps, {note}", STEPS)
         stages = {
@@ -670,7 +681,7 @@ class Plan(Displayable):
             rows = [(*row, format_number(cost)) for row, cost in zip(rows, costs, strict=True)]
             columns = (*columns, "cost")
         if self.best.resampled is not None:
-            ends = [*(c.costs and c.costs.interval for c in some), self.costs and self.costs.direct_interval]
+            ends = [*(c.interval for c in some), self.direct_interval]
             rows = [(*row, format_interval(i)) for row, i in zip(rows, ends, strict=True)]
             columns = (*columns, "95% interval of the cost" if self.terms.priced else "95% interval")
         sentences = [(c.task.name, str(c.why["sentence"])) for c in some]

@@ -18,7 +18,7 @@ from learncast.planning.methods.method import Method
 from learncast.planning.methods.modes import ModeMethod
 from learncast.planning.plan import Candidate, Plan
 from learncast.planning.schedules.exact import search_modes
-from learncast.planning.schedules.whole_steps import MOST_PIECES, WholeStepProblem
+from learncast.planning.schedules.whole_steps import WholeStepProblem
 from learncast.planning.search import (
     UNTRIED,
     DescentSearch,
@@ -168,10 +168,8 @@ class _Planner:
     @cached_property
     def whole_steps(self) -> WholeStepProblem | None:
         """The exact search in whole steps, where there is one."""
-        short = self.descent is not None and self.direct.steps <= MOST_PIECES
-        if not short or not isinstance(self.method, ModeMethod):
-            return None
-        return WholeStepProblem.of(self.method, self.terms, self.usable)
+        counted = self.descent is not None and isinstance(self.method, ModeMethod)
+        return WholeStepProblem.of(self.method, self.terms, self.usable) if counted else None
 
     @cached_property
     def pairs(self) -> dict[int, Route] | None:

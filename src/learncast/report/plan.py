@@ -15,7 +15,6 @@ from learncast.planning.plan import Candidate, Plan
 from learncast.planning.planner import plan_with
 from learncast.procedure.training import Training
 from learncast.report.report import Report, as_count, batch_values, data_notes, method_note, validity
-from learncast.results import Steps
 from learncast.study import Study
 
 if TYPE_CHECKING:
@@ -120,7 +119,7 @@ def _values(study: Study, plan: Plan) -> dict[str, Any]:
             "flow_steps": plan.direct.flow,
             "total": plan.direct_total,
             "status": plan.direct.status.name,
-            **({} if plan.costs is None else {"interval": list(plan.costs.direct_interval)}),
+            **_interval(plan.direct_interval),
         },
         "candidates": [_candidate(c) for c in plan.candidates],
         "best": {
@@ -131,7 +130,7 @@ def _values(study: Study, plan: Plan) -> dict[str, Any]:
                     "descent_steps": as_count(s.steps.descent),
                     "flow_steps": s.steps.flow,
                     "status": s.steps.status.name,
-                    **_interval(s.steps),
+                    **_interval(s.steps.interval),
                 }
                 for s in best.stages
             ],
@@ -139,7 +138,7 @@ def _values(study: Study, plan: Plan) -> dict[str, Any]:
             "flow_steps": best.steps.flow,
             "saving": plan.saving,
             "saving_ratio": plan.saving_ratio,
-            **({} if plan.interval is None else {"interval": list(plan.interval)}),
+            **_interval(plan.interval),
             "total": plan.total,
         },
         "in_sample": {
@@ -174,7 +173,7 @@ def _candidate(c: Candidate) -> dict[str, Any]:
         "saving": c.saving,
         "saving_ratio": c.saving_ratio,
         "total": c.total,
-        **({} if c.costs is None else {"interval": list(c.costs.interval)}),
+        **_interval(c.interval),
         "helps": c.helps,
         "usable": c.usable,
         "status": c.steps.status.name,
@@ -183,9 +182,9 @@ def _candidate(c: Candidate) -> dict[str, Any]:
     }
 
 
-def _interval(steps: Steps) -> dict[str, Any]:
-    """The 95% interval of steps, if statistics were estimated from trials."""
-    return {} if steps.interval is None else {"interval": list(steps.interval)}
+def _interval(ends: tuple[float, float] | None) -> dict[str, Any]:
+    """The 95% interval, if statistics were estimated from trials."""
+    return {} if ends is None else {"interval": list(ends)}
 
 
 def _what_if_tables(plan: Plan) -> list[Table]:
