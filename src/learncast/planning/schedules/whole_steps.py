@@ -227,13 +227,12 @@ class WholeStepProblem:
         Direct training if no stop costs less.
         """
         most = self._rests(np.array([self.start]))[0] * self.costs[-1]
-        numbers = [most // cost for cost in self.costs]
-        if not max(numbers) <= MOST_STEPS:
+        if most > MOST_STEPS * min(self.costs):
             return None
         routes = []
         for k, (step, cost) in enumerate(zip(self.maps[:-1], self.costs, strict=False)):
             path = [self.start]
-            for _ in range(int(numbers[k])):
+            for _ in range(int(most // cost)):
                 path.append(path[-1] * (step.growth - step.damping * path[-1]) ** 2)
             after = np.array(path)
             rests = self._rests(after)
