@@ -174,6 +174,15 @@ def forms(rng: Rng) -> Problem:
 
 
 @kind
+def preprocessed(rng: Rng) -> Problem:
+    """Trials of which some do not count, centred or scaled channel by channel."""
+    task = offsets(rng).target
+    mask = rng.random(len(task.inputs)) < 0.8 if rng.random() < 0.5 else None
+    scale = str(rng.choice(["none", "channel"]))
+    return forecast(rng, replace(task, mask=mask, centre=bool(rng.integers(2)), scale=scale))
+
+
+@kind
 def one_hot(rng: Rng) -> Problem:
     """Items as one-hot inputs, shown unequally often, with binary features as targets."""
     items, features = int(rng.integers(3, 7)), int(rng.integers(2, 6))
