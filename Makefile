@@ -38,13 +38,8 @@ TWO_WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
 test: $(VENV)/.dev ## run the fast suite
 	$(ONE_THREAD) $(BIN)/python -m pytest -q $(TWO_WORKERS)
 
-# The compiled walk of windows is an extra of its own, compared with the plain one by a slow test.
-$(VENV)/.fast: $(VENV)/.dev
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fast]'
-	@touch $@
-
 # Some slow tests take minutes each: a worker that has nothing left takes over what the other has not begun.
-test-all: $(VENV)/.fast ## run the slow tests too
+test-all: $(VENV)/.dev ## run the slow tests too
 	$(ONE_THREAD) $(BIN)/python -m pytest -q -n 2 --dist worksteal -m 'not web'
 
 # PROBLEMS, SEED, MINUTES and KINDS choose what is drawn: make fuzz PROBLEMS=2000 SEED=500 MINUTES=30 KINDS="plans relu".
@@ -84,7 +79,7 @@ audit: $(VENV)/.dev ## ask the advisory databases about every pinned package (ne
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check pip-audit
 	$(BIN)/python -m pip_audit --skip-editable
 
-bench: $(VENV)/.fast ## print the speed ratios
+bench: $(VENV)/.dev ## print the speed ratios
 	$(ONE_THREAD) $(BIN)/python -m benchmarks
 
 figures: $(VENV)/.dev ## make the README picture and every figure of the papers

@@ -1,4 +1,4 @@
-"""How often 95% intervals of plans cover what the same plan takes on the population."""
+"""How often 95% intervals of forecasts and plans cover what training takes on the population."""
 
 from __future__ import annotations
 

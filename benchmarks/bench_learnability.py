@@ -15,7 +15,6 @@ import multiprocessing
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from importlib.util import find_spec
 
 import numpy as np
 import torch
@@ -49,7 +48,6 @@ LARGE, PART = (8000, 1024, 128), 64
 
 
 def rows(preset: str | None = None) -> Iterator[tuple[str, str, str]]:
-    yield "sums over the lags", "compiled" if find_spec("numba") else "plain torch", "compiled by the extra fast"
     rng = np.random.default_rng(212)
     x, y = tasks.multi_lag_trials(SEQUENCES, rng, steps=STEPS, direction=INPUTS, lags=(8, 16, 32, 64, 96))
     before = torch.get_num_threads()

@@ -66,13 +66,8 @@ class Delivery:
 
     seconds: Annotated[float | None, typer.Option(help="Time limit; gives the best answer until then, if any.")] = None
     as_json: AsJson = False
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for JSON, NetCDF, PNG and report.html.")] = (
-        None
-    )
-    most_bytes: Annotated[
-        float | None,
-        typer.Option(help="Memory limit of one file, array or table; 2 GiB by default, 1 MiB for a study."),
-    ] = None
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for JSON, NetCDF, PNG and HTML.")] = None
+    most_bytes: Annotated[float | None, typer.Option(help="Memory limit of a file or array; 2 GiB by default.")] = None
     strict: Annotated[bool, typer.Option("--strict", help="Exit 1 if a condition of the theory does not hold.")] = False
 
     def read(self, kind: type[Kind], path: Path) -> tuple[Kind, Path, str]:
@@ -141,9 +136,7 @@ def forecast(
 @partial(with_options, Delivery)
 def plan(
     study: StudyFile,
-    remember: Annotated[
-        str | None, typer.Option(help="Candidate that must not be forgotten; its cost is reported.")
-    ] = None,
+    remember: Annotated[str | None, typer.Option(help="Candidate to remember; its cost is reported.")] = None,
     method: MethodName = "auto",
     *,
     delivery: Delivery,
@@ -152,10 +145,8 @@ def plan(
     asked = _asked(study, delivery)
     from learncast.report.plan import plan_report
 
-    def report(progress: Progress) -> Report:
-        return plan_report(asked(), remember=remember, method=method, progress=progress)
-
-    delivery.deliver("searching plans", report)
+    options: dict[str, Any] = {"remember": remember, "method": method}
+    delivery.deliver("searching plans", lambda progress: plan_report(asked(), **options, progress=progress))
 
 
 @command(app, example="advise examples/decision_network.toml")
@@ -209,14 +200,12 @@ def _warn_of_execution(model: str) -> None:
 def phase(
     study: OptionalStudy = None,
     vary: Annotated[
-        str | None, typer.Option(help="Parameter of the target's family; target_strength or timescale by default.")
+        str | None, typer.Option(help="Parameter to vary; target_strength or timescale by default.")
     ] = None,
     values: Annotated[
         str | None, typer.Option(help="Its values: 0.5,0.75 or 0.1:2.0:200; around the target's by default.")
     ] = None,
-    accuracies: Annotated[
-        str, typer.Option(help="Accuracies at which the first task is stopped: 0.1,0.3 or 0.01:0.99:99.")
-    ] = ("0.02:0.98:49"),
+    accuracies: Annotated[str, typer.Option(help="Accuracies at which the first task stops.")] = "0.02:0.98:49",
     method: MethodName = "auto",
     *,
     delivery: Delivery,
@@ -230,13 +219,9 @@ def phase(
     asked = _asked(study, delivery)
     from learncast.report.phase import phase_report
 
-    varied = None if values is None else _numbers("--values", values)
-    stops = _numbers("--accuracies", accuracies)
-
-    def answered(progress: Progress) -> Report:
-        return phase_report(asked(), vary=vary, values=varied, accuracies=stops, method=method, progress=progress)
-
-    delivery.deliver("timing curricula", answered)
+    options: dict[str, Any] = {"vary": vary, "values": None if values is None else _numbers("--values", values)}
+    options |= {"accuracies": _numbers("--accuracies", accuracies), "method": method}
+    delivery.deliver("timing curricula", lambda progress: phase_report(asked(), **options, progress=progress))
 
 
 @command(app, example="forget examples/revised_hierarchy.toml")
@@ -270,10 +255,10 @@ def check(
     torch_package("for a check")
     if network is not None:
         one_of("--network", network, ("linear", "relu", "tanh"))
+    options: dict[str, Any] = {"seeds": seeds, "tolerance": tolerance, "processes": processes}
 
     def answered(progress: Progress) -> Report:
-        own = asked() if network is None else asked().activated(network)
-        return check_report(own, seeds=seeds, tolerance=tolerance, processes=processes, progress=progress)
+        return check_report(asked() if network is None else asked().activated(network), **options, progress=progress)
 
     delivery.deliver("training", answered)
 
@@ -286,9 +271,7 @@ def window(
         str | None, typer.Option(metavar="FILE.py:FUNCTION", help="Returns your model; FILE.py is executed.")
     ] = None,
     weights: Annotated[Path | None, typer.Option(help="Its weights, .safetensors or .pt.")] = None,
-    checkpoints: Annotated[
-        str | None, typer.Option(metavar="PATTERN", help="Its weights during training, e.g. 'runs/*.pt', in quotes.")
-    ] = None,
+    checkpoints: Annotated[str | None, typer.Option(metavar="PATTERN", help="Its stored states: 'runs/*.pt'.")] = None,
     data: Annotated[Path | None, typer.Option(help="Sequences, .npz with inputs and targets.")] = None,
     optimizer_state: Annotated[Path | None, typer.Option(help="State of its optimiser, .pt or .safetensors.")] = None,
     optimizer: Annotated[str | None, typer.Option(help="sgd, adam, adamw or rmsprop; FUNCTION's by default.")] = None,
@@ -363,9 +346,7 @@ def _whole_numbers(option: str, text: str) -> np.ndarray[Any, np.dtype[np.int64]
 def reproduce(
     paper: Annotated[str, typer.Argument(help="curriculum, linear-rnn, prior-knowledge or learnability.")],
     figure: Annotated[str | None, typer.Option(help="2A, or 4 for all its panels; all figures by default.")] = None,
-    preset: Annotated[
-        str, typer.Option(help="Amount of training: smoke or full (learnability: smoke, laptop or paper).")
-    ] = "smoke",
+    preset: Annotated[str, typer.Option(help="smoke or full; learnability: smoke, laptop or paper.")] = "smoke",
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of figures and numbers.")] = Path("reproduced"),
     store: Annotated[
         list[Path] | None, typer.Option(metavar="DIR", help="Folders of the training runs; OUT-runs by default.")

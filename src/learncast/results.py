@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 from learncast._core.errors import SchemaMismatch, suggestion
 from learncast._core.files import write_file
 from learncast._core.limits import file_size, readable
-from learncast._core.netcdf import packed, read
+from learncast._core.netcdf import SEAL, packed, read_sealed
 from learncast.display import Displayable, HtmlRepr, Plot, facts, format_count, format_number
 
 if TYPE_CHECKING:
@@ -73,6 +73,8 @@ class Steps:
     low, high : float
         Ends of the 95% interval of `value`; nan without an interval.
     status : Status
+    spread : float
+        Standard deviation over runs, if `descent` is the mean of training in batches; nan for full batches.
 
     Examples
     --------
@@ -91,6 +93,7 @@ class Steps:
     low: float = math.nan
     high: float = math.nan
     status: Status = Status.ok
+    spread: float = math.nan
 
     @property
     def value(self) -> float:
@@ -107,7 +110,8 @@ class Steps:
 
     def __repr__(self) -> str:
         interval = "" if self.interval is None else f", {self.low:.6g} to {self.high:.6g}"
-        return f"<Steps: {self.descent:.6g} descent, {self.flow:.6g} flow{interval}, {self.status.name}>"
+        spread = "" if math.isnan(self.spread) else f" ± {self.spread:.3g}"
+        return f"<Steps: {self.descent:.6g}{spread} descent, {self.flow:.6g} flow{interval}, {self.status.name}>"
 
     def __str__(self) -> str:
         if not math.isfinite(self.value):
@@ -116,7 +120,8 @@ class Steps:
         flow = " (gradient flow)" if math.isnan(self.descent) else ""
         interval = "" if self.interval is None else f" (95% interval {self._range()})"
         unit = "step" if round(self.value) == 1 else "steps"
-        return f"{'about ' if flow else ''}{format_count(self.value)} {unit}{flow}{interval}"
+        spread = "" if math.isnan(self.spread) else f" ± {format_count(self.spread)}"
+        return f"{'about ' if flow else ''}{format_count(self.value)}{spread} {unit}{flow}{interval}"
 
     def _range(self) -> str:
         if math.isinf(self.high):
@@ -554,13 +559,15 @@ def load_dataset(
     source = Path(path)
     file_size(source, f"a saved {kind}", error=SchemaMismatch)
     with readable(source, kind="a NetCDF file", error=SchemaMismatch):
-        dataset = read(source, most_bytes=most_bytes)
+        dataset, seal = read_sealed(source, most_bytes=most_bytes)
     attributes = dict(dataset.attrs)
     stored = attributes.pop("learncast_object", None)
     if attributes.pop("learncast_format", None) != FORMAT or stored != kind:
         raise SchemaMismatch(
             f"{source} must hold a learncast {kind}, got {stored or 'another NetCDF file'}.", field="kind"
         )
+    if seal is None:
+        raise SchemaMismatch(f"{source} must hold the SHA-256 of its content.", field=SEAL)
     try:
         provenance = Provenance.from_attributes(attributes)
     except (KeyError, ValueError, TypeError, RecursionError) as error:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from learncast._core.errors import AssumptionViolated, InvalidSpec, LearncastError
-from learncast._core.limits import allowing
+from learncast._core.limits import allowing, format_bytes
 from learncast._core.progress import duration
 from learncast.display import plural
 
@@ -49,12 +49,8 @@ class RunOptions:
     in_process: Annotated[bool, typer.Option("--in-process", help="Compute here, one task after another.")] = False
     fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Start no more tasks after a failure.")] = False
     retry: Annotated[bool, typer.Option("--retry", help="Compute failed tasks again.")] = False
-    batch: Annotated[int | None, typer.Option(help="Tasks handed out together; 1, or on a cluster by their cost.")] = (
-        None
-    )
-    most_bytes: Annotated[
-        float | None, typer.Option(help="Memory that one file, array or table may take in a task; 2 GiB by default.")
-    ] = None
+    batch: Annotated[int | None, typer.Option(help="Tasks handed out together; by their cost by default.")] = None
+    most_bytes: Annotated[float | None, typer.Option(help="Memory limit of a file or array; 2 GiB by default.")] = None
     seconds: Annotated[float | None, typer.Option(help="Start no more tasks after this time.")] = None
     as_json: AsJson = False
 
@@ -175,8 +171,7 @@ def resume(
     study: Annotated[Path | None, typer.Argument(metavar="[STUDY]", help="Its study file, to compare with.")] = None,
     *,
     function: Annotated[
-        str | None,
-        typer.Option(metavar="MODULE:NAME", help="The swept function, if a script started the sweep."),
+        str | None, typer.Option(metavar="MODULE:NAME", help="The swept function, if a script started the sweep.")
     ] = None,
     options: RunOptions,
 ) -> None:
@@ -207,7 +202,9 @@ def status(
         return
     state = "running" if now.driven else "stopped" if now.missing else "finished" if now.failed else "complete"
     print(f"{store}: {state}; {now.done:,} of {now.total:,} tasks done, {now.failed:,} failed")
-    print(f"{now.cells:,} cells, {now.copies:,} of them copies; {now.seconds:,.1f} s computed, {_size(now.bytes)}")
+    print(
+        f"{now.cells:,} cells, {now.copies:,} of them copies; {now.seconds:,.1f} s computed, {format_bytes(now.bytes)}"
+    )
     for one in failed:
         print(f"\nfailed: {_values(one)}\n{one.error.strip()}")
     if now.failed:
@@ -260,9 +257,7 @@ def gather(
         typer.Argument(metavar="STORE...", help="Folder of the sweep, or of all its shards.", show_default=False),
     ],
     out: Annotated[Path | None, typer.Option(metavar="FILE.nc", help="NetCDF file to write.")] = None,
-    table: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Table to write, .csv or .parquet: one row for each cell.")
-    ] = None,
+    table: Annotated[Path | None, typer.Option(metavar="FILE", help="Table to write, .csv or .parquet.")] = None,
     variables: Annotated[str | None, typer.Option(help="Only these, separated by commas.")] = None,
 ) -> None:
     """Collect all results in one dataset over the grid."""
@@ -315,15 +310,7 @@ def _print_estimate(sweep: Sweep, workers: int | None, as_json: bool) -> None:
     if failed < pilot:
         each = f"{cost['task_seconds'] * 1000:,.0f} ms each, from {pilot - failed} tried"
         print(f"about {duration(cost['seconds'])} with {number} workers ({each})")
-        print(f"about {_size(cost['bytes'])} on the disk")
-
-
-def _size(number: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if number < 1000:
-            return f"{number:.3g} {unit}"
-        number /= 1000
-    return f"{number:.3g} TB"
+        print(f"about {format_bytes(cost['bytes'])} on the disk")
 
 
 @contextmanager

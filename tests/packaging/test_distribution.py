@@ -55,14 +55,6 @@ USES = {
         import learncast as lc
         print(lc.tasks.from_environment("PerceptualDecisionMaking-v0", trials=20, seed=0))
     """,
-    "fast": """
-        import sys, torch
-        from learncast.windows import cells, window
-        cell = cells.DiagGate(2, 3, generator=torch.Generator().manual_seed(0))
-        inputs = torch.randn(16, 8, 2)
-        print(window(cell, inputs, inputs[..., :1].expand(-1, -1, 3)))
-        assert "learncast.windows.transport.fused" in sys.modules
-    """,
 }
 USER = """
 import numpy as np

@@ -327,7 +327,7 @@ import learncast as lc
 task = lc.tasks.integration(steps=20)
 network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=8)
 training = lc.Training(1e-4, batch=64, seed=3, learn=("input", "recurrent", "output"))
-execution = lc.training.Execution(checkpoint=sys.argv[1] + ".safetensors", checkpoint_every=50)
+execution = lc.training.Execution(checkpoint=sys.argv[1] + ".pt", checkpoint_every=50)
 run = lc.training.train(task, network, training, steps=6000, execution=execution)
 run.save(sys.argv[1] + ".nc")
 """

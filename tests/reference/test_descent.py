@@ -14,7 +14,7 @@ from scipy.stats import ks_2samp, norm
 
 import learncast as lc
 from learncast import NotLearned
-from learncast.theory import BatchStatistics, LagStatistics, LearningProblem, gradient_flow
+from learncast.theory import Batches, LagStatistics, LearningProblem, gradient_flow
 
 RECURRENT, LAYERS = ("input", "recurrent", "output"), ("first", "second")
 
@@ -267,9 +267,9 @@ def pooled(statistics, recurrence):
 
 
 def moments(drawn):
-    """Return the entries of lag statistics as one vector: inputs, cross, half power of the targets."""
+    """Return the entries of lag statistics as one vector: inputs, cross."""
     A = drawn.input.reshape(drawn.lags * drawn.inputs, -1)
-    return np.concatenate([A[np.triu_indices(len(A))], drawn.cross.ravel(), [2 * drawn.constant]])
+    return np.concatenate([A[np.triu_indices(len(A))], drawn.cross.ravel()])
 
 
 def wishart(joint, inputs, batch):
@@ -278,11 +278,10 @@ def wishart(joint, inputs, batch):
     rows, columns = np.triu_indices(n)
     pairs = [(i, j) for i, j in zip(rows, columns, strict=True)]
     pairs += [(i, n + k) for i in range(n) for k in range(size - n)]
-    weights_of = np.zeros((len(pairs) + 1, size, size))
+    weights_of = np.zeros((len(pairs), size, size))
     for k, (i, j) in enumerate(pairs):
         weights_of[k, i, j] += 0.5
         weights_of[k, j, i] += 0.5
-    weights_of[-1, range(n, size), range(n, size)] = 1.0
     mean = np.einsum("kij,ij->k", weights_of, joint)
     # Isserlis: Cov(M_ij, M_kl) = (S_ik S_jl + S_il S_jk) / P
     spread = np.einsum("aij,ik,jl,bkl->ab", weights_of, joint, joint, weights_of) * 2 / batch
@@ -309,15 +308,14 @@ DRAWS = 3000
 def test_batch_moments_have_the_wishart_mean_and_covariance(batch):
     """Mean and covariance of 3000 draws. Fewer trials than variables (1) take the other branch.
 
-    Means are Gaussian: |z| < 5 for 6 numbers, false alarm 6 x 6e-7. A sample covariance has a spread of at most
+    Means are Gaussian: |z| < 5 for 5 numbers, false alarm 5 x 6e-7. A sample covariance has a spread of at most
     sqrt((2 + kurtosis) / draws) of the product of deviations, with an excess kurtosis of 12 / P for squares of
-    Gaussians: 5 of them for 21 numbers, false alarm of the order of 1e-5. The seed is fixed.
+    Gaussians: 5 of them for 15 numbers, false alarm of the order of 1e-5. The seed is fixed.
     """
     task, joint = batch_task()
     network = lc.LinearRNN([[0.5]], [[0.3]], [[0.5]])
-    statistics = BatchStatistics.of(LearningProblem.of(task, network, None), batch)
-    rng = np.random.default_rng(batch)
-    drawn = np.array([moments(statistics.draw(rng)) for _ in range(DRAWS)])
+    batches = Batches.of(LearningProblem.of(task, network, None), batch, np.random.default_rng(batch))
+    drawn = np.array([moments(batches.statistics()) for _ in range(DRAWS)])
     mean, spread = wishart(by_lag(joint, 2), 2, batch)
     deviation = np.sqrt(np.diag(spread))
     assert np.abs((drawn.mean(axis=0) - mean) / (deviation / np.sqrt(DRAWS))).max() < 5
@@ -331,15 +329,15 @@ def test_drawn_moments_are_distributed_like_those_of_drawn_trials(batch):
     """Distribution of each entry by Kolmogorov-Smirnov tests, false alarm 6 x 1e-5; the seed is fixed."""
     task, _ = batch_task()
     network = lc.LinearRNN([[0.5]], [[0.3]], [[0.5]])
-    statistics = BatchStatistics.of(LearningProblem.of(task, network, None), batch)
     rng = np.random.default_rng(1)
-    drawn = np.array([moments(statistics.draw(rng)) for _ in range(2000)])
+    batches = Batches.of(LearningProblem.of(task, network, None), batch, rng)
+    drawn = np.array([moments(batches.statistics()) for _ in range(2000)])
     trials = []
     for _ in range(2000):
         x, y = task.sample(batch, rng)
         sample = np.concatenate([x[:, ::-1, 0], y], axis=1)
         M = sample.T @ sample / batch
-        trials.append([M[0, 0], M[0, 1], M[1, 1], M[0, 2], M[1, 2], M[2, 2]])
+        trials.append([M[0, 0], M[0, 1], M[1, 1], M[0, 2], M[1, 2]])
     for one, other in zip(drawn.T, np.array(trials).T, strict=True):
         assert ks_2samp(one, other).pvalue > 1e-5
 
@@ -354,12 +352,10 @@ def test_pooled_batches_are_distributed_like_full_batches(batch):
     task = lc.tasks.leaky_integration(steps=4, timescale=3.0, correlation=0.5, mixing=[[1.0, 0.3], [-0.2, 0.8]])
     network = lc.LinearRNN(np.eye(2), 0.7 * np.eye(2), np.eye(2))
     fixed, learned = (LearningProblem.of(task, network, learn) for learn in (("input", "output"), RECURRENT))
-    small, large = (BatchStatistics.of(p, batch) for p in (fixed, learned))
-    assert small.root.shape[0] == 4
-    assert large.root.shape[0] == 4 * 2 + 2
     rng, draws = np.random.default_rng(2), 1500
-    one = np.array([moments(small.draw(rng)) for _ in range(draws)])
-    other = np.array([moments(pooled(large.draw(rng), 0.7)) for _ in range(draws)])
+    small, large = (Batches.of(p, batch, rng) for p in (fixed, learned))
+    one = np.array([moments(small.statistics()) for _ in range(draws)])
+    other = np.array([moments(pooled(large.statistics(), 0.7)) for _ in range(draws)])
     for a, b in zip(one.T, other.T, strict=True):
         assert ks_2samp(a, b).pvalue > 1e-5
     spread = np.sqrt(one.var(axis=0) / draws + other.var(axis=0) / draws)

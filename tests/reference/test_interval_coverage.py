@@ -1,4 +1,4 @@
-"""Coverage of the 95% intervals of plans: how often they hold the steps that the population's statistics give."""
+"""Coverage of the 95% intervals of recorded forecasts: how often they hold the steps of the population's statistics."""
 
 from __future__ import annotations
 
@@ -106,6 +106,48 @@ class Recorded:
                 table.add(f"saving, stops by {stop}", plan.saving_interval, direct - total)
 
 
+@dataclass(frozen=True)
+class Direct:
+    """Direct training on trials of a family with known population statistics."""
+
+    family: str
+    trials: int
+    accuracy: float = 0.9
+
+    def population(self) -> tuple[Array, Array]:
+        """Best map and input power: M and S."""
+        if self.family == "labels":
+            return SHARES[:, None] * MEANS @ np.linalg.inv(S := np.eye(3) + (SHARES * MEANS.T) @ MEANS), S
+        M = np.random.default_rng(7).normal(size=(2, 3))
+        M *= 1.5 / np.linalg.norm(M, 2)
+        return M, np.diag(RATES) + np.outer(RATES, RATES) if self.family == "counts" else np.diag(RATES)
+
+    def draw(self, rng: np.random.Generator) -> tuple[Array, Array]:
+        M, _ = self.population()
+        if self.family == "labels":  # classes of unequal shares, inputs with an offset
+            classes = rng.choice(3, p=SHARES, size=self.trials)
+            return rng.normal(size=(self.trials, 3)) + MEANS[classes], np.eye(3)[classes]
+        x = rng.poisson(RATES, size=(self.trials, 3)) if self.family == "counts" else rng.normal(size=(self.trials, 3))
+        x = x if self.family == "counts" else x * np.sqrt(RATES)
+        return x.astype(float), x @ M.T + rng.normal(size=(self.trials, 2))
+
+    def repeat(self, seed: int, table: Coverage) -> None:
+        M, S = self.population()
+        x, y = self.draw(np.random.default_rng([seed, self.trials, *self.family.encode()]))
+        network = lc.LinearRNN.random(3, 8, y.shape[1], recurrence=0.9, scale=0.1, rng=1)
+        rate = 0.1 / float(np.linalg.eigvalsh(S)[-1])
+        task = lc.Task.from_samples(x[:, None], y)
+        found = lc.forecast(task, network, learning_rate=rate, goal=lc.Accuracy(self.accuracy), strict=False)
+        truth = descent(M, S, network.input_weights, network.output_weights, rate, self.accuracy)[0]
+        assert found.steps.interval is not None
+        table.add("steps", found.steps.interval, truth)
+
+
+#: Classes of `Direct`: their shares and the mean inputs, which have an offset; and the mean counts of its channels.
+SHARES, MEANS = np.array([0.5, 0.3, 0.2]), 1.5 * np.eye(3) + 0.5
+RATES = np.array([1.0, 2.0, 0.5])
+
+
 # --- ReLU curricula ---------------------------------------------------------------------------------------------------
 
 
@@ -184,6 +226,10 @@ CASES: dict[str, Any] = {
     "recorded, four channels, both recorded": Recorded(4, 2, both=True),
     "ReLU curriculum, stops given": Relu(planned=False),
     "ReLU curriculum, stops planned": Relu(planned=True),
+} | {
+    f"{family}, {trials} trials": Direct(family, trials)
+    for family in ("Gaussian", "counts", "labels")
+    for trials in (20, 50, 120, 400)
 }
 
 

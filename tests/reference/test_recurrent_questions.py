@@ -18,10 +18,10 @@ from learncast import InvalidSpec, LinearRNN, Status, Task, Training
 from learncast.tasks import sensory
 from learncast.theory import (
     basins,
+    best_mode,
     best_recurrence,
     change_of_kind,
     descend,
-    effective_start,
     end_of_training,
     extrapolation,
     family_extrapolation,
@@ -33,10 +33,8 @@ from learncast.theory import (
     kernel_change,
     largest_stable_rate,
     late_pulse_transition,
-    learned_first,
     least_hidden_size,
     loss_terms,
-    mode_profiles,
     order_reversal,
     transition,
     two_pulse_recurrence,
@@ -217,30 +215,13 @@ def test_frozen_order_reverses_at_one():
     assert math.isnan(order_reversal(late, 2 * late, initial=1e-3, learn_recurrence=False).recurrence)
 
 
-@pytest.mark.parametrize(("sign", "seed"), [(1, 0), (1, 1), (-1, 2)])
-def test_unaligned_networks_learn_like_their_effective_start(sign, seed):
-    """Weight vectors of length 0.03 have an error of 0.02%, which is of second order."""
-    rng = np.random.default_rng(seed)
-    hidden, b0 = 32, 0.5
-    W_x, W_y = 0.03 * rng.normal(size=(2, hidden)) / np.sqrt(hidden)
-    network = LinearRNN(W_x[:, None], b0 * np.eye(hidden), W_y[None])
-    task = sensory.leaky(10, scale=sign)
-    start = effective_start(network, profile(task))
-    expected = half_loss_time(profile(task), **start._asdict()).steps
-    flow = gradient_flow(task, network, learning_rate=1.0)
-    losses = flow.at(np.array([0.9992, 1.0008]) * float(expected))["loss"].values
-    assert losses[0] > 0.5 * task.target_power / 2 > losses[-1]
-
-
 def test_the_later_task_is_learned_first_from_a_contracting_start():
     late, early = sensory.leaky(), sensory.primacy()
-    found = learned_first(late, early, recurrence=0.5)
-    assert found.first == "leaky"
-    assert found.slowest[0].mean_lag < found.slowest[1].mean_lag
-    assert found.slowest[0].pull > found.slowest[1].pull
-    assert learned_first(late, early, recurrence=1.0).first == "primacy"
-    assert found.steps[1] / found.steps[0] > 3
-    from_zero = half_loss_time([profile(late), profile(early)], recurrence=0.0, input_weight=0.05).steps
+    both = [profile(late), profile(early)]
+    contracting, constant = (half_loss_time(both, recurrence=b, input_weight=0.1).steps for b in (0.5, 1.0))
+    assert contracting[1] / contracting[0] > 3
+    assert constant[1] < constant[0]
+    from_zero = half_loss_time(both, recurrence=0.0, input_weight=0.05).steps
     assert from_zero[1] / from_zero[0] == pytest.approx(8, rel=0.1)  # published as about 8
 
 
@@ -304,8 +285,7 @@ def test_best_recurrences_are_the_published_ones(task, b, u, unexplained, units,
 
 def test_the_best_recurrence_of_a_noisy_constant_is_1():
     task = sensory.noisy_constant(10)
-    [found] = mode_profiles(task)
-    best = best_recurrence(*found, constant=task.target_power / 2).best
+    best = best_mode(task)
     assert best.recurrence == pytest.approx(1.0, abs=1e-12)
     assert best.strength == pytest.approx(1 / 12, rel=1e-12)
     assert best.loss == pytest.approx(1 / 12, rel=1e-12)

@@ -117,7 +117,7 @@ def test_table_is_the_mean_response():
     start = network("tanh", [0.2], [0.9], [0.3])
     table = response(pair, start, bootstrap=2).statistics
     for a in (1e-3, 0.1, -0.7, 3.0):
-        cross, _, power, _ = (part[0] for part in table.moments(np.array([a])))
+        cross, _, power, _ = (part[0] for part in table.moments(np.array([a]), 0))
         h = network("tanh", [a], [0.9], [1.0]).respond(pair[0])
         assert cross == pytest.approx((h * pair[1]).mean(), rel=10 * table.accuracy)
         assert power == pytest.approx((h**2).mean(), rel=10 * table.accuracy)

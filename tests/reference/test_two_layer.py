@@ -152,7 +152,7 @@ def test_golden_decoupling(name):
     golden = Golden(name)
     start, strengths = golden["A0"], golden["s"]
     solution = solved(np.diag(strengths), start, start.T)
-    golden.agrees("AtA", lc.theory.off_diagonal_strength(solution, golden.steps)["mode_map"])
+    golden.agrees("AtA", solution.at(golden.steps)["network_function"])
     if len(strengths) == 2:
         gram = start.T @ start
         a1, a2, b = two_mode_coupling(golden["t"][:2], gram[0, 0], gram[1, 1], gram[0, 1], tuple(strengths))
@@ -554,20 +554,6 @@ def test_the_peak_is_where_the_coupling_is_largest(a1, a2, b, s):
     assert around[1] > around[2]
     # and the slopes to either side are equal and opposite there, to third order
     assert around[0] == pytest.approx(around[2], rel=1e-8)
-
-
-def test_off_diagonal_strength_splits_the_network_function():
-    rng = np.random.default_rng(9)
-    task = lc.tasks.static(orthonormal(rng, 5, 3) @ np.diag([1.4, 0.9, 0.5]) @ orthonormal(rng, 3, 3).T)
-    solution = lc.forecast(task, lc.TwoLayer.balanced(3, 4, 5, scale=0.2, rng=rng), learning_rate=RATE).solution
-    times = np.array([0.0, 150.0, 600.0, np.inf])
-    found = lc.theory.off_diagonal_strength(solution, times)
-    U, _, Vt = np.linalg.svd(np.asarray(task.cross_covariance)[0, :, 0].T, full_matrices=False)
-    for k, time in enumerate(times):
-        grid = U.T @ solution.network_at(time).function @ Vt.T
-        off = grid[~np.eye(3, dtype=bool)]
-        assert float(found["off_diagonal"][k]) == pytest.approx(np.sqrt((off**2).mean()), rel=1e-9, abs=ROUNDING)
-        assert float(found["diagonal"][k]) == pytest.approx(np.sqrt((np.diag(grid) ** 2).mean()), rel=1e-10)
 
 
 # --- sequences ------------------------------------------------------------------------------------------------------

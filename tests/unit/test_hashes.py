@@ -30,13 +30,15 @@ RECTIFIED = lc.Activated(lc.LinearRNN.aligned(hidden_size=2, recurrence=0.7, ini
 def spec(result: Any) -> str:
     if hasattr(result, "attrs"):
         return str(result.attrs["provenance_spec_hash"])
-    return str(result.provenance.spec_hash)
+    origin = result.provenance
+    return str((origin() if callable(origin) else origin).spec_hash)
 
 
-def trials(seed: int, name: str) -> lc.Task:
+def trials(seed: int, name: str, repeats: int = 1, **options: Any) -> lc.Task:
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(50, 5, 2))
-    return lc.Task.from_samples(x, x.sum(axis=1) * [1.0, 0.7] + 0.1 * rng.normal(size=(50, 2)), name=name)
+    y = x.sum(axis=1) * [1.0, 0.7] + 0.1 * rng.normal(size=(50, 2))
+    return lc.Task.from_samples(np.tile(x, (repeats, 1, 1)), np.tile(y, (repeats, 1)), name=name, **options)
 
 
 def solved(task: Any = TARGET, network: Any = NETWORK, rate: float = RATE, **options: Any) -> Any:
@@ -60,6 +62,16 @@ def planned(
     return lc.plan(target, list(candidates), network, learning_rate=rate, terms=terms, strict=False, **options)
 
 
+def measured(network: Any = RECTIFIED, **options: Any) -> Any:
+    """A nonlinear network whose responses are measured on trials."""
+    return lc.planning.method_for([SINGLE], network, RATE, **options)
+
+
+def descended(task: Any = TARGET, seed: int = 0, **settings: Any) -> Any:
+    training = lc.Training(RATE, **settings)
+    return lc.descend(task, NETWORK, training, steps=3, rng=np.random.default_rng(seed))
+
+
 def portrayed(target: Any = TARGET, network: Any = NETWORK, rate: float = RATE, **options: Any) -> Any:
     grid = {"vary": "target_strength", "values": [[2.0, 1.0]], "accuracies": [0.5]} | options
     return lc.phase(target, network, learning_rate=rate, strict=False, **grid)
@@ -74,6 +86,7 @@ TERMS = {
 WEIGHTS = ("input",), ("output",), ("input", "recurrent", "output")
 LEARNED = {names: lc.Training(RATE, learn=names) for names in WEIGHTS}
 EVERYTHING = LEARNED["input", "recurrent", "output"]
+BATCHES = {"batch": 8}, {"batch": 9}, {"batch": 8, "shuffle": True}, {"batch": 8, "seed": 1}
 CHANGED_TERMS = [*TERMS.items(), ("goal", lc.Loss(0.02))]
 
 CASES: dict[str, tuple[Callable[..., Any], list[dict[str, Any]]]] = {
@@ -85,7 +98,8 @@ CASES: dict[str, tuple[Callable[..., Any], list[dict[str, Any]]]] = {
             {"network": LEANING}, {"network": CROOKED}, {"task": STATIC, "network": LAYERS},
             {"task": STATIC, "network": LAYERS, "method": "flow"}, {"task": trials(0, "target")},
             {"task": trials(1, "target")}, {"task": SINGLE, "network": RECTIFIED},
-            {"task": SINGLE, "network": RECTIFIED, "seed": 1},
+            {"task": SINGLE, "network": RECTIFIED, "seed": 1}, {"task": trials(0, "target", centre=True)},
+            {"task": trials(0, "target", repeats=2)}, {"task": trials(0, "target", repeats=4)},
         ],
     ),
     "curriculum": (
@@ -97,6 +111,7 @@ CASES: dict[str, tuple[Callable[..., Any], list[dict[str, Any]]]] = {
             {"network": LEANING, "training": EVERYTHING, "accuracy": 0.3},
             {"first": trials(0, "a"), "target": trials(1, "b")},
             {"first": trials(0, "a"), "target": trials(1, "b"), "seed": 1},
+            *({"training": lc.Training(RATE, **settings)} for settings in BATCHES),
             {"first": SINGLE.varied(target_strength=1.5, name="strong"), "target": SINGLE, "network": RECTIFIED},
             {"first": SINGLE.varied(target_strength=1.5, name="strong"), "target": SINGLE, "network": RECTIFIED,
              "seed": 1},
@@ -110,6 +125,19 @@ CASES: dict[str, tuple[Callable[..., Any], list[dict[str, Any]]]] = {
             *({"terms": ASKED.with_(**{name: value})} for name, value in CHANGED_TERMS),
             {"candidates": [trials(0, "a")], "target": trials(1, "b"), "network": LEANING},
             {"candidates": [trials(0, "a")], "target": trials(1, "b"), "network": LEANING, "seed": 1},
+        ],
+    ),
+    "measured": (
+        measured,
+        [{}, {"trials": 500}, {"seed": 1}, {"network": lc.Activated(RECTIFIED.network, "tanh")},
+         {"network": lc.Activated(RECTIFIED.network, "tanh"), "trials": 500}, {"method": "responses"}],
+    ),
+    "descent": (
+        descended,
+        [
+            {}, {"task": OTHER}, {"optimizer": "adam"}, {"optimizer": "adam", "betas": (0.8, 0.999)}, *BATCHES[:3],
+            {"optimizer": "momentum"}, {"optimizer": "momentum", "momentum": 0.5}, {"batch": 8, "seed": 1},
+            {"optimizer": "adam", "eps": 1e-6}, {"optimizer": "adam", "weight_decay": 0.1}, {"learn": ("input",)},
         ],
     ),
     "portrait": (

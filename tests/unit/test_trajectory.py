@@ -12,6 +12,7 @@ import xarray as xr
 
 import learncast as lc
 from learncast import SchemaMismatch, Status, Trajectory
+from learncast._core.netcdf import packed
 from learncast.results import Provenance, Steps, described, package_versions, save_dataset, spec_hash
 from learncast.theory import worst_status
 
@@ -100,7 +101,7 @@ def test_another_kind_of_ours_is_refused_by_name(trajectory, tmp_path):
 def test_a_file_of_another_format_version_is_refused(trajectory, tmp_path):
     path = trajectory.save(tmp_path / "run.nc")
     older = xr.load_dataset(path, engine="h5netcdf").assign_attrs(learncast_format="learncast-0")
-    older.to_netcdf(tmp_path / "older.nc", engine="h5netcdf")
+    (tmp_path / "older.nc").write_bytes(packed(older))
     with pytest.raises(SchemaMismatch) as error:
         Trajectory.load(tmp_path / "older.nc")
     assert error.value.field == "kind"
@@ -110,10 +111,30 @@ def test_a_file_without_its_provenance_is_refused(trajectory, tmp_path):
     path = trajectory.save(tmp_path / "run.nc")
     bare = xr.load_dataset(path, engine="h5netcdf")
     del bare.attrs["provenance_kind"]
-    bare.to_netcdf(tmp_path / "bare.nc", engine="h5netcdf")
+    (tmp_path / "bare.nc").write_bytes(packed(bare))
     with pytest.raises(SchemaMismatch) as error:
         Trajectory.load(tmp_path / "bare.nc")
     assert error.value.field == "provenance"
+
+
+@pytest.mark.parametrize("change", ["value", "name", "attribute", "no seal"])
+def test_a_changed_file_is_refused_by_its_hash(trajectory, tmp_path, change):
+    path = trajectory.save(tmp_path / "run.nc")
+    dataset = xr.load_dataset(path, engine="h5netcdf")
+    name = str(next(iter(dataset.data_vars)))
+    if change == "value":
+        dataset[name] = dataset[name] + 1e-12
+    elif change == "name":
+        dataset = dataset.rename({name: "other"})
+    elif change == "attribute":
+        dataset[name].attrs["units"] = "furlongs"
+    else:
+        del dataset.attrs["sha256"]
+    dataset.to_netcdf(tmp_path / "changed.nc", engine="h5netcdf")
+    with pytest.raises(SchemaMismatch) as error:
+        Trajectory.load(tmp_path / "changed.nc")
+    assert error.value.field == "sha256"
+    assert "changed.nc" in str(error.value)
 
 
 def test_a_failed_write_leaves_nothing_behind(trajectory, tmp_path, monkeypatch):

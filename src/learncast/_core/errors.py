@@ -78,13 +78,7 @@ class AssumptionViolated(LearncastError):
     """
 
     def __init__(
-        self,
-        message: str = "",
-        *,
-        assumption: str,
-        measured: float,
-        allowed: float,
-        field: str | None = None,
+        self, message: str = "", *, assumption: str, measured: float, allowed: float, field: str | None = None
     ) -> None:
         super().__init__(message, field=field)
         self.assumption, self.measured, self.allowed = assumption, measured, allowed

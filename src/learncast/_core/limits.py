@@ -60,10 +60,8 @@ def check_bytes(
     """Raise if `what` takes more memory than allowed; `remedy` says how to need less."""
     most = allowed(most_bytes)
     if size > most:
-        raise InvalidSpec(
-            f"{what} must take at most {_size(most)}, got {_size(size)}. Raise most_bytes, or {remedy}.",
-            field="most_bytes",
-        )
+        sizes = f"{format_bytes(most)}, got {format_bytes(size)}"
+        raise InvalidSpec(f"{what} must take at most {sizes}. Raise most_bytes, or {remedy}.", field="most_bytes")
 
 
 def check_made(what: str, size: float, *, remedy: str) -> None:
@@ -71,7 +69,8 @@ def check_made(what: str, size: float, *, remedy: str) -> None:
     check_bytes(what, size, allowed(default=MOST_MADE), remedy=remedy)
 
 
-def _size(number: float) -> str:
+def format_bytes(number: float) -> str:
+    """Return a number of bytes with its unit."""
     for unit, bytes_ in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if number >= bytes_ / 10:
             return f"{number / bytes_:.3g} {unit}"
@@ -108,10 +107,6 @@ def library_message(problem: Exception) -> str:
     if "pickle" in text.lower() or "weights_only" in text:
         return "it holds Python objects, which only executing code of the file could restore"
     return text if len(text) <= 200 else f"{text[:197]}..."
-
-
-#: Former name.
-unadvised = library_message
 
 
 def listed(names: Iterable[object]) -> str:

@@ -1,4 +1,4 @@
-"""Fast, checked reading and writing of NetCDF files over h5py.
+"""Fast reading and writing of NetCDF files over h5py, sealed by a SHA-256 of their content.
 
 `Dataset.to_netcdf` takes some milliseconds for every variable, more than a closed-form task of a sweep, and locks by
 file name, which fails for a buffer inside a dask worker.
@@ -6,21 +6,16 @@ file name, which fails for a buffer inside a dask worker.
 
 from __future__ import annotations
 
-import math
-import mmap
-import re
-import struct
-from collections import Counter
-from collections.abc import Hashable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+import hashlib
+import json
+from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from learncast._core.errors import SchemaMismatch, UnsupportedModel, brief
+from learncast._core.isolation import read_apart
 from learncast._core.limits import allowed, check_bytes
 
 if TYPE_CHECKING:
@@ -34,10 +29,8 @@ _LAYOUT = {"CLASS", "NAME", "DIMENSION_LIST", "REFERENCE_LIST", "_Netcdf4Dimid",
 _ACTING = ("scale_factor", "add_offset", "missing_value", "_FillValue", "_Unsigned")
 #: Bytes that HDF5 allocates at a time for its own tables; the results of a sweep are small.
 _BLOCK = 512
-#: Largest ratio of decompressed to compressed bytes.
-_MOST_PACKED = 1032
-#: HDF5's codes of the datatype classes "variable length" and "reference".
-_VARIABLE_LENGTH, _REFERENCE = 9, 7
+#: Attribute that holds the SHA-256 of the content.
+SEAL = "sha256"
 #: Advice for a file whose arrays are too large.
 _FEWER = "save less in one file"
 
@@ -48,7 +41,7 @@ def packed(dataset: xr.Dataset) -> bytes:
 
     options = {"driver": "core", "backing_store": False, "track_order": True, "meta_block_size": _BLOCK}
     with h5py.File("in memory", "w", **options) as file:
-        _lay(file, dataset)
+        _lay(file, dataset.assign_attrs({SEAL: digest(dataset)}))
         file.flush()
         return bytes(file.id.get_file_image())
 
@@ -62,124 +55,91 @@ def write(dataset: xr.Dataset, path: Path) -> None:
 
 
 def read(source: bytes | Path, *, most_bytes: int | None = None) -> xr.Dataset:
-    """Read a NetCDF file; its variables must lie in the file itself and take at most `most_bytes` together."""
-    import h5py
+    """Read a NetCDF file; see `read_sealed`."""
+    return read_sealed(source, most_bytes=most_bytes)[0]
+
+
+def read_sealed(source: bytes | Path, *, most_bytes: int | None = None) -> tuple[xr.Dataset, str | None]:
+    """Read a NetCDF file and compare it with the SHA-256 that it holds.
+
+    Parameters
+    ----------
+    source : bytes or Path
+        Content that was compared with its hash, or a file, which is read in a child process.
+    most_bytes : int, optional
+        Most memory of the variables together.
+
+    Returns
+    -------
+    dataset : Dataset
+    seal : str or None
+        The SHA-256; None if the file has none, because `packed` did not write it.
+    """
     import xarray as xr
-    from xarray.conventions import decode_cf_variables
 
     most = allowed(most_bytes)
-    with (
-        _Heaps.of(source) as heaps,
-        h5py.File(h5py.h5f.open_file_image(source) if isinstance(source, bytes) else source, "r") as file,
-    ):
+    if isinstance(source, bytes):
+        variables, attributes, coordinates = contents(source, most)
+    else:
+        variables, attributes, coordinates = read_apart(
+            contents, source, most, kind="a NetCDF file", error=SchemaMismatch, most_bytes=most
+        )
+    dataset = xr.Dataset({name: xr.Variable(*parts) for name, parts in variables.items()}, attrs=attributes)
+    dataset = dataset.set_coords(coordinates)
+    seal = dataset.attrs.pop(SEAL, None)
+    if seal is not None and seal != digest(dataset):
+        what = "the file" if isinstance(source, bytes) else str(source)
+        raise SchemaMismatch(f"{what} was changed after it was written: its SHA-256 differs.", field=SEAL)
+    return dataset, seal
+
+
+def contents(source: bytes | Path, most: int) -> tuple[dict[str, tuple[Any, ...]], dict[str, Any], list[str]]:
+    """Variables as (dimensions, values, attributes), attributes and names of coordinates of a NetCDF file."""
+    import h5py
+    from xarray.conventions import decode_cf_variables
+
+    with h5py.File(h5py.h5f.open_file_image(source) if isinstance(source, bytes) else source, "r") as file:
         items = own_items(file)
         what = "the variables" if isinstance(source, bytes) else f"{source}: the variables"
         check_bytes(f"{what} together", sum(_declared(item) for item in items.values()), most, remedy=_FEWER)
-        if isinstance(source, Path):  # callers have compared bytes with their hash
-            for name, number in Counter(key for item in (file, *items.values()) for key in _kinds(item)).items():
-                heaps.check(name, number)
         numbers = {name: item.attrs.get("_Netcdf4Dimid", 0) for name, item in items.items() if item.is_scale}
         names = sorted(numbers, key=numbers.__getitem__)
         # By address: looking up the name of a reference would search the whole file.
         scales = {h5py.h5o.get_info(items[name].id).addr: name for name in names}
         stored = {name: item for name, item in items.items() if name not in numbers or not _is_bare(item)}
-        variables = {name: _loaded(name, item, names, scales, heaps, most) for name, item in stored.items()}
-        found, attributes, coordinates = decode_cf_variables(variables, _described(file, most))
-    # Loaded now, so that undecodable values raise here and not at a later access.
-    return xr.Dataset(found, attrs=attributes).set_coords([str(name) for name in coordinates & found.keys()]).load()
+        variables = {name: _loaded(name, item, names, scales) for name, item in stored.items()}
+        found, attributes, coordinates = decode_cf_variables(variables, _described(file))
+    plain = {str(name): (one.dims, one.values, one.attrs) for name, one in found.items()}
+    return plain, dict(attributes), sorted(str(name) for name in coordinates & found.keys())
 
 
-@dataclass(frozen=True)
-class _Heaps:
-    """The global heaps of an HDF5 file, which hold strings and references of variable length.
-
-    No checksum protects them: with a wrong length HDF5 would read beyond the end, or for ever.
-
-    Attributes
-    ----------
-    content : bytes or mmap
-    sizes : dict
-        For every heap by its address: bytes of each entry by its number.
-    """
-
-    content: bytes | mmap.mmap
-    sizes: dict[int, dict[int, int]]
-
-    @classmethod
-    @contextmanager
-    def of(cls, source: bytes | Path) -> Iterator[_Heaps]:
-        """Find the heaps of a file; raise if the entries of one do not fill it."""
-        if isinstance(source, bytes):
-            yield cls(source, dict(_entries(source)))
-            return
-        with source.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            yield cls(content, dict(_entries(content)))
-
-    def check(self, name: str, number: int) -> None:
-        """Raise unless `number` attributes of that name refer to heap entries of the length they declare.
-
-        HDF5 allocates the declared length before it looks: up to 64 GB for one wrong bit. Further attributes may refer
-        to nothing: they are remains of attributes that were overwritten.
-        """
-        key = name.encode()
-        hits = re.finditer(re.escape(key) + b"\0", self.content)
-        valid = sum(self._is_valid(hit.start(), len(key) + 1) for hit in hits)
-        if valid < number:
-            raise OSError(f"{number - valid} attributes {name!r} refer to missing heap entries")
-
-    def _is_valid(self, place: int, length: int) -> bool:
-        """Return whether the name at `place` belongs to an attribute message whose items are all in the heaps."""
-        for version, head in ((1, 8), (3, 9)):
-            found = bytes(self.content[max(place - head, 0) : place - head + 8])
-            if len(found) == 8 and found[0] == version and not found[1] & 1:
-                sizes = struct.unpack("<HHH", found[2:])
-                if sizes[0] == length:
-                    break
+def digest(dataset: xr.Dataset) -> str:
+    """SHA-256 of the names, dimensions, values and attributes of a dataset, as NetCDF holds them."""
+    hashed = hashlib.sha256()
+    for name in sorted(str(name) for name in dataset.variables):
+        variable = dataset.variables[name]
+        values = variable.values
+        if values.dtype.kind in "Mm":
+            values = values.astype(f"{values.dtype.kind}8[ns]")
+        is_text = values.dtype.kind in "OUT"
+        kind = "text" if is_text else values.dtype.newbyteorder("<").str
+        described = [name, name in dataset.coords, variable.dims, variable.shape, kind, _comparable(variable.attrs)]
+        hashed.update(json.dumps(described).encode())
+        if is_text:
+            hashed.update(json.dumps([str(one) for one in values.flat]).encode())
         else:
-            return False
-        step = 8 if version == 1 else 1
-        kind, space, values = (place + sum(-(-size // step) * step for size in sizes[:k]) for k in (1, 2, 3))
-        size, inner = struct.unpack("<4xI4xI", self.content[kind : kind + 16].ljust(16, b"\0"))
-        item = 8 if self.content[kind + 8] & 15 == _REFERENCE else 1
-        if self.content[kind] & 15 != _VARIABLE_LENGTH or (size, inner) != (16, item):
-            return False
-        rank, first = self.content[space + 1], 8 if self.content[space] == 1 else 4
-        shape = struct.unpack(f"<{rank}Q", self.content[space + first : space + first + 8 * rank])
-        named = self.content[values : values + 16 * min(math.prod(shape), len(self.content))]
-        return all(
-            not number or self.sizes.get(heap, {}).get(entry) == number * item
-            for number, heap, entry in struct.iter_unpack("<IQI", named)
-        )
-
-    def longest(self, stored: Any) -> int:
-        """Return the bytes of the longest string of an array; raise if one is not a heap entry of its length."""
-        place, number = stored.id.get_offset(), int(stored.size)
-        if place is None:
-            raise OSError("strings that are not stored contiguously")
-        kind = np.dtype([("bytes", "<u4"), ("heap", "<u8"), ("entry", "<u4")])
-        words = np.frombuffer(self.content[place : place + 16 * number], dtype=kind, count=number)
-        for length, heap, entry in words.tolist():
-            if length and self.sizes.get(heap, {}).get(entry) != length:
-                raise OSError(f"a string of {length} bytes is missing")
-        return int(words["bytes"].max(initial=1))
+            hashed.update(np.ascontiguousarray(values, dtype=kind).tobytes())
+    hashed.update(json.dumps(_comparable({k: v for k, v in dataset.attrs.items() if k != SEAL})).encode())
+    return hashed.hexdigest()
 
 
-def _entries(content: bytes | mmap.mmap) -> Iterator[tuple[int, dict[int, int]]]:
-    """Yield the address of every heap and the sizes of its entries."""
-    for heap in re.finditer(rb"GCOL\x01\0\0\0(.{8})", content, re.DOTALL):
-        place, end = heap.end(), heap.start() + int.from_bytes(heap[1], "little")
-        if not place <= end <= len(content):
-            raise OSError(f"a heap ends at byte {end} of {len(content)}")
-        found: dict[int, int] = {}
-        while place + 16 <= end:
-            index, _, empty, size = struct.unpack("<HHIQ", content[place : place + 16])
-            # Entry 0 is the free space, its 16-byte header included; others follow theirs, padded to 8 bytes.
-            taken = size if index == 0 else 16 + -(-size // 8) * 8
-            if empty or index in found or not 16 <= taken <= end - place or (index == 0 and taken < end - place):
-                raise OSError(f"entry {index} of a heap has {size} bytes, {end - place} are left")
-            found[index] = size
-            place += taken
-        yield heap.start(), found
+def _comparable(attributes: Mapping[Hashable, Any]) -> list[tuple[str, str]]:
+    """Attributes in order of their names, with values as they are after a round trip through NetCDF."""
+    found = []
+    for key in sorted(attributes, key=str):
+        value = np.asarray(_storable(key, attributes[key]))
+        found.append((str(key), repr(value.item() if value.size == 1 else value.tolist())))
+    return found
 
 
 def own_items(file: Any) -> dict[str, Any]:
@@ -199,29 +159,6 @@ def own_items(file: Any) -> dict[str, Any]:
     return found
 
 
-def _kinds(stored: Any) -> Iterator[str]:
-    """Yield the names of attributes of variable length; types that NetCDF does not have raise, as HDF5 may crash."""
-    import h5py
-
-    kinds = {h5py.h5t.INTEGER, h5py.h5t.FLOAT, h5py.h5t.STRING, h5py.h5t.ENUM}
-    size = stored.file.id.get_filesize()
-    for key in stored.attrs:
-        attribute = stored.attrs.get_id(key)
-        kind = attribute.get_type()
-        if math.prod(attribute.shape or ()) * kind.get_size() > size:
-            raise OSError(f"the attribute {key!r} claims to be larger than the file")
-        listed = key == "DIMENSION_LIST" and kind.get_class() == h5py.h5t.VLEN
-        if not (kind.get_class() in kinds or key == "REFERENCE_LIST" or listed):
-            raise OSError(f"the attribute {key!r} has an unknown type")
-        base = kind.get_super() if listed else kind
-        if listed and (base.get_class(), base.get_size(), attribute.shape) != (h5py.h5t.REFERENCE, 8, (stored.ndim,)):
-            raise OSError(f"the attribute {key!r} has an unknown type")
-        if listed or (kind.get_class() == h5py.h5t.STRING and kind.is_variable_str()):
-            yield key
-    if isinstance(stored, h5py.Dataset) and stored.id.get_type().get_class() not in kinds:
-        raise OSError(f"{stored.name!r} has an unknown type")
-
-
 def _declared(stored: Any) -> int:
     """Return the bytes that an array declares; numpy takes 4 for each character of a string."""
     return int(stored.size or 0) * stored.dtype.itemsize * (4 if stored.dtype.kind == "S" else 1)
@@ -232,15 +169,14 @@ def _is_bare(stored: Any) -> bool:
     return (name.decode() if isinstance(name, bytes) else str(name)).startswith(_BARE)
 
 
-def _loaded(name: str, stored: Any, names: list[str], scales: dict[int, str], heaps: _Heaps, most: int) -> xr.Variable:
+def _loaded(name: str, stored: Any, names: list[str], scales: dict[int, str]) -> xr.Variable:
     import h5py
     import xarray as xr
 
-    held = min(stored.id.get_storage_size(), len(heaps.content))
-    if _declared(stored) > max(2**20, 4 * _MOST_PACKED * held):
-        raise OSError(f"{name!r} claims {_declared(stored)} bytes and holds {held}")
     is_text = h5py.check_string_dtype(stored.dtype) is not None
-    values = _strings(name, stored, heaps, most) if is_text else np.asarray(stored[()])
+    values = np.asarray(stored.asstr()[()], dtype=np.str_) if is_text and stored.size else np.asarray(stored[()])
+    if is_text and not stored.size:
+        values = np.empty(stored.shape or (), dtype=np.str_)
     if values.dtype.kind not in "biufU":
         raise TypeError(f"{name!r} holds neither numbers nor strings")
     if not stored.is_scale:
@@ -250,31 +186,12 @@ def _loaded(name: str, stored: Any, names: list[str], scales: dict[int, str], he
         dims = [names[number] for number in stored.attrs["_Netcdf4Coordinates"]]
     else:
         dims = [name]
-    return xr.Variable(dims, values, _described(stored, most))
+    return xr.Variable(dims, values, _described(stored))
 
 
-def _strings(name: str, stored: Any, heaps: _Heaps, most: int) -> NDArray[np.str_]:
-    """Read strings after a check of their size: many may refer to one long string of the file."""
-    if not stored.size:
-        return np.empty(stored.shape or (), dtype=np.str_)
-    longest = heaps.longest(stored) if stored.dtype.kind == "O" else stored.dtype.itemsize
-    check_bytes(f"the strings of {name!r}", 4 * longest * int(stored.size), most, remedy=_FEWER)
-    return np.asarray(stored.asstr()[()], dtype=np.str_)
-
-
-def _described(stored: Any, most: int) -> dict[str, Any]:
+def _described(stored: Any) -> dict[str, Any]:
     """Read the attributes of the dataset; those of the layout are skipped, as they are slow to read."""
-    size = stored.file.id.get_filesize()
-    found = {}
-    for key in stored.attrs:
-        if key not in _LAYOUT:
-            declared = stored.attrs.get_id(key)
-            shape = declared.shape or ()
-            # Each of several strings may be as long as the file.
-            each = size if declared.dtype.kind == "O" and shape else declared.dtype.itemsize
-            check_bytes(f"the attribute {key!r}", math.prod(shape) * each, most, remedy=_FEWER)
-            found[key] = _attribute(stored.attrs[key])
-    return found
+    return {key: _attribute(stored.attrs[key]) for key in stored.attrs if key not in _LAYOUT}
 
 
 def _attribute(value: Any) -> Any:
@@ -343,10 +260,8 @@ def _check(dataset: xr.Dataset) -> None:
         acting = [key for key in _ACTING if key in variable.attrs]
         acting += ["units"] if " since " in units and kind in "iuf" else []
         if acting:
-            raise UnsupportedModel(
-                f"{name} must not have the attribute {acting[0]}, by which readers change the values. Rename it.",
-                field=str(name),
-            )
+            remedy = "by which readers change the values. Rename it."
+            raise UnsupportedModel(f"{name} must not have the attribute {acting[0]}, {remedy}", field=str(name))
 
 
 def _is_text(values: Any) -> bool:

@@ -15,7 +15,6 @@ EXTRAS = {
     "sweep": ("distributed",),
     "web": ("starlette", "uvicorn", "plotly"),
     "neurogym": ("neurogym", "torch"),
-    "fast": ("numba", "torch"),
 }
 
 

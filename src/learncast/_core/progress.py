@@ -103,10 +103,7 @@ def time_is_up() -> bool:
 def check_time() -> None:
     """Raise `OutOfTime` if the deadline has passed."""
     if time_is_up():
-        raise OutOfTime(
-            "the time limit was reached. Allow more seconds, or reduce the accuracy or the number of tasks.",
-            field="seconds",
-        )
+        raise OutOfTime("the time limit was reached. Allow more seconds, or a lower accuracy.", field="seconds")
 
 
 def duration(seconds: float) -> str:

@@ -40,6 +40,30 @@ def lock(file: IO[str]) -> None:
         posix.flock(file.fileno(), posix.LOCK_EX | posix.LOCK_NB)
 
 
+@contextmanager
+def folder_lock(folder: Path) -> Iterator[bool]:
+    """Lock a folder itself, so that removing the files in it does not unlock it; yield whether it was free.
+
+    Windows and some network file systems cannot lock folders: there it counts as free.
+    """
+    if WINDOWS:
+        yield True
+        return
+    posix: Any = import_module("fcntl")
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            posix.flock(number, posix.LOCK_EX | posix.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        except OSError:
+            pass
+        yield True
+    finally:
+        os.close(number)
+
+
 def replace(source: Path, target: Path) -> None:
     """Rename a file over another, or a folder to a free name, atomically."""
     begun = time.monotonic()

@@ -37,8 +37,8 @@ def real_array(
         value = (tensor if tensor.dtype.itemsize > 2 else tensor.float()).numpy()  # numpy has no bfloat16
     try:
         array = np.asarray(value)
-        if np.iscomplexobj(array):
-            raise TypeError("complex numbers")
+        if array.dtype.kind not in "fiubO":
+            raise TypeError(f"got values of type {array.dtype}")
         array = np.asarray(array, dtype=np.float64)
     except (TypeError, ValueError) as error:
         problem = str(error).rstrip(".")
@@ -97,9 +97,7 @@ def one_or_each(name: str, value: object, number: int, *, of: str) -> FloatArray
     """Return `number` values: those given, or a single one repeated."""
     values = real_array(name, value, ndim=(0, 1))
     if values.ndim and len(values) != number:
-        raise InvalidSpec(
-            f"{name} must be one number or {number}, one for each of the {of}, got {len(values)}.", field=name
-        )
+        raise InvalidSpec(f"{name} must be one number or {number} ({of}), got {len(values)}.", field=name)
     return np.broadcast_to(values, (number,))
 
 

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
+import xarray as xr
 
 from learncast._core.errors import InvalidSpec
 from learncast._core.progress import Progress, silent
-from learncast._core.validation import one_of
+from learncast._core.validation import FloatArray, one_of
 from learncast.advice.race import Race
 from learncast.advice.request import EVALUATION, Request
 from learncast.display import Displayable, HtmlRepr, Plot, Table, format_number
 from learncast.procedure.stage import Stage
-from learncast.results import FORECAST_CLASSES, Result
+from learncast.results import FORECAST_CLASSES, Result, described, spec_hash
 from learncast.theory.assumptions import Assumption, Condition, Trust
-from learncast.training.run import Execution, Records, TrainingRun
+from learncast.training.run import Execution, Records, TrainingRun, training_provenance
 from learncast.training.trainer import train
 
 #: Name of the plan without pretraining.
@@ -25,9 +28,20 @@ DIRECT = "no pretraining"
 SHORTLIST = 3
 
 
-def plan_name(task: str, stop: float, *, restart: bool = False) -> str:
-    """Return the name of a plan that trains a task up to a share of its excess loss."""
-    return f"{task} itself to {stop:.0%}, restarted" if restart else f"{task} to {stop:.0%}"
+class AdvisedPlan(NamedTuple):
+    """A plan: its first task, its stages, its score, and a description.
+
+    From a surrogate also the share of the excess loss at which the first task ends, the loss there, and whether the
+    plan may be recommended.
+    """
+
+    task: str
+    stages: tuple[Stage, ...]
+    score: float
+    words: str
+    stop: float = math.nan
+    stop_loss: float = math.nan
+    within_cap: bool = True
 
 
 #: What the advice promises, by class.
@@ -266,3 +280,58 @@ class Advice(Result, Displayable):
             lines.append(f"  {int(row['rank']):>2}. {name}: {float(row['score']):.2f}{note}")
         left = self.dataset.sizes["plan"] - 5
         return "\n".join(lines) + (f"\n  ... {left} more>" if left > 0 else ">")
+
+
+#: Meaning and unit of the columns of a table of plans.
+COLUMNS = {
+    "task": ("task trained first", "1"),
+    "words": ("the plan in words", "1"),
+    "within_cap": ("whether it may be recommended", "1"),
+    "stop": ("accuracy at which its training ends", "1"),
+    "stop_loss": ("loss of the model at which its training ends", "target^2"),
+}
+
+
+def failed_conditions(measured: Mapping[str, float]) -> dict[str, Condition]:
+    """Return the conditions that do not hold."""
+    return {name: CONDITIONS[name] for name, value in measured.items() if value > CONDITIONS[name].allowed}
+
+
+def advice_of(
+    request: Request,
+    plans: Mapping[str, AdvisedPlan],
+    measured: Mapping[str, float],
+    weights: Iterable[FloatArray],
+    *,
+    promise: str,
+    score: str,
+    shortlist: Sequence[str],
+    warnings: Sequence[str],
+    **facts: Any,
+) -> Advice:
+    """Return advice from plans, best first, and the measured conditions.
+
+    `promise` is a key of `PROMISES` if no binding condition fails, and `score` says what the scores are. `weights`
+    identify the model.
+    """
+    rows = list(plans.values())
+    used = COLUMNS if any(math.isfinite(row.stop) for row in rows) else list(COLUMNS)[:3]
+    columns = {name: ("plan", [getattr(row, name) for row in rows], described(*COLUMNS[name])) for name in used}
+    columns["score"] = ("plan", [row.score for row in rows], described(score, "1"))
+    columns["rank"] = ("plan", [*range(1, len(rows) + 1)], described("place in the ranking", "1"))
+    outside = any(condition.binding for condition in failed_conditions(measured).values())
+    attributes = {
+        **request.facts,
+        "recommended": shortlist[0],
+        "shortlist": "\n".join(shortlist),
+        "forecast_class": "outside" if outside else "surrogate",
+        "promise": PROMISES["outside" if outside else promise],
+        "warnings": "\n".join([*warnings, *request.remarks]),
+        **{f"validity_{name}": value for name, value in measured.items()},
+        **facts,
+    }
+    rule, hashes = request.rule, (source.hash for source in request.sources)
+    digest = spec_hash(*hashes, *weights, rule.name, rule.learning_rate)
+    dataset = xr.Dataset(columns, coords={"plan": list(plans)}, attrs=attributes)
+    stages = {name: row.stages for name, row in plans.items()}
+    return Advice(dataset, training_provenance(digest, request.training.seed), request, stages)

@@ -11,13 +11,12 @@ from typing import Any
 
 import numpy as np
 import torch
-import xarray as xr
 from torch import nn
 
 from learncast._core.errors import InvalidSpec
 from learncast._core.progress import Progress, noticed, silent, within
 from learncast._core.validation import FloatArray
-from learncast.advice.advice import CONDITIONS, DIRECT, PROMISES, SHORTLIST, Advice, plan_name
+from learncast.advice.advice import DIRECT, SHORTLIST, Advice, AdvisedPlan, advice_of, failed_conditions
 from learncast.advice.decisions import decision_advice, decision_cost
 from learncast.advice.moments import Moments, MomentStack, Rows
 from learncast.advice.race import LOOK, race_loop, run_race
@@ -37,12 +36,10 @@ from learncast.display import plural
 from learncast.procedure.goals import Explained, Goal, Loss
 from learncast.procedure.stage import Stage
 from learncast.procedure.training import Training
-from learncast.results import described, spec_hash
 from learncast.tasks.recorded.streams import batches_of, from_batches
 from learncast.tasks.task import Task
 from learncast.training.goals import TrialGoal
 from learncast.training.losses import Answered
-from learncast.training.run import training_provenance
 from learncast.training.sources import Batch, Source, checked_trials
 from learncast.training.torch_state import evaluating
 
@@ -127,27 +124,22 @@ def advise(
     True
     """
     request = Request.of(model, target, candidates, training, goal=goal)
-    report = within(progress, 0, 2 if terms.pilot else 1)
     if isinstance(request.goal, TrialGoal):
         request.check_fit()
         budget = DECISION_RACE if terms.budget is None else terms.budget
-        log(decision_cost(request) + (_race_cost(request, budget) if terms.pilot else ""))
+        log(decision_cost(request) + _race_cost(request, terms, budget))
         advice = decision_advice(request)
     else:
-        surrogate = linear_surrogate(model)
-        pool = TrialPool.of(request, surrogate)
+        forecaster = Forecaster.of(request, linear_surrogate(model), terms)
         request.check_fit()
-        goal_loss, losses = _goals(request, surrogate, pool, terms.stops)
-        forecaster = Forecaster(surrogate, pool, request, goal_loss, terms.most_steps)
-        direct = forecaster.direct()
+        goal_loss, losses = forecaster.losses()
+        direct = forecaster.direct(goal_loss)
         usual = 10_000 if math.isinf(direct) else max(200, RACE_SHARE * math.ceil(direct))
         budget = usual if terms.budget is None else terms.budget
-        estimate = forecaster.cost(direct, len(terms.stops)) + (_race_cost(request, budget) if terms.pilot else "")
-        log(estimate)
-        total = forecaster.plans(terms.stops, direct, progress=report)
-        table = _table(pool, np.array([direct, *total.ravel()]), terms, losses)
-        advice = _surrogate_advice(request, surrogate, pool, table, _plans(request, pool, terms.stops, losses))
-        advice.dataset.attrs["cost_estimate"] = estimate
+        cost = forecaster.cost(direct) + _race_cost(request, terms, budget)
+        log(cost)
+        steps = forecaster.steps(goal_loss, direct, progress=within(progress, 0, 2 if terms.pilot else 1))
+        advice = _surrogate_advice(forecaster, forecaster.plans([direct, *steps.ravel()], losses), losses[0], cost)
     if terms.pilot and advice.shortlist != (DIRECT,):
         plans = {name: advice.stages(name) for name in dict.fromkeys([*advice.shortlist, DIRECT])}
         raced = run_race(model, plans, training, budget=budget, seeds=terms.seeds, progress=within(progress, 1, 2))
@@ -156,88 +148,33 @@ def advise(
     return advice
 
 
-def _surrogate_advice(
-    request: Request,
-    surrogate: LinearSurrogate,
-    pool: TrialPool,
-    dataset: xr.Dataset,
-    plans: dict[str, tuple[Stage, ...]],
-) -> Advice:
-    """Return advice from the table of the surrogate's forecasts, with its conditions."""
-    rule, direct = request.rule, dataset["score"].sel(plan=DIRECT)
-    kept = dataset["plan"].values[dataset["within_cap"].values & np.isfinite(dataset["score"].values)]
-    shortlist = [str(name) for name in kept[:SHORTLIST]] or [DIRECT]
+def _surrogate_advice(forecaster: Forecaster, plans: dict[str, AdvisedPlan], target_loss: float, cost: str) -> Advice:
+    """Return advice from the surrogate's forecasts, with its conditions."""
+    request, surrogate = forecaster.request, forecaster.surrogate
+    rule, loss = request.rule, request.loss
     measured = {
-        "linear_at_start": _nonlinearity(request.model, surrogate, pool.target),
-        "surrogate_learns_target": float(np.isinf(direct)),
+        "linear_at_start": _nonlinearity(request.model, surrogate, forecaster.target),
+        "surrogate_learns_target": float(math.isinf(plans[DIRECT].score)),
         "smooth_descent": float(surrogate.kind == "relu" and not rule.adaptive),
-        "squared_loss": float(not request.loss.squared or bool(request.loss.steps or request.loss.outputs)),
+        "squared_loss": float(not loss.squared or bool(loss.steps or loss.outputs)),
         "fresh_optimizer": float(rule.adaptive and not request.training.reset_optimizer),
     }
-    failed = {name: CONDITIONS[name] for name, value in measured.items() if value > CONDITIONS[name].allowed}
-    forecast_class = "outside" if any(condition.binding for condition in failed.values()) else "surrogate"
-    first = sorted(failed.items(), key=lambda item: not item[1].binding)
-    warnings = [f"{name}: {one.otherwise}; {one.remedy}." for name, one in first]
-    dataset.attrs = {
-        **request.facts,
-        "target_loss": float(dataset.attrs["target_loss"]),
-        "kind": surrogate.kind,
-        "score_words": "forecast {:.2f} of the time of training directly",
-        "recommended": shortlist[0],
-        "shortlist": "\n".join(shortlist),
-        "forecast_class": forecast_class,
-        "promise": PROMISES[forecast_class],
-        "warnings": "\n".join([*warnings, *request.remarks]),
-        **{f"validity_{name}": value for name, value in measured.items()},
-    }
-    weights = (value.numpy() for value in surrogate.parameters.values())
-    digest = spec_hash(*(one.source.hash for one in pool.members), *weights, rule.name, rule.learning_rate)
-    return Advice(dataset, training_provenance(digest, request.training.seed), request, plans)
-
-
-def _plans(
-    request: Request, pool: TrialPool, stops: Sequence[float], losses: Sequence[float]
-) -> dict[str, tuple[Stage, ...]]:
-    """Return the stages of every plan: the first ends at a loss, the last at the goal."""
-    loss, goal = request.loss, request.goal
-    last = Stage(pool.target.source, goal if isinstance(goal, Loss) else Loss(losses[0], function=loss))
-    plans: dict[str, tuple[Stage, ...]] = {DIRECT: (last,)}
-    firsts = [(one, stop) for one in pool.first for stop in stops]
-    for (one, stop), at in zip(firsts, losses[1:], strict=True):
-        name = plan_name(one.name, stop, restart=one.name == pool.target.name)
-        plans[name] = (Stage(one.source, Loss(at, function=loss)), last)
-    return plans
-
-
-def _goals(
-    request: Request, surrogate: LinearSurrogate, pool: TrialPool, stops: Sequence[float]
-) -> tuple[float, list[float]]:
-    """Return the surrogate's loss at the goal, and the model's losses at the ends of stages.
-
-    The first of these losses is that of the target; the others are those of each first task at each stop. If the loss
-    is not a squared error, its least value is unknown and taken as 0.
-    """
-    squared, factor, goal = request.loss.squared, _factor(request), request.goal
-    least, start = pool.target.moments.least, start_loss(surrogate, pool.target)
-    share = goal.value if isinstance(goal, Explained) else USUAL_SHARE
-    surrogate_loss = remaining(start, least, share)
-
-    def at(member: Member, removed: float) -> float:
-        floor = factor * member.moments.least if squared else 0.0
-        return remaining(request.start_loss(member.source), floor, removed)
-
-    last = at(pool.target, share)
-    if isinstance(goal, Loss):
-        last = goal.value
-        if squared and goal.function == request.loss:
-            surrogate_loss = goal.value / factor
-            if not least < surrogate_loss < start:
-                raise InvalidSpec(
-                    f"The loss to reach must lie between {factor * least:.4g}, the least of any linear map, and "
-                    f"{factor * start:.4g}, where the model starts, got {goal.value:g}.",
-                    field="goal",
-                )
-    return surrogate_loss, [last, *(at(one, stop) for one in pool.first for stop in stops)]
+    failed = sorted(failed_conditions(measured).items(), key=lambda item: not item[1].binding)
+    kept = [name for name, plan in plans.items() if plan.within_cap and math.isfinite(plan.score)]
+    return advice_of(
+        request,
+        plans,
+        measured,
+        (value.numpy() for value in surrogate.parameters.values()),
+        promise="surrogate",
+        score="forecast time relative to training directly",
+        shortlist=kept[:SHORTLIST] or [DIRECT],
+        warnings=[f"{name}: {one.otherwise}; {one.remedy}." for name, one in failed],
+        target_loss=float(target_loss),
+        kind=surrogate.kind,
+        score_words="forecast {:.2f} of the time of training directly",
+        cost_estimate=cost,
+    )
 
 
 def _factor(request: Request) -> float:
@@ -247,37 +184,6 @@ def _factor(request: Request) -> float:
     x, y, w = request.held_out(request.target)
     with evaluating(request.model):
         return request.loss.factor(Answered.of(request.model(x), y, w))
-
-
-def _table(pool: TrialPool, steps: FloatArray, terms: AdviceTerms, losses: Sequence[float]) -> xr.Dataset:
-    """Return all plans, best first; steps and losses are those of direct training, then of each candidate and stop."""
-    direct = float(steps[0])
-    # If direct training never finishes, plans are compared with the fastest one.
-    unit = direct if math.isfinite(direct) else float(np.min(steps))
-    scores = steps / unit if math.isfinite(unit) and unit > 0 else np.full(len(steps), np.inf)
-    order = np.argsort(scores, kind="stable")
-    pairs = [(one.name, stop) for one in pool.first for stop in terms.stops]
-    own = pool.target.name
-    names = np.array([DIRECT, *(plan_name(name, stop, restart=name == own) for name, stop in pairs)])
-    ends = np.array([math.nan, *(stop for _, stop in pairs)])
-    words = [f"Train on {own} directly"]
-    for (name, stop), loss in zip(pairs, losses[1:], strict=True):
-        then = f"continue with {own} and a fresh optimiser" if name == own else f"train on {own}"
-        words.append(f"Train on {name} until {stop:.0%} of its excess loss is gone (loss {loss:.3g}), then {then}")
-    variables = {
-        "task": (np.array(["", *(name for name, _ in pairs)]), "task trained first", "1"),
-        "stop": (ends, "accuracy at which its training ends", "1"),
-        "stop_loss": (np.array([math.nan, *losses[1:]]), "loss of the model at which its training ends", "target^2"),
-        "words": (np.array(words), "the plan in words", "1"),
-        "score": (scores, "forecast time relative to training directly", "1"),
-        "within_cap": (~(ends > terms.cap), "whether it may be recommended", "1"),
-    }
-    dataset = xr.Dataset(
-        {name: ("plan", values[order], described(text, unit)) for name, (values, text, unit) in variables.items()},
-        coords={"plan": names[order]},
-        attrs={"target_loss": losses[0]},
-    )
-    return dataset.assign(rank=("plan", 1 + np.arange(len(names)), described("place in the ranking", "1")))
 
 
 def _nonlinearity(model: nn.Module, surrogate: LinearSurrogate, target: Member) -> float:
@@ -293,7 +199,9 @@ def _nonlinearity(model: nn.Module, surrogate: LinearSurrogate, target: Member) 
     return float((real - rows @ filters.T).pow(2).mean().sqrt()) / size if size > 0 else 0.0
 
 
-def _race_cost(request: Request, steps: int) -> str:
+def _race_cost(request: Request, terms: AdviceTerms, steps: int) -> str:
+    if not terms.pilot:
+        return ""
     loop = race_loop(request.model, [Stage(request.target, steps=math.inf)], request.training)
     seconds = []
     for _ in range(2):
@@ -308,57 +216,117 @@ PATIENCE = 4.0
 
 
 @dataclass(frozen=True, eq=False)
+class Member:
+    """A task with its trials and its moments."""
+
+    source: Source
+    moments: Moments
+
+
+@dataclass(frozen=True, eq=False)
 class Forecaster:
     """Runs the surrogate through plans. Its steps are not those of the model; only their order is meaningful.
 
     Attributes
     ----------
-    surrogate : LinearSurrogate
-    pool : TrialPool
     request : Request
         An adaptive optimiser divides by the size of noisy gradients, so it is given batches. Others use exact
         gradients, because the noise of their steps averages out.
-    goal : float
-        Loss of the surrogate at which the target counts as learned.
-    most_steps : int
-        Steps after which direct training is given up.
+    surrogate : LinearSurrogate
+    terms : AdviceTerms
+    target : Member
+    first : tuple of Member
+        Tasks that may be trained first. The target is one of them if resetting the optimiser, which has a state,
+        differs from direct training.
     """
 
-    surrogate: LinearSurrogate
-    pool: TrialPool
     request: Request
-    goal: float
-    most_steps: int
+    surrogate: LinearSurrogate
+    terms: AdviceTerms
+    target: Member
+    first: tuple[Member, ...]
 
-    def direct(self) -> float:
-        """Return the surrogate's steps of direct training."""
-        found = self._run(
-            [self.pool.target], self.surrogate.stacked(1), np.array([[self.goal]]), key=0, limits=self.most_steps
-        )
-        return float(found.steps[0, 0])
+    @classmethod
+    def of(cls, request: Request, surrogate: LinearSurrogate, terms: AdviceTerms) -> Forecaster:
+        """Collect the moments of all tasks; refuse tasks that do not fit the model."""
+        target, *others = (_member(source, surrogate, request.training.seed) for source in request.sources)
+        restarts = request.training.reset_optimizer and request.rule.remembers
+        return cls(request, surrogate, terms, target, (*others, target) if restarts else tuple(others))
 
-    def cost(self, direct: float, stops: int) -> str:
+    def losses(self) -> tuple[float, list[float]]:
+        """Return the surrogate's loss at the goal, and the model's losses at the ends of stages.
+
+        The first of these losses is that of the target; the others are those of each first task at each stop. If the
+        loss is not a squared error, its least value is unknown and taken as 0.
+        """
+        request, goal = self.request, self.request.goal
+        squared, factor = request.loss.squared, _factor(request)
+        least, start = self.target.moments.least, start_loss(self.surrogate, self.target)
+        share = goal.value if isinstance(goal, Explained) else USUAL_SHARE
+        surrogate_loss = remaining(start, least, share)
+
+        def at(member: Member, removed: float) -> float:
+            floor = factor * member.moments.least if squared else 0.0
+            return remaining(request.start_loss(member.source), floor, removed)
+
+        last = goal.value if isinstance(goal, Loss) else at(self.target, share)
+        if isinstance(goal, Loss) and squared and goal.function == request.loss:
+            surrogate_loss = goal.value / factor
+            if not least < surrogate_loss < start:
+                raise InvalidSpec(
+                    f"goal must lie between {factor * least:.4g}, the least loss of any linear map, and "
+                    f"{factor * start:.4g}, the model's loss, got {goal.value:g}.",
+                    field="goal",
+                )
+        return surrogate_loss, [last, *(at(one, stop) for one in self.first for stop in self.terms.stops)]
+
+    def plans(self, steps: Sequence[float], losses: Sequence[float]) -> dict[str, AdvisedPlan]:
+        """Return all plans, best first; steps and losses are those of direct training, then of each task and stop."""
+        target, function, goal = self.target.source, self.request.loss, self.request.goal
+        # If direct training never finishes, plans are compared with the fastest one.
+        unit = steps[0] if math.isfinite(steps[0]) else min(steps)
+        scores = [one / unit if math.isfinite(unit) and unit > 0 else math.inf for one in steps]
+        last = Stage(target, goal if isinstance(goal, Loss) else Loss(losses[0], function=function))
+        plans = {DIRECT: AdvisedPlan("", (last,), scores[0], f"Train on {target.name} directly")}
+        firsts = [(one.source, stop) for one in self.first for stop in self.terms.stops]
+        for (source, stop), score, loss in zip(firsts, scores[1:], losses[1:], strict=True):
+            name, then = f"{source.name} to {stop:.0%}", f"train on {target.name}"
+            if source.name == target.name:
+                name = f"{target.name} itself to {stop:.0%}, restarted"
+                then = f"continue with {target.name} and a fresh optimiser"
+            until = f"until {stop:.0%} of its excess loss is gone (loss {loss:.3g})"
+            words = f"Train on {source.name} {until}, then {then}"
+            stages = (Stage(source, Loss(loss, function=function)), last)
+            plans[name] = AdvisedPlan(source.name, stages, score, words, stop, loss, not stop > self.terms.cap)
+        return dict(sorted(plans.items(), key=lambda item: item[1].score))
+
+    def direct(self, goal: float) -> float:
+        """Return the surrogate's steps of direct training to a loss."""
+        start, limits = self.surrogate.stacked(1), self.terms.most_steps
+        return float(self._run([self.target], start, np.array([[goal]]), key=0, limits=limits).steps[0, 0])
+
+    def cost(self, direct: float) -> str:
         """Return the estimated cost of the forecast as text, from a few timed steps."""
-        members = self.pool.first
-        steps = direct if math.isfinite(direct) else float(self.most_steps)
-        plans, seconds = len(members) * stops, 0.0
-        for group, copies in ((members, len(members)), ([self.pool.target], plans)):
+        members = self.first
+        steps = direct if math.isfinite(direct) else float(self.terms.most_steps)
+        plans, seconds = len(members) * len(self.terms.stops), 0.0
+        for group, copies in ((members, len(members)), ([self.target], plans)):
             begun = time.perf_counter()
             self._run(group, self.surrogate.stacked(copies), np.full((copies, 1), -np.inf), key=2, limits=3)
             seconds += (time.perf_counter() - begun) / 3 * steps
         return f"surrogate of {plans + 1} plans: about {seconds:.1f} s"
 
-    def plans(self, stops: Sequence[float], direct: float, *, progress: Progress = silent) -> FloatArray:
-        """Return the steps of every plan, (candidates, stops); infinite if it was given up."""
-        members = self.pool.first
-        patience = PATIENCE * direct if math.isfinite(direct) else float(self.most_steps)
+    def steps(self, goal: float, direct: float, *, progress: Progress = silent) -> FloatArray:
+        """Return the steps of every plan, (first tasks, stops); infinite if it was given up."""
+        members, most = self.first, self.terms.most_steps
+        patience = PATIENCE * direct if math.isfinite(direct) else float(most)
         starts = [(start_loss(self.surrogate, one), one.moments.least) for one in members]
         first = self._run(
             members,
             self.surrogate.stacked(len(members)),
-            np.array([[remaining(*pair, stop) for stop in stops] for pair in starts]),
+            np.array([[remaining(*pair, stop) for stop in self.terms.stops] for pair in starts]),
             key=1,
-            limits=min(patience, self.most_steps),
+            limits=min(patience, most),
             progress=lambda step: progress(min(0.4 * step / patience, 0.4)),
         )
         total = np.full_like(first.steps, np.inf)
@@ -366,11 +334,11 @@ class Forecaster:
         states = [state for row in first.states for state in row if state is not None]
         if states:
             second = self._run(
-                [self.pool.target],
+                [self.target],
                 stacked(states),
-                np.full((len(states), 1), self.goal),
+                np.full((len(states), 1), goal),
                 key=0,
-                limits=np.minimum(patience - first.steps[reached], self.most_steps),
+                limits=np.minimum(patience - first.steps[reached], most),
                 progress=lambda step: progress(min(0.4 + 0.6 * step / patience, 1.0)),
             )
             total[reached] = first.steps[reached] + second.steps[:, 0]
@@ -381,21 +349,12 @@ class Forecaster:
         self, members: Sequence[Member], start: Parameters, goals: FloatArray, *, key: int, **options: Any
     ) -> Passages:
         moments = MomentStack.of([one.moments for one in members])
-        batches = None
         training, rule = self.request.training, self.request.rule
         if rule.adaptive:
             sources = [one.source for one in members]
-            batches = BatchSlopes(sources, training.batch, (training.seed, key), moments.lags)
-        return descend_surrogate(
-            self.surrogate,
-            start,
-            moments,
-            goals,
-            optimizer=rule.made,
-            batches=batches,
-            scale=_factor(self.request),
-            **options,
-        )
+            options["batches"] = BatchSlopes(sources, training, key, moments.lags)
+        scale = _factor(self.request)
+        return descend_surrogate(self.surrogate, start, moments, goals, optimizer=rule.made, scale=scale, **options)
 
 
 def start_loss(surrogate: LinearSurrogate, member: Member) -> float:
@@ -409,52 +368,6 @@ def start_loss(surrogate: LinearSurrogate, member: Member) -> float:
 def remaining(start: float, least: float, accuracy: float) -> float:
     """Return the loss that remains after a share of the excess loss is gone."""
     return least + (1.0 - accuracy) * max(start - least, 0.0)
-
-
-@dataclass(frozen=True, eq=False)
-class Member:
-    """A task with its trials and its moments."""
-
-    source: Source
-    moments: Moments
-
-    @property
-    def name(self) -> str:
-        """Name of the task."""
-        return self.source.name
-
-
-@dataclass(frozen=True, eq=False)
-class TrialPool:
-    """A target and the tasks that may be trained before it.
-
-    Attributes
-    ----------
-    target : Member
-    candidates : tuple of Member
-    restarts : bool
-        Whether the target itself may come first: resetting an optimiser with a state differs from direct training.
-    """
-
-    target: Member
-    candidates: tuple[Member, ...]
-    restarts: bool
-
-    @property
-    def members(self) -> tuple[Member, ...]:
-        """All tasks, the target first."""
-        return (self.target, *self.candidates)
-
-    @property
-    def first(self) -> tuple[Member, ...]:
-        """Tasks that may be trained first."""
-        return (*self.candidates, self.target) if self.restarts else self.candidates
-
-    @classmethod
-    def of(cls, request: Request, surrogate: LinearSurrogate) -> TrialPool:
-        """Collect the moments of all tasks; refuse tasks that do not fit the model."""
-        target, *others = (_member(source, surrogate, request.training.seed) for source in request.sources)
-        return cls(target, tuple(others), request.training.reset_optimizer and request.rule.remembers)
 
 
 def _member(trials: Source, surrogate: LinearSurrogate, seed: int) -> Member:
@@ -483,7 +396,7 @@ def _batches(trials: Source, seed: int) -> Iterator[Batch]:
     else:
         source, total = trials.passes.source, 0
         for k, batch in enumerate(batches_of(source)):
-            found = checked_trials(batch, f"batch {k} of {trials.name!r}", batch_first=trials.batch_first)
+            found = checked_trials(batch, f"batch {k} of {trials.name!r}", trials.batch_first, trials.labels)
             total += len(found.inputs)
             yield found
             if hasattr(source, "__next__") and total >= SAMPLED:

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 import torch
-import xarray as xr
 
-from learncast.advice.advice import CONDITIONS, DIRECT, PROMISES, SHORTLIST, Advice
-from learncast.advice.readout import PROBED, TIMES, Probe, readout_time
-from learncast.advice.relevance import TRIALS, answer_share
+from learncast.advice.advice import CONDITIONS, DIRECT, SHORTLIST, Advice, AdvisedPlan, advice_of, failed_conditions
+from learncast.advice.readout import PROBED, TIMES, TRIALS, Probe, answer_share, readout_time
 from learncast.advice.request import Request
 from learncast.procedure.stage import Stage
-from learncast.results import described, spec_hash
 from learncast.training.goals import DecisionAccuracy, Measured, TrialGoal
 from learncast.training.rules import LOOKS, Learned, Lookahead, Stalled
-from learncast.training.run import training_provenance
 from learncast.training.sources import Batch, Source
 from learncast.training.torch_state import own_threads
 
@@ -193,37 +188,28 @@ class Outlook:
 HELPED = "helped where it stalls"
 
 
-class DecisionPlan(NamedTuple):
-    """A plan: its first task, its stages, the first task's readout time relative to the target's, and a description."""
-
-    task: str
-    stages: tuple[Stage, ...]
-    score: float
-    words: str
-
-
-def decision_plans(request: Request, outlook: Outlook) -> dict[str, DecisionPlan]:
+def decision_plans(request: Request, outlook: Outlook) -> dict[str, AdvisedPlan]:
     """Return every plan by name: the recommended one, direct training with and without reset, single candidates."""
     target, goal = request.target, outlook.goal
     last = Stage(target, goal)
     halfway = outlook.on_the_way(HALFWAY)
-    single: dict[str, DecisionPlan] = {}
+    single: dict[str, AdvisedPlan] = {}
     for name in outlook.order:
         words = f"Train on {name} until {outlook.helped(target.name)}, then on {target.name}"
         share = outlook.time(name) / outlook.times[0]
-        single[f"{name} until learned"] = DecisionPlan(name, (_help(request, outlook, name), last), share, words)
-    own: dict[str, DecisionPlan] = {}
+        single[f"{name} until learned"] = AdvisedPlan(name, (_help(request, outlook, name), last), share, words)
+    own: dict[str, AdvisedPlan] = {}
     # Resetting matters only for an optimiser with a state.
     if halfway is not None and request.training.reset_optimizer and request.rule.remembers:
         words = f"Train on {target.name} until {halfway.text}, then continue with a fresh optimiser"
         stages = (Stage(target, halfway), last)
-        own[f"{target.name} itself, restarted"] = DecisionPlan(target.name, stages, 1.0, words)
-    own[DIRECT] = DecisionPlan("", (last,), 1.0, f"Train on {target.name} directly")
+        own[f"{target.name} itself, restarted"] = AdvisedPlan(target.name, stages, 1.0, words)
+    own[DIRECT] = AdvisedPlan("", (last,), 1.0, f"Train on {target.name} directly")
     # Direct training with a reset is the plan to beat. It comes second, so that it takes part in a race.
     return {**({HELPED: _helped(request, outlook)} if outlook.order else {}), **own, **single}
 
 
-def _helped(request: Request, outlook: Outlook) -> DecisionPlan:
+def _helped(request: Request, outlook: Outlook) -> AdvisedPlan:
     """Return the plan that trains the target and, whenever it stalls, the next candidate."""
     target, goal = request.target, outlook.goal
     direct = Stage(target, Stalled(goal, near=outlook.on_the_way(NEAR)))
@@ -237,7 +223,7 @@ def _helped(request: Request, outlook: Outlook) -> DecisionPlan:
         f"Train on {target.name}; whenever it stalls, train on another task until {outlook.helped(target.name)}, then "
         f"continue with {target.name}: the first time on {first}{then}"
     )
-    return DecisionPlan(target.name, tuple(stages), outlook.time(first) / outlook.times[0], words)
+    return AdvisedPlan(target.name, tuple(stages), outlook.time(first) / outlook.times[0], words)
 
 
 def _help(request: Request, outlook: Outlook, name: str) -> Stage:
@@ -263,44 +249,25 @@ def decision_advice(request: Request) -> Advice:
     plans = decision_plans(request, outlook)
     kept = request.rule.adaptive and not request.training.reset_optimizer
     measured = {"linear_decides": outlook.undecided, "fresh_optimizer": float(kept)}
-    failed = [name for name, value in measured.items() if value > CONDITIONS[name].allowed]
-    forecast_class = "outside" if failed else "surrogate"
-    again = CONDITIONS["fresh_optimizer"]
+    again, failed = CONDITIONS["fresh_optimizer"], failed_conditions(measured)
     warnings = [
         *([] if request.rule.adaptive else [NOT_ADAPTIVE]),
         *outlook.warnings,
         *([f"fresh_optimizer: {again.otherwise}; {again.remedy}."] if kept else ()),
     ]
-    warnings.sort(key=lambda text: text.partition(":")[0] not in failed)  # failed conditions first
-    variables = {
-        "task": ([plan.task for plan in plans.values()], "task trained first", "1"),
-        "score": ([plan.score for plan in plans.values()], "time to read its answer, of the target's", "1"),
-        "within_cap": ([True] * len(plans), "whether it may be recommended", "1"),
-        "rank": (1 + np.arange(len(plans)), "place in the ranking", "1"),
-        "words": ([plan.words for plan in plans.values()], "the plan in words", "1"),
-    }
-    names = list(plans)
-    dataset = xr.Dataset(
-        {name: ("plan", values, described(text, unit)) for name, (values, text, unit) in variables.items()},
-        coords={"plan": names},
-        attrs={
-            **request.facts,
-            "kind": type(request.model).__name__,
-            "score_words": "its answer is read from the network's features in {:.2g} of the target's time",
-            "recommended": names[0],
-            "shortlist": "\n".join(names[:SHORTLIST]),
-            "forecast_class": forecast_class,
-            "promise": PROMISES["decisions" if forecast_class == "surrogate" else "outside"],
-            "warnings": "\n".join([*warnings, *request.remarks]),
-            "cost_estimate": decision_cost(request),
-            **{f"validity_{name}": value for name, value in measured.items()},
-        },
+    return advice_of(
+        request,
+        plans,
+        measured,
+        (value.detach().numpy() for value in request.model.parameters()),
+        promise="decisions",
+        score="time to read its answer, of the target's",
+        shortlist=list(plans)[:SHORTLIST],
+        warnings=sorted(warnings, key=lambda text: text.partition(":")[0] not in failed),  # failed conditions first
+        kind=type(request.model).__name__,
+        score_words="its answer is read from the network's features in {:.2g} of the target's time",
+        cost_estimate=decision_cost(request),
     )
-    weights = (value.detach().numpy() for value in request.model.parameters())
-    rule = request.rule
-    digest = spec_hash(*(one.hash for one in request.sources), *weights, rule.name, rule.learning_rate)
-    stages = {name: plan.stages for name, plan in plans.items()}
-    return Advice(dataset, training_provenance(digest, request.training.seed), request, stages)
 
 
 def _sample(source: Source, trials: int, request: Request) -> Batch:

@@ -225,8 +225,7 @@ def _check_finite(loops: dict[str, Loop]) -> None:
     if all(_lost(loop) for loop in loops.values()):
         name, first = min(loops.items(), key=lambda item: sum(item[1].steps))
         raise InvalidSpec(
-            f"The loss became NaN or infinite in every plan, first in {name!r} at step {sum(first.steps)}. Lower the "
-            "learning rate, or set clip.",
+            f"Every plan diverged, first {name!r} at step {sum(first.steps)}. Lower the learning rate or set clip.",
             field="training",
         )
 

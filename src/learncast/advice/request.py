@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from learncast._core.errors import InvalidSpec, UnsupportedModel
 from learncast._core.validation import between, count
-from learncast.advice.update_rule import UpdateRule
 from learncast.procedure.goals import Explained, Goal, Loss
 from learncast.procedure.training import Training
 from learncast.training.goals import TrialGoal
@@ -20,11 +20,16 @@ from learncast.training.learner import check_answers
 from learncast.training.losses import LossFunction
 from learncast.training.sources import Batch, Source
 from learncast.training.torch_state import evaluating
+from learncast.training.updates import optimizer_of
 
 #: Held-out trials on which a goal is evaluated.
 EVALUATION = 500
 #: Names that say nothing about the task.
 _NAMELESS = ("recorded", "DataLoader", "<lambda>", "function", "partial", "Dataset")
+#: Torch optimisers that update every number independently, so that stacked copies move as single ones.
+ELEMENTWISE = ("SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam")
+#: Makes an optimiser for tensors under the model's parameter names.
+Make = Callable[[Mapping[str, Tensor]], torch.optim.Optimizer]
 
 
 @dataclass(frozen=True)
@@ -72,6 +77,44 @@ class AdviceTerms:
 
 
 @dataclass(frozen=True, eq=False)
+class UpdateRule:
+    """An elementwise torch optimiser with its settings.
+
+    Attributes
+    ----------
+    name : str
+        Name of the optimiser's class, in lower case.
+    learning_rate : float
+        Of its first parameter group.
+    made : callable
+        From parameters under the model's names to a new optimiser.
+    remembers : bool
+        Whether the optimiser has a state, so that resetting it matters.
+    """
+
+    name: str
+    learning_rate: float
+    made: Make
+    remembers: bool = True
+
+    @classmethod
+    def of(cls, training: Training, model: nn.Module) -> UpdateRule:
+        """Return the update rule of a training; refuse optimisers that couple parameters."""
+        made = partial(optimizer_of, training)
+        example = made({name: nn.Parameter(value.detach().clone()) for name, value in model.named_parameters()})
+        kind = type(example).__name__
+        if kind not in ELEMENTWISE or type(example) is not getattr(torch.optim, kind):
+            raise InvalidSpec(f"optimizer must be one of {', '.join(ELEMENTWISE)}, got {kind}.", field="optimizer")
+        remembers = kind != "SGD" or any(group["momentum"] for group in example.param_groups)
+        return cls(kind.lower(), float(example.param_groups[0]["lr"]), made, remembers)
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether steps are divided by the size of past gradients, so that the noise of batches slows them."""
+        return self.name != "sgd"
+
+
+@dataclass(frozen=True, eq=False)
 class Request:
     """A checked request.
 
@@ -112,14 +155,11 @@ class Request:
         """Check a request; the parameters are those of `learncast.advise`."""
         _check_model(model)
         if not isinstance(training, Training):
-            raise InvalidSpec(
-                f"training must be a learncast.Training, got {type(training).__name__}.", field="training"
-            )
+            raise InvalidSpec(f"training must be a Training, got {type(training).__name__}.", field="training")
         meant = goal if isinstance(goal, Goal) else Explained(between("goal", goal, 0.0, 1.0))
         if not isinstance(meant, Explained | Loss | TrialGoal):
-            raise InvalidSpec(
-                f"goal must be Explained, Loss, DecisionAccuracy or Measured, got {type(meant).__name__}.", field="goal"
-            )
+            kinds = "Explained, Loss, DecisionAccuracy or Measured"
+            raise InvalidSpec(f"goal must be {kinds}, got {type(meant).__name__}.", field="goal")
         first, *others = _named_sources(target, candidates)
         request = cls(model, first, tuple(others), meant, training, UpdateRule.of(training, model))
         if isinstance(meant, Loss) and meant.function is None:
@@ -189,9 +229,7 @@ class Request:
 
 def _check_model(model: Any) -> None:
     if not isinstance(model, nn.Module) or next(model.parameters(), None) is None:
-        raise UnsupportedModel(
-            f"model must be a torch.nn.Module with parameters, got {type(model).__name__}.", field="model"
-        )
+        raise UnsupportedModel(f"model must be a module with parameters, got {type(model).__name__}.", field="model")
     for name, value in model.named_parameters():
         if value.device.type != "cpu":
             raise UnsupportedModel(f"model must be on the CPU, got {name} on {value.device}.", field="model")
@@ -214,7 +252,7 @@ def _named_sources(target: Any, candidates: Any) -> list[Source]:
             label, again = f"{base} ({again})", again + 1
         if place and source.hash == sources[0].hash:
             raise InvalidSpec(
-                f"candidates must differ from the target, but {label!r} has its trials.", field="candidates"
+                f"candidates must differ from the target, got its trials as {label!r}.", field="candidates"
             )
         sources.append(replace(source, name=label))
     return sources

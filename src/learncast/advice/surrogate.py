@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import count
 from math import log
@@ -17,7 +17,8 @@ from learncast._core.errors import UnsupportedModel
 from learncast._core.progress import Progress, silent
 from learncast._core.validation import FloatArray
 from learncast.advice.moments import MomentStack
-from learncast.advice.update_rule import Make
+from learncast.advice.request import Make
+from learncast.procedure.training import Training
 from learncast.training.cells import FullRecurrence, RateRNN, SteppedCell
 from learncast.training.losses import Answered
 from learncast.training.sources import Batch, Source
@@ -316,8 +317,8 @@ class BatchSlopes:
     """
 
     sources: Sequence[Source]
-    batch: int | None
-    key: tuple[int, int]
+    training: Training
+    key: int
     lags: int
 
     def at(self, filters: Tensor, step: int) -> Tensor:
@@ -327,7 +328,9 @@ class BatchSlopes:
         return torch.cat([self._slope(filters[k : k + 1], one, step) for k, one in enumerate(self.sources)])
 
     def _slope(self, filters: Tensor, source: Source, step: int) -> Tensor:
-        x, y, counted = in_numbers(source.batch(self.batch, self.key, step, torch.float64), filters.shape[1])
+        settings, key = self.training, (self.training.seed, self.key)
+        batch = source.batch(settings.batch, key, step, torch.float64, shuffle=settings.shuffle)
+        x, y, counted = in_numbers(batch, filters.shape[1])
         total = torch.zeros_like(filters)
         size = max(1, CHUNK // (filters.shape[2] * (x.shape[1] if y.ndim == 3 else 1)))
         for first in range(0, len(x), size):
@@ -343,7 +346,7 @@ class BatchSlopes:
         """Return the gradients of some copies."""
         if len(self.sources) == 1:
             return self
-        return BatchSlopes([self.sources[int(k)] for k in index], self.batch, self.key, self.lags)
+        return replace(self, sources=[self.sources[int(k)] for k in index])
 
 
 def in_numbers(batch: Batch, outputs: int) -> tuple[Tensor, Tensor, Tensor | None]:

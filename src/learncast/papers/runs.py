@@ -76,18 +76,14 @@ class Compute(Protocol):
         ...
 
 
-def one_by_one(runs: Sequence[PaperRun], *, progress: Progress = silent) -> list[xr.Dataset]:
-    """Compute runs in this process, one after another."""
-    return [run.function(run.settings, within(progress, k, len(runs))) for k, run in enumerate(runs)]
-
-
 _RESULTS: dict[str, xr.Dataset] = {}
 
 
 def remembered(runs: Sequence[PaperRun], *, progress: Progress = silent) -> list[xr.Dataset]:
     """Compute runs in this process, each once for all figures that need it."""
     new = {run.text: run for run in runs if run.text not in _RESULTS}
-    _RESULTS.update(zip(new, one_by_one(list(new.values()), progress=progress), strict=True))
+    for k, (text, run) in enumerate(new.items()):
+        _RESULTS[text] = run.function(run.settings, within(progress, k, len(new)))
     return [_RESULTS[run.text] for run in runs]
 
 

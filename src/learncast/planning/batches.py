@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +17,7 @@ from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
 from learncast.planning.methods.method import Method, Rule
 from learncast.procedure.goals import Goal
-from learncast.theory.dynamics.descent import BatchStatistics, wishart_roots
+from learncast.theory.dynamics.batch_draws import Batches
 from learncast.theory.dynamics.learning_problem import LearningProblem
 from learncast.theory.dynamics.steps.pooled_descent import hidden_basis, pull
 from learncast.theory.responses.bootstrap import bounds
@@ -43,12 +43,19 @@ class BatchSteps:
     steps : (stages, runs)
         Infinite where a run does not arrive.
     floor : float
-        Loss that the noise of batches leaves at the end of the target, as a share of the goal's excess loss.
+        Loss that the noise of batches leaves at the end of the target, as a share of the goal's excess loss; nan if
+        unknown.
+    shuffle : bool
+        Whether recorded trials are drawn in shuffled epochs, not independently of each other.
+    gaussian : bool
+        Whether some task's trials are not stored, so that Gaussian trials with its second moments are drawn.
     """
 
     batch: int
     steps: FloatArray
     floor: float
+    shuffle: bool = False
+    gaussian: bool = False
 
     @property
     def totals(self) -> FloatArray:
@@ -82,9 +89,15 @@ class BatchSteps:
         return self.floor > CHANCE or bool(np.isinf(self.totals).any())
 
     @property
+    def where(self) -> str:
+        """The batches in words, at the start of a sentence."""
+        drawn = " Gaussian trials" if self.gaussian else " trials in shuffled epochs" if self.shuffle else " trials"
+        return f"In batches of {self.batch:,}{drawn}"
+
+    @property
     def sentence(self) -> str:
         """The result in one sentence."""
-        of = f"In batches of {self.batch:,}"
+        of = self.where
         if np.isinf(self.totals).any():
             never = int(np.isinf(self.totals).sum())
             return f"{of}, {never} of {self.runs} runs do not arrive in {LATE} times the steps. Use larger batches."
@@ -104,13 +117,14 @@ def in_batches(
     expected: Sequence[float],
     *,
     batch: int,
+    shuffle: bool = False,
     runs: int | None = None,
     seed: int = 0,
 ) -> BatchSteps:
-    """Count the steps of stages by descents that draw fresh Gaussian trials of the tasks' moments at every step.
+    """Count the steps of stages by descents that see one batch of a task's trials at every step.
 
-    With a fixed scalar recurrence all runs descend side by side on the second moments of their batches, which are drawn
-    without drawing trials. Other runs descend one by one.
+    Recorded trials are drawn themselves. For a task of which only the statistics are known, fresh Gaussian trials with
+    its second moments are drawn. With a fixed scalar recurrence all runs descend side by side, others one by one.
 
     Parameters
     ----------
@@ -123,6 +137,8 @@ def in_batches(
     expected : sequence of float
         Full-batch steps of each stage.
     batch : int
+    shuffle : bool
+        Whether recorded trials are drawn in shuffled epochs, not independently of each other.
     runs : int, optional
     seed : int
     """
@@ -142,23 +158,23 @@ def in_batches(
     problems = [LearningProblem.of(method.tasks[k], network, method.learn) for k in places]
     pooled = all(p.pooled_recurrence is not None and len(p.learn) == 2 for p in problems)
     number = RUNS[pooled] if runs is None else count("runs", runs, least=2)
-    rng = np.random.default_rng(seed)
-    stages = []
-    simulation = (_Pooled if pooled else _Single)(method, number, rng)
+    rng, stages, gaussian = np.random.default_rng(seed), [], False
+    simulation = (_Pooled if pooled else _Single)(method, number)
     for place, (goal, given), problem, steps in zip(places, rules, problems, expected, strict=True):
-        draws = BatchStatistics.of(problem, size)
+        draws = Batches.of(problem, size, rng, runs=number if pooled else 1, shuffle=shuffle)
         most = math.ceil(given or 0.0) if goal is None else int(LATE * steps) + 1000
         stages.append(simulation.advance(place, goal, problem, draws, most))
+        gaussian |= draws.gaussian
     last = rules[-1][0]
     excess = math.nan if last is None else method.goal_excess(places[-1], last)
-    return BatchSteps(size, np.stack(stages), simulation.floor(problems[-1], size) / excess)
+    return BatchSteps(size, np.stack(stages), simulation.floor(problems[-1], draws) / excess, shuffle, gaussian)
 
 
 class _Pooled:
     """Runs side by side on the hidden directions of the start. States are (runs, inputs + outputs, hidden)."""
 
-    def __init__(self, method: Method, runs: int, rng: np.random.Generator) -> None:
-        self.method, self.rate, self.rng = method, method.learning_rate, rng
+    def __init__(self, method: Method, runs: int) -> None:
+        self.method, self.rate = method, method.learning_rate
         assert not isinstance(method.network, Activated)
         first, second = method.network.maps
         basis = hidden_basis(first, second)
@@ -166,13 +182,10 @@ class _Pooled:
         self.inputs, self.states = first.shape[1], np.repeat(start[None], runs, axis=0)
         self.going = np.ones(runs, dtype=bool)
 
-    def advance(
-        self, task: int, goal: Goal | None, problem: LearningProblem, draws: BatchStatistics, most: int
-    ) -> FloatArray:
+    def advance(self, task: int, goal: Goal | None, problem: LearningProblem, draws: Batches, most: int) -> FloatArray:
         """Steps of each run until it reaches the goal, or `most`; the runs continue from there."""
         learned = None if goal is None else self.method.learned(task, goal)
         steps = np.where(self.going, np.nan, np.inf)
-        moments = _moments(draws, problem.pooled_recurrence or 0.0)
         rows = np.flatnonzero(self.going)
         for n in range(most + 1):
             check_time()
@@ -185,7 +198,7 @@ class _Pooled:
                 if not len(rows):
                     break
             states = self.states[rows]
-            power, cross = moments(len(rows), self.rng)
+            power, cross = draws.moments(rows)
             with np.errstate(over="ignore", invalid="ignore"):
                 self.states[rows] = states + self.rate * pull(states, power, cross, self.inputs)
         steps[rows] = most if learned is None else np.inf
@@ -196,55 +209,28 @@ class _Pooled:
         first, second = np.split(self.states[rows], [self.inputs], axis=1)
         return np.asarray(second @ np.swapaxes(first, 1, 2))
 
-    def floor(self, problem: LearningProblem, batch: int) -> float:
-        """Loss that the noise leaves at the end, eta / (4 batch) (E|C^T e|^2 E|z|^2 + E|e|^2 E|A z|^2)."""
-        if not self.going.any():
-            return math.inf
-        s, left = problem.statistics, 2 * problem.least_loss
-        z = s.input[0, :, 0, :]  # pooled to one lag
+    def floor(self, problem: LearningProblem, draws: Batches) -> float:
+        """Loss that the noise of independent batches leaves at the end: rate / 4 of the variance of the gradient."""
         first, second = np.split(self.states[self.going], [self.inputs], axis=1)
-        out = np.linalg.norm(second, axis=(1, 2)) ** 2 / s.outputs * left * float(np.trace(z))
-        back = left * np.einsum("kah,ab,kbh->k", first, z, first)
-        return float(self.rate / (4 * batch) * (out + back).mean())
-
-
-def _moments(draws: BatchStatistics, recurrence: float) -> Callable[[int, np.random.Generator], tuple[FloatArray, ...]]:
-    """Return a function that draws E[z z^T] and E[y z^T] of many batches, summed over readouts."""
-    (length, inputs), (readouts, outputs) = draws.inputs, draws.targets
-    rank = draws.root.shape[1]
-    x, y = draws.root[: length * inputs].reshape(length, inputs, rank), draws.root[length * inputs :]
-    age = np.arange(length)[-readouts:, None] - np.arange(length)
-    kernel = np.where(age >= 0, recurrence ** np.maximum(age, 0), 0.0)
-    # Rows are the pooled input and the target at one readout, columns what varies.
-    z = np.einsum("rt,tci->cri", kernel, x)
-    answers = y.reshape(readouts, outputs, rank).transpose(1, 0, 2)
-
-    def drawn(number: int, rng: np.random.Generator) -> tuple[FloatArray, ...]:
-        half = wishart_roots(rank, draws.batch, number, rng)
-        seen = (z @ half[:, None]).reshape(number, inputs, -1)
-        asked = (answers @ half[:, None]).reshape(number, outputs, -1)
-        back = np.swapaxes(seen, 1, 2) / draws.batch
-        return seen @ back, asked @ back
-
-    return drawn
+        noise = [draws.gradient_variance(problem, A.T, C) for A, C in zip(first, second, strict=True)]
+        return self.rate / 4 * float(np.mean(noise)) if noise else math.inf
 
 
 class _Single:
     """Runs one by one, for any weights that learn. States are networks."""
 
-    def __init__(self, method: Method, runs: int, rng: np.random.Generator) -> None:
-        self.method, self.rate, self.rng = method, method.learning_rate, rng
+    def __init__(self, method: Method, runs: int) -> None:
+        self.method, self.rate = method, method.learning_rate
         assert not isinstance(method.network, Activated)
         self.states: list[LinearRNN | TwoLayer] = [method.network] * runs
         self.going = np.ones(runs, dtype=bool)
 
-    def advance(
-        self, task: int, goal: Goal | None, problem: LearningProblem, draws: BatchStatistics, most: int
-    ) -> FloatArray:
+    def advance(self, task: int, goal: Goal | None, problem: LearningProblem, draws: Batches, most: int) -> FloatArray:
         """Steps of each run until it reaches the goal, or `most`; the runs continue from there."""
         steps = np.full(len(self.states), np.inf)
         for k in np.flatnonzero(self.going):
             weights = LearningProblem(problem.task, self.states[k], problem.learn).start
+            own = draws.fresh()
             for n in range(most + 1):
                 check_time()
                 if goal is not None and self.method.has_learned(task, goal, problem.built(weights)):
@@ -254,7 +240,7 @@ class _Single:
                     steps[k] = n if goal is None else np.inf
                     break
                 with np.errstate(over="ignore", invalid="ignore"):
-                    _, slopes = problem.loss_and_slopes(weights, draws.draw(self.rng))
+                    _, slopes = problem.loss_and_slopes(weights, own.statistics())
                     weights = {**weights, **{name: weights[name] - self.rate * s for name, s in slopes.items()}}
                 if not all(np.isfinite(weights[name]).all() for name in slopes):
                     break
@@ -262,6 +248,6 @@ class _Single:
         self.going &= np.isfinite(steps)
         return steps
 
-    def floor(self, problem: LearningProblem, batch: int) -> float:
+    def floor(self, problem: LearningProblem, draws: Batches) -> float:
         """Unknown for a learned recurrence."""
         return math.nan

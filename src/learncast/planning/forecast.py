@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from learncast._core.errors import InvalidSpec
+from learncast._core.errors import InvalidSpec, UnsupportedModel
 from learncast._core.validation import FloatArray
 from learncast.display import Displayable, HtmlRepr, Plot, Table, format_number
 from learncast.networks import Network
@@ -91,6 +91,8 @@ class Forecast(Displayable):
         The stages.
     places : tuple of int
         Index of each stage's task in the method's pool.
+    batch : int or None
+        Trials per step of the counts that are reported; None for full batches. Flows are those of full batches.
 
     Examples
     --------
@@ -108,6 +110,7 @@ class Forecast(Displayable):
     places: tuple[int, ...]
     known_direct: LearningTime | None = None
     resample: bool = True
+    batch: int | None = None
 
     # What was asked
 
@@ -142,10 +145,31 @@ class Forecast(Displayable):
     def _run(self) -> _Run:
         return _carry_out(self.method.precise, self.requested, self.places, self.resample)
 
-    @property
+    @cached_property
     def stages(self) -> tuple[StageForecast, ...]:
         """Forecast of each stage."""
-        return self._run.stages
+        stages = self._run.stages
+        if self.batches is None:
+            return stages
+        # Rounded so that the steps of the stages add up to those of all of them.
+        ends = np.concatenate([[0.0], self.batches.steps.cumsum(axis=0).mean(axis=1).round()])
+        each = zip(stages, np.diff(ends), self.batches.steps, strict=True)
+        return tuple(replace(s, steps=_in_batches(s.steps, mean, runs)) for s, mean, runs in each)
+
+    @cached_property
+    def full_batch(self) -> Forecast:
+        """The forecast for full batches."""
+        other = replace(self, batch=None)
+        other.__dict__["_run"] = self._run
+        return other
+
+    @cached_property
+    def batches(self) -> BatchSteps | None:
+        """Simulated steps in batches; None for full batches, for given steps, and if full batches never arrive."""
+        given = all(stage.goal is None for stage in self.requested)
+        if self.batch is None or given or not math.isfinite(self.full_batch.steps.descent):
+            return None
+        return self.in_batches(self.batch, shuffle=self.training.shuffle, seed=self.training.seed)
 
     @cached_property
     def steps(self) -> Steps:
@@ -153,6 +177,8 @@ class Forecast(Displayable):
         each = [s.steps for s in self.stages]
         descent = math.inf if any(math.isinf(s.descent) for s in each) else float(sum(s.descent for s in each))
         flow, status = float(sum(s.flow for s in each)), worst_status(s.status for s in each)
+        if self.batches is not None:
+            return _in_batches(self.full_batch.steps, descent, self.batches.totals)
         resampled = self._run.resampled
         return _with_interval(
             descent, flow, status, resampled, None if resampled is None else resampled.stages.sum(axis=0)
@@ -171,6 +197,10 @@ class Forecast(Displayable):
         time = self.direct_time
         if time is None:
             return None
+        if self.batch is not None:
+            if len(self.requested) == 1:
+                return self.steps
+            return replace(self, requested=self.requested[-1:], places=self.places[-1:]).steps
         resampled = self._run.resampled
         return _with_interval(
             time.descent_steps, time.flow_steps, time.status, resampled, None if resampled is None else resampled.direct
@@ -182,7 +212,7 @@ class Forecast(Displayable):
         direct = self.direct or Steps(math.nan, math.nan)
         descent, flow = difference(direct.descent, self.steps.descent), difference(direct.flow, self.steps.flow)
         resampled = self._run.resampled
-        if resampled is None:
+        if resampled is None or self.batch is not None:
             return Steps(descent, flow)
         with np.errstate(invalid="ignore"):
             differences = resampled.direct - resampled.stages.sum(axis=0)
@@ -271,17 +301,30 @@ class Forecast(Displayable):
             names=(one.task.name, two.task.name),
         )
 
-    def in_batches(self, batch: int, *, runs: int | None = None, seed: int = 0) -> BatchSteps:
-        """Steps of these stages if every step of descent sees only `batch` trials, over several runs."""
-        rules = [(s.stage.goal, s.stage.steps) for s in self.stages]
-        expected = [s.steps.descent for s in self.stages]
-        return in_batches(self.method.precise, self.places, rules, expected, batch=batch, runs=runs, seed=seed)
+    def in_batches(self, batch: int, *, shuffle: bool = False, runs: int | None = None, seed: int = 0) -> BatchSteps:
+        """Steps of these stages if every step of descent sees only `batch` trials, over several runs.
+
+        Parameters
+        ----------
+        batch : int
+            Trials per step.
+        shuffle : bool
+            Whether recorded trials are drawn in shuffled epochs, not independently of each other.
+        runs : int, optional
+            Number of runs.
+        seed : int
+            Seed of the batches.
+        """
+        rules = [(s.goal, s.steps) for s in self.requested]
+        expected = [s.steps.descent for s in self._run.stages]
+        options = {"batch": batch, "shuffle": shuffle, "runs": runs, "seed": seed}
+        return in_batches(self.method.precise, self.places, rules, expected, **options)
 
     @property
     def provenance(self) -> Provenance:
         """Origin of the numbers."""
         parts = ((k, repr(s.goal), s.steps) for k, s in zip(self.places, self.requested, strict=True))
-        return self.method.provenance(*parts)
+        return self.method.provenance(self.batch, *parts)
 
     # Trajectories
 
@@ -292,7 +335,7 @@ class Forecast(Displayable):
         those of the target; ``stage`` is the index of the stage.
         """
         steps, m = checked_times(times), self.method.precise
-        ends = np.cumsum([s.steps.flow for s in self.stages])
+        ends = np.cumsum([s.steps.flow for s in self._run.stages])
         index = np.minimum(np.searchsorted(ends, steps, side="left"), len(ends) - 1)
         begins = np.concatenate([[0.0], ends[:-1]])
         states = np.empty((len(steps), *m.start.shape))
@@ -333,7 +376,7 @@ class Forecast(Displayable):
         m, names = self.method.precise, [task.name for task in self.tasks]
         states = np.stack([m.start, *(self._run.descent_states if descent else self._run.states)[1:]])
         unknown = any(math.isnan(m.least_loss(k)) for k in self.places)
-        steps = [s.steps.descent if descent else s.steps.flow for s in self.stages]
+        steps = [s.steps.descent if descent else s.steps.flow for s in self._run.stages]
         return xr.DataArray(
             np.stack([m.loss(k, states) for k in self.places], axis=1),
             dims=("stage", "task"),
@@ -361,8 +404,8 @@ class Forecast(Displayable):
         import xarray as xr
 
         m, times, values, stage, begun = self.method.precise, [], [], [], 0.0
-        for k, (flow, s) in enumerate(zip(self._run.flows, self.stages, strict=True)):
-            given = None if horizon is None else np.broadcast_to(horizon, len(self.stages))[k]
+        for k, (flow, s) in enumerate(zip(self._run.flows, self._run.stages, strict=True)):
+            given = None if horizon is None else np.broadcast_to(horizon, len(self.requested))[k]
             span = s.steps.flow if math.isfinite(s.steps.flow) else (given or settling(flow))
             local = np.linspace(0.0, span, points)
             states = m.flow_states(flow, local)
@@ -400,6 +443,12 @@ class Forecast(Displayable):
             "speedup_steps": (self.saving.flow, STEPS),
             "speedup_ratio": (self.speedup_ratio, "1"),
         }
+        if self.batches is not None:
+            per_stage["spread"] = ([s.steps.spread for s in self.stages], "standard deviation over batches", STEPS)
+            totals |= {
+                "total_spread": (self.steps.spread, STEPS),
+                "full_batch_steps": (self.full_batch.steps.descent, STEPS),
+            }
         if self.resampled is not None:
             for end in ("low", "high"):
                 text = f"duration, {end} end of its interval"
@@ -435,15 +484,15 @@ class Forecast(Displayable):
         """Steps of every stage and of all stages together."""
         rows = [(s.task.name, f"{s.accuracy:.4g}", s.steps) for s in self.stages]
         cells = [
-            (name, accuracy, count_text(steps.descent, steps.status), format_number(steps.flow), steps.status.name)
+            (name, accuracy, _count_text(steps), format_number(steps.flow), steps.status.name)
             for name, accuracy, steps in [*rows, ("total", "", self.steps)]
         ]
         return Table("Stages", ("stage", "stop at accuracy", "descent steps", "flow steps", "status"), cells)
 
     def _html_repr(self) -> HtmlRepr:
-        lead = f"{count_text(self.steps.descent, self.steps.status)} steps in all"
+        lead = f"{_count_text(self.steps)} steps in all"
         if self.direct is not None and len(self.requested) > 1:
-            direct = count_text(self.direct.descent, self.direct.status)
+            direct = _count_text(self.direct)
             lead += f"; training {self.target.name} directly takes {direct}"
         return HtmlRepr("Forecast", f"{lead}.", [self.table], self.trust.standing, self.trust.table)
 
@@ -454,9 +503,11 @@ class Forecast(Displayable):
         parts = " -> ".join(f"{s.task.name} ({s.steps.value:.6g})" for s in self.stages)
         within = "" if self.steps.interval is None else f" ({self.steps.low:.6g} to {self.steps.high:.6g})"
         saving = "" if len(self.requested) == 1 else f", saves {self.saving.value:.6g}"
+        spread = "" if self.batches is None else f" ± {self.steps.spread:.3g}"
+        batches = "" if self.batches is None else f" in batches of {self.batch}"
         return (
-            f"<Forecast {parts}: {self.steps.descent:.6g} descent steps{within}, {self.steps.flow:.6g} flow steps"
-            f"{saving}, {self.forecast_class}>"
+            f"<Forecast {parts}: {self.steps.descent:.6g}{spread} descent steps{batches}{within}, "
+            f"{self.steps.flow:.6g} flow steps{saving}, {self.forecast_class}>"
         )
 
 
@@ -564,7 +615,11 @@ def follow(
         stage.check_forecast()
     settings, tasks = Training.of(training, learning_rate), [stage.task for stage in stages]
     chosen = method_for(tasks, network, settings, method=method, strict=strict, seed=seed_of(seed))
-    return Forecast(chosen, tuple(stages), tuple(range(len(stages))))
+    if settings.batch is not None and chosen.promise == "response":
+        raise UnsupportedModel(
+            "Batches are forecast for linear networks only. Use batch=None, or train: learncast check.", field="batch"
+        )
+    return Forecast(chosen, tuple(stages), tuple(range(len(stages))), batch=settings.batch)
 
 
 def _carry_out(method: Method, stages: Sequence[Stage], places: Sequence[int], resample: bool) -> _Run:
@@ -626,6 +681,22 @@ def _with_interval(
         return Steps(descent, flow, status=status)
     low, high = interval(flow if resampled.flow else descent, samples, signed=signed)
     return Steps(descent, flow, float(low), float(high), status)
+
+
+def _count_text(steps: Steps) -> str:
+    """Descent steps, with their spread over batches."""
+    spread = "" if math.isnan(steps.spread) else f" ± {format_number(steps.spread, 0)}"
+    return count_text(steps.descent, steps.status) + spread
+
+
+def _in_batches(full: Steps, mean: float, runs: FloatArray) -> Steps:
+    """Steps in batches: mean and spread over runs, with the sampling interval of the full-batch steps in proportion."""
+    share = mean / full.descent if full.descent else 1.0
+    spread = float(runs.std(ddof=1)) if np.isfinite(runs).all() else math.nan
+    status = full.status if math.isfinite(mean) else Status.not_learned
+    return replace(
+        full, descent=float(mean), low=share * full.low, high=share * full.high, status=status, spread=spread
+    )
 
 
 def settling(flow: Solution) -> float:

@@ -16,7 +16,8 @@ from learncast.networks import Network
 from learncast.planning.methods.choice import method_for
 from learncast.planning.methods.modes import ModeMethod
 from learncast.planning.schedules.branching import lattice_of, orders_of
-from learncast.planning.schedules.exact import Schedule, ScheduleSearch, participants
+from learncast.planning.schedules.exact import Schedule, ScheduleSearch
+from learncast.planning.search import usable_candidates
 from learncast.planning.terms import Terms, checked_pool
 from learncast.procedure.goals import goal_of
 from learncast.procedure.training import Training
@@ -167,7 +168,7 @@ def forgetting_front(
     if strict:
         require(method.conditions(method.target))
     method = cast(ModeMethod, method)
-    search = ScheduleSearch.of(method, terms.over(len(pool), goal), participants(method, strict))
+    search = ScheduleSearch.of(method, terms.over(len(pool), goal), usable_candidates(method, strict))
     search = replace(search, gap=positive("gap", gap))
     task = _remembered(search, remember)
     cheapest = search.run()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from learncast._core.validation import one_of
+from learncast._core.validation import FloatArray, one_of
 from learncast.display import Displayable, HtmlRepr, Plot, Table, format_count, format_interval, format_number
 from learncast.networks import Network
 from learncast.planning import summary
@@ -28,6 +28,7 @@ from learncast.results import STEPS, Provenance, Status, Steps, described, load_
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import Assumption, Trust, exact
 from learncast.theory.dynamics.solution import LearningTime, status_of
+from learncast.theory.responses.bootstrap import interval
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -40,10 +41,65 @@ FACTORS = (0.5, 0.75, 0.9, 1.1, 1.25, 1.5)
 MOST_ALTERNATIVES = 3
 #: Share of direct training below which a saving does not justify another task.
 NEGLIGIBLE = 0.02
-#: Largest residual at which a plan that is not strict still uses a candidate; 10% anisotropy costs 2-8% of the time.
-USABLE = 0.1
 #: Rows of a table of candidates; files hold all.
 MOST_ROWS = 25
+
+
+@dataclass(frozen=True, eq=False)
+class Costs:
+    """Cost of a curriculum and of direct training under resampled statistics.
+
+    Attributes
+    ----------
+    total, direct : float
+        On the statistics that were not resampled, in the count of the resamples.
+    totals, directs : (resamples,)
+    """
+
+    total: float
+    direct: float
+    totals: FloatArray
+    directs: FloatArray
+
+    @classmethod
+    def of(cls, forecast: Forecast, terms: PoolTerms) -> Costs | None:
+        """Price the resamples of a forecast; None if nothing was estimated from trials."""
+        resampled, direct = forecast.resampled, forecast.direct
+        if resampled is None or direct is None:
+            return None
+        prices = terms.cost[list(forecast.places)]
+        switches = terms.switch_cost * (len(forecast.places) - 1)
+        steps = [s.steps.flow if resampled.flow else s.steps.descent for s in forecast.stages]
+        last = float(terms.cost[-1])
+        return cls(
+            float(prices @ steps) + switches,
+            (direct.flow if resampled.flow else direct.descent) * last,
+            prices @ resampled.stages + switches,
+            resampled.direct * last,
+        )
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """95% interval of the cost."""
+        low, high = interval(self.total, self.totals)
+        return float(low), float(high)
+
+    @property
+    def direct_interval(self) -> tuple[float, float]:
+        """95% interval of the cost of direct training."""
+        low, high = interval(self.direct, self.directs)
+        return float(low), float(high)
+
+    @property
+    def saving_interval(self) -> tuple[float, float]:
+        """95% interval of the cost saved; a resample that neither plan nor direct training learns may save any cost."""
+        with np.errstate(invalid="ignore"):
+            saved, estimate = self.directs - self.totals, difference(self.direct, self.total)
+        low, high = (
+            interval(estimate, np.where(np.isnan(saved), unknown, saved), signed=True)
+            for unknown in (-math.inf, math.inf)
+        )
+        return float(low[0]), float(high[1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,18 +113,24 @@ class Candidate:
         Makes the forecast when it is first needed.
     route, flow_route : Route
         The recommended stop, in whole steps of descent, and the flow's best stop.
-    direct_total : float
-        Cost of direct training.
-    assumptions : tuple of Assumption
-        Conditions of the theory for this task.
+    direct_route : Route
+        Direct training.
+    terms : PoolTerms
+    assumptions, failures : tuple of Assumption
+        Conditions of the theory for this task, and those because of which the plan does not use it.
+    refined : bool
+        Whether the stop was refined in whole steps of descent.
     """
 
     task: Task
     make_forecast: Callable[[], Forecast]
     route: Route
     flow_route: Route
-    direct_total: float
+    direct_route: Route
+    terms: PoolTerms
     assumptions: tuple[Assumption, ...]
+    failures: tuple[Assumption, ...]
+    refined: bool
 
     @cached_property
     def forecast(self) -> Forecast:
@@ -93,6 +155,16 @@ class Candidate:
         """Cost of both stages."""
         return self.route.total
 
+    @property
+    def direct_total(self) -> float:
+        """Cost of direct training."""
+        return self.direct_route.total
+
+    @cached_property
+    def costs(self) -> Costs | None:
+        """Cost under resampled statistics; None if nothing was estimated from trials."""
+        return Costs.of(self.forecast, self.terms)
+
     @cached_property
     def steps(self) -> Steps:
         """Steps of candidate and target together; flow steps are those of the flow's own best stop."""
@@ -116,7 +188,7 @@ class Candidate:
     @property
     def usable(self) -> bool:
         """Whether the conditions hold well enough to recommend it."""
-        return all(a.measured <= max(a.allowed, USABLE) for a in self.assumptions)
+        return not self.failures
 
     @property
     def holds(self) -> bool:
@@ -136,8 +208,8 @@ class Candidate:
     @cached_property
     def why(self) -> dict[str, Any]:
         """Why it helps or not, in a sentence; with common modes also the terms of eq. (16)."""
-        failed = next((a for a in self.assumptions if a.measured > max(a.allowed, USABLE)), None)
-        if failed is not None:
+        if self.failures:
+            failed = self.failures[0]
             return {"sentence": f"{failed.name} fails ({failed.measured:.2g}): {failed.condition.otherwise}"}
         name, target = f'"{self.task.name}"', f'"{self.forecast.target.name}"'
         if not self.tried:
@@ -211,6 +283,9 @@ class Plan(Displayable):
         Each candidate by itself before the target, best first; unusable ones last.
     route, direct_route : Route
         The recommended stages and direct training, in the steps that are reported.
+    in_sample_route : Route
+        The cheapest stages on the given statistics: other than `route` if other stops are better on average over
+        resamples.
     flow_route, direct_flow_route : Route
         The best stages by the flow, and direct training by the flow.
     bound : float
@@ -240,6 +315,7 @@ class Plan(Displayable):
     best: Forecast
     candidates: tuple[Candidate, ...]
     route: Route
+    in_sample_route: Route
     direct_route: Route
     flow_route: Route
     direct_flow_route: Route
@@ -322,19 +398,29 @@ class Plan(Displayable):
         """What may be promised."""
         return self.trust.forecast_class
 
+    @cached_property
+    def costs(self) -> Costs | None:
+        """Cost of the recommended stages under resampled statistics; None if nothing was estimated from trials."""
+        return Costs.of(self.best, self.terms)
+
     @property
     def interval(self) -> tuple[float, float] | None:
-        """95% interval of the recommended steps; None if nothing was estimated from trials."""
-        return None if self.best.resampled is None else (self.best.steps.low, self.best.steps.high)
+        """95% interval of the total; None if nothing was estimated from trials."""
+        return None if self.costs is None else self.costs.interval
 
     @property
     def saving_interval(self) -> tuple[float, float] | None:
-        """95% interval of the steps saved; 0 if nothing is trained before the target."""
-        if self.best.resampled is None:
+        """95% interval of the saving; 0 if nothing is trained before the target."""
+        if self.costs is None:
             return None
         if self.pretrains:
-            return self.best.saving.low, self.best.saving.high
+            return self.costs.saving_interval
         return (0.0, 0.0) if math.isfinite(self.saving) else (math.nan, math.nan)
+
+    @property
+    def may_not_pay(self) -> bool:
+        """Whether the interval of the saving includes 0, though the plan trains other tasks first."""
+        return self.pretrains and self.saving_interval is not None and not self.saving_interval[0] > 0
 
     @property
     def pretrains(self) -> bool:
@@ -491,14 +577,14 @@ class Plan(Displayable):
             "direct_flow_steps": (self.direct.flow, "flow steps of direct training", STEPS),
             "direct_total": (self.direct_total, "cost of direct training", "cost"),
             "plan_total": (self.total, "cost of the recommended plan", "cost"),
+            "plan_in_sample_total": (self.in_sample_route.total, "cost of the cheapest plan on these data", "cost"),
             "plan_flow_total": (self.flow_route.total, "cost of the best plan by the flow", "cost"),
         }
         if rows and self.best.resampled is not None:
             for k, end in enumerate(("low", "high")):
-                note = f"{end} end of its interval"
+                note, intervals = f"{end} end of its interval", [c.costs and c.costs.saving_interval for c in rows]
                 columns[f"steps_{end}"] = ([getattr(c.steps, end) for c in rows], f"steps, {note}", STEPS)
-                savings = [getattr(c.forecast.saving, end) for c in rows]
-                columns[f"saving_{end}"] = (savings, f"saving, {note}", STEPS)
+                columns[f"saving_{end}"] = ([(i or unknown)[k] for i in intervals], f"saving, {note}", "cost")
                 direct = (self.direct.interval or unknown)[k]
                 totals[f"direct_steps_{end}"] = (direct, f"direct steps, {note}", STEPS)
         stages = {
@@ -586,9 +672,9 @@ class Plan(Displayable):
             rows = [(*row, format_number(cost)) for row, cost in zip(rows, costs, strict=True)]
             columns = (*columns, "cost")
         if self.best.resampled is not None:
-            ends = [*(c.steps.interval for c in some), direct.interval]
+            ends = [*(c.costs and c.costs.interval for c in some), self.costs and self.costs.direct_interval]
             rows = [(*row, format_interval(i)) for row, i in zip(rows, ends, strict=True)]
-            columns = (*columns, "95% interval")
+            columns = (*columns, "95% interval of the cost" if self.terms.priced else "95% interval")
         sentences = [(c.task.name, str(c.why["sentence"])) for c in some]
         notes = [f"{text}." if name in text else f"{name}: {text}." for name, text in sentences]
         if len(self.candidates) > MOST_ROWS:

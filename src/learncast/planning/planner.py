@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 import numpy as np
@@ -18,7 +18,18 @@ from learncast.planning.methods.method import Method
 from learncast.planning.methods.modes import ModeMethod
 from learncast.planning.plan import Candidate, Plan
 from learncast.planning.schedules.exact import search_modes
-from learncast.planning.search import UNTRIED, DescentSearch, FlowSearch, Route, SearchResult, cost_of, in_time
+from learncast.planning.schedules.whole_steps import MOST_PIECES, WholeStepProblem
+from learncast.planning.search import (
+    UNTRIED,
+    DescentSearch,
+    FlowSearch,
+    Route,
+    SearchResult,
+    cost_of,
+    failures,
+    in_time,
+    usable_candidates,
+)
 from learncast.planning.terms import PoolTerms, Terms, checked_pool
 from learncast.procedure.goals import Accuracy, goal_of
 from learncast.procedure.stage import Stage
@@ -149,27 +160,54 @@ class _Planner:
             return self.descent.price((), ())
         return Route((), (), flow, flow * float(self.terms.cost[-1]))
 
+    @cached_property
+    def usable(self) -> list[int]:
+        """Candidates that may be recommended."""
+        return usable_candidates(self.method, self.strict)
+
+    @cached_property
+    def whole_steps(self) -> WholeStepProblem | None:
+        """The exact search in whole steps, where there is one."""
+        short = self.descent is not None and self.direct.steps <= MOST_PIECES
+        if not short or not isinstance(self.method, ModeMethod):
+            return None
+        return WholeStepProblem.of(self.method, self.terms, self.usable)
+
+    @cached_property
+    def pairs(self) -> dict[int, Route] | None:
+        """Best stop of each usable candidate, of all whole numbers of steps; None if these cannot all be compared."""
+        if self.whole_steps is None:
+            return None
+        with until(self.end):
+            routes = in_time(self.whole_steps.pairs, None)
+        return None if routes is None else dict(zip(self.usable, map(self._in_pool, routes), strict=True))
+
     def plan(self, progress: Progress) -> Plan:
         with until(self.end):
             found = self._search(lambda done: progress(0.8 * done))
         if not math.isfinite(found.best.total) and math.isfinite(found.direct.rest):
             raise InvalidSpec("No schedule that was tried meets the limits on accuracy and forgetting.", field="terms")
         candidates = self._candidates(found)
-        best, proof = self._best(found, candidates), found.proof
+        in_sample, proof = self._best(found, candidates)
+        best = in_sample
         if self.method.recorded and self.method.promise != "response" and best.order:
             with until(self.end):
                 best = in_time(partial(self._robust, best), best)
-            proof = "robust" if proof == "exact" else proof
+            proof = "robust" if proof in ("exact", "certified") else proof
+        if best is not in_sample:
+            candidates = [self._restopped(c, best) if c.route is in_sample else c for c in candidates]
         if now() > self.end:
             proof = "out of time"
+        candidates.sort(key=lambda c: (not c.usable, not c.refined, cost_of(c.route), cost_of(c.flow_route)))
         known = next((c for c in candidates if c.route is best), None)
         progress(1.0)
         return Plan(
             method=self.method,
             terms=self.terms,
             best=known.forecast if known else self._forecast(best),
-            candidates=candidates,
+            candidates=tuple(candidates),
             route=best,
+            in_sample_route=in_sample,
             direct_route=self.direct,
             flow_route=found.best,
             direct_flow_route=found.direct,
@@ -186,17 +224,42 @@ class _Planner:
         search = DescentSearch(method, terms) if method.counts_many else FlowSearch(method, terms)
         return search.explore(method.target, progress=progress)
 
-    def _candidates(self, found: SearchResult) -> tuple[Candidate, ...]:
-        """Candidates, best first: unusable ones and those whose stops were not refined come last."""
+    def _candidates(self, found: SearchResult) -> list[Candidate]:
+        """Each candidate with its best stop in whole steps; of large pools, only the best by the flow are refined."""
         order = sorted(range(len(found.singles)), key=lambda k: cost_of(found.singles[k]))
-        refined, ranked = set(order[:REFINED]), []
+        exact, first = self.pairs or {}, set(order[:REFINED])
+        candidates = []
         for k, flow in enumerate(found.singles):
-            route = self._counted(flow) if k in refined else flow
-            conditions = self.method.conditions(k)
-            make = partial(self._forecast, route)
-            c = Candidate(self.method.tasks[k], make, route, flow, self.direct.total, conditions)
-            ranked.append(((not c.usable, k not in refined, cost_of(route), cost_of(flow)), k, c))
-        return tuple(c for *_, c in sorted(ranked, key=lambda row: row[:2]))
+            refined = k in exact or k in first
+            route = exact[k] if k in exact else self._counted(flow) if refined else flow
+            candidates.append(
+                Candidate(
+                    task=self.method.tasks[k],
+                    make_forecast=partial(self._forecast, route),
+                    route=route,
+                    flow_route=flow,
+                    direct_route=self.direct,
+                    terms=self.terms,
+                    assumptions=self.method.conditions(k),
+                    failures=failures(self.method, k, self.strict),
+                    refined=refined,
+                )
+            )
+        return candidates
+
+    def _in_pool(self, route: Route) -> Route:
+        """A route of the usable candidates, with the tasks numbered as in the pool and counted by the method."""
+        if not route.order or self.descent is None:
+            return self.direct
+        places = [*self.usable, self.method.target]
+        return self.descent.price([places[k] for k in route.order], route.durations)
+
+    def _restopped(self, candidate: Candidate, route: Route) -> Candidate:
+        """A candidate with another stop."""
+        if route.order != candidate.route.order:
+            return candidate
+        flow = route if candidate.flow_route is candidate.route else candidate.flow_route
+        return replace(candidate, route=route, flow_route=flow, make_forecast=partial(self._forecast, route))
 
     def _counted(self, flow: Route) -> Route:
         """A route of the flow in whole steps of descent; direct training if that is better."""
@@ -211,12 +274,22 @@ class _Planner:
             route = in_time(partial(self.descent.refine, flow, self.direct), whole)
         return route if route.total < self.direct.total else self.direct
 
-    def _best(self, found: SearchResult, candidates: tuple[Candidate, ...]) -> Route:
-        routes = [self.direct]
-        routes += [c.route for c in candidates if c.helps and (c.holds if self.strict else c.usable)]
+    def _best(self, found: SearchResult, candidates: list[Candidate]) -> tuple[Route, str]:
+        """The cheapest route, and how good it is."""
+        routes = [self.direct, *(c.route for c in candidates if c.helps and c.usable)]
         if len(found.best.order) > 1 or not self.terms.unrestricted:
             routes.append(self._counted(found.best) if found.best.order else self.direct)
-        return min(routes, key=cost_of)
+        best = min(routes, key=cost_of)
+        if self.pairs is None or self.whole_steps is None:
+            return best, found.proof
+        if self.terms.max_stages == 2:
+            return best, "exact"
+        with until(self.end):
+            shortest = in_time(partial(self.whole_steps.cheapest, self.terms.max_stages, best.total), None)
+        if shortest is None:
+            return best, found.proof
+        route = self._in_pool(shortest)
+        return (route if route.total < best.total else best), "exact"
 
     def _forecast(self, route: Route) -> Forecast:
         """Forecast a route: each stage stops at the accuracy it reaches, which training can watch, else by steps."""

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 import scipy
@@ -19,12 +19,17 @@ from learncast._core.validation import FloatArray
 from learncast.planning.methods.method import Method
 from learncast.planning.terms import PoolTerms
 from learncast.procedure.goals import Accuracy, Goal
+from learncast.theory.assumptions import Assumption, Trust
 from learncast.theory.dynamics.solution import Solution
+
+Found = TypeVar("Found")
 
 #: Relative precision with which a limit must be met.
 PRECISION = 1e-6
 #: Accuracy to which a candidate is trained at most if direct training never ends.
 FAR = Accuracy(0.999)
+#: Largest residual at which a plan that is not strict still uses a candidate; 10% anisotropy costs 2-8% of the time.
+USABLE = 0.1
 #: Sequences that are extended by one more stage.
 BEAM = 4
 #: Lengths of an additional stage, as shares of the longest that could pay.
@@ -75,9 +80,9 @@ class SearchResult:
     best : Route
         The cheapest route.
     lower_bound : float
-        No route that meets the terms costs less; nan if no bound is known.
+        No route that meets the terms costs less by the flow; nan if no bound is known.
     proof : str
-        A key of `learncast.planning.summary.PROOFS`.
+        A key of `learncast.planning.summary.PROOFS`: how good the best route is by the flow.
     """
 
     direct: Route
@@ -87,12 +92,23 @@ class SearchResult:
     proof: str = "best found"
 
 
+def failures(method: Method, task: int, strict: bool) -> tuple[Assumption, ...]:
+    """Conditions because of which a plan must not use a task."""
+    allowed = 0.0 if strict else USABLE
+    return tuple(a for a in Trust(method.conditions(task), method.promise).failed if not a.measured <= allowed)
+
+
+def usable_candidates(method: Method, strict: bool) -> list[int]:
+    """Candidates that a plan may use."""
+    return [k for k in range(method.target) if not failures(method, k, strict)]
+
+
 def cost_of(route: Route) -> float:
     """Cost to sort by: an unknown cost comes last."""
     return math.inf if math.isnan(route.total) else route.total
 
 
-def in_time(search: Callable[[], Route], known: Route) -> Route:
+def in_time(search: Callable[[], Found], known: Found) -> Found:
     """Return what a search finds, or what is known if it runs out of time."""
     try:
         return search()

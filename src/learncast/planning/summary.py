@@ -18,13 +18,14 @@ TAIL = 0.025
 
 #: How good a recommendation is: in a table, and at the end of a sentence.
 PROOFS = {
-    "exact": ("one mode: no schedule that meets the terms costs less, to round-off", ""),
+    "exact": ("no schedule in whole steps that meets the terms costs less, to round-off", ""),
     "certified": (
-        "no schedule that meets the terms costs less than the lower bound, which is within the gap",
-        "; no other order or stop is better by more than the gap",
+        "by the gradient flow, no schedule that meets the terms costs less than the lower bound, which is within the "
+        "gap; whole steps were searched near the flow's best",
+        "; by the gradient flow, no other order or stop is better by more than the gap",
     ),
     "robust": (
-        "the stop that is best on average over resampled statistics, for each candidate",
+        "the stops are the best on average over resampled statistics",
         "; the stop is the best on average over resampled data",
     ),
     "out of time": (
@@ -32,7 +33,7 @@ PROOFS = {
         "; the best found in the time given, a better one may exist",
     ),
     "best found": (
-        "the search ended before its bounds met: a cheaper schedule may exist, down to the lower bound",
+        "the search ended before its bounds met: a cheaper schedule may exist, down to the lower bound of the flow",
         "; the best found, a better one may exist",
     ),
 }
@@ -84,7 +85,10 @@ def count_text(number: float, status: Status) -> str:
 
 def paragraph(plan: Plan) -> str:
     """Write the recommendation, its saving, the obvious alternative, its sensitivity and how far to trust it."""
-    sentences = [_recommendation(plan), _interval(plan), _alternative(plan), _sensitivity(plan), _trust(plan)]
+    sentences = [
+        _recommendation(plan), _interval(plan), _in_sample(plan), _excluded(plan), _alternative(plan),
+        _sensitivity(plan), _trust(plan),
+    ]  # fmt: skip
     return " ".join(sentence for sentence in sentences if sentence)
 
 
@@ -111,7 +115,8 @@ def _recommendation(plan: Plan) -> str:
     flow = f" (flow: {_flow(plan.flow_route.total)})" if _flow_differs(plan) else ""
     if not plan.pretrains:
         direct_steps = f"{steps_text(plan.direct_steps)}{_unit(plan)}{flow}"
-        return f"Train {target} directly: {direct_steps}. No candidate pays at any stop."
+        none = "" if any(c.helps for c in plan.candidates) else " No candidate pays at any stop."
+        return f"Train {target} directly: {direct_steps}.{none}"
     if not plan.worthwhile:
         saved = f"a cost of {plan.saving:,.3g}" if plan.terms.priced else steps_text(plan.saving)
         return (
@@ -162,13 +167,40 @@ def _interval(plan: Plan) -> str:
         never = int(np.isinf(resampled.stages.sum(axis=0)).sum())
         if never > TAIL * resampled.stages.shape[1]:
             return f"In {never} of {resampled.stages.shape[1]} resamples of the data it is never learned."
-    if plan.saving_interval is None or not plan.pretrains or any(map(math.isnan, plan.saving_interval)):
+    if plan.saving_interval is None or not plan.pretrains:
         return ""
     low, high = plan.saving_interval
-    if high - low < 0.5:  # nothing in the plan was estimated
+    if high - low < 0.5 and not plan.may_not_pay:  # nothing in the plan was estimated
         return ""
-    text = f"With these data it saves between {low:,.0f} and {high:,.0f} steps (95% interval)"
-    return f"{text}, so it may not pay." if low <= 0 else f"{text}."
+    unit = "in cost" if plan.terms.priced else "steps"
+    ends = [end for end in (low, high) if math.isfinite(end)]
+    if len(ends) == 2:
+        text = f"With these data it saves between {low:,.0f} and {high:,.0f} {unit} (95% interval)"
+    elif ends:
+        text = f"With these data it saves at {'least' if ends[0] == low else 'most'} {ends[0]:,.0f} {unit}"
+    else:
+        text = "With these data the saving is unknown"
+    return f"{text}, so it may not pay." if plan.may_not_pay else f"{text}."
+
+
+def _in_sample(plan: Plan) -> str:
+    """The cheapest stages on these data, if others are recommended because they are better on average."""
+    route = plan.in_sample_route
+    if route.total == plan.total:
+        return ""
+    stages = ", then ".join(
+        f'"{plan.method.tasks[k].name}" for {steps_text(n)}' for k, n in zip(route.order, route.durations, strict=True)
+    )
+    return f"On these data alone, {stages} would be the cheapest ({_amount(plan, route.total)} in all)."
+
+
+def _excluded(plan: Plan) -> str:
+    """The best candidate that is left out because a condition fails, if it would be cheaper."""
+    left_out = (c for c in plan.candidates if c.failures and c.helps and c.total < plan.in_sample_route.total)
+    best = min(left_out, key=lambda c: c.total, default=None)
+    if best is None:
+        return ""
+    return f'"{best.task.name}" ({_amount(plan, best.total)} in all) is left out: {best.why["sentence"]}.'
 
 
 def _alternative(plan: Plan) -> str:

@@ -291,9 +291,7 @@ def goal_of(goal: Goal | float, *, recorded: bool) -> Goal:
         return goal
     if isinstance(goal, int | float | np.number) and not isinstance(goal, bool):
         return Explained(float(goal)) if recorded else Accuracy(float(goal))
-    raise InvalidSpec(
-        f"goal must be a number or a Goal such as learncast.Loss(0.1), got {type(goal).__name__}.", field="goal"
-    )
+    raise InvalidSpec(f"goal must be a number or a Goal, got {type(goal).__name__}.", field="goal")
 
 
 def check_looks(goal: Goal) -> None:
@@ -304,9 +302,7 @@ def check_looks(goal: Goal) -> None:
 
 def _known(least: float) -> float:
     if math.isnan(least):
-        raise InvalidSpec(
-            "This goal needs the variance of the targets. Give target_covariance, or use Accuracy.", field="goal"
-        )
+        raise InvalidSpec("This goal needs target_covariance. Give it, or use Accuracy.", field="goal")
     return least
 
 

@@ -41,10 +41,7 @@ class Stage:
 
     def __post_init__(self) -> None:
         if (self.goal is None) == (self.steps is None):
-            raise InvalidSpec(
-                f"A stage needs either a goal or a number of steps, got goal={self.goal}, steps={self.steps}.",
-                field="goal",
-            )
+            raise InvalidSpec(f"A stage needs a goal or steps, got {self.goal} and {self.steps}.", field="goal")
         if self.goal is not None and not isinstance(self.goal, Rule):
             recorded = getattr(self.task, "recording", None) is not None
             object.__setattr__(self, "goal", goal_of(self.goal, recorded=recorded))
@@ -54,8 +51,5 @@ class Stage:
     def check_forecast(self) -> None:
         """Raise if the stage ends by a rule that only training can follow."""
         if self.goal is not None and self.goal.needs_training:
-            raise InvalidSpec(
-                f"A forecast stage must end by a goal or a number of steps, got {type(self.goal).__name__}. "
-                "Only learncast.training follows it.",
-                field="goal",
-            )
+            kind = type(self.goal).__name__
+            raise InvalidSpec(f"Only learncast.training can end a stage by {kind}; give a goal or steps.", field="goal")

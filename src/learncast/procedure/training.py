@@ -27,6 +27,11 @@ class Training:
         Update rule with the defaults of `torch.optim`, or a function from parameters to a torch optimiser.
     batch : int, optional
         Trials per step. None is the full batch: all trials of a recording, the exact statistics of a task family.
+        Recorded trials are drawn independently of each other, so that one may occur twice in a batch. A batch of at
+        least all recorded trials is the full batch.
+    shuffle : bool
+        Whether recorded trials are drawn in epochs instead, as by a `torch.utils.data.DataLoader` with `shuffle`: every
+        epoch sees all trials once, in a new order, and its last batch may be smaller. Steps then vary much less.
     loss : str or callable
         "half_mse" (half the squared error, summed over outputs), "mse", "cross_entropy", a torch loss, or a function of
         (answers, targets). Forecasts of linear networks are for squared errors.
@@ -57,6 +62,7 @@ class Training:
     _: KW_ONLY
     optimizer: str | Callable[[Iterable[Any]], Any] = "gd"
     batch: int | None = None
+    shuffle: bool = False
     loss: str | Callable[..., Any] = "half_mse"
     learn: tuple[str, ...] | None = None
     momentum: float = 0.9

@@ -8,7 +8,6 @@ from inspect import Parameter, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from learncast._core.errors import suggestion
 from learncast._core.progress import Progress, silent
 from learncast.report.report import Report
 from learncast.study.study_file import to_toml, without_none
@@ -49,25 +48,21 @@ def model_advise_report(place: str, *, options: Mapping[str, Any] | None = None,
     if not isinstance(found, Mapping):
         raise builder_error(place, purpose, type(found).__name__)
     if wrong := _wrong_keys(list(map(str, found))):
-        raise builder_error(place, purpose, wrong[0])
+        raise builder_error(place, purpose, wrong)
     said = to_toml({"model": place, **without_none(dict(options or {}))})
     return _answered(dict(found), Path(place.rpartition(":")[0]).stem, said, options or {}, progress)
 
 
-def _wrong_keys(given: Sequence[str]) -> tuple[str, str] | None:
-    """Which keys `learncast.advise` does not know and which it misses, and what to do about them."""
+def _wrong_keys(given: Sequence[str]) -> str:
+    """Name the keys that `learncast.advise` does not know and those that it misses; empty if there are none."""
     from learncast.advice.adviser import advise
 
     known = signature(advise).parameters
     unknown = [key for key in given if key not in known]
     missing = [name for name, one in known.items() if one.default is Parameter.empty and name not in given]
-    if not unknown and not missing:
-        return None
-    absent = tuple(name for name in known if name not in given)
-    meant = [f"{key!r}: {words}" for key in unknown if (words := suggestion(key, absent))]
     got = [f"the unknown {', '.join(map(repr, unknown))}"] if unknown else []
     got += [f"no {', '.join(map(repr, missing))}"] if missing else []
-    return " and ".join(got), " ".join(meant) or "see help(learncast.advise) for the keys there are"
+    return " and ".join(got)
 
 
 def _answered(
@@ -106,14 +101,13 @@ def _answer(found: Advice, name: str, study: str) -> Report:
         values=values,
         tables=[replace(table, notes=[found.cost_estimate, *table.notes])],
         dataset=found.dataset,
-        draw=lambda: draw_advice(found),
+        draw=lambda: _draw(found),
         provenance=found.provenance,
         study=study,
     )
 
 
-def draw_advice(found: Advice) -> Figure:
-    """The plans' forecasts side by side."""
+def _draw(found: Advice) -> Figure:
     from learncast.figures import sheet
 
     return sheet(found.plot, width=7.0, height=4.0)

@@ -16,10 +16,9 @@ from learncast.planning.summary import count_text
 from learncast.procedure.goals import Goal
 from learncast.procedure.stage import Stage
 from learncast.report.recurrence import LearnedRecurrence
-from learncast.report.report import Report, as_count, batch_values, data_notes, method_note
-from learncast.results import Status
+from learncast.report.report import Report, as_count, batch_values, data_notes, method_note, spread_rows
+from learncast.results import Status, Steps
 from learncast.study import Study
-from learncast.theory.dynamics.solution import LearningTime
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -45,6 +44,8 @@ def forecast_report(
     m, goal = study.method(method).precise, study.goal
     place = m.place(chosen)
     trust, learned, flow = m.trust([place]), m.learning_time(place, goal), m.flow(place, m.start)
+    made = Forecast(m, (Stage(chosen, goal),), (place,), learned, batch=study.batch if trust.holds else None)
+    steps, refusal = _steps_in_batches(made)
     rows = m.mode_rows(place, goal)
     recurrence = LearnedRecurrence.of(study, chosen, flow)
     first, notes = data_notes(m, place)
@@ -55,10 +56,11 @@ def forecast_report(
         "learning_rate": study.learning_rate,
         **study.goal_values,
         "method": m.name,
-        "flow_steps": learned.flow_steps,
-        "descent_steps": as_count(learned.descent_steps),
-        "status": learned.status.name,
-        **({} if learned.interval is None else {"interval": list(learned.interval)}),
+        "flow_steps": steps.flow,
+        "descent_steps": as_count(steps.descent),
+        "status": steps.status.name,
+        **({} if steps.interval is None else {"interval": list(steps.interval)}),
+        **_batch_values(made, refusal),
         "modes": [
             {**row, "descent_steps": as_count(row.get("descent_steps", math.nan)), **recurrence.of_mode(k)}
             for k, row in enumerate(rows)
@@ -83,25 +85,36 @@ def forecast_report(
         mode_strengths(flow.at(span).dataset, ax, optimum=optimum, title=f"How {chosen.name} is learned")
         return figure
 
-    lead = first + _lead(chosen.name, goal, learned, m, place)
-    if study.batch is not None and trust.holds and math.isfinite(learned.descent_steps):
-        try:
-            batched = Forecast(m, (Stage(chosen, goal),), (place,), resample=False).in_batches(study.batch)
-            values["in_batches"], lead = batch_values(batched), f"{lead} {batched.sentence}"
-        except (InvalidSpec, UnsupportedModel) as error:
-            values["in_batches"], lead = None, f"{lead} {error}"
+    lead = first + _lead(chosen.name, goal, made if not refusal else made.full_batch, m, place)
     return Report(
         kind="forecast",
         title=f"{study.name}: forecast",
-        lead=lead + recurrence.sentence,
+        lead=lead + refusal + recurrence.sentence,
         trust=trust,
         values=values,
         tables=tables,
         dataset=trajectory.dataset,
         draw=draw,
-        provenance=m.provenance(place, repr(goal)),
+        provenance=made.provenance,
         study=study.resolved(),
     )
+
+
+def _steps_in_batches(made: Forecast) -> tuple[Steps, str]:
+    """Steps in the batches of the study; full-batch steps and the reason if batches cannot be simulated."""
+    try:
+        return made.steps, ""
+    except (InvalidSpec, UnsupportedModel) as error:
+        return made.full_batch.steps, f" These are full-batch steps. {error}"
+
+
+def _batch_values(made: Forecast, refusal: str) -> dict[str, Any]:
+    """JSON values of training in batches, if the study asks for them."""
+    if made.batch is None:
+        return {}
+    batches = None if refusal else made.batches
+    full = as_count(made.full_batch.steps.descent)
+    return {"full_batch_steps": full, "in_batches": None if batches is None else batch_values(batches)}
 
 
 def _table(title: str, meaning: str, rows: list[dict[str, Any]], remarks: list[str]) -> Table:
@@ -137,26 +150,29 @@ def _known(value: float, digits: int, tiny: float = 0.0) -> str:
     return "0" if abs(value) < tiny else f"{value:.{digits}g}"
 
 
-def _lead(name: str, goal: Goal, learned: LearningTime, method: Method, place: int) -> str:
+def _lead(name: str, goal: Goal, made: Forecast, method: Method, place: int) -> str:
     """The result in one sentence."""
-    trust = method.trust([place])
-    flow, descent, task = learned.flow_steps, learned.descent_steps, f'"{name}"'
+    trust, steps, task = made.trust, made.steps, f'"{name}"'
+    flow, descent = steps.flow, steps.descent
     note = method_note(method, trust, place)
     if not trust.holds:
-        steps = f"{format_number(flow)} flow steps to {goal.text}"
-        rest = steps if math.isfinite(flow) else "no finite number of steps"
+        count = f"{format_number(flow)} flow steps to {goal.text}"
+        rest = count if math.isfinite(flow) else "no finite number of steps"
         return f"{note} The {'flow' if method.applies else 'approximation'} takes {rest}."
     if math.isnan(flow):
-        return f"It is unknown whether {task} reaches {goal.text}: {learned.status.value}.{note}"
+        return f"It is unknown whether {task} reaches {goal.text}: {steps.status.value}.{note}"
     if math.isinf(flow):
-        why = next(iter(method.flow(place, method.start).remarks), f"it {learned.status.value}")
+        why = next(iter(method.flow(place, method.start).remarks), f"it {steps.status.value}")
         return f"{task} never reaches {goal.text}: {why}.{note}"
+    if made.batches is not None:
+        full = f"full batches take {format_count(made.full_batch.steps.descent)}"
+        return f"{task} reaches {goal.text} as follows. {made.batches.sentence} In comparison, {full}.{note}"
     if not math.isfinite(descent):
         text = "descent is too long to count" if math.isnan(descent) else _divergence(method.largest_rate(place))
         return f"The gradient flow of {task} reaches {goal.text} in {format_number(flow)} steps; {text}.{note}"
-    within = "" if learned.interval is None else f"; 95% interval {format_interval(learned.interval)}"
-    steps = f"{format_count(descent)} gradient steps (flow: {format_number(flow)}{within})"
-    return f"{task} reaches {goal.text} in {steps}.{note}"
+    within = "" if steps.interval is None else f"; 95% interval {format_interval(steps.interval)}"
+    count = f"{format_count(descent)} gradient steps (flow: {format_number(flow)}{within})"
+    return f"{task} reaches {goal.text} in {count}.{note}"
 
 
 def _divergence(most: float) -> str:
@@ -165,8 +181,7 @@ def _divergence(most: float) -> str:
 
 
 def _trajectory_table(dataset: xr.Dataset) -> Table:
-    steps = dataset.sizes["time"]
-    picks = np.unique(np.linspace(0, steps - 1, min(steps, MOST_ROWS)).round().astype(int))
+    picks, notes = spread_rows(dataset.sizes["time"], MOST_ROWS)
     rows = [
         (
             f"{float(dataset['time'][i]):g}",
@@ -175,10 +190,5 @@ def _trajectory_table(dataset: xr.Dataset) -> Table:
         )
         for i in picks
     ]
-    notes = () if len(picks) == steps else (f"{len(picks)} of {steps} times shown; all are in the files and --json.",)
-    return Table(
-        "Trajectory of the flow",
-        ("step", *(f"strength {k}" for k in range(dataset.sizes["mode"])), "loss"),
-        rows,
-        notes,
-    )
+    columns = ("step", *(f"strength {k}" for k in range(dataset.sizes["mode"])), "loss")
+    return Table("Trajectory of the flow", columns, rows, notes)

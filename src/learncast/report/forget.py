@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import xarray as xr
 
 from learncast._core.errors import InvalidSpec
-from learncast.display import Table, format_number
+from learncast.display import Table, format_loss
 from learncast.planning.forecast import Forecast, follow
 from learncast.planning.forget import stages_of
 from learncast.report.report import Report, method_note
@@ -74,14 +74,10 @@ def _lead(forecast: Forecast, change: xr.DataArray) -> str:
 
 def _table(title: str, values: xr.DataArray, notes: tuple[str, ...]) -> Table:
     rows = [
-        (str(stage) if stage == "start" else f"after {stage}", *(_loss(v) for v in row))
+        (str(stage) if stage == "start" else f"after {stage}", *map(format_loss, row))
         for stage, row in zip(values["stage"].values, values.values, strict=True)
     ]
     return Table(title, ("stage", *(str(t) for t in values["task"].values)), rows, [f"{n}." for n in notes])
-
-
-def _loss(value: float) -> str:
-    return format_number(value, 6) if not math.isfinite(value) else f"{0.0 if abs(value) < 1e-12 else value:.6g}"
 
 
 def _draw(loss: xr.DataArray, forecast: Forecast) -> Figure:

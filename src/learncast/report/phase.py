@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -10,12 +10,13 @@ from learncast._core.progress import Progress, check_time, silent
 from learncast._core.validation import FloatArray
 from learncast.display import Table, format_count, format_number
 from learncast.planning.phase import phase
-from learncast.report.report import Report
+from learncast.report.report import Report, spread_rows
 from learncast.results import Provenance
 from learncast.study import Study
 from learncast.theory.assumptions import ASSUMPTIONS, Assumption, Trust
 
 if TYPE_CHECKING:
+    import xarray as xr
     from matplotlib.figure import Figure
 
 
@@ -38,87 +39,73 @@ def phase_report(
     if values is None:
         own_value = np.asarray(parameters.get(vary, 1.0), dtype=float)
         values = np.geomspace(0.25, 4.0, 49) * (float(own_value.flat[0]) or 1.0)
-    dataset = phase(
-        study.target,
-        study.network,
-        study.training,
-        vary=vary,
-        values=values,
-        accuracies=accuracies,
-        goal=study.goal,
-        method=method,
-        strict=False,
-        progress=progress,
-    )
+    over: dict[str, Any] = {"vary": vary, "values": values, "accuracies": accuracies}
+    options: dict[str, Any] = {"goal": study.goal, "method": method, "strict": False, "progress": progress}
+    dataset = phase(study.target, study.network, study.training, **over, **options)
     # The portrait measured each condition over the target and every first task.
     measured = tuple(Assumption(name, float(value)) for name, value in dataset.attrs.items() if name in ASSUMPTIONS)
     held = dataset.attrs["forecast_class"]
     trust = Trust(measured, "exact" if held == "outside" else held)
-    saved, direct = dataset["saved_descent_steps"].values, float(dataset["direct_descent_steps"])
+    saved = dataset["saved_descent_steps"].values
     if np.isnan(saved).all():
         check_time()  # out of time before the first value
-    where = np.unravel_index(int(np.nanargmax(np.where(np.isnan(saved), -np.inf, saved))), saved.shape)
-    best = float(saved[where])
-    own = study.target.recipe.parameters[vary] if study.target.recipe else None
-    value, stop = float(values[where[0]]), float(accuracies[where[1]])
-    # In large grids descent is counted at the best points only; elsewhere the flow decides whether pretraining pays.
-    known = ~np.isnan(dataset["total_steps"].values)
-    share = np.mean(np.where(np.isnan(saved), dataset["speedup_steps"].values, saved)[known] > 0)
-    direct_text = f"{format_count(direct)} gradient steps (flow: {format_number(float(dataset['direct_steps']))})"
-    lead = (
-        f"Pretraining pays most at {vary.replace('_', ' ')} {value:.4g} stopped at {stop:.4g}: it saves "
-        f"{format_count(best)} of {direct_text}. It pays at {share:.0%} of this grid."
-        if best > 0
-        else f"Pretraining pays nowhere on this grid; direct training takes {direct_text}."
-    )
-    if "incomplete" in dataset.attrs:
-        lead = f"Out of time: {dataset.attrs['incomplete']}. {lead}"
-    if not trust.holds:
-        lead = f"The theory does not hold on all of this grid ({trust.names}); read it as an approximation. {lead}"
-
-    def draw() -> Figure:
-        from learncast.figures import page, portrait
-
-        figure, (ax,) = page(width=6.0, height=4.4)
-        portrait(
-            dataset, ax, target_value=float(own) if own is not None and np.ndim(own) == 0 else None, title=study.name
-        )
-        return figure
-
+    row, column = np.unravel_index(int(np.nanargmax(np.where(np.isnan(saved), -np.inf, saved))), saved.shape)
+    best = {"value": float(values[row]), "accuracy": float(accuracies[column])}
+    best["saved_descent_steps"] = float(saved[row, column])
+    tables = ("speedup_steps", "total_steps", "total_descent_steps", "singular_accuracy")
     return Report(
         kind="phase",
         title=f"{study.name}: where pretraining pays",
-        lead=lead,
+        lead=_lead(dataset, trust, best),
         trust=trust,
         values={
             "target": study.target.name,
             "method": dataset.attrs["method"],
-            "vary": vary,
-            "values": values,
-            "accuracies": accuracies,
-            "direct_steps": float(dataset["direct_steps"]),
-            "direct_descent_steps": direct,
-            "best": {"value": value, "accuracy": stop, "saved_descent_steps": best},
-            "speedup_steps": dataset["speedup_steps"].values,
-            "total_steps": dataset["total_steps"].values,
-            "total_descent_steps": dataset["total_descent_steps"].values,
-            **({"singular_accuracy": dataset["singular_accuracy"].values} if "singular_accuracy" in dataset else {}),
+            **over,
+            **{key: float(dataset[key]) for key in ("direct_steps", "direct_descent_steps")},
+            "best": best,
+            **{key: dataset[key].values for key in tables if key in dataset},
         },
         tables=[_best_stops(vary, values, accuracies, saved, dataset["total_descent_steps"].values)],
         dataset=dataset,
-        draw=draw,
+        draw=lambda: _draw(dataset, study.name, parameters.get(vary)),
         provenance=Provenance.from_attributes(dataset.attrs),
         study=study.resolved(),
     )
 
 
+def _lead(dataset: xr.Dataset, trust: Trust, best: dict[str, float]) -> str:
+    # In large grids descent is counted at the best points only; elsewhere the flow decides whether pretraining pays.
+    gain = dataset["saved_descent_steps"].fillna(dataset["speedup_steps"]).values
+    share = np.mean(gain[~np.isnan(dataset["total_steps"].values)] > 0)
+    flow, descent = (float(dataset[key]) for key in ("direct_steps", "direct_descent_steps"))
+    direct, vary = f"{format_count(descent)} gradient steps (flow: {format_number(flow)})", dataset.attrs["vary"]
+    lead = (
+        f"Pretraining pays most at {vary.replace('_', ' ')} {best['value']:.4g} stopped at {best['accuracy']:.4g}: it "
+        f"saves {format_count(best['saved_descent_steps'])} of {direct}. It pays at {share:.0%} of this grid."
+        if best["saved_descent_steps"] > 0
+        else f"Pretraining pays nowhere on this grid; direct training takes {direct}."
+    )
+    if "incomplete" in dataset.attrs:
+        lead = f"Out of time: {dataset.attrs['incomplete']}. {lead}"
+    if not trust.holds:
+        lead = f"The theory does not hold on all of this grid ({trust.names}); read it as an approximation. {lead}"
+    return lead
+
+
+def _draw(dataset: xr.Dataset, title: str, own: Any) -> Figure:
+    from learncast.figures import portrait, sheet
+
+    value = float(own) if own is not None and np.ndim(own) == 0 else None
+    return sheet(lambda ax: portrait(dataset, ax, target_value=value, title=title), width=6.0, height=4.4)
+
+
 def _best_stops(vary: str, values: FloatArray, accuracies: FloatArray, saved: FloatArray, total: FloatArray) -> Table:
     """The stop that saves most for each first task, in steps of descent."""
     rows = []
-    picks = np.unique(np.linspace(0, len(values) - 1, min(len(values), 15)).round().astype(int))
+    picks, notes = spread_rows(len(values), 15)
     for i in picks:
         k = int(np.nanargmax(np.where(np.isnan(saved[i]), -np.inf, saved[i])))
         rows.append((f"{values[i]:.4g}", f"{accuracies[k]:.4g}", format_count(total[i, k]), format_count(saved[i, k])))
-    notes = () if len(picks) == len(values) else (f"{len(picks)} of {len(values)} values shown; all are in the files.",)
     columns = (vary.replace("_", " "), "best stop on this grid", "total steps", "saves")
     return Table("Best stop for each first task", columns, rows, notes)

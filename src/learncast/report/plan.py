@@ -12,6 +12,7 @@ from learncast.display import Table, format_number
 from learncast.planning.front import Front
 from learncast.planning.plan import Candidate, Plan
 from learncast.planning.planner import plan_with
+from learncast.procedure.training import Training
 from learncast.report.report import Report, as_count, batch_values, data_notes, method_note, validity
 from learncast.results import Steps
 from learncast.study import Study
@@ -57,7 +58,7 @@ def _report(study: Study, plan: Plan, remember: str | None, progress: Progress) 
     values["data"] = data
     lead = first + plan.summary + (method_note(plan.method, plan.trust) if plan.trust.holds else "")
     if study.batch is not None and plan.trust.holds and math.isfinite(plan.best.steps.descent):
-        values["in_batches"], sentence = _in_batches(plan, study.batch)
+        values["in_batches"], sentence = _in_batches(plan, study.training)
         lead = f"{lead} {sentence}"
     return Report(
         kind="plan",
@@ -73,22 +74,22 @@ def _report(study: Study, plan: Plan, remember: str | None, progress: Progress) 
     )
 
 
-def _in_batches(plan: Plan, batch: int) -> tuple[dict[str, Any] | None, str]:
+def _in_batches(plan: Plan, training: Training) -> tuple[dict[str, Any] | None, str]:
     """The plan and direct training, if every step sees only one batch."""
+    assert training.batch is not None
     direct = plan.follow([plan.stages[-1]])
+    forecasts = [plan.best] if plan.pretrains else []
+    forecasts += [direct] if math.isfinite(direct.steps.descent) else []
     try:
-        runs = [(plan.best if plan.pretrains else direct).in_batches(batch)]
-        runs += [direct.in_batches(batch)] if plan.pretrains and math.isfinite(direct.steps.descent) else []
+        runs = [one.in_batches(training.batch, shuffle=training.shuffle) for one in forecasts]
     except (InvalidSpec, UnsupportedModel) as error:
         return None, str(error)
-    values = dict(zip(("plan", "direct"), map(batch_values, runs), strict=False))
-    by_chance = next((run for run in runs if run.by_chance), None)
-    if by_chance is not None:
-        return values, by_chance.sentence
-    texts = [f"{run.mean:,.0f} ± {run.spread:,.0f} steps" for run in runs]
-    other = f", direct training {texts[1]}" if len(texts) > 1 else ""
+    values = dict(zip(("plan", "direct") if plan.pretrains else ("plan",), map(batch_values, runs), strict=False))
+    if len(runs) == 1 or any(run.by_chance for run in runs):
+        return values, next((run for run in runs if run.by_chance), runs[0]).sentence
+    plan_text, direct_text = (f"{run.mean:,.0f} ± {run.spread:,.0f} steps" for run in runs)
     note = f"mean and standard deviation of {runs[0].runs} runs"
-    return values, f"In batches of {batch:,}, the plan takes {texts[0]}{other} ({note})."
+    return values, f"{runs[0].where}, the plan takes {plan_text}, direct training {direct_text} ({note})."
 
 
 def _values(study: Study, plan: Plan) -> dict[str, Any]:
@@ -103,6 +104,7 @@ def _values(study: Study, plan: Plan) -> dict[str, Any]:
         "interval": None if plan.interval is None else list(plan.interval),
         "worthwhile": plan.worthwhile,
         "saving": plan.saving,
+        "may_not_pay": plan.may_not_pay,
         "saving_interval": None if plan.saving_interval is None else list(plan.saving_interval),
         "proof": plan.proof,
         "lower_bound": plan.bound,
@@ -111,7 +113,7 @@ def _values(study: Study, plan: Plan) -> dict[str, Any]:
             "flow_steps": plan.direct.flow,
             "total": plan.direct_total,
             "status": plan.direct.status.name,
-            **_interval(plan.direct),
+            **({} if plan.costs is None else {"interval": list(plan.costs.direct_interval)}),
         },
         "candidates": [_candidate(c) for c in plan.candidates],
         "best": {
@@ -130,8 +132,15 @@ def _values(study: Study, plan: Plan) -> dict[str, Any]:
             "flow_steps": best.steps.flow,
             "saving": plan.saving,
             "saving_ratio": plan.saving_ratio,
-            **_interval(best.steps),
+            **({} if plan.interval is None else {"interval": list(plan.interval)}),
             "total": plan.total,
+        },
+        "in_sample": {
+            "total": plan.in_sample_route.total,
+            "stages": [
+                {"task": plan.method.tasks[k].name, "steps": n}
+                for k, n in zip(plan.in_sample_route.order, plan.in_sample_route.durations, strict=True)
+            ],
         },
         "flow": {
             "total": plan.flow_route.total,
@@ -158,8 +167,9 @@ def _candidate(c: Candidate) -> dict[str, Any]:
         "saving": c.saving,
         "saving_ratio": c.saving_ratio,
         "total": c.total,
-        **_interval(c.steps),
+        **({} if c.costs is None else {"interval": list(c.costs.interval)}),
         "helps": c.helps,
+        "usable": c.usable,
         "status": c.steps.status.name,
         "why": c.why,
         "validity": [validity(a) for a in c.assumptions],

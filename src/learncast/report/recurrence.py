@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 
 from learncast._core.errors import InvalidSpec, NotLearned
-from learncast.display import Table, format_number
+from learncast.display import Table, format_loss, format_number
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.planning.methods.choice import DEFAULT_LEARN
 from learncast.study import Study
@@ -59,32 +59,25 @@ def _order(task: Task, view: Modes, learning_rate: float, learned: bool) -> list
     """Half-loss times of each mode with fixed and with learned recurrence; lags newest first."""
     if task.targets != "end":
         return []
-    rows = []
-    for k in range(len(view)):
-        lags = view.cross_strength[k, ::-1, 0]
-        inputs = view.input_strength[k, ::-1, ::-1]
-        start = {
+    n, weights = len(view), view.alignment
+    lags, inputs = view.cross_strength[:, ::-1, 0], view.input_strength[:, ::-1, ::-1]
+    start: dict[str, Any] = {"recurrence": view.recurrence, "learning_rate": learning_rate}
+    start |= {"input_weight": weights.input_weight[:n], "output_weight": weights.output_weight[:n]}
+    frozen = half_loss_time(lags, inputs, **start, learn_recurrence=False)
+    free = half_loss_time(lags, inputs, **start, learn_recurrence=True) if learned else frozen
+    places = np.argsort(np.argsort(free.steps, kind="stable")) + 1
+    return [
+        {
+            "mode": k,
             "recurrence": view.recurrence[k],
-            "input_weight": view.alignment.input_weight[k],
-            "output_weight": view.alignment.output_weight[k],
-            "learning_rate": learning_rate,
+            "initial": view.start[k],
+            "half_loss_steps_frozen": float(frozen.steps[k]),
+            "half_loss_steps": float(free.steps[k]),
+            "status": str(free.status[k].name),
+            "place": int(places[k]),
         }
-        frozen = half_loss_time(lags, inputs, **start, learn_recurrence=False)
-        free = half_loss_time(lags, inputs, **start, learn_recurrence=True) if learned else frozen
-        rows.append(
-            {
-                "mode": k,
-                "recurrence": view.recurrence[k],
-                "initial": view.start[k],
-                "half_loss_steps_frozen": float(frozen.steps),
-                "half_loss_steps": float(free.steps),
-                "status": str(np.ravel(free.status)[0].name),
-            }
-        )
-    order = np.argsort([row["half_loss_steps"] for row in rows], kind="stable")
-    for place, k in enumerate(order):
-        rows[k]["place"] = place + 1
-    return rows
+        for k in range(n)
+    ]
 
 
 def _end(flow: Solution, task: Task, horizons: tuple[int, ...], learn: tuple[str, ...]) -> dict[str, Any]:
@@ -129,28 +122,14 @@ def _remarks(task: Task, view: Modes, end: dict[str, Any]) -> list[str]:
 def _tables(task: Task, rows: list[dict[str, Any]], end: dict[str, Any]) -> list[Table]:
     tables = []
     if rows:
-        columns = (
-            "mode",
-            "order",
-            "half loss, b learned",
-            "half loss, b fixed",
-            "b at the start",
-            "status",
-        )
-        cells = [
-            (
-                str(row["mode"]),
-                str(row["place"]),
-                format_number(row["half_loss_steps"]),
-                format_number(row["half_loss_steps_frozen"]),
-                f"{row['recurrence']:.4g}",
-                row["status"],
-            )
-            for row in rows
-        ]
+        columns = ("mode", "order", "half loss, b learned", "half loss, b fixed", "b at the start", "status")
+        cells = []
+        for row in rows:
+            steps = [format_number(row[key]) for key in ("half_loss_steps", "half_loss_steps_frozen")]
+            cells.append((str(row["mode"]), str(row["place"]), *steps, f"{row['recurrence']:.4g}", row["status"]))
         tables.append(Table("What is learned first", columns, cells))
     facts = [
-        ("loss", _loss(end["loss"])),
+        ("loss", format_loss(end["loss"])),
         ("recurrence (largest first)", ", ".join(f"{b:.4g}" for b in end["recurrence"][:8]) or "unknown"),
         ("spectral radius", f"{end['spectral_radius']:.6g} ({end['stability']})"),
     ]
@@ -158,12 +137,7 @@ def _tables(task: Task, rows: list[dict[str, Any]], end: dict[str, Any]) -> list
         facts.append(("largest stable learning rate", f"{end['largest_stable_learning_rate']:.4g}"))
     reach = end.get("extrapolation", {})
     for h, value in zip(reach.get("horizons", []), reach.get("loss", []), strict=False):
-        facts.append((f"loss at {h} steps", _loss(float(value))))
+        facts.append((f"loss at {h} steps", format_loss(float(value))))
     notes = [reach["reason"]] if "reason" in reach else []
     tables.append(Table(f"Where training on {task.name} ends", ("quantity", "value"), facts, notes))
     return tables
-
-
-def _loss(value: float) -> str:
-    """Format a loss; round-off is shown as 0."""
-    return f"{0.0 if abs(value) < 1e-12 else value:.6g}"

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import math
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from learncast._core.citations import bibliography
 from learncast._core.errors import InvalidSpec
@@ -23,6 +26,11 @@ from learncast.theory.assumptions import Assumption, Trust
 if TYPE_CHECKING:
     import xarray as xr
     from matplotlib.figure import Figure
+
+
+class FigureWarning(UserWarning):
+    """The figure of a report could not be drawn."""
+
 
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; color: #1b1b1b; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
@@ -110,14 +118,14 @@ class Report:
         }
         return json.dumps(plain({**self.values, **shared}), indent=2, ensure_ascii=False, allow_nan=False)
 
-    def html(self, figure: bytes) -> str:
-        """One self-contained HTML page with the figure."""
+    def html(self, figure: bytes | None) -> str:
+        """One self-contained HTML page with the figure, if there is one."""
         warning = "".join(
             f'<p class="warn"><b>{escape(a.name)}</b> measures {a.measured:.3g}, more than the {a.allowed:g} '
             f"allowed: {escape(a.condition.otherwise)}.</p>"
             for a in self.trust.failed
         )
-        picture = data_uri(figure)
+        picture = "" if figure is None else f'<p><img alt="{escape(self.title)}" src="{data_uri(figure)}"></p>'
         versions = ", ".join(f"{name} {number}" for name, number in self.provenance.versions.items())
         origin = f"By {self.provenance.kind}; input {self.provenance.spec_hash}; {versions}."
         body = [
@@ -126,7 +134,7 @@ class Report:
             f"<p><b>Class of this forecast: {escape(self.forecast_class)}</b>, "
             f"{escape(FORECAST_CLASSES[self.forecast_class])}.</p>",
             warning,
-            f'<p><img alt="{escape(self.title)}" src="{picture}"></p>',
+            picture,
             *(table.html() for table in self.every_table),
             "<h2>Study</h2>",
             f"<pre>{escape(self.study)}</pre>",
@@ -143,21 +151,35 @@ class Report:
         )
 
     def write(self, folder: str | os.PathLike[str]) -> list[Path]:
-        """Write JSON, NetCDF, PNG, the study and the HTML page; all of them or none."""
+        """Write JSON, NetCDF, PNG, the study and the HTML page; all of them or none.
+
+        If the figure cannot be drawn, everything else is written, with a warning.
+        """
         target = Path(folder)
         if target.exists() and not target.is_dir():
             raise InvalidSpec(f"--out must name a folder, got the file {target}.", field="out")
         with draft_folder(target) as draft:
-            from learncast.figures import png
-
-            picture = png(self.draw())
+            picture = self._picture()
             (draft / f"{self.kind}.json").write_text(self.json() + "\n", encoding="utf-8")
             save_dataset(self.labelled, draft / f"{self.kind}.nc", kind=self.kind, provenance=self.provenance)
-            (draft / f"{self.kind}.png").write_bytes(picture)
+            if picture is not None:
+                (draft / f"{self.kind}.png").write_bytes(picture)
             (draft / "study.toml").write_text(self.study, encoding="utf-8")
             (draft / "report.html").write_text(self.html(picture), encoding="utf-8")
             names = sorted(file.name for file in draft.iterdir())
         return [target / name for name in names]
+
+    def _picture(self) -> bytes | None:
+        """The figure as PNG; None, with a warning, if it cannot be drawn."""
+        from learncast.figures import png
+
+        try:
+            return png(self.draw())
+        except Exception as error:  # whatever fails in a figure must not lose the answer
+            warnings.warn(
+                f"The figure could not be drawn ({error}). The numbers are complete.", FigureWarning, stacklevel=3
+            )
+            return None
 
 
 #: Explainable share of a recorded target below which the report begins with it.
@@ -179,10 +201,17 @@ def data_notes(method: Method, task: int) -> tuple[str, list[str]]:
 def batch_values(steps: BatchSteps) -> dict[str, Any]:
     """JSON values of steps in batches."""
     return {
-        "batch": steps.batch, "runs": steps.runs, "mean_steps": steps.mean, "spread": steps.spread,
+        "batch": steps.batch, "shuffle": steps.shuffle, "gaussian": steps.gaussian, "runs": steps.runs,
+        "mean_steps": steps.mean, "spread": steps.spread,
         "interval": list(steps.interval), "noise_floor": steps.floor, "by_chance": steps.by_chance,
         "stage_steps": steps.steps.mean(axis=1).tolist(),
     }  # fmt: skip
+
+
+def spread_rows(number: int, most: int) -> tuple[list[int], tuple[str, ...]]:
+    """Return the numbers of at most `most` rows of a table, evenly spread, and a note if some are left out."""
+    rows = np.unique(np.linspace(0, number - 1, min(number, most)).round().astype(int)).tolist()
+    return rows, () if len(rows) == number else (f"{len(rows)} of {number} rows shown; all are in the files.",)
 
 
 def validity(assumption: Assumption) -> dict[str, Any]:

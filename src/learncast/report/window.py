@@ -88,7 +88,7 @@ class OwnModel:
         stored = built_model(self.place)
         if self.optimizer is not None and stored.optimizer is None:
             if self.learning_rate is None:
-                raise _incomplete("--learning-rate", "--optimizer alone", "an optimiser's steps are multiples of it")
+                raise InvalidSpec("--learning-rate must be given too, got --optimizer alone.")
             own = build_optimizer(self.optimizer, stored.model, learning_rate=self.learning_rate)
             stored = replace(stored, optimizer=own)
         stored.model.eval()
@@ -128,7 +128,7 @@ def model_window_report(
     load_checkpoint(stored.model, None, weights)
     if optimizer_state is not None:
         if stored.optimizer is None:
-            raise _incomplete("--optimizer", "--optimizer-state alone", "a state does not say whose it is")
+            raise InvalidSpec("--optimizer must be given too, got --optimizer-state alone.")
         load_optimizer(stored.optimizer, stored.model, optimizer_state)
     found = window(stored.model, *sequences, optimizer=stored.optimizer, progress=progress, **question)
     return _answer(found, own.name, own.resolved(weights=weights, optimizer_state=optimizer_state), {})
@@ -215,10 +215,6 @@ def draw_evolution(dataset: xr.Dataset) -> Figure:
     return figure
 
 
-def _incomplete(missing: str, got: str, why: str) -> InvalidSpec:
-    return InvalidSpec(f"{missing} must be given too, got {got}.")
-
-
 def _answer(found: Window, name: str, study: str, extra: dict[str, Any]) -> Report:
     layers = [_values(found, index) for index in range(found.layers)]
     values = {
@@ -271,13 +267,8 @@ def _tables(found: Window, index: int) -> list[Table]:
     rows = [_lag_row(here.isel(lag=row)) for row in range(here.sizes["lag"])]
     lags = ("lag", "envelope", "gates", "signal", "score", "index", "needs", "status")
     score = float(here["critical_score"])
-    note = (
-        f"Scores above {score:.3g} are signals. Too few: more sequences are needed to detect the signal."
-    )
-    return [
-        found.table(index),
-        Table(f"Lag by lag{of}", lags, rows, [note]),
-    ]
+    note = f"Scores above {score:.3g} are signals. Too few: more sequences are needed to detect the signal."
+    return [found.table(index), Table(f"Lag by lag{of}", lags, rows, [note])]
 
 
 #: Statuses in a word or two: a table has eight columns to fit into 80 characters.

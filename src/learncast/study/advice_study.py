@@ -16,8 +16,8 @@ from learncast.study.study_file import StudyFile, located
 from learncast.tasks.recorded.arrays import arrays_from
 from learncast.tasks.recorded.environments import EnvironmentTrials, make_environment
 from learncast.tasks.recorded.files import trial_arrays
-from learncast.tasks.recorded.labels import one_hot
 from learncast.tasks.recorded.tables import SUFFIXES
+from learncast.tasks.recorded.targets import one_hot
 
 if TYPE_CHECKING:
     from learncast.training.modules import GatedModule
@@ -117,14 +117,15 @@ def _recorded(path: Path, section: DataSection, name: str) -> Source:
             "trials with np.savez(file, inputs=..., labels=...).",
             field=changed[0] if changed else "data",
         )
-    names = section.model_dump(include={"inputs", "targets", "labels", "mask", "lengths"}, exclude_none=True)
+    given = section.model_dump(include={"inputs", "targets", "labels", "mask", "lengths"}, exclude_none=True)
+    names = {key: value for key, value in given.items() if not isinstance(value, bool)}
     arrays = trial_arrays(arrays_from(path, "data", most_bytes=section.most_bytes), names)
     if "inputs" not in arrays or ("targets" not in arrays and "labels" not in arrays):
         raise InvalidSpec(
             f"{path} must hold inputs, and targets or labels, got {', '.join(sorted(arrays)) or 'none'}.", field="data"
         )
-    targets = arrays.get("targets")
+    targets, labels = arrays.get("targets"), section.labels if isinstance(section.labels, bool) else None
     if targets is None:
-        targets = one_hot(arrays["labels"], section.classes)[0].argmax(-1)
+        targets, labels = one_hot(arrays["labels"], section.classes)[0].argmax(-1), True
     masks = {key: arrays[key] for key in ("mask", "lengths") if key in arrays}
-    return trials((arrays["inputs"], targets), **masks, held_out=0.2, name=name)
+    return trials((arrays["inputs"], targets), **masks, labels=labels, held_out=0.2, name=name)

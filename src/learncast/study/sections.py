@@ -107,6 +107,8 @@ class TrainingSection(Section):
     """Learning rate of gradient descent on half the mean squared error."""
     batch: int | None = Field(default=None, ge=1)
     """Trials of a step; all of them by default."""
+    shuffle: bool = False
+    """Whether batches of recorded trials are drawn in shuffled epochs, not independently of each other."""
     accuracy: float | None = Field(default=None, ge=0, le=1)
     """Goal: every mode within 1 - accuracy of its optimum; 0.99 unless another goal is given."""
     explained: float | None = Field(default=None, ge=0, le=1)
@@ -273,8 +275,9 @@ class DataSection(SignedSection):
     """Name of the array, or names of the columns, of the inputs."""
     targets: Names = None
     """Name of the array, or names of the columns, of the targets."""
-    labels: str | None = None
-    """Name of the array or column of class labels, which become one-hot targets."""
+    labels: str | bool | None = None
+    """Name of the array or column of class labels, which become one-hot targets; or whether integer targets are
+    labels (true) or numbers (false)."""
     classes: Annotated[int, Field(ge=1)] | list[int | str] | None = None
     """Number of classes, or all labels, if some do not occur."""
     mask: str | None = None

@@ -143,8 +143,9 @@ class Study(StudyFile[StudySection]):
 
     @property
     def training(self) -> Training:
-        """How the network is trained: full-batch gradient descent; `batch` is for steps in batches."""
-        return Training(self.learning_rate, learn=self.named_learn)
+        """How the network is trained."""
+        shuffle = self.section.training.shuffle
+        return Training(self.learning_rate, batch=self.batch, shuffle=shuffle, learn=self.named_learn)
 
     @property
     def goal_values(self) -> dict[str, float]:

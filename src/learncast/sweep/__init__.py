@@ -1,42 +1,17 @@
 """Sweeps: compute a function over a grid into a store, each task once, also after a crash."""
 
-from learncast.sweep.driver import Summary
-from learncast.sweep.executors import Cluster, Executor, Fate, InProcess, Job, Outcome, Processes, Work
-from learncast.sweep.gathering import gather
-from learncast.sweep.grid import Grid, GridAxis
-from learncast.sweep.ledger import TaskStatus
-from learncast.sweep.spec import Spec
-from learncast.sweep.store import Damage, Failure, StoreStatus, failures, prune, status, verify
-from learncast.sweep.sweeping import Sweep, rebuild, resume, run
+from learncast._core.lazy import exported
 
-__all__ = [
-    "Cluster",
-    "Damage",
-    "Executor",
-    "Failure",
-    "Fate",
-    "Grid",
-    "GridAxis",
-    "InProcess",
-    "Job",
-    "Outcome",
-    "Processes",
-    "Spec",
-    "StoreStatus",
-    "Summary",
-    "Sweep",
-    "TaskStatus",
-    "Work",
-    "failures",
-    "gather",
-    "prune",
-    "rebuild",
-    "resume",
-    "run",
-    "status",
-    "verify",
-]
-
-
-def __dir__() -> list[str]:
-    return list(__all__)
+__all__, __getattr__, __dir__ = exported(
+    __name__,
+    {
+        "driver": "Summary",
+        "executors": "Cluster Executor Fate InProcess Job Outcome Processes Work",
+        "gathering": "gather",
+        "grid": "Grid GridAxis",
+        "ledger": "TaskStatus",
+        "spec": "Spec",
+        "store": "Damage Failure StoreStatus failures prune status verify",
+        "sweeping": "Sweep rebuild resume run",
+    },
+)

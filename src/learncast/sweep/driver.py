@@ -86,10 +86,6 @@ class Summary:
 Watcher = Callable[[Summary], None]
 
 
-def unwatched(summary: Summary) -> None:
-    """Report nothing."""
-
-
 @dataclass(eq=False)
 class Driver:
     """Computes the open tasks of a store; the caller holds its lock.
@@ -116,7 +112,7 @@ class Driver:
     fail_fast: bool = False
     batch: int | None = None
     seconds: float | None = None
-    watcher: Watcher = unwatched
+    watcher: Watcher = lambda summary: None
 
     def __post_init__(self) -> None:
         count("attempts", self.attempts)

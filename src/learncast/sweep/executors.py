@@ -166,10 +166,8 @@ def as_dataset(value: object) -> xr.Dataset:
     array = np.asarray(value)
     if array.ndim == 0 and array.dtype.kind in "biufU":
         return xr.Dataset({"value": ((), array)})
-    raise UnsupportedModel(
-        f"A swept function must return a Dataset, DataArray, number or mapping, got {type(value).__name__}.",
-        field="function",
-    )
+    kind = type(value).__name__
+    raise UnsupportedModel(f"function must return a Dataset, array, number or mapping, got {kind}.", field="function")
 
 
 class Executor(Protocol):
@@ -362,11 +360,8 @@ class Processes(Executor):
         if not worker.ready:
             self._failed_starts += 1
             if self._failed_starts >= MOST_FAILED_STARTS * self.workers:
-                raise InvalidSpec(
-                    f"Worker processes must be able to start, got {cause} {self._failed_starts} times. The function "
-                    "must be importable, and a script needs `if __name__ == '__main__':`.",
-                    field="function",
-                )
+                remedy = "The function must be importable, and a script needs `if __name__ == '__main__':`."
+                raise InvalidSpec(f"Worker processes do not start ({cause}). {remedy}", field="function")
         self._pool[self._pool.index(worker)] = self._new_worker()
 
     def _new_worker(self) -> _Worker:
@@ -386,11 +381,8 @@ def pickled(work: Work) -> bytes:
         content = pickle.dumps(work)
         pickle.loads(content)
     except (pickle.PicklingError, AttributeError, TypeError, ImportError) as error:
-        raise InvalidSpec(
-            f"The function must be picklable, got {error}. Define it at the top of a module, or use "
-            "executor='in-process'.",
-            field="function",
-        ) from error
+        remedy = "Define it at the top of a module, or use executor='in-process'."
+        raise InvalidSpec(f"The function must be picklable, got {error}. {remedy}", field="function") from error
     return content
 
 
@@ -468,11 +460,8 @@ class Cluster(Executor):
             # Not the default client: if it failed, it would stay the default for other users of dask in this process.
             self._client = _client(dask, self._cluster if self._cluster is not None else self.scheduler)
         except (OSError, ValueError, TypeError) as error:  # no answer, no address or no certificates
-            raise InvalidSpec(
-                f"A dask scheduler must answer at {self.scheduler}, got {error}. Give an address like tcp://host:8786 "
-                "and, for TLS, dask's certificates (distributed.comm.tls).",
-                field="scheduler",
-            ) from error
+            remedy = "Give an address like tcp://host:8786 and, for TLS, dask's certificates (distributed.comm.tls)."
+            raise InvalidSpec(f"No dask scheduler at {self.scheduler}: {error}. {remedy}", field="scheduler") from error
 
     def idle(self) -> int:
         # Workers come and go; a batch system may start them long after the sweep.
@@ -522,11 +511,8 @@ class Cluster(Executor):
             return []
         concurrent.futures.wait(self._running, timeout=seconds, return_when="FIRST_COMPLETED")
         if self._client.status != "running":
-            raise InvalidSpec(
-                f"The dask scheduler must stay reachable, got a connection that is {self._client.status}. Start it "
-                "again and resume.",
-                field="scheduler",
-            )
+            status = self._client.status
+            raise InvalidSpec(f"The dask scheduler is {status}. Start it again and resume.", field="scheduler")
         outcomes: list[Outcome] = []
         for fetched in [one for one in self._running if one.done()]:
             outcomes += _outcomes(fetched, *self._running.pop(fetched))
@@ -576,8 +562,5 @@ def _outcomes(fetched: concurrent.futures.Future[list[Outcome]], future: Any, jo
     if isinstance(error, _distributed().KilledWorker):
         return [Outcome(job, Fate.death, error=f"{type(error).__name__}: {error}") for job in jobs]
     # An exception of the function is an outcome; any other happened before the function was called.
-    raise InvalidSpec(
-        f"The cluster's workers must be able to load the function, got {type(error).__name__}: {error}. Install "
-        "learncast and the function's module there, then resume.",
-        field="function",
-    )
+    message = f"The cluster's workers must be able to load the function, got {error!r}. Install its module there."
+    raise InvalidSpec(message, field="function")

@@ -95,6 +95,7 @@ def gather(
     if sharded:  # the tasks of other shards are in no ledger here
         statuses[[position for position, _ in grid.cells(study["base"])]] = TaskStatus.missing.name
     for k, place in enumerate(stores):
+        place.check_ledger()
         _read(place, results, statuses, within(progress, k, len(stores)))
     results.check_names()
     results.align()
@@ -213,9 +214,7 @@ class _Column:
 
     def put(self, cells: Sequence[int], name: str, variable: xr.Variable) -> None:
         if tuple(variable.dims) != self.dims:
-            raise SchemaMismatch(
-                f"{name} must have the dimensions {self.dims} in every cell, got {variable.dims}.", field=name
-            )
+            raise SchemaMismatch(f"{name} must have dimensions {self.dims}, got {variable.dims}.", field=name)
         largest = tuple(np.maximum(self.values.shape[1:], variable.shape))
         self._resize(largest, _common_type(name, self.values.dtype, _storage_type(variable)))
         for cell in cells:

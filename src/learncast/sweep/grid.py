@@ -240,9 +240,7 @@ def _axes(flat: Mapping[str, Sequence[object]], zips: Sequence[Sequence[str]]) -
 def _parsed(condition: str) -> tuple[str, Callable[[Any, Any], bool], str]:
     parts = _CONDITION.match(condition)
     if parts is None:
-        raise InvalidSpec(
-            f"A condition must compare a key, like 'network.hidden_size >= 16', got {condition!r}.", field="conditions"
-        )
+        raise InvalidSpec(f"A condition must be like 'hidden_size >= 16', got {condition!r}.", field="conditions")
     return parts[1], _COMPARISONS[parts[2]], parts[3]
 
 
@@ -257,9 +255,7 @@ def _meets(condition: str, tables: Mapping[str, object]) -> bool:
     try:
         return bool(compare(value, other))
     except TypeError as error:
-        raise InvalidSpec(
-            f"{left} and {right} must be comparable, got {value!r} and {other!r}.", field="conditions"
-        ) from error
+        raise InvalidSpec(f"{left} and {right} must be comparable.", field="conditions") from error
 
 
 def _operand(word: str, tables: Mapping[str, object]) -> object:

@@ -6,10 +6,11 @@ import enum
 import errno
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from learncast._core.errors import InvalidSpec, SchemaMismatch
 
@@ -119,13 +120,20 @@ class Ledger(AbstractContextManager["Ledger"]):
 
     def meta(self, key: str) -> str | None:
         """Return a value that describes the sweep, if it is there."""
-        try:
-            row = self._connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
-        except sqlite3.OperationalError as error:
-            if "no such table" not in str(error):
-                raise
+        if not self._query("SELECT 1 FROM sqlite_master WHERE name = 'meta'"):
             return None  # the driver was killed before it created the tables
-        return None if row is None else str(row[0])
+        rows = self._query("SELECT value FROM meta WHERE key = ?", (key,))
+        return str(rows[0][0]) if rows else None
+
+    def check(self) -> None:
+        """Raise if SQLite finds damage."""
+        rows = self._query("PRAGMA quick_check")
+        if rows != [("ok",)]:
+            raise damaged_ledger(self.path, rows[0][0])
+
+    def _query(self, query: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        with _readable(self.path):
+            return self._connection.execute(query, values).fetchall()
 
     def enter(self, tasks: Iterable[tuple[int, str]], meta: dict[str, str], *, extend: bool = False) -> None:
         """Enter tasks (position and hash) and metadata in one transaction; equal tasks are entered once.
@@ -180,29 +188,31 @@ class Ledger(AbstractContextManager["Ledger"]):
             f"WHERE position > ? AND +status IN ({', '.join('?' * len(codes))}) ORDER BY position LIMIT ?"
         )
         kinds = list(TaskStatus)
-        while rows := self._connection.execute(query, (last, *codes, chunk)).fetchall():
+        while rows := self._query(query, (last, *codes, chunk)):
             for position, digest, status, *others in rows:
+                if position <= last:
+                    raise damaged_ledger(self.path, f"task {position} after task {last}")
                 yield Row(position, digest, kinds[status], *others)
-            last = rows[-1][0]
+                last = position
 
     def copies(self) -> Iterator[tuple[int, int]]:
         """Yield the position of every cell whose task is that of an earlier cell, and the position of that cell."""
-        yield from self._connection.execute("SELECT position, original FROM copies ORDER BY position")
+        yield from self._query("SELECT position, original FROM copies ORDER BY position")
 
     def copied(self) -> int:
         """Return the number of `copies`."""
-        return int(self._connection.execute("SELECT count(*) FROM copies").fetchone()[0])
+        return int(self._query("SELECT count(*) FROM copies")[0][0])
 
     def totals(self) -> dict[TaskStatus, Totals]:
         """Return the totals of each status."""
         query = "SELECT status, count(*), total(seconds), total(bytes) FROM tasks GROUP BY status"
-        counted = {code: Totals(n, s, int(b)) for code, n, s, b in self._connection.execute(query)}
+        counted = {code: Totals(n, s, int(b)) for code, n, s, b in self._query(query)}
         return {status: counted.get(status.code, Totals()) for status in list(TaskStatus)[:3]}
 
     def has_result(self, digest: str) -> bool:
         """Return whether the task with this hash is done."""
         query = "SELECT 1 FROM tasks WHERE digest = ? AND status = ?"
-        return self._connection.execute(query, (digest, TaskStatus.done.code)).fetchone() is not None
+        return bool(self._query(query, (digest, TaskStatus.done.code)))
 
 
 def _connected(path: Path, *, write: bool) -> sqlite3.Connection:
@@ -233,10 +243,14 @@ def _readable(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.DatabaseError as error:
-        raise SchemaMismatch(
-            f"{path} must be a readable ledger, got {error}. Restore it, or run `learncast sweep rebuild`.",
-            field="store",
-        ) from error
+        raise damaged_ledger(path, error) from error
+
+
+def damaged_ledger(path: Path, what: object) -> SchemaMismatch:
+    """Return the error for a ledger that is damaged."""
+    return SchemaMismatch(
+        f"{path} must be an intact ledger, got {what}. Restore it, or run `learncast sweep rebuild`.", field="store"
+    )
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import inspect
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -36,9 +36,7 @@ def compute_run(spec: Mapping[str, Any]) -> xr.Dataset:
     # A store from somebody else could name any function.
     function = getattr(import_module(module), name, None) if module.startswith(f"{papers.__name__}.") else None
     if not inspect.isfunction(function) or function.__module__ != module:
-        raise InvalidSpec(
-            f"function must be a run of a paper, got {brief(spec['function'])}. Use another store.", field="function"
-        )
+        raise InvalidSpec(f"function must be a run of a paper, got {brief(spec['function'])}.", field="function")
     begun = time.process_time()
     result: xr.Dataset = function(spec["settings"])
     return result.assign_attrs({CPU: time.process_time() - begun})
@@ -116,10 +114,24 @@ class Reproduction:
 
         The result also has the total ``cpu_seconds`` of the runs.
         """
-        stored = StoredRuns(self.stores, run_base(self.paper, self.preset))
+        done, seconds = _finished(self.stores, run_base(self.paper, self.preset)), dict[str, float]()
+
+        def stored(runs: Sequence[PaperRun], *, progress: Progress = silent) -> list[xr.Dataset]:
+            results = []
+            for k, one in enumerate(runs):
+                text = json_text(_cell(one))
+                if text not in done:
+                    wanted = f"{one.name} with {brief(dict(one.settings))}"
+                    raise SchemaMismatch(f"The store must have {wanted}. Run `learncast sweep verify`.", field="store")
+                place, row = done[text]
+                results.append(place.result(row))
+                seconds[text] = float(results[-1].attrs.pop(CPU, 0.0))
+                progress((k + 1) / len(runs))
+            return results
+
         options |= {"figure": self.figure, "preset": self.preset, "compute": stored, **self.choices}
         made = reproduce(self.paper, out=Path(out), progress=progress, **options)
-        return made | {CPU: sum(stored.seconds.values())}
+        return made | {CPU: sum(seconds.values())}
 
     def estimate(self, *, workers: int) -> Tables:
         """Return what is left to compute: ``runs``, ``missing``, ``cpu_seconds`` and ``seconds``.
@@ -176,44 +188,6 @@ def default_store(paper: str, preset: str, out: PathLike) -> Path:
     """
     figures = Path(out).absolute()
     return figures.with_name(f"{figures.name}-runs") / f"{preset}-{digest_of(run_base(paper, preset))[:8]}"
-
-
-@dataclass(eq=False)
-class StoredRuns:
-    """Reads the results of runs from stores: the `Compute` of figures whose runs are done.
-
-    Attributes
-    ----------
-    stores, base
-        Folders, and the `run_base` that the results must have.
-    seconds : dict
-        CPU seconds of every run that was read.
-    """
-
-    stores: Sequence[Path]
-    base: Mapping[str, Any]
-    seconds: dict[str, float] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self._done = _finished(self.stores, self.base)
-
-    def __call__(self, runs: Sequence[PaperRun], *, progress: Progress = silent) -> list[xr.Dataset]:
-        """Return the results in the order of the runs."""
-        results = []
-        for k, one in enumerate(runs):
-            text = json_text(_cell(one))
-            if text not in self._done:
-                raise SchemaMismatch(
-                    f"The store has no result of {one.name} with {brief(dict(one.settings))}. Run `learncast sweep "
-                    "verify` on it, then repeat the command.",
-                    field="store",
-                )
-            place, row = self._done[text]
-            result = place.result(row)
-            self.seconds[text] = float(result.attrs.pop(CPU, 0.0))
-            results.append(result)
-            progress((k + 1) / len(runs))
-        return results
 
 
 def _finished(stores: Sequence[Path], base: Mapping[str, Any]) -> dict[str, tuple[Store, Row]]:

@@ -80,9 +80,7 @@ def canonical(value: object, name: str = "value") -> Any:
         return [canonical(item, name) for item in value]
     if isinstance(value, Mapping):
         return {str(key): canonical(item, f"{name}.{key}") for key, item in value.items()}
-    raise InvalidSpec(
-        f"{name} must consist of numbers, strings, lists and tables, got {type(value).__name__}.", field=name
-    )
+    raise InvalidSpec(f"{name} must be numbers, strings, lists or tables, got {type(value).__name__}.", field=name)
 
 
 def json_text(value: object) -> str:

@@ -18,12 +18,13 @@ import xarray as xr
 
 from learncast._core.errors import InvalidSpec, SchemaMismatch, brief
 from learncast._core.files import draft_of, write_file
+from learncast._core.limits import readable
 from learncast._core.netcdf import read
 from learncast._core.progress import Progress, silent
-from learncast._core.system import lock, sync
+from learncast._core.system import folder_lock, lock, sync
 from learncast.sweep.grid import Grid
-from learncast.sweep.ledger import FORMAT, OPEN, Ledger, Row, TaskStatus
-from learncast.sweep.spec import Tables, digest_of
+from learncast.sweep.ledger import FORMAT, OPEN, Ledger, Row, TaskStatus, damaged_ledger
+from learncast.sweep.spec import Tables, digest_of, merged
 
 #: Path of a store or file.
 PathLike = str | os.PathLike[str]
@@ -91,10 +92,8 @@ class Store:
         """Read a result. A file that was changed is not opened, because HDF5 is not safe for those."""
         content, damage = self.check(row)
         if damage:
-            raise SchemaMismatch(
-                f"{self.path(row.digest)} {damage}. Run `learncast sweep verify`, then `learncast sweep resume`.",
-                field="store",
-            )
+            remedy = "Run `learncast sweep verify`, then `learncast sweep resume`."
+            raise SchemaMismatch(f"{self.path(row.digest)} {damage}. {remedy}", field="store")
         return read(content)
 
     def grid(self) -> Grid:
@@ -108,25 +107,42 @@ class Store:
         with self.ledger() as ledger:
             return ledger.meta("study") is not None
 
-    def _check_ledger(self, study: str | None) -> None:
+    def _check_results(self, study: str | None) -> None:
         """Raise if there are results but the ledger is empty or lost."""
         results = (path for path in self.results.glob("*/*.nc") if path == self.path(path.stem))
         if study is None and next(results, None) is not None:
-            raise InvalidSpec(
-                f"{self.folder} has results but its ledger was lost. Restore it, or run `learncast sweep rebuild`.",
-                field="store",
-            )
+            remedy = "Restore it, or run `learncast sweep rebuild`."
+            raise InvalidSpec(f"{self.folder} has results but its ledger was lost. {remedy}", field="store")
 
     def study(self) -> Tables:
         """Return the study that `begin` entered."""
         if not self.ledger_path.is_file():
-            self._check_ledger(None)
+            self._check_results(None)
         with self.ledger() as ledger:
             stored, kind = ledger.meta("study"), ledger.meta("format")
-        self._check_ledger(stored)
+        self._check_results(stored)
         if stored is None or kind != FORMAT:
             raise InvalidSpec(f"{self.folder} must hold a sweep of the format {FORMAT}, got {kind!r}.", field="store")
-        return dict(json.loads(stored))
+        try:
+            return dict(json.loads(stored))
+        except (ValueError, TypeError) as error:
+            raise damaged_ledger(self.ledger_path, "an unreadable study") from error
+
+    def check_ledger(self) -> None:
+        """Raise if the ledger is damaged: by SQLite's own check, or if its tasks are not those of its study."""
+        study = self.study()
+        with self.ledger() as ledger:
+            ledger.check()
+            if ledger.meta("fingerprint") != digest_of(study):
+                raise damaged_ledger(self.ledger_path, "a changed study")
+            with readable(self.ledger_path, kind="an intact ledger", error=SchemaMismatch):
+                expected = dict(tasks_of(study))
+                entered = {row.position: row.digest for row in ledger.rows(*list(TaskStatus)[:3])}
+                copies = dict(ledger.copies())
+            tasks = entered | {position: entered.get(original, "") for position, original in copies.items()}
+            if tasks != expected or len(tasks) != len(entered) + len(copies):
+                wrong = sorted(set(tasks.items()) ^ set(expected.items()))
+                raise damaged_ledger(self.ledger_path, f"a changed task {wrong[0][0] if wrong else ''}".rstrip())
 
     def begin(self, study: Tables, tasks: Iterable[tuple[int, str]]) -> None:
         """Enter the tasks of a study, or check that the store holds this study already.
@@ -135,11 +151,13 @@ class Store:
         """
         with self.ledger(write=True) as ledger:
             stored = ledger.meta("study")
-            self._check_ledger(stored)
+            self._check_results(stored)
             if stored is None:
                 ledger.enter(tasks, study_record(study))
-            elif ledger.meta("fingerprint") != digest_of(study):
-                raise study_mismatch(self.folder, json.loads(stored), study)
+        if stored is not None:
+            self.check_ledger()
+            if digest_of(self.study()) != digest_of(study):
+                raise study_mismatch(self.folder, self.study(), study)
         if not self.study_path.exists():
             content = {"fingerprint": digest_of(study), **study}
             write_file(self.study_path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
@@ -157,8 +175,8 @@ class Store:
     def locked(self) -> Iterator[None]:
         """Be the only driver of this store."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / "lock").open("a+", encoding="utf-8") as file:
-            if not _take(file, patience=LOCK_PATIENCE):
+        with (self.folder / "lock").open("a+", encoding="utf-8") as file, folder_lock(self.folder) as alone:
+            if not alone or not _take(file, patience=LOCK_PATIENCE):
                 file.seek(0)
                 holder = file.read().strip() or "another process"
                 raise InvalidSpec(f"{self.folder} is in use by {holder}. Wait for it or stop it.", field="store")
@@ -182,6 +200,15 @@ def _in_parallel(call: Callable[[_Item], None], items: Collection[_Item]) -> Non
         return
     with ThreadPoolExecutor(_PARALLEL) as pool:
         list(pool.map(call, items))
+
+
+def tasks_of(study: Tables) -> Iterator[tuple[int, str]]:
+    """Yield position and hash of every task of a study; equal tasks are in one shard."""
+    k, n = study.get("shard") or (1, 1)
+    for position, cell in Grid.from_dict(study["grid"]).cells(study["base"]):
+        digest = digest_of([study["function"], merged(study["base"], cell)])
+        if int(digest, 16) % n == k - 1:
+            yield position, digest
 
 
 def study_record(study: Tables) -> dict[str, str]:
@@ -415,7 +442,7 @@ def verify(store: PathLike, *, progress: Progress = silent) -> list[Damage]:
     []
     """
     place = Store(store)
-    place.study()
+    place.check_ledger()
     if not os.access(place.folder, os.W_OK):
         with place.ledger() as ledger:
             return [Damage(row.digest, what) for row, what in _damaged(place, ledger, progress)]

@@ -68,9 +68,7 @@ def _check_cells(grid: Grid, base: Tables, section: SweepSection, source: str) -
         if SEED in grid.keys and section.seeds is not None:
             raw.pop(SEED)
             if not repeatable(section.command, raw):
-                raise InvalidSpec(
-                    f"{source}: seeds must be left out, because {section.command} has nothing random.", field="seeds"
-                )
+                raise InvalidSpec(f"{source}: {section.command} has nothing random for seeds to vary.", field="seeds")
             raw = seeded(section.command, raw, [0, 1, 2, 3])
         values = ", ".join(f"{key} = {value!r}" for key, value in cell.items())
         with located(source, f"cell {values}"):

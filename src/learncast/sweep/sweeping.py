@@ -12,6 +12,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from modulefinder import ModuleFinder
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -20,17 +22,17 @@ import numpy as np
 from learncast import __version__
 from learncast._core.errors import InvalidSpec, LearncastError
 from learncast._core.files import draft_of
-from learncast._core.netcdf import read
+from learncast._core.netcdf import read_sealed
 from learncast._core.validation import one_of
 from learncast.sweep.driver import Driver, Summary
 from learncast.sweep.executors import Cluster, Executor, Fate, Function, InProcess, Job, Outcome, Processes, Work
 from learncast.sweep.grid import Grid
 from learncast.sweep.ledger import Ledger, Row, TaskStatus
-from learncast.sweep.spec import Tables, canonical, digest_of, file_hashes, merged
-from learncast.sweep.store import PathLike, Store, StoreStatus, status, study_record
+from learncast.sweep.spec import Tables, canonical, digest_of, file_hashes
+from learncast.sweep.store import PathLike, Store, StoreStatus, status, study_record, tasks_of
 
 #: Error numbers of a full or broken disk.
-_FULL = {errno.ENOSPC, errno.EIO, errno.EDQUOT}
+_FULL = {errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EFBIG}
 #: Functions that a store may name without the user's consent: they compute only learncast's own results.
 _OWN = ("learncast.sweep.studies:asked", "learncast.sweep.reproduction:compute_run")
 EXECUTORS = ("processes", "in-process", "dask")
@@ -75,30 +77,18 @@ class Sweep:
 
     def study(self) -> Tables:
         """Return everything that the results depend on, as JSON types."""
-        return {
-            "function": function_name(self.function),
-            "source": _source(self.function),
-            "learncast": __version__,
-            "base": dict(self.base),
-            "grid": self.grid.to_dict(),
-            "notes": dict(self.notes),
-            **({} if self.shard is None else {"shard": list(self.shard)}),
-        }
+        described = {"source": _source(self.function), "learncast": __version__, "notes": dict(self.notes)}
+        return described | self._computed()
+
+    def _computed(self) -> Tables:
+        """Return what determines the tasks."""
+        shard = {} if self.shard is None else {"shard": list(self.shard)}
+        parts = {"function": function_name(self.function), "base": dict(self.base), "grid": self.grid.to_dict()}
+        return parts | shard
 
     def tasks(self) -> Iterator[tuple[int, str]]:
         """Yield position and hash of every task."""
-        return _tasks(function_name(self.function), self.grid, self.base, self.shard)
-
-
-def _tasks(
-    function: str, grid: Grid, base: Mapping[str, object], shard: Sequence[int] | None
-) -> Iterator[tuple[int, str]]:
-    """Yield position and hash of every task; equal tasks are in one shard."""
-    k, n = shard or (1, 1)
-    for position, cell in grid.cells(base):
-        digest = digest_of([function, merged(base, cell)])
-        if int(digest, 16) % n == k - 1:
-            yield position, digest
+        return tasks_of(self._computed())
 
 
 def run(
@@ -228,8 +218,9 @@ def run_sweep(sweep: Sweep, store: PathLike, executor: Executor, *, retry: bool 
     except OSError as error:
         if error.errno not in _FULL:
             raise
+        remedy = "Raise the limit on file sizes (ulimit -f)" if error.errno == errno.EFBIG else "Free some space"
         raise InvalidSpec(
-            f"{place.folder} cannot be written: {error.strerror}. Free some space, then resume.", field="store"
+            f"{place.folder} cannot be written: {error.strerror}. {remedy}, then resume.", field="store"
         ) from error
 
 
@@ -265,13 +256,20 @@ def rebuild(store: PathLike) -> StoreStatus:
     with place.locked(), draft_of(place.ledger_path, sole=True) as draft:
         draft.unlink(missing_ok=True)
         with Ledger(draft, write=True) as ledger:
-            tasks = _tasks(study["function"], Grid.from_dict(study["grid"]), study["base"], study.get("shard"))
-            ledger.enter(tasks, study_record(study))
+            ledger.enter(tasks_of(study), study_record(study))
             with Ledger(draft) as reader:
                 ledger.record(filter(None, (_recovered(place, row) for row in reader.rows(TaskStatus.missing))))
-        for journal in place.folder.glob("ledger.sqlite-*"):
-            journal.unlink()
+        _keep_old(place)
     return status(store)
+
+
+def _keep_old(place: Store) -> None:
+    """Rename the old ledger and its journals."""
+    number = 1 + len(list(place.folder.glob("ledger.sqlite.old-*")))
+    for file in place.folder.glob("ledger.sqlite*"):
+        suffix = file.name.removeprefix("ledger.sqlite")
+        if suffix in ("", "-wal", "-shm"):
+            file.rename(place.folder / f"ledger.sqlite.old-{number}{suffix}")
 
 
 def _study_to_rebuild(place: Store) -> Tables:
@@ -279,11 +277,11 @@ def _study_to_rebuild(place: Store) -> Tables:
     if not any(path.exists() for path in (place.study_path, place.ledger_path, place.results)):
         raise InvalidSpec(f"{place.folder} must hold a sweep.", field="store")
     try:
-        place.study()
+        place.check_ledger()
     except LearncastError:
         pass
     else:
-        raise InvalidSpec(f"{place.folder} must have lost its ledger, got one that is readable.", field="store")
+        raise InvalidSpec(f"{place.folder} must have a lost or damaged ledger, got an intact one.", field="store")
     study: Tables = {}
     with contextlib.suppress(OSError, ValueError, AttributeError):
         study = json.loads(place.study_path.read_text(encoding="utf-8"))
@@ -299,8 +297,10 @@ def _recovered(place: Store, row: Row) -> dict[str, object] | None:
         return None
     content = path.read_bytes()
     try:
-        read(content)
-    except (LearncastError, OSError, ValueError, KeyError, RuntimeError):
+        intact = read_sealed(path)[1] is not None
+    except LearncastError:
+        intact = False
+    if not intact:
         place.move_to_quarantine(path)
         return None
     written = {"seconds": 0.0, "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
@@ -312,9 +312,8 @@ def stored_sweep(store: PathLike, function: Function | str | None = None) -> Swe
     study = Store(store).study()
     name = function if function is None or isinstance(function, str) else function_name(function)
     if study["function"] != name and (name is not None or study["function"] not in _OWN):
-        raise InvalidSpec(
-            f"function must be {study['function']}, got {name}. Pass it (--function MODULE:NAME).", field="function"
-        )
+        wanted = study["function"]
+        raise InvalidSpec(f"function must be {wanted}, got {name}. Pass it (--function MODULE:NAME).", field="function")
     given = _imported(study["function"]) if function is None or isinstance(function, str) else function
     shard = tuple(study["shard"]) if "shard" in study else None
     notes = dict(study["notes"])
@@ -341,18 +340,32 @@ def function_name(function: Function) -> str:
     if owner is not None and not isinstance(owner, type | ModuleType):
         raise InvalidSpec(f"function must not be a method of an object, got {name}.", field="function")
     if not name or "<" in name:
-        raise InvalidSpec(
-            f"function must be defined at the top of a module, got {name or type(function).__name__}.", field="function"
-        )
+        raise InvalidSpec(f"function must be at the top of a module, got {name or function!r}.", field="function")
     return f"{function.__module__}:{name}"
 
 
-def _source(function: Function) -> str:
-    """Return the hash of the function's source: results of two versions must not be mixed."""
+def _source(function: Function) -> dict[str, str]:
+    """Return hashes of the function's source and of the local modules that it may use, by name.
+
+    Results of two versions must not be mixed. Local modules are those in the folder of the function's module, or of
+    its package, that the module imports directly or through others.
+    """
     try:
-        return digest_of(inspect.getsource(function))
+        source = {"function": digest_of(inspect.getsource(function))}
+        path = Path(inspect.getsourcefile(function) or "").absolute()
     except (OSError, TypeError):
-        return ""
+        return {}
+    package = str(getattr(function, "__module__", "")).partition(".")[0]
+    if package == "learncast" or not path.is_file():  # learncast's version is part of the study
+        return source
+    root = next((folder.parent for folder in path.parents if folder.name == package), path.parent)
+    finder = ModuleFinder(path=[str(root)])
+    try:
+        finder.run_script(str(path))
+    except (OSError, SyntaxError, ValueError):
+        return source
+    files = {name: module.__file__ for name, module in finder.modules.items() if module.__file__}
+    return source | {name: hashlib.sha256(Path(file).read_bytes()).hexdigest() for name, file in sorted(files.items())}
 
 
 def executor_of(executor: str | Executor, workers: int | None) -> Executor:

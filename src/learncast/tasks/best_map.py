@@ -62,6 +62,14 @@ class Correlations(NamedTuple):
         sizes = np.sqrt(np.where(self.live, self.values, np.inf))
         return self.inverse[..., :, None] * self.vectors / sizes[..., None, :]
 
+    @property
+    def silent(self) -> FloatArray:
+        """A basis of the directions without variation among the channels that are not silent, as columns."""
+        vectors = np.where(self.live[..., None, :] | (self.inverse == 0)[..., :, None], 0.0, self.vectors)
+        # Without the rows of silent channels, singular values are 1, or round-off of 0.
+        basis, sizes, _ = np.linalg.svd(vectors)
+        return self.inverse[..., :, None] * basis * (sizes > 0.5)[..., None, :]
+
 
 def best_map(power: FloatArray, cross: FloatArray) -> FloatArray:
     """Compute M* = R S^+, the best linear map of least norm.
@@ -89,7 +97,6 @@ def best_map(power: FloatArray, cross: FloatArray) -> FloatArray:
     root = correlations.root
     M = np.asarray(cross @ root @ np.swapaxes(root, -1, -2))
     if not correlations.live.all():  # zero along directions without variation
-        scaled = correlations.inverse[..., :, None] * correlations.vectors
-        silent = np.where(correlations.live[..., None, :], 0.0, scaled)
+        silent = correlations.silent
         M -= M @ silent @ np.linalg.pinv(silent)
     return M

@@ -20,6 +20,7 @@ from learncast.display import Displayable, HtmlRepr, Plot, facts, plural
 from learncast.results import described, spec_hash
 from learncast.tasks.covariance import MEMORY_LIMIT, Covariance, Dense, Kronecker, Sampled
 from learncast.tasks.recorded.estimation import Estimate, estimate
+from learncast.tasks.recorded.masked import MaskedTrials
 from learncast.tasks.recorded.recording import Recording
 from learncast.tasks.recorded.trials import RecordedTrials
 from learncast.tasks.sampling import ConditionalSampler, MixingSampler, sampler
@@ -142,7 +143,7 @@ class Task(Displayable):
         scale: str = "none",
         mask: ArrayLike | None = None,
         lengths: ArrayLike | None = None,
-        labels: bool = False,
+        labels: bool | None = None,
         classes: int | Sequence[object] | None = None,
         chunk: int | None = None,
     ) -> Task:
@@ -151,10 +152,12 @@ class Task(Displayable):
         Parameters
         ----------
         inputs : (trials, steps, inputs)
-            numpy array, memory map or torch tensor, or a list with one (steps, inputs) array per trial.
+            numpy array, memory map or torch tensor, or a list with one (steps, inputs) array per trial. The axes of an
+            xarray array are identified by their names (trial, time, neuron, ...), in any order.
         targets : (trials, outputs) or (trials, steps, outputs)
-            Targets at the end or at every step (a list if the inputs are a list). Integers or strings (trials,) are
-            class labels and become one-hot targets.
+            Targets at the end or at every step (a list if the inputs are a list). Integers, booleans and strings are
+            class labels, (trials,) or (trials, 1) at the end, (trials, steps) at every step, and become one-hot
+            targets. Floats, and integers of several outputs, are numbers.
         name : str
             Name of the task.
         centre : bool
@@ -169,8 +172,8 @@ class Task(Displayable):
             Number of steps of each trial in arrays that are padded at the end. Trials with a target at the end are
             shifted so that they end together, after steps of zero input. Targets at every step count up to the end of
             their trial.
-        labels : bool
-            Whether the targets are labels. Needed for labels at every step, (trials, steps), only.
+        labels : bool, optional
+            Whether the targets are labels: True for labels stored as floats, False for integers that are numbers.
         classes : int or sequence, optional
             Number of classes, numbered from 0, or the classes; those that occur by default. Give them if several
             tasks share a network.
@@ -227,6 +230,16 @@ class Task(Displayable):
         return inputs.reshape(number, self.steps, self.inputs), targets.reshape(number, *layout)
 
     @cached_property
+    def recorded_trials(self) -> MaskedTrials | None:
+        """The recorded trials, centred and scaled as the statistics are; None if only statistics are stored."""
+        cross, rule = self.cross_covariance, self.recording
+        if isinstance(cross, Sampled) and isinstance(self.input_covariance, Sampled):
+            centred, scaled = (rule.centred, rule.scaled) if rule is not None else (False, False)
+            return MaskedTrials.complete(cross.left, cross.right, centred=centred, scaled=scaled)
+        kept = rule and rule.kept
+        return kept.prepared()[0] if kept else None
+
+    @cached_property
     def pooled_cache(self) -> dict[float, tuple[FloatArray, FloatArray]]:
         """Statistics of the input pooled by each recurrence that was asked for (see `geometry.pooled_statistics`)."""
         return {}
@@ -254,11 +267,11 @@ class Task(Displayable):
 
     @cached_property
     def hash(self) -> str:
-        """Short hash of the statistics."""
-        parts: list[Any] = []
+        """Short hash of the statistics, and of the recorded trials or of what is stored of them."""
+        parts: list[Any] = [self.trials]
         for covariance in (self.input_covariance, self.cross_covariance, self.target_covariance):
             parts.extend([] if covariance is None else covariance.__dict__.values())
-        return spec_hash(*parts)
+        return spec_hash(*parts, *(self.recording.fingerprint if self.recording is not None else ()))
 
     def _html_repr(self) -> HtmlRepr:
         parameters = {} if self.recipe is None else self.recipe.parameters

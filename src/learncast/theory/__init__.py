@@ -30,8 +30,8 @@ __all__, __getattr__, __dir__ = exported(
         "recurrence.feature_learning": "BlockChange FeatureLearning KernelChange feature_learning feedforward_control "
         "kernel_change unrolled",
         "recurrence.long_run": "Decade ModeStart long_run weights_at",
-        "recurrence.order": "HalfTimes ModeProfile Precedence Reversal SlowestMode crossing_time effective_start "
-        "descent_half_loss_time half_loss_time half_strength_time learned_first mode_profiles order_reversal",
+        "recurrence.order": "HalfTimes Reversal crossing_time descent_half_loss_time half_loss_time "
+        "half_strength_time order_reversal",
         "recurrence.stability": "Extrapolation Optimum RecurrenceFit StableRate best_mode best_recurrence "
         "extrapolation family_extrapolation input_matrix largest_kept_rate largest_stable_rate least_hidden_size "
         "outlier reach",
@@ -40,12 +40,11 @@ __all__, __getattr__, __dir__ = exported(
         "zero_recurrence_warning",
         "representation.alignment": "AlignmentTime misalignment time_to_align",
         "representation.lag_kernel": "LagKernel TrialKernel network_kernel trial_kernel",
-        "representation.regimes": "richness",
-        "representation.similarity": "hidden_similarity kernel_of_grams off_diagonal_strength peak_time "
-        "representation_distance scaled_to_plane tangent_kernel tangent_kernel_summary two_mode_coupling",
+        "representation.similarity": "hidden_similarity kernel_of_grams peak_time "
+        "representation_distance richness scaled_to_plane tangent_kernel tangent_kernel_summary two_mode_coupling",
     },
     inner={
-        "dynamics.descent": "BatchStatistics",
+        "dynamics.batch_draws": "Batches",
         "dynamics.learning_problem": "pooled_curvature sharpest_curvature",
         "dynamics.solution": "checked_times",
         "dynamics.steps.mode_descent": "Problem",

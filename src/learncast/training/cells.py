@@ -80,9 +80,7 @@ class SteppedCell(nn.Module):
         """Return all states in the layout of the inputs, and the last state (1, trials, hidden)."""
         if input.dim() != 3 or input.shape[2] != self.input_size or 0 in input.shape:
             raise InvalidSpec(
-                f"inputs must be (trials, steps, {self.input_size}), or steps first with batch_first=False, got shape "
-                f"{tuple(input.shape)}.",
-                field="inputs",
+                f"inputs must be (trials, steps, {self.input_size}), got shape {tuple(input.shape)}.", field="inputs"
             )
         drives = self.drive(input.transpose(0, 1) if self.batch_first else input)
         state = drives.new_zeros(drives.shape[1], self.hidden_size) if hx is None else hx[0]
@@ -163,9 +161,7 @@ class MaskedRecurrence(nn.Module):
         present = real_array("mask", mask, ndim=2)
         if present.shape != (hidden_size, hidden_size) or not np.isin(present, (0.0, 1.0)).all():
             raise InvalidSpec(
-                f"mask must contain 0 or 1 for each pair of the {hidden_size} units, got shape {present.shape}, values "
-                f"from {present.min():g} to {present.max():g}.",
-                field="mask",
+                f"mask must be 0 or 1 for each pair of {hidden_size} units, got shape {present.shape}.", field="mask"
             )
         self.weights = nn.Parameter(
             gain * torch.randn(hidden_size, hidden_size) / math.sqrt(max(present.sum(1).mean(), 1))
@@ -356,10 +352,7 @@ class LinearRecurrentUnit(SteppedCell):
         super().__init__(inputs, hidden_size, batch_first=batch_first)
         low, high = (positive("timescales", value) for value in timescales)
         if turning and hidden_size % 2:
-            raise InvalidSpec(
-                f"hidden_size must be even with turning=True, got {hidden_size}.",
-                field="hidden_size",
-            )
+            raise InvalidSpec(f"hidden_size must be even with turning=True, got {hidden_size}.", field="hidden_size")
         self.turning, number = turning, hidden_size // 2 if turning else hidden_size
         with own_randomness(seed):
             self.input_weights = nn.Parameter(torch.randn(hidden_size, inputs) / math.sqrt(inputs))

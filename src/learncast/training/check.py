@@ -250,7 +250,7 @@ def check(
         positive("tolerance", tolerance)
     if not isinstance(subject, Forecast | Plan):
         raise InvalidSpec(f"subject must be a Forecast or a Plan, got {type(subject).__name__}.", field="subject")
-    forecasts = _of_plan(subject) if isinstance(subject, Plan) else {_name(subject): subject}
+    forecasts = _of_plan(subject) if isinstance(subject, Plan) else {_name(subject): subject.full_batch}
     size = batch or subject.method.training.batch or FRESH
     jobs = [_job(forecast, size, seed) for forecast in forecasts.values() for seed in range(seeds)]
     runs = train_in_time(jobs, processes=processes, progress=progress)
@@ -301,7 +301,7 @@ def _job(forecast: Forecast, batch: int, seed: int) -> TrainingJob:
 
 def _simulated(forecast: Forecast, batch: int) -> BatchSteps | None:
     try:
-        return forecast.in_batches(batch)
+        return forecast.in_batches(batch, shuffle=forecast.training.shuffle)
     except (InvalidSpec, UnsupportedModel):
         return None
 

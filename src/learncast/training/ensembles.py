@@ -364,10 +364,7 @@ def _checked_networks(networks: Sequence[Layered]) -> tuple[Layered, ...]:
     for network in networks:
         weights = network.network if isinstance(network, Activated) else network
         if not isinstance(weights, TwoLayer):
-            raise UnsupportedModel(
-                f"networks must be TwoLayer, Activated or not, got {type(weights).__name__}. Use train_all for others.",
-                field="networks",
-            )
+            raise UnsupportedModel(f"networks must be TwoLayer, got {type(weights).__name__}.", field="networks")
     return tuple(networks)
 
 
@@ -376,19 +373,14 @@ def _checked_trials(trials: Pair | list[Pair], starts: Sequence[Layered]) -> lis
     given = [trials] * len(starts) if isinstance(trials, tuple) else trials
     if not isinstance(given, list) or len(given) != len(starts) or not all(isinstance(pair, tuple) for pair in given):
         got = f"{len(given)} entries" if isinstance(given, list) else type(trials).__name__
-        raise InvalidSpec(
-            f"trials must be one pair (inputs, targets), or a list of {len(starts)} pairs, got {got}.", field="trials"
-        )
+        raise InvalidSpec(f"trials must be (inputs, targets), or {len(starts)} such pairs, got {got}.", field="trials")
     pairs = []
     for pair, start in zip(given, starts, strict=True):
         data = Source.of(pair).data
         assert data is not None, "a pair holds recorded trials"
         x, y = data.inputs, data.targets
         if x.ndim != 2 or y.ndim != 2 or (x.shape[1], y.shape[1]) != (start.inputs, start.outputs):
-            raise InvalidSpec(
-                f"trials must be (trials, {start.inputs} inputs) and (trials, {start.outputs} outputs), got shapes "
-                f"{x.shape} and {y.shape}.",
-                field="trials",
-            )
+            wanted = f"(trials, {start.inputs}) and (trials, {start.outputs})"
+            raise InvalidSpec(f"trials must have shapes {wanted}, got {x.shape} and {y.shape}.", field="trials")
         pairs.append((x, y))
     return pairs

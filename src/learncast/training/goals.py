@@ -199,9 +199,7 @@ class Measured(TrialGoal):
         try:
             return float(value)
         except (TypeError, ValueError, RuntimeError) as error:
-            raise InvalidSpec(
-                f"The function of a goal must return a number, got {type(value).__name__}.", field="function"
-            ) from error
+            raise InvalidSpec(f"function must return a number, got {value!r:.60}.", field="function") from error
 
     def chance(self, targets: Tensor, weights: Tensor | None = None) -> float:
         return self.chance_level
@@ -230,9 +228,7 @@ class Measured(TrialGoal):
 def checked_measurable(goal: Any, *, field: str = "goal") -> Goal:
     """Return a goal that can be measured on trials; refuse any other."""
     if not isinstance(goal, Loss | R2 | TrialGoal):
-        raise InvalidSpec(
-            f"{field} must be Loss, R2, DecisionAccuracy or Measured, got {type(goal).__name__}.", field=field
-        )
+        raise InvalidSpec(f"{field} must be measurable on trials, got {type(goal).__name__}.", field=field)
     return goal
 
 

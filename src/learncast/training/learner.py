@@ -25,7 +25,7 @@ from learncast.theory.assumptions import exact
 from learncast.theory.dynamics.learning_problem import LearningProblem, learned_weights
 from learncast.theory.dynamics.modes import modes_of, without_round_off
 from learncast.training.goals import loss_of, measure
-from learncast.training.losses import HalfSquaredError, LossFunction
+from learncast.training.losses import IGNORED, HalfSquaredError, LossFunction
 from learncast.training.modules import LayeredModule, Network, RecurrentModule, as_module
 from learncast.training.sources import Batch, Source
 from learncast.training.torch_state import evaluating, own_randomness
@@ -122,9 +122,7 @@ class Learner(HeldOutView):
         self._probe = example.inputs[:2]
         if isinstance(network, nn.Module):
             if training.learn is not None:
-                raise InvalidSpec(
-                    "learn names weights of a described network. For a torch module set requires_grad.", field="learn"
-                )
+                raise InvalidSpec("learn must be None for a torch module. Set requires_grad.", field="learn")
             module: nn.Module = copy.deepcopy(network).to(dtype)
         else:
             module = self._own = as_module(network, learn=training.learn, every_step=example.every_step, dtype=dtype)
@@ -142,13 +140,13 @@ class Learner(HeldOutView):
         if source.task is not None:
             return source.task
         x, y, w = source.held_out(self.evaluation, (self.seed, 0), torch.float64)
-        labels = not y.is_floating_point()
-        if w is not None or labels:
-            # Statistics know no fractional weights.
-            mask = None if w is None else (w if w.ndim < 3 else w.amax(2)).numpy() > 0
-            return Task.from_samples(x, y, name=source.name, mask=mask, labels=labels)
+        # Statistics know no fractional weights.
+        mask = None if w is None else (w if w.ndim < 3 else w.amax(2)).numpy() > 0
+        classes = None
+        if not y.is_floating_point() and self.network is not None:
+            mask, classes = (y != IGNORED).numpy() & (True if mask is None else mask), self.network.outputs
         build = from_pairs if x.ndim == 2 else Task.from_samples
-        return build(x, y, name=source.name)
+        return build(x, y, name=source.name, mask=mask, classes=classes)
 
     def _frame(self) -> Frame | None:
         if self._own is None:
@@ -257,22 +255,16 @@ def check_answers(
             # A module that reads steps first would mix trials.
             mixed = len(x) > 1 and x.ndim == 3 and not _trials_apart(module, x, answers)
     except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
+        wanted = f"inputs {tuple(x.shape)} of {name!r}"
         message = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise InvalidSpec(
-            f"The network must accept inputs {tuple(x.shape)} of {name!r}, got {message}.", field="network"
-        ) from error
+        raise InvalidSpec(f"The network must accept {wanted}, got {message}.", field="network") from error
     shape = tuple(answers.shape)
     if shape != ((*y.shape, *shape[-1:]) if labels else tuple(y.shape)):
         wanted = f"{(*y.shape, 'outputs')}".replace("'", "") if labels else f"{tuple(y.shape)}"
-        raise InvalidSpec(
-            f"The network must map inputs {tuple(x.shape)} of {name!r} to answers {wanted}, got {shape}.",
-            field="network",
-        )
+        raise InvalidSpec(f"The answers to {name!r} must have shape {wanted}, got {shape}.", field="network")
     if mixed:
         raise InvalidSpec(
-            "The network must treat trials independently, with inputs (trials, steps, inputs). Use batch_first=True or "
-            "training.TimeFirst(model).",
-            field="network",
+            "The network must not mix trials. Use batch_first=True or training.TimeFirst(model).", field="network"
         )
     with evaluating(module):
         loss(module(x), y, w)

@@ -360,15 +360,9 @@ class Loop:
     def snapshot(self) -> dict[str, Any]:
         """Return the state of the loop, the module and the optimiser of `Updates`; see `restore`."""
         assert self.updates is not None, "made with Updates"
-        schedule = self.updates.schedule
-        return copy.deepcopy(
-            {
-                "loop": self.state_dict(),
-                "module": self.updates.module.state_dict(),
-                "optimizer": self.updates.optimizer.state_dict(),
-                "schedule": None if schedule is None else schedule.state_dict(),
-            }
-        )
+        parts = {"module": self.updates.module, "optimizer": self.updates.optimizer, "schedule": self.updates.schedule}
+        states = {name: part.state_dict() for name, part in parts.items() if part is not None}
+        return copy.deepcopy({"loop": self.state_dict(), **states})
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue from a `snapshot`."""
@@ -425,7 +419,7 @@ def stage_run(
     """Return the run of a stage whose batches come from a source."""
 
     def batch(number: int) -> Batch:
-        return source.batch(training.batch, key, number, dtype)
+        return source.batch(training.batch, key, number, dtype, shuffle=training.shuffle)
 
     if stage.goal is None:
         return StageRun(source.name, f"for {stage.steps:g} steps", math.inf, make_watch, batch)

@@ -68,11 +68,8 @@ class Answered(NamedTuple):
             if given is None:
                 continue
             if len(given) != self.answers.shape[axis]:
-                raise InvalidSpec(
-                    f"{name} must have {self.answers.shape[axis]} weights, got {len(given)}. Use a mask for trials of "
-                    "unequal length.",
-                    field=name,
-                )
+                size = self.answers.shape[axis]
+                raise InvalidSpec(f"{name} must have {size} weights, got {len(given)}.", field=name)
             own = torch.tensor(given).to(self.answers).reshape((1, -1, 1) if axis == 1 else (1, 1, -1))
             weights = own if weights is None else weights * own
         return self._replace(weights=weights)
@@ -159,9 +156,7 @@ class LossFunction(ABC):
         if callable(loss) and not isinstance(loss, nn.modules.loss._Loss | type):
             return OwnLoss(function=loss)
         raise InvalidSpec(
-            "loss must be a name, nn.MSELoss(), nn.CrossEntropyLoss() or a function of (answers, targets), got "
-            f"{loss!r:.80}.",
-            field="loss",
+            f"loss must be a name, nn.MSELoss(), nn.CrossEntropyLoss() or a function, got {loss!r:.80}.", field="loss"
         )
 
 
@@ -296,8 +291,7 @@ class CrossEntropy(LossFunction):
         trials = Answered.of(answers, targets, weights).weighted(self.steps, None)
         if trials.weights is not None and trials.weights.shape[2] != 1:
             raise InvalidSpec(
-                "weights of trials must be (trials) or (trials, steps) for cross-entropy, got shape "
-                f"{tuple(trials.weights.shape)}. Weight classes with CrossEntropy(outputs=...).",
+                "weights must be (trials) or (trials, steps) here. Weight classes by CrossEntropy(outputs=...).",
                 field="weights",
             )
         return self.of(trials)
@@ -361,8 +355,7 @@ def call_with_weights(function: Any, answers: Tensor, targets: Tensor, weights: 
     except (TypeError, ValueError):  # some functions written in C have no signature
         if weights is not None:
             raise InvalidSpec(
-                "The trials have a mask, so the function must be function(answers, targets, weights).",
-                field="function",
+                "With a mask, function must take (answers, targets, weights).", field="function"
             ) from None
         return function(answers, targets)
     return function(answers, targets, weights)

@@ -54,9 +54,9 @@ def as_module(
     """
     weights, activation = (network.network, network.activation) if isinstance(network, Activated) else (network, None)
     if not isinstance(weights, LinearRNN | TwoLayer):
+        got = type(network).__name__
         raise UnsupportedModel(
-            f"network must be a LinearRNN, a TwoLayer, an Activated or a torch module, got {type(network).__name__}.",
-            field="network",
+            f"network must be LinearRNN, TwoLayer, Activated or nn.Module, got {got}.", field="network"
         )
     names = learned_weights(weights, learn)
     kind = torch.float64 if dtype is None else dtype

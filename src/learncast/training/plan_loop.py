@@ -182,10 +182,7 @@ def _measure(planned: PlannedStage, criterion: str, goal: float | None, window: 
     if planned.modes is not None and (criterion == "strength" or goal is None):
         return StrengthMeasure(planned.modes)
     if criterion == "strength":
-        raise InvalidSpec(
-            f"criterion 'strength' needs a linear network with modes on {name!r}. Use 'loss' or 'steps'.",
-            field="criterion",
-        )
+        raise InvalidSpec(f"criterion 'strength' needs modes on {name!r}. Use 'loss' or 'steps'.", field="criterion")
     if goal is None:
         return None
     losses = planned.losses()

@@ -209,9 +209,9 @@ class TargetWatch(Watch):
     Parameters
     ----------
     source : Source
+    accuracy : float
     optimum : (modes,)
         Strengths to reach; nan if a loss is to be reached.
-    accuracy : float
     loss : float
         Loss to reach; nan if strengths are to be reached.
     status : Status
@@ -219,10 +219,10 @@ class TargetWatch(Watch):
     """
 
     source: Source
-    optimum: FloatArray
     accuracy: float
-    loss: float
-    status: Status
+    optimum: FloatArray
+    loss: float = np.nan
+    status: Status = Status.ok
 
     def over(self, step: int, view: NetworkView | None) -> bool:
         assert view is not None

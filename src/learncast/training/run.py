@@ -72,10 +72,7 @@ class Records:
         count("every", self.every)
         count("evaluation", self.evaluation)
         if self.writer is not None and not callable(getattr(self.writer, "add_scalar", None)):
-            raise InvalidSpec(
-                f"writer must have a method add_scalar(name, value, step), got {type(self.writer).__name__}.",
-                field="writer",
-            )
+            raise InvalidSpec(f"writer must have add_scalar, got {type(self.writer).__name__}.", field="writer")
 
 
 @dataclass(frozen=True)
@@ -88,7 +85,7 @@ class Execution:
     threads : int
         Of torch during the run.
     checkpoint : path, optional
-        A safetensors file. If it holds a state of this run, training continues from there and ends as if it had never
+        A file. If it holds a state of this run, training continues from there and ends as if it had never
         stopped.
     checkpoint_every : int
         Steps between two checkpoints.
@@ -153,9 +150,7 @@ class TrainingRun(Trajectory):
         """Read a file that `save` wrote; refuse trajectories that are not training runs."""
         run = super().load(path, most_bytes=most_bytes)
         if "stage_steps" not in run.dataset.attrs:
-            raise SchemaMismatch(
-                f"{path} must hold a training run, got a trajectory by {run.provenance.kind}. Use Trajectory.load."
-            )
+            raise SchemaMismatch(f"{path} must hold a training run, got a trajectory by {run.provenance.kind}.")
         return run
 
     @property
@@ -199,11 +194,6 @@ class History:
         arrays = {key: np.asarray(rows, dtype=float) for key, rows in self.rows.items()}
         arrays["strength"] = arrays["strength"].reshape(len(self.rows["time"]), self.modes)
         return arrays
-
-    def restore(self, arrays: dict[str, Any]) -> None:
-        """Continue from saved arrays."""
-        for key in self.rows:
-            self.rows[key] = list(arrays[key])
 
     def dataset(self, stages: list[str], optima: Any, least: Any, attributes: dict[str, Any]) -> xr.Dataset:
         """Return the records as a Dataset; `least` is the least loss of each stage."""

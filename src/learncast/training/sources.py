@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -14,7 +15,8 @@ from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray, between, count, real_array
 from learncast.results import spec_hash
 from learncast.tasks.recorded.environments import EnvironmentTrials, is_environment
-from learncast.tasks.recorded.streams import batches_of, checked_batch, is_dataset, pair_of
+from learncast.tasks.recorded.streams import batches_of, is_dataset, pair_of
+from learncast.tasks.recorded.targets import Targets, array_like, as_numpy, class_numbers
 from learncast.tasks.task import Task
 from learncast.training.losses import IGNORED
 
@@ -69,6 +71,7 @@ def trials(
     mask: Any = None,
     lengths: Any = None,
     batch_first: bool | None = None,
+    labels: bool | None = None,
     held_out: float | int | tuple[Any, ...] | None = None,
     name: str | None = None,
     gaussian: bool = False,
@@ -85,13 +88,14 @@ def trials(
         Number of steps of each recorded trial, for arrays that are padded at the end.
     batch_first : bool, optional
         False for arrays and batches (steps, trials, channels). By default true, or what the source itself says.
+    labels : bool, optional
+        Whether targets are class labels; see `Task.from_samples`.
     held_out : float, int or (inputs, targets), optional
         Trials for evaluation that are not trained on: a share or a number of recorded trials (the last ones), or other
         trials.
     name : str, optional
     gaussian : bool
-        For a Task made from an environment or a loader: draw Gaussian trials with its statistics instead of the
-        original trials.
+        For a recorded Task: draw Gaussian trials with its statistics instead of its own trials.
 
     Returns
     -------
@@ -114,10 +118,10 @@ def trials(
     """
     where = "" if name is None else f" of {name!r}"
     if mask is None and lengths is None:
-        made = Source.of(source, batch_first=batch_first, gaussian=gaussian, where=where)
+        made = Source.of(source, batch_first=batch_first, gaussian=gaussian, labels=labels, where=where)
     elif isinstance(source, tuple) and len(source) == 2:
         first = batch_first is not False
-        made = Source.recorded(_checked(*source, mask, batch_first=first, lengths=lengths, where=where))
+        made = Source.recorded(_checked(*source, mask, batch_first=first, lengths=lengths, labels=labels, where=where))
     else:
         raise InvalidSpec(
             f"mask and lengths need recorded arrays (inputs, targets), got {type(source).__name__}. Let it return "
@@ -149,6 +153,8 @@ class Source:
         Batches of a loader.
     kept : Batch or None
         Trials for evaluation only.
+    labels : bool or None
+        Whether targets that are drawn or loaded are class labels; None if their type says so.
 
     Examples
     --------
@@ -165,10 +171,19 @@ class Source:
     passes: Passes | None = None
     kept: Batch | None = None
     batch_first: bool = True
+    labels: bool | None = None
     _tensors_of: dict[torch.dtype, Batch] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def of(cls, source: Any, *, batch_first: bool | None = None, gaussian: bool = False, where: str = "") -> Source:
+    def of(
+        cls,
+        source: Any,
+        *,
+        batch_first: bool | None = None,
+        gaussian: bool = False,
+        labels: bool | None = None,
+        where: str = "",
+    ) -> Source:
         """Return a Source from a Task, environment, sampler, pair of arrays, DataLoader, Dataset or function.
 
         A function without arguments returns batches (inputs, targets) and is called again for every pass. A Dataset is
@@ -180,7 +195,7 @@ class Source:
         if isinstance(source, Task):
             origin = None if gaussian else getattr(source.recording, "origin", None)
             if origin is None:
-                return cls(source.name, source.sample, None, source, source.hash)
+                return cls._of_task(source, gaussian)
             listed = not isinstance(origin, EnvironmentTrials) and not is_dataset(origin)
             made = cls._streamed(origin, first) if listed else cls.of(origin, batch_first=batch_first)
             return replace(made, name=source.name, task=source, hash=spec_hash(made.hash, source.hash))
@@ -189,17 +204,18 @@ class Source:
             example = [np.asarray(part) for part in environment.draw(2, _stream((0, 0), 0))]
             return cls(environment.name, environment.draw, None, None, spec_hash(environment.name, *example))
         if isinstance(source, torch.utils.data.DataLoader) or _gives_batches(source) or _is_stream(source):
-            return cls._streamed(source, first)
+            return cls._streamed(source, first, labels)
         if is_dataset(source):
-            parts = [checked_trials(item, f"trials of {type(source).__name__}{where}") for item in batches_of(source)]
-            return cls.of(tuple(joined(parts)[:2]))
+            where = f"trials of {type(source).__name__}{where}"
+            parts = [checked_trials(item, where, labels=labels) for item in batches_of(source)]
+            return cls.of(tuple(joined(parts)[:2]), labels=labels)
         if callable(source):
             name = getattr(source, "__qualname__", type(source).__name__)
             probe = [np.asarray(part) for part in source(2, _stream((0, 0), 0))]  # two functions may share a name
             digest = spec_hash(f"{getattr(source, '__module__', '')}.{name}", *probe)
-            return cls(name, source, None, None, digest, batch_first=first)
+            return cls(name, source, None, None, digest, batch_first=first, labels=labels)
         if isinstance(source, tuple) and len(source) in (2, 3):
-            return cls.recorded(_checked(*source, batch_first=first, where=where))
+            return cls.recorded(_checked(*source, batch_first=first, labels=labels, where=where))
         raise InvalidSpec(
             "trials must be a Task, an environment, a function of (trials, rng), a pair (inputs, targets), a "
             f"DataLoader, a Dataset, or a function that returns batches, got {type(source).__name__}.",
@@ -212,19 +228,34 @@ class Source:
         return cls("recorded", None, data, None, spec_hash(*(part for part in data if part is not None)))
 
     @classmethod
-    def _streamed(cls, source: Any, batch_first: bool) -> Source:
-        passes = Passes(source, batch_first)
+    def _of_task(cls, task: Task, gaussian: bool) -> Source:
+        """Return the recorded trials of a task or, if they are not stored, Gaussian trials with its statistics."""
+        kept = None if gaussian else task.recorded_trials
+        if kept is None:
+            return cls(task.name, task.sample, None, task, task.hash)
+        targets = kept.targets[:, 0] if kept.targets.shape[1] == 1 else kept.targets
+        data = Batch(kept.inputs, targets, None if kept.counted.all() else kept.counted.astype(float))
+        return cls(task.name, None, data, task, task.hash)
+
+    @classmethod
+    def _streamed(cls, source: Any, batch_first: bool, labels: bool | None = None) -> Source:
+        passes = Passes(source, batch_first, labels)
         name = getattr(source, "__qualname__", type(source).__name__)
         parts = [part for part in passes.first(1) if part is not None]
-        return cls(name, None, None, None, spec_hash(name, *parts), passes, batch_first=batch_first)
+        return cls(name, None, None, None, spec_hash(name, *parts), passes, batch_first=batch_first, labels=labels)
 
     @property
     def is_sampled(self) -> bool:
         """Whether fresh trials are drawn at every step."""
         return self.draw is not None
 
-    def batch(self, trials: int | None, key: tuple[int, int], step: int, dtype: torch.dtype) -> Batch:
-        """Return the trials of one step as tensors; None means all recorded trials, or 1,000 fresh ones."""
+    def batch(
+        self, trials: int | None, key: tuple[int, int], step: int, dtype: torch.dtype, *, shuffle: bool = False
+    ) -> Batch:
+        """Return the trials of one step as tensors; None means all recorded trials, or 1,000 fresh ones.
+
+        Recorded trials are drawn independently of each other, or with `shuffle` in epochs (see `Training`).
+        """
         if self.passes is not None:
             return self.passes.following().tensors(dtype)
         if self.data is None:
@@ -233,8 +264,9 @@ class Source:
         size = len(recorded.inputs)
         if trials is None or trials >= size:
             return recorded
-        # Every epoch is shuffled anew; trials that do not fill a batch are left out of the epoch.
-        epoch, place = divmod(step, size // trials)
+        if not shuffle:
+            return recorded.rows(_stream(key, step).integers(size, size=trials))
+        epoch, place = divmod(step, math.ceil(size / trials))
         return recorded.rows(_stream(key, epoch).permutation(size)[place * trials : (place + 1) * trials])
 
     def held_out(self, trials: int, key: tuple[int, int], dtype: torch.dtype) -> Batch:
@@ -255,7 +287,7 @@ class Source:
         assert self.draw is not None
         parts = self.draw(trials, rng)
         plain = len(parts) == 2 and self.batch_first and not check
-        return Batch(*parts) if plain else _checked(*parts, batch_first=self.batch_first, where=f" of {self.name!r}")
+        return Batch(*parts) if plain else checked_trials(parts, repr(self.name), self.batch_first, self.labels)
 
     def _recorded(self, dtype: torch.dtype) -> Batch:
         if dtype not in self._tensors_of:
@@ -283,7 +315,7 @@ class Source:
     def split(self, held_out: float | int | tuple[Any, ...]) -> Source:
         """Set some trials aside for evaluation."""
         if isinstance(held_out, tuple):
-            kept = _checked(*held_out, batch_first=self.batch_first)
+            kept = _checked(*held_out, batch_first=self.batch_first, labels=self.labels)
             return replace(self, kept=kept, hash=spec_hash(self.hash, *(p for p in kept if p is not None)))
         if self.data is None:
             raise InvalidSpec(
@@ -307,8 +339,8 @@ class Passes:
     The first batches are kept for evaluation. They are trained on only when the loader gives them again.
     """
 
-    def __init__(self, source: Any, batch_first: bool = True) -> None:
-        self.source, self._given, self._passes, self._first = source, 0, 1, batch_first
+    def __init__(self, source: Any, batch_first: bool = True, labels: bool | None = None) -> None:
+        self.source, self._given, self._passes, self._layout = source, 0, 1, (batch_first, labels)
         self._batches = batches_of(source)
         self._held: list[Batch] = []
 
@@ -339,7 +371,7 @@ class Passes:
         """Return the next batch of this pass; None at its end."""
         for batch in self._batches:
             self._given += 1
-            return checked_trials(batch, f"batch {self._given - 1}", batch_first=self._first)
+            return checked_trials(batch, f"batch {self._given - 1}", *self._layout)
         return None
 
 
@@ -370,65 +402,54 @@ def joined(batches: list[Batch]) -> Batch:
     return Batch(*(None if parts[0] is None else np.concatenate(parts) for parts in zip(*batches, strict=True)))
 
 
-def checked_trials(batch: Any, where: str, *, batch_first: bool = True) -> Batch:
+def checked_trials(batch: Any, where: str, batch_first: bool = True, labels: bool | None = None) -> Batch:
     """Return a checked batch from (inputs, targets), (inputs, targets, mask) or a mapping with these keys."""
     if isinstance(batch, Mapping) and "mask" in batch:
         batch = (*pair_of(batch, where), batch["mask"])
-    if isinstance(batch, tuple | list) and len(batch) == 3:
-        return _checked(*batch, batch_first=batch_first, where=f" of {where}")
-    x, y = pair_of(batch, where)
-    _refuse_words(_raw(y), f" of {where}")
-    if batch_first and not _are_labels(x, y):
-        return Batch(*checked_batch((x, y), where))
-    return _checked(x, y, batch_first=batch_first, where=f" of {where}")
+    parts = batch if isinstance(batch, tuple | list) and len(batch) == 3 else pair_of(batch, where)
+    return _checked(*parts, batch_first=batch_first, labels=labels, complete=False, where=f" of {where}")
 
 
-def _are_labels(x: Any, y: Any) -> bool:
-    """Whether targets are integers without a channel axis: one per trial, or one per step."""
-    shape, integer = tuple(np.shape(y)), _raw(y).dtype.kind in "iu"
-    return integer and (len(shape) == 1 or (len(shape) == 2 and shape == tuple(np.shape(x))[:2] and shape[1] > 1))
-
-
-def _refuse_words(y: Any, where: str) -> None:
-    """Refuse labels that are strings: which output they belong to is unknown."""
-    if y.dtype.kind in "USO" and y.size and isinstance(first := y.flat[0], str | bytes):
-        raise InvalidSpec(
-            f"labels{where} must be integers, got {str(first)!r}. Number them alike in all tasks, e.g. with "
-            "numpy.unique(words, return_inverse=True)[1].",
-            field="labels",
-        )
-
-
-def _raw(values: Any) -> Any:
-    return values.detach().cpu().numpy() if hasattr(values, "detach") else np.asarray(values)
+def _raw(name: str, values: Any) -> Any:
+    return as_numpy(array_like(name, values))
 
 
 def _checked(
-    inputs: Any, targets: Any, weights: Any = None, *, batch_first: bool = True, lengths: Any = None, where: str = ""
+    inputs: Any,
+    targets: Any,
+    weights: Any = None,
+    *,
+    batch_first: bool = True,
+    lengths: Any = None,
+    labels: bool | None = None,
+    complete: bool = True,
+    where: str = "",
 ) -> Batch:
     """Return trials with matching shapes, trials first; ignored targets may be nan."""
-    x, y, w = _raw(inputs), _raw(targets), None if weights is None else _raw(weights).astype(float)
-    _refuse_words(y, where)
-    labels = _are_labels(x, y)
-    if not batch_first and x.ndim == 3:
+    named = isinstance(getattr(inputs, "dims", None), tuple)  # an xarray array says which axis is which
+    x, y = _raw("inputs", inputs), _raw("targets", targets)
+    w = None if weights is None else _raw("mask", weights).astype(float)
+    if not batch_first and x.ndim == 3 and not named:
+        at_steps = y.ndim == 3 or (y.shape == x.shape[:2] and (y.dtype.kind in "iub" or bool(labels)))
         x = np.ascontiguousarray(x.swapaxes(0, 1))
-        y = np.ascontiguousarray(y.swapaxes(0, 1)) if y.ndim == (2 if labels else 3) else y
+        y = np.ascontiguousarray(y.swapaxes(0, 1)) if at_steps else y
         w = np.ascontiguousarray(w.swapaxes(0, 1)) if w is not None and w.ndim > 1 else w
+    size = (len(x), x.shape[1] if x.ndim == 3 else 1)
+    y, are_labels, every_step = Targets.of(y, size, labels, complete=complete, where=where)
     if lengths is not None:
-        x, y, w = _cut(x, y, w, real_array("lengths", lengths, ndim=1).astype(int))
+        x, y, w = _cut(x, y, w, real_array("lengths", lengths, ndim=1).astype(int), every_step)
     x = real_array(f"inputs{where}", x, ndim=(2, 3))
     w = None if w is None else real_array(f"mask{where}", w, ndim=(1, 2, 3))
-    if labels:
-        y = y.astype(np.int64)
+    if are_labels:
         if w is not None and w.shape == y.shape:
             y = np.where(w > 0, y, IGNORED)
+        y = class_numbers(y, where)
     else:
         if w is not None and y.ndim in (2, 3):
             counted = w.reshape(w.shape + (1,) * (y.ndim - w.ndim)) if w.ndim <= y.ndim else w
             y = np.where(counted > 0, y, 0.0) if np.broadcast_shapes(counted.shape, y.shape) == y.shape else y
         y = real_array(f"targets{where}", y, ndim=(2, 3))
-    at_steps = y.ndim == (2 if labels else 3)
-    if len(x) != len(y) or 0 in x.shape + y.shape or (at_steps and (x.ndim != 3 or y.shape[1] != x.shape[1])):
+    if len(x) != len(y) or 0 in x.shape + y.shape or (every_step and (x.ndim != 3 or y.shape[1] != x.shape[1])):
         turned = x.ndim == 3 and y.ndim >= 2 and x.shape[:2] == y.shape[1::-1]
         hint = " If steps come first, use trials(..., batch_first=False)." if turned else ""
         raise InvalidSpec(
@@ -436,7 +457,7 @@ def _checked(
             f"steps]), must match, got shapes {x.shape} and {y.shape}.{hint}",
             field="targets",
         )
-    return Batch(x, y, None if w is None else _fitting(w, y.shape if labels else y.shape[:-1], y, where))
+    return Batch(x, y, None if w is None else _fitting(w, y.shape if are_labels else y.shape[:-1], y, where))
 
 
 def _fitting(weights: FloatArray, readouts: tuple[int, ...], targets: Any, where: str) -> FloatArray:
@@ -452,7 +473,7 @@ def _fitting(weights: FloatArray, readouts: tuple[int, ...], targets: Any, where
     return weights
 
 
-def _cut(x: FloatArray, y: Any, weights: Any, lengths: Any) -> tuple[FloatArray, Any, Any]:
+def _cut(x: FloatArray, y: Any, weights: Any, lengths: Any, every_step: bool) -> tuple[FloatArray, Any, Any]:
     """Shorten trials: later targets do not count; a trial with one target at its end is shifted to the array's end."""
     if lengths.shape != (len(x),) or x.ndim != 3 or not ((lengths >= 1) & (lengths <= x.shape[1])).all():
         raise InvalidSpec(
@@ -461,7 +482,7 @@ def _cut(x: FloatArray, y: Any, weights: Any, lengths: Any) -> tuple[FloatArray,
             field="lengths",
         )
     present = np.arange(x.shape[1]) < lengths[:, None]
-    if Batch(x, y).every_step:
+    if every_step:
         x = np.where(present[:, :, None], x, 0.0)
         if weights is None:
             return x, y, present.astype(float)

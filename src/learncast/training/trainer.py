@@ -26,7 +26,7 @@ from learncast.procedure.goals import Accuracy, Explained, Goal, Plateau, Rule, 
 from learncast.procedure.stage import Stage
 from learncast.procedure.training import Training
 from learncast.results import Status, spec_hash
-from learncast.training.checkpoint import Checkpoint
+from learncast.training.checkpoint import load_checkpoint, save_checkpoint
 from learncast.training.learner import Learner
 from learncast.training.loop import Loop, stage_keys, stage_run, watch_of
 from learncast.training.modules import Network
@@ -69,16 +69,11 @@ class TrainingJob:
     def run(self, progress: Progress = silent) -> TrainingRun:
         """Train."""
         if not isinstance(self.training, Training):
-            raise InvalidSpec(
-                f"training must be a learncast.Training, got {type(self.training).__name__}.", field="training"
-            )
+            raise InvalidSpec(f"training must be a Training, got {type(self.training).__name__}.", field="training")
         recording = self.record if isinstance(self.record, Records) else Records(tuple(self.record))
         stages = self.stages()
         if self.execution.checkpoint is not None and any(stage.task.passes is not None for stage in stages):
-            raise InvalidSpec(
-                "checkpoint needs reproducible trials: a Task, a sampler, arrays or a Dataset.",
-                field="checkpoint",
-            )
+            raise InvalidSpec("checkpoint needs a Task, a sampler, arrays or a Dataset as trials.", field="checkpoint")
         with own_threads(self.execution.threads):
             learner = Learner(
                 self.network,
@@ -103,10 +98,8 @@ class TrainingJob:
         if self.goal is not None or self.steps is not None:
             raise InvalidSpec("The stages of a curriculum have their own goals. Omit goal and steps.", field="goal")
         if not self.source or not all(isinstance(stage, Stage) for stage in self.source):
-            raise InvalidSpec(
-                f"A curriculum must be a list of Stage, got {[type(stage).__name__ for stage in self.source]}.",
-                field="source",
-            )
+            got = [type(stage).__name__ for stage in self.source]
+            raise InvalidSpec(f"A curriculum must be a list of Stage, got {got}.", field="source")
         return [_checked(replace(stage, task=Source.of(stage.task))) for stage in self.source]
 
 
@@ -171,25 +164,6 @@ def train(
     return TrainingJob(source, network, training, goal, steps, record, execution).run(progress)
 
 
-@dataclass(frozen=True, eq=False)
-class _Target:
-    """What a stage with an accuracy as goal has to reach.
-
-    Attributes
-    ----------
-    optimum : (modes,)
-        Strengths to reach; nan if there are none.
-    loss : float
-        Loss to reach instead; nan if strengths are to be reached.
-    status : Status
-        Of the first training that looked for the optimum.
-    """
-
-    optimum: FloatArray
-    loss: float = math.nan
-    status: Status = Status.ok
-
-
 class _Recorder:
     """Runs a loop with its own updates, records it and writes checkpoints."""
 
@@ -206,7 +180,7 @@ class _Recorder:
         self.recording, self.execution, self.progress = recording, execution, progress
         self.path = execution.checkpoint
         self.history = History(learner.modes, recording.quantities)
-        self.targets: dict[int, _Target] = {}
+        self.targets: dict[int, TargetWatch] = {}
         runs = []
         for k, stage in enumerate(stages):
             make = partial(self._watch, k)
@@ -235,32 +209,31 @@ class _Recorder:
             self.targets[k] = self._target(k, rule)
             if self.path is not None:
                 self._save()
-        target = self.targets[k]
-        return TargetWatch(source, target.optimum, rule.value, target.loss, target.status)
+        return self.targets[k]
 
-    def _target(self, k: int, goal: Accuracy | Explained) -> _Target:
+    def _target(self, k: int, goal: Accuracy | Explained) -> TargetWatch:
         learner, source = self.learner, self.given[k].task
-        nothing = np.full(learner.modes, np.nan)
+        watch, nothing = partial(TargetWatch, source, goal.value), np.full(learner.modes, np.nan)
         plateau = Plateau()
         if isinstance(goal, Accuracy) and learner.modes:
             if isinstance(goal.optimum, tuple):
                 optimum = goal.optimum[0] if len(goal.optimum) == 1 else goal.optimum
-                return _Target(one_or_each("optimum", optimum, learner.modes, of="modes"))
+                return watch(one_or_each("optimum", optimum, learner.modes, of="modes"))
             if goal.optimum is None and (known := learner.optimum(k)) is not None:
-                return _Target(known)
+                return watch(known)
         if isinstance(goal, Accuracy) and isinstance(goal.optimum, Plateau):
             plateau = goal.optimum
         if isinstance(goal, Explained) and learner.tasks and (problem := learner.problem(learner.tasks[k])) is not None:
             least = problem.least_loss
             if math.isnan(least):
                 raise InvalidSpec(f"{source.name!r} needs target_covariance for the goal Explained.", field="goal")
-            return _Target(nothing, goal.target_loss(problem.statistics.constant - least, least))
+            return watch(nothing, goal.target_loss(problem.statistics.constant - least, least))
         status, began, loss, strength = self._first_training(k, source, plateau)
         if status is not Status.ok:
-            return _Target(nothing, status=status)
+            return watch(nothing, status=status)
         if isinstance(goal, Accuracy) and learner.modes:
-            return _Target(strength)
-        return _Target(nothing, goal.target_loss(began - loss, loss))
+            return watch(strength)
+        return watch(nothing, goal.target_loss(began - loss, loss))
 
     def _first_training(self, k: int, source: Source, plateau: Plateau) -> tuple[Status, float, float, FloatArray]:
         """Train from the start on one task to a plateau, as the paper does for nonlinear networks.
@@ -269,11 +242,7 @@ class _Recorder:
         """
         path = None if self.path is None else Path(f"{os.fspath(self.path)}.pass{k}")
         learner = Learner(
-            self.learner.start,
-            [source],
-            self.training,
-            dtype=self.learner.dtype,
-            evaluation=self.learner.evaluation,
+            self.learner.start, [source], self.training, dtype=self.learner.dtype, evaluation=self.learner.evaluation
         )
         if learner.frame is not None:
             learner.frame = self.learner.frame
@@ -337,28 +306,21 @@ class _Recorder:
 
     def _save(self) -> None:
         assert self.path is not None
-        tensors = {f"module.{key}": value.clone() for key, value in self.learner.module.state_dict().items()}
-        tensors |= self.loop.updates.tensors()  # type: ignore[union-attr]
-        tensors |= {f"history.{key}": torch.as_tensor(rows) for key, rows in self.history.arrays().items()}
-        facts = {
-            "loop": self.loop.state_dict(),
-            "updates": self.loop.updates.facts(),  # type: ignore[union-attr]
-            "targets": [(k, one.optimum.tolist(), one.loss, one.status.name) for k, one in self.targets.items()],
-        }
-        contiguous = {key: value.contiguous() for key, value in tensors.items()}
-        Checkpoint(contiguous, facts).save(self.path, spec=self.loop.spec)
+        history = {key: torch.as_tensor(rows) for key, rows in self.history.arrays().items()}
+        targets = {k: (one.optimum.tolist(), one.loss, one.status.name) for k, one in self.targets.items()}
+        state = {**self.loop.snapshot(), "history": history, "targets": targets}
+        save_checkpoint(self.path, state, spec=self.loop.spec)
 
     def _resume(self) -> bool:
         """Restore a saved state, and return whether there was one."""
-        saved = None if self.path is None else Checkpoint.load(self.path, spec=self.loop.spec)
+        saved = None if self.path is None else load_checkpoint(self.path, spec=self.loop.spec)
         if saved is None:
             return False
-        self.learner.module.load_state_dict(saved.under("module."))
-        self.history.restore({key: value.numpy() for key, value in saved.under("history.").items()})
-        for k, optimum, loss, status in saved.facts["targets"]:
-            self.targets[k] = _Target(np.array(optimum, dtype=float), float(loss), Status[status])
-        self.loop.updates.restore(saved.under("optimizer."), saved.facts["updates"])  # type: ignore[union-attr]
-        self.loop.load_state_dict(saved.facts["loop"])
+        self.history.rows = {key: list(values.numpy()) for key, values in saved["history"].items()}
+        for k, (optimum, loss, status) in saved["targets"].items():
+            stage = self.given[k]
+            self.targets[k] = TargetWatch(stage.task, stage.goal.value, np.array(optimum), loss, Status[status])
+        self.loop.restore(saved)
         if not self.loop.done:
             self.recording.log(f"resumed in stage {self.loop.index + 1} at step {self.loop.stage.steps}")
             self.loop.judge()

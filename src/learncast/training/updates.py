@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
@@ -168,10 +167,7 @@ def schedule_of(training: Training, optimizer: Any) -> torch.optim.lr_scheduler.
     made = training.schedule(optimizer)
     stepped = isinstance(made, torch.optim.lr_scheduler.LRScheduler)
     if not stepped or isinstance(made, torch.optim.lr_scheduler.ReduceLROnPlateau):
-        raise InvalidSpec(
-            f"schedule must make a scheduler of torch.optim.lr_scheduler that counts steps, got {type(made).__name__}.",
-            field="schedule",
-        )
+        raise InvalidSpec(f"schedule must make an LRScheduler by steps, got {type(made).__name__}.", field="schedule")
     return made
 
 
@@ -208,8 +204,6 @@ class Updates:
     Attributes
     ----------
     optimizer : torch optimiser
-    taken : int
-        Steps since the optimiser was made.
 
     Examples
     --------
@@ -229,7 +223,7 @@ class Updates:
 
     def begin(self) -> None:
         """Start with a new optimiser and a new schedule."""
-        self.optimizer, self.taken = update_rule_of(self.training, self.parameters), 0
+        self.optimizer = update_rule_of(self.training, self.parameters)
         self.schedule = schedule_of(self.training, self.optimizer)
 
     def step(self, batch: Batch) -> float | None:
@@ -253,46 +247,7 @@ class Updates:
             return None
         if self.schedule is not None:
             self.schedule.step()
-        self.taken += 1
         return value
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Return the optimiser's state as named tensors."""
-        return {
-            f"optimizer.{k}.{key}": torch.as_tensor(value).clone()
-            for k, state in self.optimizer.state_dict()["state"].items()
-            for key, value in state.items()
-            if value is not None
-        }
-
-    def facts(self) -> dict[str, Any]:
-        """Return the state of the schedule and the rates it has set, as JSON can hold them."""
-        if self.schedule is None:
-            return {}
-        groups = [{k: v for k, v in group.items() if k != "params"} for group in self.optimizer.param_groups]
-        facts = {"schedule": self.schedule.state_dict(), "groups": groups, "taken": self.taken}
-        try:
-            json.dumps(facts)
-        except TypeError as error:
-            raise InvalidSpec(
-                f"checkpoint needs a schedule whose state is plain numbers, got {type(self.schedule).__name__} "
-                f"({error}).",
-                field="checkpoint",
-            ) from error
-        return facts
-
-    def restore(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
-        """Continue from saved tensors (names without their prefix) and facts."""
-        state: dict[int, dict[str, Any]] = {}
-        for name, value in tensors.items():
-            k, key = name.split(".", 1)
-            state.setdefault(int(k), {})[key] = value
-        self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": state})
-        if self.schedule is not None and facts:
-            self.schedule.load_state_dict(facts["schedule"])
-            self.taken = int(facts["taken"])
-            for group, saved in zip(self.optimizer.param_groups, facts["groups"], strict=True):
-                group.update({k: tuple(v) if isinstance(group.get(k), tuple) else v for k, v in saved.items()})
 
 
 def _size(tensors: Sequence[Any]) -> float:

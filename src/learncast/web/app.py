@@ -61,11 +61,7 @@ def all_panels(window: Window | None = None) -> tuple[Panel, ...]:
 
 
 def application(
-    window: Window | None = None,
-    hosts: Sequence[str] = LOOPBACK,
-    *,
-    token: str = "",
-    queue: JobQueue | None = None,
+    window: Window | None = None, hosts: Sequence[str] = LOOPBACK, *, token: str = "", queue: JobQueue | None = None
 ) -> Starlette:
     """Return the explorer as an ASGI application.
 

@@ -165,10 +165,8 @@ class JobQueue:
             worker.kill()
             if loop.time() - begun < SECONDS:
                 raise
-            raise OutOfTime(
-                f"The computation takes more than {SECONDS:g} seconds. Choose a larger learning rate, fewer hidden "
-                "units or a lower accuracy."
-            ) from None
+            remedy = "Choose a larger learning rate, fewer hidden units or a lower accuracy."
+            raise OutOfTime(f"The computation takes more than {SECONDS:g} seconds. {remedy}") from None
         finally:
             timeout.cancel()
             if running is not None:

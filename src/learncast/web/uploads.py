@@ -33,10 +33,8 @@ class Uploads:
         """Keep a file and return its token, a hash of its name and content."""
         name = PurePosixPath(name.replace("\\", "/")).name or "file"
         if len(content) > MOST_BYTES:
-            raise InvalidSpec(
-                f"A dropped file must have at most {MOST_BYTES // 2**20} MB, got {len(content) / 2**20:.1f} MB. "
-                "Drop fewer trials, or use `learncast plan` on the file."
-            )
+            sizes = f"{MOST_BYTES // 2**20} MB, got {len(content) / 2**20:.1f} MB"
+            raise InvalidSpec(f"A dropped file must have at most {sizes}. Use `learncast plan` on larger files.")
         token = hashlib.sha256(name.encode() + b"\0" + content).hexdigest()[:32]
         self.store(token, name, content)
         return token

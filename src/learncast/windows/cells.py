@@ -107,8 +107,7 @@ class GatedCell(nn.Module):
         """The states at every step, (batch, time, hidden)."""
         if inputs.dim() != 3 or inputs.shape[2] != self.input_size or 0 in inputs.shape:
             raise InvalidSpec(
-                f"inputs must be a nonempty (batch, time, {self.input_size}) tensor, got shape {tuple(inputs.shape)}.",
-                field="inputs",
+                f"inputs must be (batch, time, {self.input_size}), got {tuple(inputs.shape)}.", field="inputs"
             )
         weights, states = self._recurrent(), []
         # Input projections, (time, batch, rows): of all steps in one product if gradients are needed, otherwise of as

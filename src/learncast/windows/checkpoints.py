@@ -147,10 +147,7 @@ def _files(given: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> 
     if folder is not None:
         raise InvalidSpec(f"checkpoints must be files, got the folder {str(folder)!r}.", field="checkpoints")
     if len(paths) < 2:
-        raise InvalidSpec(
-            f"checkpoints must be at least 2 files, got {len(paths)}. Quote a pattern: 'runs/*.pt'.",
-            field="checkpoints",
-        )
+        raise InvalidSpec(f"checkpoints must be at least 2 files, got {len(paths)}.", field="checkpoints")
     return paths
 
 

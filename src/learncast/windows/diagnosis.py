@@ -24,7 +24,7 @@ from learncast.windows.layers.replay import Chain, Replay, empty_array
 from learncast.windows.layers.stepped import SteppedLayer
 from learncast.windows.options import Batching, DetectionRule, Measurement
 from learncast.windows.result import Window
-from learncast.windows.sequences import STREAM, checked_sequences, half_squared_error
+from learncast.windows.sequences import STREAM, checked_sequences, half_squared_error, half_squared_error_of_classes
 from learncast.windows.transport.accumulator import Transport, lag_sums, pooled
 from learncast.windows.transport.base_rate import base_rates, parameter_rates
 from learncast.windows.transport.derivative import (
@@ -45,6 +45,7 @@ def window(
     inputs: ArrayLike | Tensor,
     targets: ArrayLike | Tensor,
     *,
+    labels: bool | None = None,
     optimizer: optim.Optimizer | None = None,
     measurement: Measurement | None = None,
     rule: DetectionRule | None = None,
@@ -62,7 +63,10 @@ def window(
     inputs : (sequences, steps, channels)
         In the layout of the model (time first if it takes time first). An array, a tensor or a memory map.
     targets : (sequences, steps, ...) or (sequences, ...)
-        Per step, in the layout of the inputs, or per sequence.
+        Per step, in the layout of the inputs, or per sequence. Integers (sequences,) or (sequences, steps) number
+        classes, one for each output of the model, and are compared as one-hot targets unless a loss is given.
+    labels : bool, optional
+        Whether targets are class labels: False for integers that are numbers (see `Task.from_samples`).
     optimizer : torch.optim.SGD, Adam, AdamW or RMSprop, optional
         The one that trained the model. Without it every base rate is 1.
     measurement : Measurement, optional
@@ -104,7 +108,15 @@ def window(
     (120, True)
     """
     measurement, rule, batching = measurement or Measurement(), rule or DetectionRule(), batching or Batching()
-    data = checked_sequences(model, inputs, targets, seed=rule.seed, batch_first=batching.batch_first)
+    data = checked_sequences(
+        model,
+        inputs,
+        targets,
+        seed=rule.seed,
+        batch_first=batching.batch_first,
+        labels=labels,
+        meaning=measurement.loss is None,
+    )
     lags, sizes = measurement.lags_within(data.steps), np.array(rule.sizes_around(len(data)), dtype=np.float64)
     layers = recurrent_layers(model)
     widths = [layer.hidden_size for layer in layers]
@@ -114,14 +126,14 @@ def window(
         LayerEvidence(layer, optimizer, measurement, lags=lags, sequences=len(data), signs=signs, seed=(rule.seed, k))
         for k, layer in enumerate(layers)
     ]
-    loss = measurement.loss or partial(half_squared_error, batch_first=data.axis == 0)
+    default = half_squared_error_of_classes if data.labels else half_squared_error
+    loss = measurement.loss or partial(default, batch_first=data.axis == 0)
     for places, chunk, wanted in data.chunks(batching.chunk_of(data.steps * max(widths))):
         captured = capture(model, chunk, wanted, loss)
         received, number = captured.outputs[0].shape[0], places.stop - places.start
         if received != number:
             raise InvalidSpec(
-                f"the recurrent block must receive the {number} sequences of a chunk, got {received}. Set "
-                f"batch_first={data.axis == 1} if the model expects the other layout.",
+                f"batch_first must fit the model: of {number} sequences its recurrent block received {received}.",
                 field="batch_first",
             )
         for index, one in enumerate(evidence):
@@ -305,9 +317,7 @@ class LayerEvidence:
 
     def _detection(self, rule: DetectionRule) -> Detection:
         if not self._has_gradient:
-            raise InvalidSpec(
-                f"loss must have a gradient at {', '.join(self.layer.own)}, got 0 for every sequence.", field="loss"
-            )
+            raise InvalidSpec(f"loss must depend on {', '.join(self.layer.own)}, got gradients of 0.", field="loss")
         single = next(iter(self.layer.parameters.values())).dtype == torch.float32
         return detect(
             self.lags,

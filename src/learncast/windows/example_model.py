@@ -120,11 +120,7 @@ def train_on_batches(
         loss = nn.functional.mse_loss(model(x[rows]), y[rows])
         losses[step] = loss.item()
         if not math.isfinite(losses[step]):
-            raise InvalidSpec(
-                f"the loss must stay finite, got {losses[step]} at step {step}. Lower the learning rate or clip "
-                "gradients.",
-                field="training",
-            )
+            raise InvalidSpec(f"The loss is {losses[step]} at step {step}. Lower the learning rate.", field="training")
         torch.autograd.backward(loss)
         if clip is not None:
             nn.utils.clip_grad_norm_(model.parameters(), clip)

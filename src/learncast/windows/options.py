@@ -188,9 +188,7 @@ class Batching:
         """Whether all of this many contributions are kept, which the published method requires."""
         kept = 8 * contributions <= self.memory
         if not kept and method == "paper":
-            raise InvalidSpec(
-                f'memory must be at least {8 * contributions} for method="paper", got {self.memory}.', field="memory"
-            )
+            raise InvalidSpec(f"memory must be at least {8 * contributions}, got {self.memory}.", field="memory")
         return kept
 
 

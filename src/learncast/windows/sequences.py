@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray, real_array
+from learncast.tasks.recorded.targets import Targets, array_like, class_numbers
 from learncast.windows.layers.recurrent_layer import recurrent_module
 
 Values = Tensor | NDArray[np.generic]
@@ -32,6 +33,8 @@ class Sequences:
         The axis that counts sequences.
     order : (sequences,)
         The order in which they are visited.
+    labels : bool
+        Whether targets are class labels.
     dtype, device
         Of the model.
     """
@@ -41,6 +44,7 @@ class Sequences:
     axis: int
     target_axis: int
     order: NDArray[np.int64]
+    labels: bool
     dtype: torch.dtype
     device: torch.device
 
@@ -76,10 +80,8 @@ class Sequences:
         bad = ~torch.isfinite(part.movedim(axis, 0))
         if bool(bad.any()):
             sequence, *place = bad.nonzero()[0].tolist()
-            raise InvalidSpec(
-                f"{name} must be finite, got NaN or infinity in sequence {rows[sequence]} at {tuple(place)}.",
-                field=name,
-            )
+            where = f"sequence {rows[sequence]} at {tuple(place)}"
+            raise InvalidSpec(f"{name} must be finite, got NaN or infinity in {where}.", field=name)
         return part.to(self.dtype).to(self.device)
 
 
@@ -90,6 +92,8 @@ def checked_sequences(
     *,
     seed: int = 0,
     batch_first: bool | None = None,
+    labels: bool | None = None,
+    meaning: bool = True,
 ) -> Sequences:
     """Check inputs and targets against each other and the model, without copying them.
 
@@ -105,31 +109,51 @@ def checked_sequences(
         condition into each half.
     batch_first : bool, optional
         Whether the first axis counts sequences; by default as the recurrent block expects.
+    labels : bool, optional
+        Whether targets are class labels; by default their type says so (see `Task.from_samples`).
+    meaning : bool
+        Whether integers are read as labels or numbers; a given loss takes them as they are.
     """
     _, module = recurrent_module(model)
     if batch_first is None:
         batch_first = bool(getattr(module, "batch_first", True))
-    x, y = _array("inputs", inputs), _array("targets", targets)
+    x, y = (_array(*pair, batch_first) for pair in (("inputs", inputs), ("targets", targets)))
     if x.ndim != 3 or 0 in x.shape:
         raise InvalidSpec(f"inputs must be (sequences, steps, channels), got shape {tuple(x.shape)}.", field="inputs")
     axis = 0 if batch_first else 1
     number = int(x.shape[axis])
     if number < LEAST_SEQUENCES:
         raise InvalidSpec(
-            f"inputs must hold at least {LEAST_SEQUENCES} sequences, got {number} along axis {axis}. Cut long "
-            f"sequences into shorter ones, or set batch_first={not batch_first} if the other axis counts them.",
+            f"inputs must hold at least {LEAST_SEQUENCES} sequences, got {number} along axis {axis}. Cut them, "
+            f"or set batch_first={not batch_first}.",
             field="inputs",
         )
     target_axis = axis if tuple(y.shape[:2]) == tuple(x.shape[:2]) else 0
     if y.ndim == 0 or y.shape[target_axis] != number:
-        raise InvalidSpec(
-            f"targets must hold one entry per step or per sequence, got shape {tuple(y.shape)} for inputs of shape "
-            f"{tuple(x.shape)}.",
-            field="targets",
-        )
+        shapes = f"{tuple(y.shape)} for inputs {tuple(x.shape)}"
+        raise InvalidSpec(f"targets must have one entry per step or sequence, got shape {shapes}.", field="targets")
+    are_labels = False
+    floats = y.is_floating_point() if isinstance(y, Tensor) else y.dtype.kind == "f"
+    if meaning and (labels is not None or not floats):
+        y, are_labels = _with_meaning(y, (number, int(x.shape[1 - axis])), bool(target_axis), labels)
     weights = next(module.parameters())
     order = np.random.default_rng([STREAM, seed]).permutation(number)
-    return Sequences(x, y, axis, target_axis, order, weights.dtype, weights.device)
+    return Sequences(x, y, axis, target_axis, order, are_labels, weights.dtype, weights.device)
+
+
+def _with_meaning(y: Values, size: tuple[int, int], by_step: bool, labels: bool | None) -> tuple[Values, bool]:
+    """Return targets, and whether they are labels, in the layout of the inputs.
+
+    Parameters
+    ----------
+    size : (sequences, steps)
+    by_step : bool
+        Whether the first axis of targets counts steps.
+    """
+    first = array_like("targets", y.swapaxes(0, 1) if by_step else y)
+    values, are_labels, every_step = Targets.of(first, size, labels)
+    values = torch.as_tensor(class_numbers(values)) if are_labels else values
+    return values.swapaxes(0, 1) if by_step and every_step else values, are_labels
 
 
 def half_squared_error(answers: Tensor, targets: Tensor, *, batch_first: bool = True) -> Tensor:
@@ -145,23 +169,44 @@ def half_squared_error(answers: Tensor, targets: Tensor, *, batch_first: bool = 
         Whether the steps of the answers are on axis 1 or 0.
     """
     if not isinstance(answers, Tensor):
-        raise InvalidSpec(
-            f"model must return a tensor if no loss is given, got {type(answers).__name__}.", field="model"
-        )
+        raise InvalidSpec(f"model must return a tensor, got {type(answers).__name__}. Set loss.", field="model")
     if answers.shape == targets.shape:
         return (answers - targets).square() / 2
     last = answers.select(1 if batch_first else 0, -1) if answers.dim() > 1 else answers
     if last.shape == targets.shape:
         return (last - targets).square() / 2
-    raise InvalidSpec(
-        f"targets must have the shape of the model's answers, {tuple(answers.shape)}, or of their last step, "
-        f"{tuple(last.shape)}, got {tuple(targets.shape)}. A loss can compare other shapes.",
-        field="targets",
-    )
+    shapes = f"{tuple(answers.shape)} or {tuple(last.shape)}"
+    raise InvalidSpec(f"targets must have the answers' shape {shapes}, got {tuple(targets.shape)}.", field="targets")
 
 
-def _array(name: str, value: ArrayLike | Tensor) -> Values:
+def half_squared_error_of_classes(answers: Tensor, labels: Tensor, *, batch_first: bool = True) -> Tensor:
+    """Half the squared error of every number, with one-hot targets of as many classes as the model has outputs.
+
+    Parameters
+    ----------
+    answers : tensor
+        What the model returns.
+    labels : integer tensor
+        One for each step, or for each sequence.
+    batch_first : bool
+        Whether the steps of the answers are on axis 1 or 0.
+    """
+    outputs = answers.shape[-1] if isinstance(answers, Tensor) and answers.dim() > labels.dim() else 1
+    low, high = int(labels.min()), int(labels.max())
+    if not 0 <= low <= high < outputs:
+        raise InvalidSpec(
+            f"integer targets are classes, which must lie between 0 and {outputs - 1} for a model with {outputs} "
+            f"outputs, got {low} to {high}. Use labels=False if they are numbers.",
+            field="labels",
+        )
+    wanted = torch.nn.functional.one_hot(labels, outputs).to(answers)
+    return half_squared_error(answers, wanted, batch_first=batch_first)
+
+
+def _array(name: str, value: ArrayLike | Tensor, batch_first: bool) -> Values:
     if isinstance(value, Tensor):
         return value
-    array = np.asanyarray(value)
-    return array if array.dtype.kind in "fiub" else real_array(name, value)
+    array = array_like(name, value)
+    if isinstance(getattr(value, "dims", None), tuple) and not batch_first and array.ndim == 3:
+        array = array.swapaxes(0, 1)
+    return array if array.dtype.kind in "fiubUS" else real_array(name, array)

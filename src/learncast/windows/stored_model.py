@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
-import io
 import math
-import pickletools
 import sys
-import warnings
-import zipfile
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from traceback import extract_tb
 from typing import Any
@@ -21,7 +15,8 @@ import torch
 from torch import Tensor, nn, optim
 
 from learncast._core.errors import InvalidSpec, LearncastError, brief
-from learncast._core.limits import check_bytes, file_size, listed, readable, unadvised
+from learncast._core.isolation import read_apart
+from learncast._core.limits import check_bytes, file_size, listed, readable
 
 #: Separates parameter and quantity in the names of an optimiser's tensors.
 SEPARATOR = "|"
@@ -160,9 +155,7 @@ def _load_weights(model: nn.Module, stored: dict[str, Any], path: Path) -> None:
                 _check_tensor(repr(name), weights[name], own[name])
         model.load_state_dict(weights)
     except Exception as error:  # a file may hold anything under any name
-        raise InvalidSpec(
-            f"{path} must hold the weights of this model, got {_brief(error)}.", field="weights"
-        ) from error
+        raise InvalidSpec(f"{path} must hold this model's weights, got {_brief(error)}.", field="weights") from error
 
 
 def _without_prefix(stored: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
@@ -260,45 +253,44 @@ def _tensors(path: Path, content: str) -> dict[str, Any]:
             return dict(load_file(path))
     if path.suffix not in (".pt", ".pth", ".ckpt"):
         raise InvalidSpec(f"{content} must be a .safetensors or .pt file, got {path.name}.")
-    _check_pickle(path)
-    try:
-        with warnings.catch_warnings():  # torch warns of files that are refused below
-            warnings.simplefilter("ignore")
-            stored = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch's reader may raise anything on a file of another kind
-        raise InvalidSpec(f"{path} must hold tensors and plain numbers only, got {unadvised(error)}.") from error
+    stored = _restored(read_apart(torch_values, path, kind="a file of tensors and plain numbers"))
     if not isinstance(stored, dict):
         raise InvalidSpec(f"{path} must hold a state_dict, got {type(stored).__name__}.")
     return stored
 
 
-#: Modules and names of the classes and functions that create a state_dict, besides storages and types.
-_PLAIN = {
-    "collections OrderedDict", "torch Size", "torch Tensor", "torch device", "torch.nn.parameter Parameter",
-    "torch._utils _rebuild_tensor", "torch._utils _rebuild_tensor_v2", "torch._utils _rebuild_parameter",
-    "torch._utils _rebuild_parameter_with_state", "torch._tensor _rebuild_from_type_v2",
-}  # fmt: skip
+def torch_values(path: Path) -> object:
+    """The content of a .pt file, with every tensor as its type, shape, strides and bytes."""
+    return _plain(torch.load(path, map_location="cpu", weights_only=True))
 
 
-def _check_pickle(path: Path) -> None:
-    """Check the declared size of a .pt file and the objects that it would create, without loading it."""
-    names = set()
-    with readable(path):
-        if zipfile.is_zipfile(path):
-            with zipfile.ZipFile(path) as archive:
-                entries = archive.infolist()
-                check_bytes(f"{path}: its tensors", sum(entry.file_size for entry in entries), remedy="store less")
-                pickles = [io.BytesIO(archive.read(one)) for one in entries if one.filename.endswith("data.pkl")]
-                names |= {arg for one in pickles for code, arg, _ in pickletools.genops(one) if code.name == "GLOBAL"}
-        else:
-            # An older file of torch: five pickles, then the numbers.
-            with path.open("rb") as file, suppress(ValueError):
-                if file.peek(2)[:2] == b"PK":
-                    raise zipfile.BadZipFile("it is cut off")
-                for code, arg, _ in chain.from_iterable(pickletools.genops(file) for _ in range(5)):
-                    names |= {arg} if code.name == "GLOBAL" else set()
-    for module, _, name in sorted(str(one).partition(" ") for one in names):
-        storage = module in ("torch", "torch.storage") and name.endswith("Storage")
-        plain = f"{module} {name}" in _PLAIN or isinstance(getattr(torch, name, None), torch.dtype)
-        if not storage and not plain:
-            raise InvalidSpec(f"{path} must hold tensors and plain numbers only, got {module[:60]}.{name[:60]}.")
+#: Marks a tensor among the values of a .pt file.
+_TENSOR = "a tensor"
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Tensor):
+        if value.layout is not torch.strided or value.is_quantized:
+            raise TypeError(f"a tensor of layout {value.layout}")
+        content = torch.empty(0, dtype=torch.uint8).set_(value.untyped_storage()).numpy()  # type: ignore[call-overload]
+        place = tuple(value.shape), value.stride(), value.storage_offset()
+        return (_TENSOR, str(value.dtype).removeprefix("torch."), place, content)
+    if isinstance(value, dict):
+        return {_plain(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(_plain, value)) if type(value) in (list, tuple) else [*map(_plain, value)]
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise TypeError(f"an object of type {type(value).__name__}")
+
+
+def _restored(value: Any) -> Any:
+    if isinstance(value, tuple) and value[:1] == (_TENSOR,):
+        _, name, place, content = value
+        dtype = getattr(torch, name)
+        return (
+            torch.from_numpy(content[: len(content) // dtype.itemsize * dtype.itemsize]).view(dtype).as_strided(*place)
+        )
+    if isinstance(value, dict):
+        return {key: _restored(item) for key, item in value.items()}
+    return type(value)(map(_restored, value)) if isinstance(value, list | tuple) else value

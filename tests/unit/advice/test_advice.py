@@ -14,7 +14,7 @@ from learncast import InvalidSpec, Loss, Stage, Training, UnsupportedModel, task
 from learncast.advice import Advice, AdviceTerms, run_race
 from learncast.advice.advice import CONDITIONS, DIRECT
 from learncast.advice.adviser import remaining
-from learncast.advice.update_rule import UpdateRule
+from learncast.advice.request import UpdateRule
 from learncast.training import Execution, OptimizerLike, Records, Source
 
 

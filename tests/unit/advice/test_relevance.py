@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from learncast.advice.relevance import RIDGE, answer_share
+from learncast.advice.readout import RIDGE, answer_share
 from learncast.training import DecisionAccuracy, Measured
 from learncast.training.sources import Batch
 

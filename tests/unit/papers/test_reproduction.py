@@ -28,7 +28,7 @@ from learncast.papers.learnability.preset import PRESETS
 from learncast.papers.learnability.runs import DiagnosedRun, ValidatedRun
 from learncast.papers.prior_knowledge.continual import train_fives
 from learncast.papers.prior_knowledge.learning import train_architectures
-from learncast.papers.runs import joined, one_by_one, parts_of
+from learncast.papers.runs import joined, parts_of, remembered
 from learncast.sweep import Summary, status
 from learncast.sweep.reproduction import Reproduction, run_base
 from learncast.sweep.spec import canonical
@@ -302,7 +302,7 @@ def test_networks_trained_in_parts_are_equal_to_those_trained_together(train, si
     together = train({**size, "first": 0, "end": number})
     parts = parts_of(number, number - 1)
     assert parts == [{"first": 0, "end": number - 1}, {"first": number - 1, "end": number}]
-    separate = joined(dim, one_by_one([PaperRun(train, size | part) for part in parts]))
+    separate = joined(dim, remembered([PaperRun(train, size | part) for part in parts]))
     # Padding networks to one size only changes the order of sums; losses are of order 1.
     xr.testing.assert_allclose(separate, together, rtol=1e-9, atol=1e-12)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib
 import itertools
 import json
 import sqlite3
@@ -205,6 +206,7 @@ class TestResults:
         (tmp_path / "r.nc").write_bytes(packed(dataset))
         with xr.open_dataset(tmp_path / "r.nc", engine="h5netcdf") as opened:
             theirs = opened.load().drop_encoding()
+        assert len(theirs.attrs.pop("sha256")) == 64
         xr.testing.assert_identical(theirs, read(packed(dataset)).drop_encoding())
         xr.testing.assert_equal(theirs, dataset)
         assert list(theirs.data_vars) == list(dataset.data_vars)
@@ -730,3 +732,20 @@ def test_a_dask_cluster_gives_the_same_bytes(study, tmp_path):
     ]
     assert contents[0] == contents[1]
     assert len(contents[0]) == 4
+
+
+def test_a_changed_module_that_the_function_imports_is_named(tmp_path, monkeypatch):
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "swept_main.py").write_text(
+        "import swept_part\n\n\ndef ratio(spec):\n    return swept_part.factor * spec['x']\n"
+    )
+    (project / "swept_part.py").write_text("factor = 1\n")
+    monkeypatch.syspath_prepend(project)
+    module = importlib.import_module("swept_main")
+    sweep.run(module.ratio, {"x": [1, 2]}, store=tmp_path / "store", executor="in-process")
+    (project / "swept_part.py").write_text("factor = 100\n")
+    with pytest.raises(InvalidSpec) as error:
+        sweep.resume(tmp_path / "store", module.ratio, executor="in-process")
+    assert error.value.field == "study"
+    assert "source.swept_part" in str(error.value)

@@ -71,3 +71,30 @@ def test_round_off_of_a_centred_constant_channel_is_not_an_input():
     summary = lc.tasks.summary(lc.Task.from_samples(x, y, centre=True), recurrence=0.8)
     assert summary.rank == 2
     assert summary.constant == (1,)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_silent_channel_changes_neither_the_best_map_nor_the_forecast(seed):
+    """Round-off in the eigenvector of a silent channel removed another direction, and descent seemed to diverge."""
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((40, 5, 4))
+    x[:, :, 3] = x[:, :, 0] if seed % 2 else 0.0  # a duplicate, or a second silent channel
+    x[:, :, 1] = 0.0
+    y = x.sum(axis=1)[:, [0, 2]] + 0.5 * rng.standard_normal((40, 2))
+    z = np.einsum("ptc,t->pc", x, 0.5 ** np.arange(4, -1, -1))
+    map_ = np.linalg.lstsq(z, y, rcond=None)[0]
+    assert best_map(z.T @ z / 40, y.T @ z / 40) == pytest.approx(map_.T, abs=1e-9)
+    rows = best_map(np.stack([z.T @ z, np.eye(4)]) / 40, np.stack([y.T @ z] * 2) / 40)
+    assert rows[0] == pytest.approx(map_.T, abs=1e-9)
+    assert rows[1] == pytest.approx(y.T @ z, abs=1e-9)
+    if seed < 3:
+        network = lc.LinearRNN.random(4, 4, 2, scale=0.3, recurrence=0.5, rng=1)
+        task, goal = lc.Task.from_samples(x, y), lc.Explained(0.95)
+        steps = lc.forecast(task, network, goal=goal, learning_rate=0.01).steps.descent
+        A, C = network.input_weights, network.output_weights
+        least, zero = ((z @ map_ - y) ** 2).sum() / 80, (y**2).sum() / 80
+        taken = 0
+        while ((z @ (C @ A).T - y) ** 2).sum() / 80 - least > 0.05 * (zero - least):
+            G = (z @ (C @ A).T - y).T @ z / len(z)
+            A, C, taken = A - 0.01 * C.T @ G, C - 0.01 * G @ A.T, taken + 1
+        assert steps == taken

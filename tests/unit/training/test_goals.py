@@ -202,7 +202,7 @@ def test_a_goal_with_looks_and_a_schedule_is_taken_up_where_it_stopped(tmp_path,
     class Stopped(Exception):
         pass
 
-    path, calls = tmp_path / "run.safetensors", []
+    path, calls = tmp_path / "run.pt", []
 
     def batches(trials, rng):
         calls.append(1)

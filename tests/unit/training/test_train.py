@@ -137,20 +137,32 @@ def test_batches_come_from_seed_and_step_alone():
     assert len(np.unique(still[0][:-1])) == 6  # each step's trials are fresh
 
 
-def test_shuffled_batches_show_every_trial_once_an_epoch():
-    """Trial k has a loss of 2^k, so that the sum of a batch spells its members; nothing learns."""
+def members_of_batches(batch, steps, **options):
+    """Trials of each batch of 12: trial k has a loss of 2^k, so that the sum of a batch names its members."""
     count = 12
     x = np.random.default_rng(0).standard_normal((count, 3, 1))
     y = np.sqrt(2.0 * 2.0 ** np.arange(count))[:, None]
-    silent = lc.LinearRNN(np.full((2, 1), 1e-30), np.zeros((2, 2)), np.full((1, 2), 1e-30))
-    for batch in (1, 4):
-        run = train((x, y), silent, Training(1e-30, batch=batch), steps=2 * count // batch, record=("batch_loss",))
-        sums = np.rint(run["batch_loss"].values[:-1] * batch).astype(int)
-        members = [[k for k in range(count) if total >> k & 1] for total in sums]
-        half = count // batch
-        for epoch in (members[:half], members[half:]):
-            assert sorted(k for shown in epoch for k in shown) == list(range(count))
-        assert members[:half] != members[half:]  # equal with probability below 12!^-1 * 4!^3 = 3e-5
+    silent = lc.LinearRNN(np.full((2, 1), 1e-30), np.zeros((2, 2)), np.full((1, 2), 1e-30))  # nothing learns
+    run = train((x, y), silent, Training(1e-30, batch=batch, **options), steps=steps, record=("batch_loss",))
+    return run["batch_loss"].values[:-1], [2.0**k for k in range(count)]
+
+
+@pytest.mark.parametrize("batch", [1, 4, 5])
+def test_shuffled_batches_show_every_trial_once_an_epoch(batch):
+    per_epoch = -(-12 // batch)
+    means, losses = members_of_batches(batch, 2 * per_epoch, shuffle=True)
+    sizes = [min(batch, 12 - k * batch) for k in range(per_epoch)]  # the last batch of an epoch may be smaller
+    sums = means.reshape(2, -1) * sizes
+    np.testing.assert_allclose(sums.sum(axis=1), sum(losses))
+    assert not np.allclose(sums[0], sums[1])  # equal with probability below 12!^-1 * 4!^3 = 3e-5
+
+
+def test_independent_batches_show_some_trials_twice():
+    """60 batches of 4 of 12 trials: all differ with probability (11 * 10 * 9 / 12^3)^60 < 1e-14."""
+    means, _ = members_of_batches(4, 60)
+    totals = np.rint(4 * means).astype(int)
+    assert any(total.bit_count() < 4 for total in totals.tolist())
+    assert abs(means.mean() - sum(2.0**k for k in range(12)) / 12) < 4 * means.std() / np.sqrt(60)
 
 
 def test_a_batch_of_more_trials_than_there_are_is_all_of_them():
@@ -843,7 +855,7 @@ def test_a_run_that_was_stopped_ends_as_if_it_never_had(name, tmp_path, monkeypa
         whole = job.run()
     assert whole.status is lc.Status.ok
     search = len(taken) - whole.steps  # steps of a first pass, before those of the run
-    path, stops, finished = tmp_path / "state.safetensors", 0, None
+    path, stops, finished = tmp_path / "state.pt", 0, None
     # before the first checkpoint, at one, just after one, in between, and late in the run
     for after in (3, 5, 6, 11, 14, *([search + 6, search + 8] if search else [])):
         try:
@@ -863,7 +875,7 @@ def test_a_run_that_was_stopped_ends_as_if_it_never_had(name, tmp_path, monkeypa
 
 def test_a_checkpoint_saves_the_work_done(tmp_path, monkeypatch):
     """After a stop at step 18 with a checkpoint every 5, only 22 - 15 steps remain."""
-    path = tmp_path / "state.safetensors"
+    path = tmp_path / "state.pt"
     stopped_at(path, monkeypatch, after=18)
     with monkeypatch.context() as patch:
         pulled(patch, SGD, 22 - 15)  # one more would raise
@@ -871,18 +883,18 @@ def test_a_checkpoint_saves_the_work_done(tmp_path, monkeypatch):
 
 
 def test_a_finished_run_is_read_back_or_trained_again_to_the_same_end(tmp_path):
-    job = checkpointed(RUNS["stages, reset"][0], tmp_path / "state.safetensors")
+    job = checkpointed(RUNS["stages, reset"][0], tmp_path / "state.pt")
     assert_same_run(job.run(), job.run())
 
 
 def test_a_run_with_checkpoints_is_the_run_without(tmp_path):
     job = RUNS["accuracies"][0]
-    assert_same_run(job.run(), checkpointed(job, tmp_path / "state.safetensors", every=1).run())
+    assert_same_run(job.run(), checkpointed(job, tmp_path / "state.pt", every=1).run())
 
 
 def test_a_diverging_run_resumes_to_the_same_end(tmp_path, monkeypatch):
     job = replace(BASE, training=Training(30.0, batch=8), steps=100)
-    path = tmp_path / "state.safetensors"
+    path = tmp_path / "state.pt"
     with np.errstate(all="ignore"):
         whole = job.run()
         assert whole.status is lc.Status.diverged
@@ -918,7 +930,7 @@ DAMAGE = {
 
 @pytest.mark.parametrize("name", DAMAGE)
 def test_a_damaged_checkpoint_is_refused(name, tmp_path, monkeypatch):
-    path = tmp_path / "state.safetensors"
+    path = tmp_path / "state.pt"
     stopped_at(path, monkeypatch)
     DAMAGE[name](path)
     before = path.read_bytes()
@@ -931,7 +943,7 @@ def test_a_damaged_checkpoint_is_refused(name, tmp_path, monkeypatch):
 
 def test_damaged_numbers_do_not_pass_for_a_run(tmp_path, monkeypatch):
     """A flipped bit in the stored numbers themselves, which the file's layout does not show."""
-    path = tmp_path / "state.safetensors"
+    path = tmp_path / "state.pt"
     stopped_at(path, monkeypatch)
     found = bytearray(path.read_bytes())
     found[-3] ^= 0x10
@@ -963,7 +975,7 @@ FOREIGN = {
 
 @pytest.mark.parametrize("name", FOREIGN)
 def test_a_checkpoint_of_another_run_is_refused(name, tmp_path, monkeypatch):
-    path = tmp_path / "state.safetensors"
+    path = tmp_path / "state.pt"
     stopped_at(path, monkeypatch)
     own = {key: value for key, value in FOREIGN[name].items() if key in TrainingJob.__dataclass_fields__}
     training = {key: value for key, value in FOREIGN[name].items() if key not in own}
@@ -999,7 +1011,7 @@ def test_a_checkpoint_of_a_run_that_looks_alike_is_refused(name, tmp_path, monke
     (source, network), (other, another) = ALIKE[name]
     if isinstance(network, nn.Module):
         another.load_state_dict(network.state_dict())
-    path = tmp_path / "state.safetensors"
+    path = tmp_path / "state.pt"
     training = BASE.training.with_(learn=learning(network))
     stopped_at(path, monkeypatch, replace(BASE, source=source, network=network, training=training))
     with pytest.raises(SchemaMismatch):
@@ -1009,7 +1021,7 @@ def test_a_checkpoint_of_a_run_that_looks_alike_is_refused(name, tmp_path, monke
 def test_a_checkpoint_of_another_optimizer_of_the_same_name_is_refused(tmp_path, monkeypatch):
     rules = [lambda p, r=rate: torch.optim.SGD(p, lr=r) for rate in (0.01, 0.02)]
     one, other = (replace(BASE, training=BASE.training.with_(optimizer=rule)) for rule in rules)
-    path = tmp_path / "state.safetensors"
+    path = tmp_path / "state.pt"
     stopped_at(path, monkeypatch, one)
     with pytest.raises(SchemaMismatch):
         checkpointed(other, path).run()
@@ -1018,7 +1030,7 @@ def test_a_checkpoint_of_another_optimizer_of_the_same_name_is_refused(tmp_path,
 def test_a_checkpoint_of_a_run_to_another_optimum_is_refused(tmp_path, monkeypatch):
     training = Training(0.001, batch=8, most_steps=50)
     one, other = (TrainingJob(TASK, NETWORK, training, Accuracy(0.9, optimum=best)) for best in (0.5, 0.6))
-    path = tmp_path / "state.safetensors"
+    path = tmp_path / "state.pt"
     stopped_at(path, monkeypatch, one)
     with pytest.raises(SchemaMismatch):
         checkpointed(other, path).run()
@@ -1057,7 +1069,7 @@ def test_twenty_kills_lose_nothing(tmp_path):
     subprocess.run([sys.executable, script, "", tmp_path / "whole.npz"], check=True, env=environment)
     work = tmp_path / "work"
     work.mkdir()
-    checkpoint, out = work / "state.safetensors", tmp_path / "pieces.npz"
+    checkpoint, out = work / "state.pt", tmp_path / "pieces.npz"
     clock = random.Random(0)
     subprocess.run([sys.executable, script, checkpoint, out, "in writing"], check=False, env=environment)
     assert not checkpoint.exists()

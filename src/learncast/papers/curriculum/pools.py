@@ -152,21 +152,12 @@ class PoolPlan:
         )
         return cls(pool, activation, tuple(values), tuple(stops), forecasts, linear)
 
-    def place(self, value: float | None, stop: float | None) -> int:
-        """Where a curriculum is among the forecasts; direct training has no value."""
-        if value is None or stop is None:
-            return 0
-        return 1 + self.values.index(value) * len(self.stops) + self.stops.index(stop)
-
     def job(self, place: int, seed: int) -> TrainingJob:
         """One training, given up at twenty times its forecast."""
         told = self.forecasts[place]
         settings = settings_of(seed, most_steps=20 * math.ceil(told.steps.descent))
         return _to_optima(
-            list(told.requested),
-            [modes.optimum for modes in told.modes],
-            network(self.activation),
-            settings,
+            list(told.requested), [modes.optimum for modes in told.modes], network(self.activation), settings
         )
 
 
@@ -308,17 +299,9 @@ def tanh_job(settings: Mapping[str, Any]) -> TrainingJob:
     return TrainingJob(goal.task, network("tanh"), training, rule, record=())
 
 
-def _job(settings: Mapping[str, Any]) -> TrainingJob:
-    return curriculum_job(settings) if "pool" in settings else tanh_job(settings)
-
-
 def train_once(settings: Mapping[str, Any], progress: Progress = silent) -> xr.Dataset:
     """Train one curriculum of a pool, or one tanh unit on one task, once."""
-    return _steps(_job(settings).run(progress))
-
-
-def _steps(run: Any) -> xr.Dataset:
-    """Steps of a training, and whether it reached what it was to reach."""
+    run = (curriculum_job if "pool" in settings else tanh_job)(settings).run(progress)
     return xr.Dataset(
         {
             "steps": ((), float(run.steps), described("measured steps", STEPS)),

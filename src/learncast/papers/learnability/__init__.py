@@ -49,14 +49,11 @@ def paper(seeds: Sequence[int] | None = None, cells: Sequence[str] | None = None
     given: dict[str, Any] = {"seeds": seeds, "validation_seeds": seeds, "cells": cells}
     own: dict[str, Any] = {key: tuple(value) for key, value in given.items() if value is not None}
     sizes = {name: replace(one, **own, device=device or one.device) for name, one in PRESETS.items()}
-    tails, scales, survival, powers = (
-        partial(pictures.draw_one, draw)
-        for draw in (
-            figures.tail_indices_by_cell,
-            figures.noise_scales_by_cell,
-            partial(figures.survivals_by_cell, scale="semilog"),
-            partial(figures.survivals_by_cell, scale="log-log"),
-        )
+    survival, powers = (
+        partial(pictures.draw_one, partial(figures.survivals_by_cell, scale=scale)) for scale in ("semilog", "log-log")
+    )
+    tails, scales = (
+        partial(pictures.draw_one, draw) for draw in (figures.tail_indices_by_cell, figures.noise_scales_by_cell)
     )
     parts: dict[str, tuple[str, Callable[..., Any], Callable[..., Any]]] = {
         "1": ("AdamW", pictures.draw_envelopes, pictures.envelope_numbers),

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from learncast._core.validation import FloatArray
 from learncast.networks.linear_rnn import LinearRNN
@@ -138,7 +139,8 @@ class LinearMethod(Method):
         return np.array([steps for steps, _ in rows]), np.stack([state for _, state in rows])
 
     def _count(self, task: int, state: FloatArray, limit: float) -> tuple[float, FloatArray]:
-        problem, training = self.problems[task], self.training.with_(learn=self.learn, most_steps=2 * MOST_COUNTED)
+        problem = self.problems[task]
+        training = self.training.with_(batch=None, learn=self.learn, most_steps=2 * MOST_COUNTED)
         run = descend(problem.task, self.network_of(state), training, goal=Loss(problem.least_loss + limit))
         if run.status is Status.diverged:
             return math.inf, state
@@ -151,7 +153,7 @@ class LinearMethod(Method):
     def advance(self, task: int, states: FloatArray, stops: Sequence[int]) -> FloatArray:
         rows = []
         for state in states:
-            training = self.training.with_(learn=self.learn)
+            training = self.training.with_(batch=None, learn=self.learn)
             run = descend(self.problems[task].task, self.network_of(state), training, steps=max(stops, default=0))
             rows.append([self._state_of(run.network_at(min(stop, run.steps))) for stop in stops])
         return np.stack(rows, axis=1)
@@ -250,7 +252,11 @@ class PooledMethod(LinearMethod):
         # A forecast, its plan and the resamples of both ask for the same counts.
         key = task, goal, states.shape, states.tobytes()
         if key not in self._counts:
-            steps, ends = self.descents[task].steps_to(states, self._loss_goal(task, goal), self.learning_rate)
+            going = self._bounded(states)  # weights that have diverged would set the pace of all
+            steps, ends = np.full(len(states), np.inf), states.copy()
+            if going.any():
+                goal_loss = self._loss_goal(task, goal)
+                steps[going], ends[going] = self.descents[task].steps_to(states[going], goal_loss, self.learning_rate)
             self._counts[key] = steps, np.where(np.isfinite(ends), ends, 0.0)
         steps, ends = self._counts[key]
         return steps.copy(), ends
@@ -276,7 +282,12 @@ class PooledMethod(LinearMethod):
         if self.learning_rate * descent.sharpness(start) <= 2.0:
             return False
         end = descent.advance(start, [TRIAL_STEPS], self.learning_rate)[0]
-        return not np.abs(end).max() < DIVERGED * max(float(np.abs(start).max()), 1.0)
+        return not self._bounded(end)[0]
+
+    def _bounded(self, states: FloatArray) -> NDArray[np.bool_]:
+        """Whether the weights of states (rows, ...) have not diverged."""
+        limit = DIVERGED * max(float(np.abs(self.start).max()), 1.0)
+        return np.asarray(np.abs(states).reshape(len(states), -1).max(axis=1) < limit)
 
     def flow(self, task: int, state: FloatArray) -> Solution:
         return replace(cast(FlowSolution, super().flow(task, state)), conditions=self.conditions(task))

@@ -327,7 +327,7 @@ class Method(ABC):
     def provenance(self, *parts: Any) -> Provenance:
         """Origin of numbers; the hash covers everything that could change one."""
         own = (
-            *(t.hash for t in self.tasks), self.network.hash, self.learning_rate, self.name, self.seed, *self._settings,
+            *(t.hash for t in self.tasks), self.network.hash, self.training.hash, self.name, self.seed, *self._settings,
         )  # fmt: skip
         return Provenance(self.kind, self.citations, spec_hash(*own, *parts), self.seed)
 

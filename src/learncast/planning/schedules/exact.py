@@ -15,11 +15,10 @@ from learncast.planning.methods.modes import ModeMethod
 from learncast.planning.schedules.branching import branch_and_bound, mode_path, stage_ends
 from learncast.planning.schedules.problem import ScheduleProblem
 from learncast.planning.schedules.stopping import best_stop
-from learncast.planning.search import Route, SearchResult
+from learncast.planning.search import Route, SearchResult, usable_candidates
 from learncast.planning.terms import PoolTerms
 from learncast.procedure.goals import Accuracy
 from learncast.results import Status
-from learncast.theory.assumptions import Trust
 from learncast.theory.dynamics.steps.mode_descent import Problem
 
 #: Relative gap between a schedule and its lower bound at which a search ends, and boxes after which it ends anyway.
@@ -101,7 +100,7 @@ class ScheduleSearch:
         p = self.problem
         if len(p.start) == 1 and not np.isfinite(p.most_loss).any():
             route = self._one_mode()
-            return self._schedule(route, route.total, "exact")
+            return self._schedule(route, route.total, "certified")
         route, lower = branch_and_bound(
             p, self.max_stages - 1, gap=self.gap, max_boxes=self.max_boxes, progress=progress
         )
@@ -137,11 +136,6 @@ class ScheduleSearch:
         return Schedule(Route(order, steps, route.rest / rate, route.total / rate), lower / rate, proof, excess)
 
 
-def participants(method: ModeMethod, strict: bool) -> list[int]:
-    """Candidates that meet every condition; all of them if not strict."""
-    return [k for k in range(method.target) if not strict or Trust(method.conditions(k), method.promise).holds]
-
-
 def search_modes(method: ModeMethod, terms: PoolTerms, strict: bool, progress: Progress = silent) -> SearchResult:
     """Find the best stop of every candidate, and the best schedule of them together."""
     rest = method.flow_steps_to(method.target, method.start, terms.goal)
@@ -155,8 +149,8 @@ def search_modes(method: ModeMethod, terms: PoolTerms, strict: bool, progress: P
     singles = single(method, terms, direct, lambda done: progress(share * done))
     if not searches:
         best = min([direct, *singles], key=lambda r: r.total)
-        return SearchResult(direct, singles, best, best.total, "exact")
-    search = ScheduleSearch.of(method, terms, participants(method, strict))
+        return SearchResult(direct, singles, best, best.total, "certified")
+    search = ScheduleSearch.of(method, terms, usable_candidates(method, strict))
     schedule = search.run(lambda done: progress(share + share * done))
     route = schedule.route
     if not math.isfinite(route.total) and math.isfinite(rest) and np.isfinite(terms.most_loss).any():

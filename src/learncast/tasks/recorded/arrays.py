@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-import struct
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
 from learncast._core.errors import InvalidSpec
+from learncast._core.isolation import read_apart
 from learncast._core.limits import allowed, allowing, check_bytes, file_size, listed, readable
 from learncast._core.netcdf import own_items
 from learncast._core.packages import package
@@ -20,10 +20,32 @@ from learncast._core.packages import package
 #: Bytes of one number of each MATLAB class that is read: numbers, strings and cells of trials.
 MATLAB = {"double": 8, "single": 4, "int64": 8, "uint64": 8, "int32": 4, "uint32": 4, "int16": 2, "uint16": 2,
           "cell": 1, "char": 1, "logical": 1, "int8": 1, "uint8": 1}  # fmt: skip
-#: MATLAB's type number of a compressed element.
-COMPRESSED = 15
-#: Most memory of a cell array per byte of its file.
-CELL_OVERHEAD = 4
+
+
+@dataclass(frozen=True)
+class ArrayFormat:
+    """A file format.
+
+    Attributes
+    ----------
+    sizes : callable
+        Bytes of every array of a file by its name, as the file declares them.
+    array : callable
+        Reads one array of a file.
+    apart : bool
+        The format is read in a child process, because its library is not safe for damaged files.
+    """
+
+    sizes: Callable[[Path], dict[str, int]]
+    array: Callable[[Path, str], Any]
+    apart: bool = True
+
+    def call(self, read: Callable[..., Any], path: Path, *arguments: object) -> Any:
+        """Return ``read(path, *arguments)``, computed in a child process if the format requires it."""
+        if self.apart:
+            return read_apart(read, path, *arguments)
+        with readable(path):
+            return read(path, *arguments)
 
 
 class ArrayFile(Mapping[str, Any]):
@@ -32,16 +54,14 @@ class ArrayFile(Mapping[str, Any]):
     Parameters
     ----------
     path : Path
-    sizes : mapping
-        Bytes of each array in memory, as declared by the file.
-    read : callable
-        Reads one array by its name.
+    read_format : ArrayFormat
     most_bytes : int
         Most bytes of one array.
     """
 
-    def __init__(self, path: Path, sizes: Mapping[str, int], read: Callable[[str], Any], most_bytes: int) -> None:
-        self.path, self._sizes, self._read, self.most_bytes = path, dict(sizes), read, most_bytes
+    def __init__(self, path: Path, read_format: ArrayFormat, most_bytes: int) -> None:
+        self.path, self._format, self.most_bytes = path, read_format, most_bytes
+        self._sizes: dict[str, int] = read_format.call(read_format.sizes, path)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._sizes)
@@ -54,8 +74,8 @@ class ArrayFile(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         check_bytes(f"{self.path}: array {name!r}", self._sizes[name], self.most_bytes)
-        with readable(self.path):
-            return self._read(name)
+        with allowing(self.most_bytes):
+            return self._format.call(self._format.array, self.path, name)
 
     def named(self, name: str, key: str) -> Any:
         """The array that a keyword names."""
@@ -79,14 +99,14 @@ def arrays_from(path: Path, key: str, *, others: tuple[str, ...] = (), most_byte
     """
     file_size(path, f"the file that {key} names")
     kind = path.suffix.lower()
-    if kind not in READERS:
+    if kind not in FORMATS:
         raise InvalidSpec(
-            f"{key} must be a {', '.join((*READERS, *others))} file, got {path.name}. Export trials as arrays, e.g. "
+            f"{key} must be a {', '.join((*FORMATS, *others))} file, got {path.name}. Export trials as arrays, e.g. "
             "with np.savez.",
             field=key,
         )
-    with readable(path), allowing(most_bytes):
-        return ArrayFile(path, *READERS[kind](path), allowed())
+    with allowing(most_bytes):
+        return ArrayFile(path, FORMATS[kind], allowed())
 
 
 def arrays_named(path: Path, key: str, names: tuple[str, ...]) -> list[Any]:
@@ -98,21 +118,17 @@ def arrays_named(path: Path, key: str, names: tuple[str, ...]) -> list[Any]:
     return [arrays[name] for name in names]
 
 
-Directory = tuple[dict[str, int], Callable[[str], Any]]
-
-
-def _npz(path: Path) -> Directory:
+def _npz_sizes(path: Path) -> dict[str, int]:
     with zipfile.ZipFile(path) as archive:
-        sizes = {entry.filename.removesuffix(".npy"): entry.file_size for entry in archive.infolist()}
-
-    def read(name: str) -> Any:
-        with zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as file:
-            return _npy_array(file, sizes[name])
-
-    return sizes, read
+        return {entry.filename.removesuffix(".npy"): entry.file_size for entry in archive.infolist()}
 
 
-def _npy_array(file: IO[bytes], size: int) -> Any:
+def _npz_array(path: Path, name: str) -> Any:
+    with zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as file:
+        return _npy_content(file, archive.getinfo(f"{name}.npy").file_size)
+
+
+def _npy_content(file: IO[bytes], size: int) -> Any:
     """Read an array in numpy's format, after checking that its header declares no more than the `size` bytes stored."""
     version = np.lib.format.read_magic(file)
     header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
@@ -128,101 +144,67 @@ def _npy_array(file: IO[bytes], size: int) -> Any:
     return array
 
 
-def _npy(path: Path) -> Directory:
+def _npy_sizes(path: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_size}
+
+
+def _npy_array(path: Path, name: str) -> Any:
     # A memory map, so that trials are read in chunks.
-    return {path.name: path.stat().st_size}, lambda name: np.lib.format.open_memmap(path, mode="r")
+    return np.lib.format.open_memmap(path, mode="r")
 
 
-def _safetensors(path: Path) -> Directory:
+def _safetensors_sizes(path: Path) -> dict[str, int]:
     safetensors = package("safetensors", "to read .safetensors files", extra="torch")
-
-    def read(name: str) -> Any:
-        with safetensors.safe_open(path, framework="numpy") as file:
-            return file.get_tensor(name)
-
     with safetensors.safe_open(path, framework="numpy") as file:
-        return dict.fromkeys(file.keys(), path.stat().st_size), read
+        return dict.fromkeys(file.keys(), path.stat().st_size)
 
 
-def _mat(path: Path) -> Directory:
+def _safetensors_array(path: Path, name: str) -> Any:
+    safetensors = package("safetensors", "to read .safetensors files", extra="torch")
+    with safetensors.safe_open(path, framework="numpy") as file:
+        return file.get_tensor(name)
+
+
+def _mat_sizes(path: Path) -> dict[str, int]:
     import h5py
-    from scipy.io import loadmat, whosmat
+    from scipy.io import whosmat
+
+    if h5py.is_hdf5(path):  # MATLAB 7.3
+        with h5py.File(path) as file:
+            return {name: int(item.nbytes) for name, item in own_items(file).items()}
+    return {name: math.prod(shape) * MATLAB[kind] for name, shape, kind in whosmat(path) if kind in MATLAB}
+
+
+def _mat_array(path: Path, name: str) -> Any:
+    import h5py
+    from scipy.io import loadmat
 
     if h5py.is_hdf5(path):
-        return _mat73(path)
-    contents, inflated = whosmat(path), _inflated_sizes(path)
-    if inflated is not None and len(inflated) != len(contents):
-        raise ValueError(f"{len(contents)} arrays in {len(inflated)} elements")
-    sizes = {
-        name: max(math.prod(shape) * MATLAB[kind], (CELL_OVERHEAD if kind == "cell" else 1) * size)
-        for (name, shape, kind), size in zip(contents, inflated or [0] * len(contents), strict=True)
-        if kind in MATLAB
-    }
-    return sizes, lambda name: _as_trials(loadmat(path, variable_names=[name])[name])
+        return _mat73_array(path, name)
+    return _as_trials(loadmat(path, variable_names=[name])[name])
 
 
-def _inflated_sizes(path: Path) -> list[int] | None:
-    """Uncompressed size of every array of a MATLAB 5 file, counted up to the limit; None for version 4."""
-    from scipy.io.matlab import matfile_version
-
-    if matfile_version(path)[0] != 1:
-        return None
-    sizes = []
-    with path.open("rb") as file:
-        order = "<" if file.read(128)[126:] == b"IM" else ">"
-        while len(tag := file.read(8)) == 8:
-            kind, length = struct.unpack(f"{order}II", tag)
-            end = file.tell() + length
-            sizes.append(length if kind != COMPRESSED else _inflated_size(file, length))
-            file.seek(end)
-    return sizes
-
-
-def _inflated_size(file: IO[bytes], length: int) -> int:
-    """Uncompressed size of `length` bytes, inflated in pieces and only up to the limit."""
-    inflater, size, most = zlib.decompressobj(), 0, allowed()
-    while length and size <= most and (piece := file.read(min(length, 2**16))):
-        length -= len(piece)
-        while piece and size <= most:
-            size += len(inflater.decompress(piece, 2**20))
-            piece = inflater.unconsumed_tail
-    return size
-
-
-def _mat73(path: Path) -> Directory:
-    """MATLAB 7.3 files, which are HDF5 with the axes of every array in reverse order."""
+def _mat73_array(path: Path, name: str) -> Any:
+    """Read an array of a MATLAB 7.3 file, which is HDF5 with the axes of every array in reverse order."""
     import h5py
 
-    most = allowed()
-
-    def read(name: str) -> Any:
-        with h5py.File(path) as file:
-            array = file[name][()].T
-            if array.dtype != h5py.ref_dtype:
-                return _as_trials(array)
-            cells, size = [file[reference] for reference in array.ravel(order="F")], 0
-            for cell in cells:
-                size += int(cell.nbytes)
-                check_bytes(f"{path}: the cells of {name!r}", size, most)
-                if _is_external(cell):
-                    raise OSError(f"a cell of {name!r} is stored in another file")
-            return [cell[()].T for cell in cells]
-
     with h5py.File(path) as file:
-        sizes = {name: int(item.nbytes) for name, item in own_items(file).items()}
-    return sizes, read
+        array = file[name][()].T
+        if array.dtype != h5py.ref_dtype:
+            return _as_trials(array)
+        cells = [file[reference] for reference in array.ravel(order="F")]
+        check_bytes(f"{path}: the cells of {name!r}", sum(int(cell.nbytes) for cell in cells))
+        if any(_is_external(cell) for cell in cells):
+            raise OSError(f"a cell of {name!r} is stored in another file")
+        return [cell[()].T for cell in cells]
 
 
-def _hdf5(path: Path) -> Directory:
+def _hdf5_sizes(path: Path) -> dict[str, int]:
     """Numeric arrays of an HDF5 or NWB file by their path: "processing/behavior/rates/data".
 
     Links, strings and arrays in other files are left out.
     """
     import h5py
-
-    def read(name: str) -> Any:
-        with h5py.File(path) as file:
-            return file[name][()]
 
     sizes: dict[str, int] = {}
     with h5py.File(path) as file:
@@ -237,7 +219,14 @@ def _hdf5(path: Path) -> Directory:
                         groups.append(item)
                 elif isinstance(item, h5py.Dataset) and item.dtype.kind in "fiub" and not _is_external(item):
                     sizes[item.name.lstrip("/")] = int(item.nbytes)
-    return sizes, read
+    return sizes
+
+
+def _hdf5_array(path: Path, name: str) -> Any:
+    import h5py
+
+    with h5py.File(path) as file:
+        return file[name][()]
 
 
 def _is_external(item: Any) -> bool:
@@ -250,8 +239,14 @@ def _as_trials(array: Any) -> Any:
     return list(array.ravel(order="F")) if array.dtype == object else array
 
 
-#: Reader of each kind of file.
-READERS: dict[str, Callable[[Path], Directory]] = {
-    ".npz": _npz, ".safetensors": _safetensors, ".npy": _npy, ".mat": _mat,
-    ".h5": _hdf5, ".hdf5": _hdf5, ".nwb": _hdf5,
-}  # fmt: skip
+_HDF5 = ArrayFormat(_hdf5_sizes, _hdf5_array)
+#: Formats by the suffix of the file.
+FORMATS = {
+    ".npz": ArrayFormat(_npz_sizes, _npz_array, apart=False),
+    ".safetensors": ArrayFormat(_safetensors_sizes, _safetensors_array),
+    ".npy": ArrayFormat(_npy_sizes, _npy_array, apart=False),
+    ".mat": ArrayFormat(_mat_sizes, _mat_array),
+    ".h5": _HDF5,
+    ".hdf5": _HDF5,
+    ".nwb": _HDF5,
+}

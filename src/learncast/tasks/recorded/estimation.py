@@ -10,12 +10,8 @@ import numpy as np
 from learncast._core.validation import FloatArray, count, one_of
 from learncast.tasks.covariance import MEMORY_LIMIT, Covariance, Sampled, check_memory
 from learncast.tasks.recorded.blocks import BlockSums, blocks_that_fit, channel_scales, rows_at_a_time
-from learncast.tasks.recorded.masked import MaskedTrials
 from learncast.tasks.recorded.recording import Recording
 from learncast.tasks.recorded.trials import RecordedTrials
-
-#: Most bytes of masked trials that are stored for resampling.
-MASKED_MEMORY = 2**28
 
 
 class Estimate(NamedTuple):
@@ -44,7 +40,7 @@ def estimate(trials: RecordedTrials, *, centre: bool, scale: str, chunk: int | N
     n, m = x[0] * x[1], y[0] * y[1]
     rows = rows_at_a_time(n + m) if chunk is None else count("chunk", chunk)
     # Missing first steps are zeros, but they must not count in means.
-    if trials.counted is not None or (trials.present is not None and (centre or scaled)):
+    if trials.needs_mask(centre or scaled):
         check_memory((n + y[1]) ** 2, f"the statistics of trials of {n} input values")
         result = _masked(trials, centre, scaled)
     elif kept_as_trials(len(trials), n + m):
@@ -56,6 +52,7 @@ def estimate(trials: RecordedTrials, *, centre: bool, scale: str, chunk: int | N
         for start in range(0, len(trials), rows):
             sums.add(*(part.reshape(len(part), -1) for part in trials.chunk(slice(start, start + rows))))
         result = summed(sums)
+        result = result._replace(recording=replace(result.recording, source=trials.kept))
     return result._replace(recording=_described(result.recording, trials))
 
 
@@ -69,13 +66,9 @@ def _described(recording: Recording, trials: RecordedTrials) -> Recording:
 
 
 def _masked(trials: RecordedTrials, centre: bool, scaled: bool) -> Estimate:
-    x, y = trials.chunk(slice(0, len(trials)))
-    present = np.ones(x.shape[:2], dtype=bool) if trials.present is None else trials.present[trials.numbers]
-    counted = np.ones(y.shape[:2], dtype=bool) if trials.counted is None else trials.counted[trials.numbers]
-    raw = MaskedTrials(x, y, present, counted, centre, scaled)
-    prepared, preprocessing = raw.prepared()
-    kept = replace(raw, inputs=np.array(x), targets=np.array(y)) if raw.nbytes <= MASKED_MEMORY else None
-    return Estimate(*prepared.moments(), len(x), Recording(centre, scaled, *preprocessing, masked=kept))
+    prepared, preprocessing = trials.masked(centre, scaled).prepared()
+    recording = Recording(centre, scaled, *preprocessing, source=trials.kept)
+    return Estimate(*prepared.moments(), len(trials), recording)
 
 
 def kept_as_trials(trials: int, values: int) -> bool:

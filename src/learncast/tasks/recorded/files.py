@@ -25,7 +25,7 @@ def from_file(
     name: str | None = None,
     inputs: Sequence[str] | str | None = None,
     targets: Sequence[str] | str | None = None,
-    labels: str | None = None,
+    labels: str | bool | None = None,
     mask: str | None = None,
     lengths: str | None = None,
     classes: int | Sequence[object] | None = None,
@@ -47,7 +47,8 @@ def from_file(
         Names of the arrays that become these arguments of `Task.from_samples`; by default the arrays with these names.
         For an .npy file they are names of other .npy files in its folder, for a table names of columns. Inputs
         (trials, inputs) have one step. Without inputs, the arrays `input_covariance`, `cross_covariance` and
-        `target_covariance` are the statistics of the task.
+        `target_covariance` are the statistics of the task. `labels=True` or `labels=False` says whether targets are
+        labels or numbers instead.
     classes, centre, scale
         See `Task.from_samples`.
     most_bytes : int, optional
@@ -75,19 +76,19 @@ def from_file(
     """
     path = Path(path)
     given = {"inputs": inputs, "targets": targets, "labels": labels, "mask": mask, "lengths": lengths}
-    named: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+    named: dict[str, Any] = {key: value for key, value in given.items() if not isinstance(value, bool | None)}
     options: dict[str, Any] = {"name": name or path.stem, "centre": centre, "scale": scale, "classes": classes}
     if path.suffix.lower() in SUFFIXES and path.is_file():
         if lengths is not None:
             raise InvalidSpec(f"lengths must be left out for a table, got {path.name!r}.", field="lengths")
-        return from_table(path, **named, **layout, **options, most_bytes=most_bytes)
+        return from_table(path, **named | {"labels": labels}, **layout, **options, most_bytes=most_bytes)
     arrays = arrays_from(path, "data", others=SUFFIXES, most_bytes=most_bytes)
     if layout:
         key = next(iter(layout))
         raise InvalidSpec(f"{key} needs a table ({' or '.join(SUFFIXES)}), got {path.name!r}.", field=key)
     trials = _neighbours(arrays, named) if path.suffix.lower() == ".npy" else trial_arrays(arrays, named)
     if "inputs" in trials and ("targets" in trials or "labels" in trials):
-        return _from_arrays(trials, options)
+        return _from_arrays(trials, options, labels if isinstance(labels, bool) else None)
     if not named and "input_covariance" in arrays and "cross_covariance" in arrays:
         statistics = arrays["input_covariance"], arrays["cross_covariance"], arrays.get("target_covariance")
         return Task(*statistics, name=options["name"])
@@ -124,12 +125,13 @@ def _one(key: str, value: Sequence[str] | str) -> str:
     return names[0]
 
 
-def _from_arrays(trials: dict[str, Any], options: dict[str, Any]) -> Task:
-    x, labels = trials["inputs"], "labels" in trials
+def _from_arrays(trials: dict[str, Any], options: dict[str, Any], labels: bool | None) -> Task:
+    x = trials["inputs"]
     if not isinstance(x, list) and x.ndim == 2:
         x = x[:, None, :]
     flat = {key: _flat(trials[key], len(x)) for key in ("labels", "mask", "lengths") if key in trials}
-    y = flat.pop("labels") if labels else trials["targets"]
+    labels = True if "labels" in flat else labels
+    y = flat.pop("labels") if "labels" in flat else trials["targets"]
     return Task.from_samples(x, y, labels=labels, **flat, **options)
 
 

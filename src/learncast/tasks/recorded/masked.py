@@ -1,9 +1,9 @@
-"""Trials with steps that do not count, and the exact statistics of those that do."""
+"""Trials, of which some steps may not count, and the exact statistics of those that do."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +42,12 @@ class MaskedTrials:
     centred: bool
     scaled: bool
 
+    @classmethod
+    def complete(cls, inputs: FloatArray, targets: FloatArray, *, centred: bool, scaled: bool) -> MaskedTrials:
+        """Return trials of which every step counts."""
+        present, counted = (np.ones(values.shape[:2], dtype=bool) for values in (inputs, targets))
+        return cls(inputs, targets, present, counted, centred, scaled)
+
     def __len__(self) -> int:
         return len(self.inputs)
 
@@ -49,6 +55,16 @@ class MaskedTrials:
     def nbytes(self) -> int:
         """Memory of the trials in bytes."""
         return self.inputs.nbytes + self.targets.nbytes
+
+    def chosen(self, rows: NDArray[np.int64]) -> MaskedTrials:
+        """Some of the trials, as they are."""
+        parts = {name: getattr(self, name)[rows] for name in ("inputs", "targets", "present", "counted")}
+        return replace(self, **parts)
+
+    def pooled(self, kernel: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Inputs summed over steps with a kernel (steps, readouts), and targets, (trials, readouts, channels) each."""
+        z = np.einsum("ptc,tr->prc", self.inputs, kernel, optimize=True)
+        return z if self.counted.all() else np.where(self.counted[:, :, None], z, 0.0), self.targets
 
     def prepared(
         self, chosen: NDArray[np.int64] | None = None
@@ -58,7 +74,8 @@ class MaskedTrials:
         The means are returned whether or not they were subtracted.
         """
         rows = slice(None) if chosen is None else chosen
-        x, y, present, counted = self.inputs[rows], self.targets[rows], self.present[rows], self.counted[rows]
+        x, y = (np.asarray(values[rows], dtype=float) for values in (self.inputs, self.targets))
+        present, counted = self.present[rows], self.counted[rows]
         x_mean, y_mean = _means(x, present), _means(y, counted)
         if self.centred:
             x = np.where(present[:, :, None], x - x_mean, 0.0)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from learncast._core.validation import FloatArray
 from learncast.tasks.recorded.blocks import Blocks
 from learncast.tasks.recorded.masked import MaskedTrials
+from learncast.tasks.recorded.trials import RecordedTrials
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,8 +36,8 @@ class Recording:
         readouts that count, ordered by lag: exact for a linear network that starts from rest.
     blocks : Blocks or None
         Second moments of blocks of trials; None if the trials are stored, or if blocks exceed `BLOCK_MEMORY`.
-    masked : MaskedTrials or None
-        The trials, if some of their steps do not count.
+    source : RecordedTrials or None
+        The trials as recorded, if they fit in memory and the task's statistics do not store them themselves.
     origin : EnvironmentTrials, loader, data set or function, or None
         Source of further trials for `learncast.training`; None if there is none or if the trials were preprocessed.
 
@@ -64,13 +66,30 @@ class Recording:
     lengths: tuple[int, int] | None = None
     counted: FloatArray | None = None
     blocks: Blocks | None = None
-    masked: MaskedTrials | None = None
+    source: RecordedTrials | None = None
     origin: Any = None
+
+    @cached_property
+    def kept(self) -> MaskedTrials | None:
+        """The trials as recorded, read when they are first needed."""
+        return self.source and self.source.masked(self.centred, self.scaled)
+
+    @property
+    def masked(self) -> MaskedTrials | None:
+        """The trials, if the statistics depend on which of their steps count."""
+        source = self.source
+        return self.kept if source and source.needs_mask(self.centred or self.scaled) else None
+
+    @property
+    def fingerprint(self) -> tuple[Any, ...]:
+        """Everything that decides resamples and batches."""
+        stored = self.blocks if self.source is None else self.source
+        return self.centred, self.scaled, *(() if stored is None else vars(stored).values())
 
     @property
     def without_trials(self) -> Recording:
         """The preprocessing only, for a resample, which cannot be resampled again."""
-        return replace(self, blocks=None, masked=None, origin=None)
+        return replace(self, blocks=None, source=None, origin=None)
 
     def with_targets_times(self, factor: float) -> Recording:
         """Return the recording with every target multiplied by a factor."""
@@ -78,7 +97,7 @@ class Recording:
             self,
             target_mean=factor * self.target_mean,
             blocks=self.blocks and self.blocks.with_targets_times(factor),
-            masked=self.masked and replace(self.masked, targets=factor * self.masked.targets),
+            source=self.source and replace(self.source, targets=factor * self.source.targets),
             origin=None,
         )
 

@@ -150,7 +150,7 @@ def pooled_recording(task: Task, recurrence: float) -> Task:
         parts = Sampled(x, x), Sampled(x, y), Sampled(y, y)
     elif rule is not None and rule.blocks is not None:
         blocks = rule.blocks.pooled(weights)
-        parts, rule = blocks.cut(blocks.moment()), replace(rule, blocks=blocks)
+        parts, rule = blocks.cut(blocks.moment()), replace(rule, blocks=blocks, source=None)
     else:
         return task
     return Task.trusted(*parts, name=task.name, trials=task.trials, recording=rule)

@@ -17,7 +17,8 @@ from learncast._core.validation import FloatArray, count, real_array
 from learncast.tasks.covariance import check_memory
 from learncast.tasks.recorded.blocks import BlockSums
 from learncast.tasks.recorded.estimation import is_scaled, kept_as_trials, sampled, summed
-from learncast.tasks.recorded.labels import one_hot
+from learncast.tasks.recorded.targets import Targets, array_like, as_numpy, one_hot, squarable
+from learncast.tasks.recorded.trials import KEPT_MEMORY, RecordedTrials
 from learncast.tasks.task import Task
 
 #: Number of items of a data set in one batch.
@@ -30,6 +31,7 @@ def from_batches(
     name: str | None = None,
     centre: bool = False,
     scale: str = "none",
+    labels: bool | None = None,
     classes: int | Sequence[object] | None = None,
     most_batches: int | None = None,
     progress: Progress = silent,
@@ -44,11 +46,13 @@ def from_batches(
     batches : iterable, function without arguments that returns one, DataLoader or map-style Dataset
         Batches (inputs, targets) or {"inputs": ..., "targets": ...} of numpy arrays or torch tensors: inputs
         (batch, steps, inputs), or (batch, inputs) for a static task; targets (batch, outputs), or (batch, steps,
-        outputs) for a target at every step. The items of a Dataset are single trials, without the batch axis. With
-        `classes`, targets are labels: (batch,), or (batch, steps) for one at every step.
+        outputs) for a target at every step. The items of a Dataset are single trials, without the batch axis. Integers
+        and strings (batch,) or (batch, steps) are labels, which need `classes`.
     name : str, optional
         Name of the task; "recorded" by default.
     centre, scale
+        See `Task.from_samples`.
+    labels : bool, optional
         See `Task.from_samples`.
     classes : int or sequence, optional
         Number of classes of the labels, numbered from 0, or the classes.
@@ -74,14 +78,14 @@ def from_batches(
     """
     limit = None if most_batches is None else count("most_batches", most_batches)
     expected = _expected(batches, limit)
-    stream = _Stream(centre, is_scaled(scale), classes)
+    stream = _Stream(centre, is_scaled(scale), True if classes is not None else labels, classes)
     for k, batch in enumerate(islice(batches_of(batches), limit)):
         stream.add(batch, f"batch {k}")
         if expected:
             progress(min((k + 1) / expected, 1.0))
     progress(1.0)
     # A generator is exhausted by now, and preprocessed trials differ from those of the source.
-    reusable = not isinstance(batches, Iterator) and not (centre or is_scaled(scale) or classes is not None)
+    reusable = not (isinstance(batches, Iterator) or centre or stream.scaled or stream.known)
     return stream.task(name or "recorded", batches if reusable else None)
 
 
@@ -138,7 +142,7 @@ def _item_batches(dataset: Any) -> Iterator[Any]:
     for start in range(0, len(dataset), ITEMS):
         pairs = []
         for k in range(start, min(start + ITEMS, len(dataset))):
-            x, y = _finite_pair(dataset[k], f"trial {k}")
+            x, y = (as_numpy(part) for part in pair_of(dataset[k], f"trial {k}"))
             shapes = _same_shapes(shapes, (x.shape, y.shape), f"trial {k}")
             pairs.append((x, y))
         yield tuple(np.stack(parts) for parts in zip(*pairs, strict=True))
@@ -155,11 +159,6 @@ def pair_of(item: Any, where: str) -> tuple[Any, Any]:
         f"{where} must be (inputs, targets) or a mapping with these keys, got {type(item).__name__}{size}.",
         field="batches",
     )
-
-
-def _finite_pair(item: Any, where: str) -> tuple[FloatArray, FloatArray]:
-    inputs, targets = pair_of(item, where)
-    return real_array(f"inputs of {where}", inputs), real_array(f"targets of {where}", targets)
 
 
 def _same_shapes(first: tuple[Any, Any] | None, shapes: tuple[Any, Any], where: str) -> tuple[Any, Any]:
@@ -183,31 +182,34 @@ def _expected(source: Any, limit: int | None) -> int | None:
 class _Stream:
     """Statistics of the batches read so far."""
 
-    def __init__(self, centre: bool, scaled: bool, classes: int | Sequence[object] | None) -> None:
-        self.centre, self.scaled, self.classes, self.trials = centre, scaled, classes, 0
-        self._known: tuple[object, ...] | None = None
-        self._rows: list[FloatArray] = []
+    def __init__(self, centre: bool, scaled: bool, labels: bool | None, classes: int | Sequence[object] | None) -> None:
+        self.centre, self.scaled, self.labels, self.classes, self.trials = centre, scaled, labels, classes, 0
+        self.known: tuple[object, ...] | None = None
+        self._rows: list[FloatArray] | None = []
         self._sums: BlockSums | None = None
         self._shapes: tuple[tuple[int, ...], tuple[int, ...]] | None = None
 
     def add(self, batch: Any, where: str) -> None:
-        if self.classes is not None:
-            inputs, labels = pair_of(batch, where)
-            targets, self._known = one_hot(labels, self.classes, where=f"labels of {where}")
-            batch = inputs, targets
-        x, y = checked_batch(batch, where)
+        x, (y, are_labels, _) = checked_batch(batch, where, self.labels)
+        if are_labels:
+            if self.classes is None:
+                raise InvalidSpec(f"labels of batches need classes, got none in {where}.", field="classes")
+            y, self.known = one_hot(y, self.classes, where=f"labels of {where}")
+        x, y = squarable("inputs", x), squarable("targets", real_array(f"targets of {where}", y))
         self._shapes = _same_shapes(self._shapes, (x.shape[1:], y.shape[1:]), where)
         rows = np.concatenate([x.reshape(len(x), -1), y.reshape(len(y), -1)], axis=1)
         self.trials += len(rows)
-        self._rows.append(rows)
-        if self._sums is None:
-            if kept_as_trials(self.trials, rows.shape[1]):
-                return
+        if self._rows is not None:
+            self._rows.append(rows)
+        if self._sums is not None:
+            self._sums.add(rows)
+        elif not kept_as_trials(self.trials, rows.shape[1]):
             check_memory(rows.shape[1] ** 2, f"the statistics of trials of {rows.shape[1]} values")
             self._sums = BlockSums(*self._layout, centred=self.centre, scaled=self.scaled)
-        for part in self._rows:
-            self._sums.add(part)
-        self._rows = []
+            for part in self._rows or ():
+                self._sums.add(part)
+        if self._sums is not None and 8 * self.trials * rows.shape[1] > KEPT_MEMORY:
+            self._rows = None
 
     @property
     def _layout(self) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -222,25 +224,36 @@ class _Stream:
                 f"batches must have at least two trials, got {self.trials}. A generator runs only once.",
                 field="batches",
             )
-        if self._sums is not None:
-            estimate = summed(self._sums)
-        else:
+        source = None
+        if self._rows is not None:
             rows, (inputs, targets) = np.concatenate(self._rows), self._layout
             n = inputs[0] * inputs[1]
             x, y = rows[:, :n].reshape(-1, *inputs), rows[:, n:].reshape(-1, *targets)
-            estimate = sampled(x, y, centre=self.centre, scaled=self.scaled)
-        recording = replace(estimate.recording, given=self.trials, classes=self._known, origin=origin)
+            source = RecordedTrials(x, y, np.arange(len(x)))
+        if self._sums is not None:
+            estimate = summed(self._sums)
+        else:
+            estimate, source = sampled(x, y, centre=self.centre, scaled=self.scaled), None
+        recording = replace(estimate.recording, given=self.trials, classes=self.known, source=source, origin=origin)
         return Task.estimated(estimate._replace(recording=recording), name=name)
 
 
-def checked_batch(batch: Any, where: str) -> tuple[FloatArray, FloatArray]:
-    """Inputs (trials[, steps], inputs) and targets (trials[, steps], outputs) of a batch, with shapes that fit."""
-    x, y = _finite_pair(batch, where)
-    fits = x.ndim in (2, 3) and y.ndim in (2, 3) and len(x) == len(y) and 0 not in x.shape + y.shape
-    if not fits or (y.ndim == 3 and y.shape[1] not in (1, x.shape[1] if x.ndim == 3 else 1)):
-        raise InvalidSpec(
-            f"{where} must have inputs (trials[, steps], inputs) and targets (trials[, steps], outputs), got shapes "
-            f"{x.shape} and {y.shape}.",
-            field="batches",
-        )
-    return x, y
+def checked_batch(batch: Any, where: str, labels: bool | None = None) -> tuple[FloatArray, Targets]:
+    """Inputs (trials[, steps], inputs) and targets of a batch, with shapes that fit."""
+    inputs, targets = pair_of(batch, where)
+    x, y = real_array(f"inputs of {where}", array_like("inputs", inputs)), array_like("targets", targets)
+    size = (len(x), x.shape[1] if x.ndim == 3 else 1) if x.ndim else (0, 0)
+    if x.ndim not in (2, 3) or y.ndim == 0 or len(x) != len(y) or 0 in x.shape + tuple(y.shape):
+        raise _misfit(where, x, y)
+    read = Targets.of(y, size, labels, complete=False, where=f" of {where}")
+    if read.every_step and read.values.shape[1] != size[1]:
+        raise _misfit(where, x, y)
+    return x, read
+
+
+def _misfit(where: str, x: Any, y: Any) -> InvalidSpec:
+    return InvalidSpec(
+        f"{where} must have inputs (trials[, steps], inputs) and targets (trials[, steps], outputs), got shapes "
+        f"{tuple(x.shape)} and {tuple(y.shape)}.",
+        field="batches",
+    )

@@ -266,16 +266,10 @@ def _condition(S: FloatArray) -> float:
 
 def _pooled_trials(task: Task, b: float) -> tuple[FloatArray, FloatArray] | None:
     """Pooled inputs and targets of every trial, (trials, readouts, channels), if trials are stored."""
-    cross, masked, counted = task.cross_covariance, task.recording and task.recording.masked, None
-    if isinstance(cross, Sampled):
-        x, y = cross.left, cross.right
-    elif masked:
-        trials = masked.prepared()[0]
-        x, y, counted = trials.inputs, trials.targets, trials.counted[:, :, None]
-    else:
+    trials = task.recorded_trials
+    if trials is None or not (isinstance(task.cross_covariance, Sampled) or (task.recording and task.recording.masked)):
         return None
-    z = np.einsum("ptc,tr->prc", x, recurrence_kernel(b, x.shape[1], y.shape[1]), optimize=True)
-    return z if counted is None else np.where(counted, z, 0.0), y
+    return trials.pooled(recurrence_kernel(b, task.steps, trials.targets.shape[1]))
 
 
 def _groups(task: Task, b: float, pooled: tuple[FloatArray, FloatArray] | None) -> Groups | None:

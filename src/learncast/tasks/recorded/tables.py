@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learncast._core.errors import InvalidSpec, brief
-from learncast._core.limits import allowed, check_bytes, file_size, listed, readable
+from learncast._core.isolation import read_apart
+from learncast._core.limits import allowed, check_bytes, file_size, listed
 from learncast._core.packages import package
 from learncast._core.validation import FloatArray, one_of
 from learncast.tasks.recorded.masked import Mask
+from learncast.tasks.recorded.targets import CHOICE
 from learncast.tasks.task import Task
 
 #: Kinds of table files.
 SUFFIXES = (".csv", ".parquet")
-#: Bytes that one cell takes while a table is read.
-CELL = 80
 
 
 def from_table(
@@ -32,7 +31,7 @@ def from_table(
     step: str = "step",
     inputs: Sequence[str] | str | None = None,
     targets: Sequence[str] | str | None = None,
-    labels: str | None = None,
+    labels: str | bool | None = None,
     classes: int | Sequence[object] | None = None,
     mask: str | None = None,
     at: str = "end",
@@ -54,9 +53,10 @@ def from_table(
     inputs, targets : str or sequence of str, optional
         Columns of the input and target channels, in order; by default those whose names start with "input" and with
         "target".
-    labels : str, optional
+    labels : str or bool, optional
         Column of class labels (integers or strings), which become one-hot targets, instead of `targets`; the column
-        "labels" by default if there are no target columns.
+        "labels" by default if there are no target columns. A single target column of integers needs `labels=True` if
+        they are classes, or `labels=False` if they are numbers.
     classes
         See `Task.from_samples`.
     mask : str, optional
@@ -90,19 +90,21 @@ def from_table(
     source, frame = _frame(table, most_bytes)
     levels = [level for level in frame.index.names if level is not None and level not in frame.columns]
     frame = frame.reset_index(levels) if levels else frame
-    if labels is not None and targets is not None:
+    if isinstance(labels, str) and targets is not None:
         raise InvalidSpec(f"{source}: give either targets or labels, not both.", field="labels")
     if labels is None and targets is None and "labels" in frame.columns and not _starting_with(frame, "target"):
         labels = "labels"
     x_names = _columns(frame, inputs, "input", source)
-    y_names = _columns(frame, targets, "target", source) if labels is None else [labels]
+    y_names = [labels] if isinstance(labels, str) else _columns(frame, targets, "target", source)
     _check_columns(frame, [trial, step, *([mask] if mask else []), *x_names, *y_names], source)
     rows = _TrialRows.of(frame, trial, step, source)
     read = rows if at == "every_step" else rows.last
     every = np.ones(read.size, dtype=bool)
     counts = None if mask is None else read.numbers([mask], every)[:, :, 0]
     live = every if counts is None else counts != 0
-    y = read.numbers(y_names, live) if labels is None else read.labels(labels, live)
+    y = read.labels(y_names[0], live) if labels else read.numbers(y_names, live)
+    if labels is None and len(y_names) == 1 and (y == np.round(y)).all() and read.has_integers(y_names[0]):
+        raise InvalidSpec(f"{source}: column {y_names[0]!r} has integers. {CHOICE}", field="labels")
     default = Path(source).stem if isinstance(table, str | os.PathLike) else "recorded"
     return Task.from_samples(
         rows.numbers(x_names, np.broadcast_to(live if at == "end" else True, rows.size)),
@@ -112,7 +114,7 @@ def from_table(
         scale=scale,
         mask=counts[:, 0] if at == "end" and counts is not None else counts,
         lengths=rows.lengths,
-        labels=labels is not None,
+        labels=bool(labels),
         classes=classes,
     )
 
@@ -137,39 +139,40 @@ def _read(path: Path, most_bytes: int) -> Any:
     """Read a file as a pandas frame."""
     import pandas
 
-    # Cells of a csv file stay strings: the number parser of some pandas versions is wrong in the last digit.
-    read, size = partial(pandas.read_csv, dtype=str, skipinitialspace=True), _csv_size
-    if path.suffix.lower() != ".csv":
+    if path.suffix.lower() == ".parquet":
         package("pyarrow", "to read .parquet files", extra="tables")
-        read, size = partial(pandas.read_parquet, engine="pyarrow"), _parquet_size
-    with readable(path, kind="a table"):
-        rows, columns = size(path)
-        needed = rows * columns * CELL + 8 * columns**2  # cells, and covariances of the channels
-        check_bytes(f"{path}: a table of {columns:,} columns and {rows:,} rows", needed, most_bytes)
+    columns = read_apart(read_columns, path, kind="a table", most_bytes=most_bytes)
+    if not columns:
+        raise InvalidSpec(f"{path} must have a header and rows, got an empty file.", field="table")
+    width, rows = len(columns), len(columns[0][1])
+    needed = 8 * width * (rows + width)  # numbers, and covariances of the channels
+    check_bytes(f"{path}: a table of {width:,} columns and {rows:,} rows", needed, most_bytes)
+    frame = pandas.DataFrame({k: values for k, (_, values) in enumerate(columns)})
+    frame.columns = pandas.Index([name for name, _ in columns])
+    return frame
+
+
+def read_columns(path: Path) -> list[tuple[str, NDArray[Any]]]:
+    """Names and values of the columns of a file; values that are neither numbers nor strings become strings."""
+    import pandas
+
+    if path.suffix.lower() == ".csv":
         try:
-            return read(path)
-        except pandas.errors.EmptyDataError as error:
-            raise InvalidSpec(f"{path} must have a header and rows, got an empty file.", field="table") from error
+            # Cells stay strings: the number parser of some pandas versions is wrong in the last digit.
+            frame = pandas.read_csv(path, dtype=str, skipinitialspace=True)
+        except pandas.errors.EmptyDataError:
+            return []
+    else:
+        frame = pandas.read_parquet(path, engine="pyarrow")
+        frame = frame.reset_index([level for level in frame.index.names if level is not None])
+    return [(str(name), _plain(frame.iloc[:, k].to_numpy())) for k, name in enumerate(frame.columns)]
 
 
-def _csv_size(path: Path) -> tuple[int, int]:
-    """Upper bounds of the rows and columns of a csv file, from its line ends and commas."""
-    columns, rows, pending = 1, 1, 0
-    with path.open("rb") as file:
-        while block := file.read(2**20):
-            lines = block.replace(b"\r", b"\n").split(b"\n")
-            counts = [line.count(b",") for line in lines]
-            counts[0] += pending
-            columns, rows, pending = max(columns, 1 + max(counts)), rows + len(lines) - 1, counts[-1]
-    return rows, columns
-
-
-def _parquet_size(path: Path) -> tuple[int, int]:
-    """Rows and columns of a Parquet file, from its footer."""
-    from pyarrow.parquet import read_metadata
-
-    footer = read_metadata(path)
-    return footer.num_rows, footer.num_columns
+def _plain(values: NDArray[Any]) -> NDArray[Any]:
+    if values.dtype.kind in "biuf":
+        return values
+    known = (str, int, float, bool, type(None))
+    return np.array([value if isinstance(value, known) else str(value) for value in values.tolist()], dtype=object)
 
 
 def _starting_with(frame: Any, start: str) -> list[str]:
@@ -280,6 +283,11 @@ class _TrialRows:
         values = np.zeros(self.size, dtype=np.int64) if integers else np.full(self.size, "", dtype=object)
         values[tuple(part[used] for part in self.place)] = numbers if integers else [*map(str, given)]
         return values if integers else values.astype(str)
+
+    def has_integers(self, column: str) -> bool:
+        """Whether a column is stored as integers, or as text without a decimal point."""
+        cells = self.frame[column]
+        return cells.dtype.kind in "iub" or all(isinstance(cell, str) and cell.strip("+- ").isdigit() for cell in cells)
 
     def _check_cells(self, column: str, bad: Mask) -> None:
         if bad.any():

@@ -11,11 +11,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray, real_array
-from learncast.tasks.recorded.labels import are_labels, one_hot
-from learncast.tasks.recorded.masked import Mask
+from learncast.tasks.recorded.masked import Mask, MaskedTrials
+from learncast.tasks.recorded.targets import Targets, array_like, as_numpy, one_hot, squarable
 
 #: Names of the axes in messages about a bad entry.
 AXES = ("trial", "step", "channel")
+#: Most bytes of trials that are kept beside their statistics.
+KEPT_MEMORY = 2**28
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,28 +55,21 @@ class RecordedTrials:
         *,
         mask: ArrayLike | None = None,
         lengths: ArrayLike | None = None,
-        labels: bool = False,
+        labels: bool | None = None,
         classes: int | Sequence[object] | None = None,
     ) -> RecordedTrials:
         """Check trials, convert labels to targets and align trials of different length."""
-        ragged = _is_list_of_trials(targets, 1) and _differ_in_length(targets)
-        inputs, targets, lengths = _padded(inputs, targets, lengths)
-        x, y = _array_like("inputs", inputs), _array_like("targets", targets)
-        _check_axes("inputs", x, (3,), "(trials, steps, inputs)")
+        labels = True if labels is None and classes is not None else labels
+        inputs, targets, lengths, labels = _padded(inputs, targets, lengths, labels)
+        x, (y, labelled, every_step) = _checked(array_like("inputs", inputs), array_like("targets", targets), labels)
         size = tuple(x.shape[:2])
         counts, present = _mask(mask, size), _present(lengths, size)
         numbers = np.arange(size[0]) if counts is None or counts.ndim == 2 else np.flatnonzero(counts)
         counted = counts if counts is not None and counts.ndim == 2 else None
-        # Targets at the steps of a list of trials without an axis of channels are labels too.
-        labelled = labels or are_labels(y) or (ragged and y.ndim == 2 and y.shape == size)
-        _check_axes("targets", y, (1, 2) if labelled else (2, 3), "(trials[, steps], outputs)")
-        every_step = y.ndim == (2 if labelled else 3) and y.shape[1] == size[1]
         if counted is not None and not every_step:
             raise InvalidSpec("a mask (trials, steps) needs targets at every step.", field="mask")
         if every_step and present is not None:
             counted = present if counted is None else counted & present
-        if len(x) != len(y):
-            raise InvalidSpec(f"targets must have the {len(x)} trials of inputs, got {len(y)}.", field="targets")
         known = None
         if labelled:
             live = np.isin(np.arange(len(y)), numbers).reshape(-1, *[1] * (y.ndim - 1))
@@ -96,10 +91,31 @@ class RecordedTrials:
             x = _where(self.present[at], x)
         if self.counted is not None:
             y = _where(self.counted[at], y)
-        x = real_array("inputs", x, numbers=numbers, axes=AXES)
+        x = squarable("inputs", real_array("inputs", x, numbers=numbers, axes=AXES))
         if y.shape[1] > 1:
-            return x, real_array("targets", y, numbers=numbers, axes=AXES)
-        return x, real_array("targets", y[:, 0], numbers=numbers, axes=(AXES[0], AXES[2]))[:, None]
+            return x, squarable("targets", real_array("targets", y, numbers=numbers, axes=AXES))
+        y = real_array("targets", y[:, 0], numbers=numbers, axes=(AXES[0], AXES[2]))
+        return x, squarable("targets", y)[:, None]
+
+    def needs_mask(self, prepared: bool) -> bool:
+        """Whether statistics depend on which steps count; missing first steps are zeros unless trials are prepared."""
+        return self.counted is not None or (self.present is not None and prepared)
+
+    def masked(self, centred: bool, scaled: bool) -> MaskedTrials:
+        """All trials in one array, to be centred and scaled."""
+        x, y = self.chunk(slice(0, len(self)))
+        present = np.ones(x.shape[:2], dtype=bool) if self.present is None else self.present[self.numbers]
+        counted = np.ones(y.shape[:2], dtype=bool) if self.counted is None else self.counted[self.numbers]
+        return MaskedTrials(x, y, present, counted, centred, scaled)
+
+    @property
+    def kept(self) -> RecordedTrials | None:
+        """A copy that later changes of the arrays do not reach; memory maps stay on disk. None if it is too large."""
+        values = [part.shape[1] * part.shape[2] for part in (self.inputs, self.targets)]
+        if 8 * len(self) * sum(values) > KEPT_MEMORY:
+            return None
+        parts = (part if isinstance(part, np.memmap) else _array(part) for part in (self.inputs, self.targets))
+        return replace(self, **dict(zip(("inputs", "targets"), parts, strict=True)))
 
     def _check(self) -> None:
         x, y = tuple(self.inputs.shape), tuple(self.targets.shape)
@@ -140,29 +156,42 @@ class RecordedTrials:
         )
 
 
-def _padded(inputs: Any, targets: Any, lengths: Any) -> tuple[Any, Any, Any]:
+def _checked(x: Any, y: Any, labels: bool | None) -> tuple[Any, Targets]:
+    if x.ndim != 3:
+        raise InvalidSpec(f"inputs must be (trials, steps, inputs), got shape {tuple(x.shape)}.", field="inputs")
+    if y.ndim == 0 or len(x) != len(y):
+        raise InvalidSpec(f"targets must have the {len(x)} trials of inputs, got shape {y.shape}.", field="targets")
+    return x, Targets.of(y, tuple(x.shape[:2]), labels)
+
+
+def _padded(inputs: Any, targets: Any, lengths: Any, labels: bool | None) -> tuple[Any, Any, Any, bool | None]:
     """Convert lists of trials to padded arrays and lengths; return arrays unchanged."""
     if not _is_list_of_trials(inputs):
-        return inputs, targets, lengths
+        return inputs, targets, lengths, labels
     if lengths is not None:
         raise InvalidSpec("lengths must be left out if inputs are a list of trials.", field="lengths")
-    steps, flat = [len(trial) for trial in inputs], _is_list_of_trials(targets, 1)
-    if flat and not _differ_in_length(targets):
-        targets = np.stack(list(targets))
-    elif flat or _is_list_of_trials(targets):
+    steps = [len(trial) for trial in inputs]
+    flat = _is_list_of_trials(targets, 1)
+    if flat or _is_list_of_trials(targets):
         given = [len(trial) for trial in targets]
-        if given != steps:
+        if flat and given != steps and len(set(given)) == 1:
+            targets = np.stack([np.asarray(trial) for trial in targets])  # (trials, outputs)
+        elif given != steps:
             raise InvalidSpec(
                 f"targets must have the steps of their trial's inputs, {steps[:6]}, got {given[:6]}.", field="targets"
             )
-        targets = _stacked("targets", [trial[:, None] for trial in targets] if flat else targets, max(steps))
-        targets = targets[:, :, 0] if flat and are_labels(targets[:, 0, 0]) else targets
-    return _stacked("inputs", inputs, max(steps)), targets, np.array(steps)
-
-
-def _differ_in_length(targets: Any) -> bool:
-    """Whether a list has numbers at steps, not channels: the number of channels would be the same in every trial."""
-    return len({len(trial) for trial in targets}) > 1
+        else:
+            numeric = np.asarray(targets[0]).dtype.kind == "f"
+            if flat and labels is None and numeric:
+                raise InvalidSpec(
+                    "a list of targets without an axis of channels must be labels, got floats. Use labels=True, or "
+                    "trials (steps, 1) for one output at every step.",
+                    field="labels",
+                )
+            targets = _stacked("targets", [trial[:, None] for trial in targets] if flat else targets, max(steps))
+            # Trials of equal length may be one-hot rows as well.
+            labels = True if flat and labels is None and len(set(steps)) > 1 else labels
+    return _stacked("inputs", inputs, max(steps)), targets, np.array(steps), labels
 
 
 def _is_list_of_trials(value: Any, ndim: int = 2) -> bool:
@@ -172,14 +201,21 @@ def _is_list_of_trials(value: Any, ndim: int = 2) -> bool:
 
 def _stacked(name: str, trials: Sequence[Any], steps: int) -> FloatArray:
     """Stack trials in one array, padded with zeros at the end."""
-    channels = trials[0].shape[1]
-    stacked = np.zeros((len(trials), steps, channels), dtype=np.asarray(trials[0]).dtype)
-    for k, trial in enumerate(trials):
-        if trial.shape[1] != channels or not len(trial):
-            shape = tuple(trial.shape)
-            raise InvalidSpec(f"{name}[{k}] must have steps and {channels} channels, got shape {shape}.", field=name)
-        stacked[k, : len(trial)] = trial
+    parts = [as_numpy(array_like(name, trial)) for trial in trials]
+    channels = parts[0].shape[1]
+    stacked = np.zeros((len(parts), steps, channels), dtype=np.result_type(*parts))
+    for k, part in enumerate(parts):
+        if part.shape[1] != channels or not len(part):
+            raise InvalidSpec(
+                f"{name}[{k}] must have steps and {channels} channels, got shape {part.shape}.", field=name
+            )
+        stacked[k, : len(part)] = part
     return stacked
+
+
+def _array(values: Any) -> Any:
+    """A copy of an array or tensor in numpy."""
+    return np.array(values.detach().cpu().numpy() if hasattr(values, "detach") else values)
 
 
 def _where(live: Mask, values: Any) -> FloatArray:
@@ -188,30 +224,12 @@ def _where(live: Mask, values: Any) -> FloatArray:
     return np.where(live[:, :, None], values, 0.0)
 
 
-def _array_like(name: str, value: Any) -> Any:
-    """Return arrays, memory maps and tensors unchanged, to be read in chunks; convert other array-likes to numpy."""
-    if getattr(value, "ndim", None) is None:
-        raise InvalidSpec(f"{name} must be a numpy array or torch tensor, got {type(value).__name__}.", field=name)
-    if hasattr(value, "detach") and not value.is_floating_point():
-        return value.detach().cpu().numpy()  # integers may be labels
-    if np.ma.is_masked(value):  # masked entries are missing: allowed only if `mask` leaves them out
-        return value.astype(np.float64).filled(np.nan)
-    array = value if isinstance(value, np.ndarray) or hasattr(value, "detach") else np.asarray(value)
-    # pandas stores strings as objects.
-    strings = array.ndim == 1 and getattr(array.dtype, "kind", "") == "O" and all(isinstance(v, str) for v in array)
-    return array.astype(str) if strings else array
-
-
-def _check_axes(name: str, value: Any, allowed: tuple[int, ...], layout: str) -> None:
-    if value.ndim not in allowed:
-        raise InvalidSpec(f"{name} must be {layout}, got shape {tuple(value.shape)}.", field=name)
-
-
 def _mask(mask: ArrayLike | None, size: tuple[int, ...]) -> Mask | None:
     if mask is None:
         return None
-    values = real_array("mask", mask)
+    values = real_array("mask", array_like("mask", mask))
     values = values[:, :, 0] if values.ndim == 3 and values.shape[2] == 1 else values
+    values = values[:, 0] if values.shape == size and size[1] == 1 else values
     if values.shape not in (size[:1], size) or not np.isin(values, (0.0, 1.0)).all():
         raise InvalidSpec(f"mask must be 0 or 1 of shape {size[:1]} or {size}, got {_extent(values)}.", field="mask")
     return values == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -19,12 +18,11 @@ from learncast.networks.two_layer import TwoLayer
 from learncast.procedure.goals import Goal, goal_of
 from learncast.procedure.training import Training
 from learncast.results import Provenance, Status, Trajectory, spec_hash
-from learncast.tasks.covariance import check_memory
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import Assumption
+from learncast.theory.dynamics.batch_draws import Batches
 from learncast.theory.dynamics.learning_problem import LearningProblem, Weights
 from learncast.theory.dynamics.solution import POINTS, LearningTime, Solution, checked_time, checked_times
-from learncast.theory.dynamics.statistics import LagStatistics
 from learncast.theory.dynamics.steps.optimizer import Optimizer
 
 __all__ = ["Descent", "descend"]
@@ -40,17 +38,15 @@ class _Snapshot:
     """State of a descent at one step, from which it can continue."""
 
     problem: LearningProblem
-    batches: BatchStatistics | None
+    batches: Batches | None
     weights: Weights
     optimizer: Optimizer
-    rng: np.random.Generator | None
     step: int = 0
 
     def advance(self, slopes: Weights | None = None) -> None:
         """Take one step; the gradient on the task itself may be given."""
         if self.batches is not None:
-            assert self.rng is not None
-            _, slopes = self.problem.loss_and_slopes(self.weights, self.batches.draw(self.rng))
+            _, slopes = self.problem.loss_and_slopes(self.weights, self.batches.statistics())
         elif slopes is None:
             _, slopes = self.problem.loss_and_slopes(self.weights)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -59,7 +55,7 @@ class _Snapshot:
 
     def copy(self) -> _Snapshot:
         """Return an independent copy."""
-        return replace(self, optimizer=self.optimizer.copy(), rng=copy.deepcopy(self.rng))
+        return replace(self, optimizer=self.optimizer.copy(), batches=self.batches and self.batches.copy())
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -158,9 +154,9 @@ class Descent(Solution):
     @property
     def provenance(self) -> Provenance:
         """Origin of the numbers."""
-        p, batches = self.problem, self._snapshots[0].batches
-        batch = None if batches is None else batches.batch
-        digest = spec_hash("descent", p.task.hash, p.network.hash, p.learn, self.learning_rate, self.optimizer, batch)
+        p, first = self.problem, self._snapshots[0]
+        drawn = None if first.batches is None else repr(first.batches.rng.bit_generator.state)
+        digest = spec_hash("descent", p.task.hash, p.network.hash, p.learn, first.optimizer.training.hash, drawn)
         return Provenance("descent", (), digest)
 
     def _plot(self) -> Plot:
@@ -195,8 +191,8 @@ def descend(
     task : Task
     network : LinearRNN or TwoLayer
     training : Training
-        Optimiser, batch and weights that learn. With a batch, each step draws the statistics of that many Gaussian
-        trials instead of using the task's own; this needs `rng`.
+        Optimiser, batch and weights that learn. With a batch, each step sees that many recorded trials or, if only the
+        statistics of the task are known, Gaussian trials; this needs `rng`.
     learning_rate : float, optional
         Short for ``training=Training(learning_rate)``.
     goal : Goal or float, optional
@@ -227,7 +223,7 @@ def descend(
     if training.learn is None:
         problem = replace(problem, learn=problem.map_names)
     limit, target = _end(problem, goal, steps, training)
-    state = _Snapshot(problem, _batches(problem, training.batch, rng), problem.start, Optimizer(training), rng)
+    state = _Snapshot(problem, _batches(problem, training, rng), problem.start, Optimizer(training))
     strengths, losses, snapshots = [], [], [state.copy()]
     every = 1
     status = Status.ok if target is None else Status.not_learned
@@ -293,90 +289,15 @@ def _end(
     least = problem.least_loss
     meant = goal_of(goal, recorded=problem.task.recording is not None)
     target = meant.target_loss(problem.statistics.constant - least, least)
-    if math.isnan(target):
-        _require_target_covariance(problem.task)
+    if math.isnan(target) and problem.task.target_covariance is None:
+        name = problem.task.name
+        raise InvalidSpec(f"Task {name!r} must have a target_covariance, got none.", field="target_covariance")
     return training.most_steps, target
 
 
-def _batches(problem: LearningProblem, batch: int | None, rng: np.random.Generator | None) -> BatchStatistics | None:
-    if batch is None:
+def _batches(problem: LearningProblem, training: Training, rng: np.random.Generator | None) -> Batches | None:
+    if training.batch is None:
         return None
     if rng is None:
         raise InvalidSpec("batch needs an rng, e.g. rng=np.random.default_rng(0).", field="rng")
-    return BatchStatistics.of(problem, batch)
-
-
-def _require_target_covariance(task: Task) -> None:
-    if task.target_covariance is None:
-        raise InvalidSpec(f"Task {task.name!r} must have a target_covariance, got none.", field="target_covariance")
-
-
-@dataclass(frozen=True, eq=False)
-class BatchStatistics:
-    """Random second moments of Gaussian batches.
-
-    The second moment of `batch` Gaussian trials with covariance L L^T is L W L^T / batch with a standard Wishart matrix
-    W. Its triangular (Bartlett) factor is drawn directly, at a cost that does not depend on the batch size.
-
-    Attributes
-    ----------
-    root : (variables, rank)
-        L, inputs above targets.
-    inputs, targets : tuple of int
-        Shapes of the variables, (steps, inputs) and (readouts, outputs).
-    """
-
-    root: FloatArray
-    inputs: tuple[int, int]
-    targets: tuple[int, int]
-    batch: int
-
-    @classmethod
-    def of(cls, problem: LearningProblem, batch: int) -> BatchStatistics:
-        """Prepare batches of a task, or of its pooled input if the recurrence is a fixed scalar."""
-        size = count("batch", batch)
-        task = problem.task
-        _require_target_covariance(task)
-        assert task.target_covariance is not None
-        if problem.pooled is not None and task.targets == "end":
-            p = problem.pooled
-            target = task.target_covariance.dense()[0, :, 0, :]
-            joint = np.block([[p.power, p.cross.T], [p.cross, target]])
-            return cls(_root(joint), (1, task.inputs), (1, task.outputs), size)
-        n, m = task.steps * task.inputs, task.cross_covariance.shape[2] * task.outputs
-        check_memory((n + m) ** 2, f"the joint covariance of the {n + m} variables of a trial")
-        cross = task.cross_covariance.dense().reshape(n, m)
-        inputs, targets = (c.dense() for c in (task.input_covariance, task.target_covariance))
-        joint = np.block([[inputs.reshape(n, n), cross], [cross.T, targets.reshape(m, m)]])
-        return cls(_root(joint), (task.steps, task.inputs), (task.cross_covariance.shape[2], task.outputs), size)
-
-    def draw(self, rng: np.random.Generator) -> LagStatistics:
-        """Return the statistics of a new batch."""
-        half = self.root @ wishart_roots(self.root.shape[1], self.batch, 1, rng)[0]
-        moment = half @ half.T / self.batch
-        n = self.inputs[0] * self.inputs[1]
-        cross = moment[:n, n:].reshape(*self.inputs, *self.targets)
-        power = np.diagonal(moment)[n:].reshape(self.targets).sum(axis=1)
-        end = self.targets[0] == 1
-        return LagStatistics.from_covariances(
-            moment[:n, :n].reshape(self.inputs * 2),
-            cross[:, :, 0, :] if end else cross,
-            target_power=float(power[0]) if end else power,
-        )
-
-
-def _root(joint: FloatArray) -> FloatArray:
-    """Return L with L L^T the covariance, one column per direction with variance."""
-    values, vectors = np.linalg.eigh(joint)
-    live = values > 1e-13 * values.max(initial=0.0)
-    return np.asarray(vectors[:, live] * np.sqrt(values[live]))
-
-
-def wishart_roots(size: int, freedom: int, number: int, rng: np.random.Generator) -> FloatArray:
-    """Draw matrices A with A A^T Wishart distributed: Bartlett factors or, if freedom < size, Gaussian matrices."""
-    if freedom < size:
-        return rng.standard_normal((number, size, freedom))
-    factors = np.tril(rng.standard_normal((number, size, size)), -1)
-    place = np.arange(size)
-    factors[:, place, place] = np.sqrt(rng.chisquare(freedom - place, size=(number, size)))
-    return factors
+    return Batches.of(problem, training.batch, rng, shuffle=training.shuffle)

@@ -43,8 +43,8 @@ class LearningTime:
     mode_descent_steps : (modes,)
         Number of gradient-descent steps.
     mode_status : tuple of Status, one per mode
-    flow_interval, descent_interval : (2, modes), optional
-        Ends of the 95% confidence intervals of both, if the statistics were estimated from trials.
+    descent_interval : (2, modes), optional
+        Ends of the 95% confidence interval of the descent steps, if the statistics were estimated from trials.
 
     Examples
     --------
@@ -60,14 +60,15 @@ class LearningTime:
     mode_flow_steps: FloatArray
     mode_descent_steps: FloatArray
     mode_status: tuple[Status, ...]
-    flow_interval: FloatArray | None = None
     descent_interval: FloatArray | None = None
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """95% interval of the flow time until all modes are learned; None if nothing was estimated."""
-        ends = self.flow_interval
-        return None if ends is None else (_slowest(ends[0]), _slowest(ends[1]))
+        """95% interval of the descent steps until all modes are learned, in whole steps; None if unknown."""
+        if self.descent_interval is None or np.isnan(self.descent_interval).any():
+            return None
+        low, high = (_slowest(ends) for ends in self.descent_interval)
+        return float(np.floor(low)), float(np.ceil(high))
 
     @property
     def flow_steps(self) -> float:
@@ -93,8 +94,8 @@ class LearningTime:
     def __repr__(self) -> str:
         within = "" if self.interval is None else f" ({self.interval[0]:.6g} to {self.interval[1]:.6g})"
         return (
-            f"<LearningTime to {self.accuracy:g}: {self.flow_steps:.6g} flow steps{within}, "
-            f"{self.descent_steps:.6g} descent steps, {self.status.name}>"
+            f"<LearningTime to {self.accuracy:g}: {self.flow_steps:.6g} flow steps, "
+            f"{self.descent_steps:.6g} descent steps{within}, {self.status.name}>"
         )
 
 

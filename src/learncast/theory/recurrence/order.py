@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
-from learncast._core.errors import InvalidSpec, UnsupportedModel
+from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray, between, evenly, positive, real_array
-from learncast.networks.linear_rnn import Alignment, LinearRNN, check_fit
+from learncast.networks.linear_rnn import LinearRNN
 from learncast.procedure.goals import Accuracy
 from learncast.procedure.training import Training
 from learncast.results import Status
-from learncast.tasks.geometry import ABSENT, Frame, common_frame
 from learncast.tasks.task import Task
-from learncast.theory import assumptions as conditions
-from learncast.theory.assumptions import Assumption, exact
 from learncast.theory.dynamics import mode_equation
 from learncast.theory.dynamics.descent import descend
 from learncast.theory.dynamics.recurrent_mode import (
@@ -35,28 +30,9 @@ from learncast.theory.dynamics.recurrent_mode import (
     polynomial_values,
     polynomials_of,
 )
-from learncast.theory.dynamics.solution import worst_status
-from learncast.theory.dynamics.statistics import WEIGHTS, LagStatistics
+from learncast.theory.dynamics.statistics import WEIGHTS
 from learncast.theory.recurrence.long_run import ModeStart, long_run, weights_at
 from learncast.theory.recurrence.stability import best_recurrence
-
-
-class ModeProfile(NamedTuple):
-    """Statistics of one mode of a task by lag behind the readout, lag 0 first.
-
-    Examples
-    --------
-    >>> import learncast as lc
-    >>> from learncast.theory import mode_profiles
-    >>> (profile,) = mode_profiles(lc.tasks.integration(steps=3))
-    >>> profile.cross_strengths.round(6)
-    array([1., 1., 1.])
-    >>> profile.input_strengths.shape
-    (3, 3)
-    """
-
-    cross_strengths: FloatArray
-    input_strengths: FloatArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,74 +83,6 @@ class Reversal:
     recurrence: float
     recurrences: FloatArray
     first_below: str
-
-
-class SlowestMode(NamedTuple):
-    """The mode of a task that is last to halve its loss, and the quantities that decide when.
-
-    Attributes
-    ----------
-    steps : float
-        Gradient steps until its loss is halved.
-    status : Status
-    recurrence : float
-        b_0.
-    pull : float
-        P(b_0) in the direction of u, which drives the mode at first.
-    size : float
-        Norm of the cross strengths.
-    mean_lag : float
-        Mean lag of the cross strengths, weighted by their size.
-
-    Examples
-    --------
-    >>> import learncast as lc
-    >>> from learncast.theory import learned_first
-    >>> slowest, _ = learned_first(lc.tasks.integration(steps=5), lc.tasks.integration(steps=9)).slowest
-    >>> slowest.pull, slowest.mean_lag
-    (1.9375, 2.0)
-    """
-
-    steps: float
-    status: Status
-    recurrence: float
-    pull: float
-    size: float
-    mean_lag: float
-
-
-@dataclass(frozen=True, eq=False)
-class Precedence:
-    """Which of two tasks is learned first.
-
-    Attributes
-    ----------
-    first : str or None
-        Name of the task whose slowest mode is first to halve its loss; None for a tie or if a time is unknown.
-    steps : (2,)
-        Gradient steps of the two tasks.
-    status : tuple of Status
-    slowest : tuple of SlowestMode
-        The mode that decides for each task.
-    assumptions : tuple of Assumption
-        How nearly the tasks, and the network if one was given, decompose into modes.
-
-    Examples
-    --------
-    >>> import learncast as lc
-    >>> from learncast.theory import learned_first
-    >>> weak = lc.tasks.integration(steps=5, name="weak")
-    >>> strong = weak.varied(target_strength=2.0, name="strong")
-    >>> result = learned_first(weak, strong)
-    >>> result.first, result.steps.round(2)
-    ('strong', array([0.88, 0.45]))
-    """
-
-    first: str | None
-    steps: FloatArray
-    status: tuple[Status, Status]
-    slowest: tuple[SlowestMode, SlowestMode]
-    assumptions: tuple[Assumption, ...]
 
 
 def half_strength_time(
@@ -299,13 +207,12 @@ def descent_half_loss_time(task: Task, network: LinearRNN, *, learning_rate: flo
     Examples
     --------
     >>> import learncast as lc
-    >>> from learncast.theory import descent_half_loss_time, half_loss_time, mode_profiles
+    >>> from learncast.theory import descent_half_loss_time, half_loss_time
     >>> task = lc.tasks.integration(steps=5)
     >>> network = lc.LinearRNN.aligned(recurrence=0.5, initial=0.1, hidden_size=2)
     >>> print(round(descent_half_loss_time(task, network, learning_rate=1e-3), 2))
     0.88
-    >>> (profile,) = mode_profiles(task)
-    >>> round(half_loss_time(*profile, recurrence=0.5, input_weight=0.1).steps.item(), 2)
+    >>> round(half_loss_time([1.0] * 5, recurrence=0.5, input_weight=0.1).steps.item(), 2)
     0.88
     """
     training = Training(learning_rate, learn=WEIGHTS)
@@ -363,10 +270,8 @@ def order_reversal(
     grid = evenly(low, high, points)
     pair = [real_array("strengths", s, ndim=1) for s in (first_strengths, second_strengths)]
     if len(pair[0]) != len(pair[1]):
-        raise InvalidSpec(
-            f"Both modes must have the same number of lags, got {len(pair[0])} and {len(pair[1])}.",
-            field="second_strengths",
-        )
+        lags = f"{len(pair[0])} and {len(pair[1])}"
+        raise InvalidSpec(f"Both modes must have the same number of lags, got {lags}.", field="second_strengths")
     modes = np.stack(pair)
 
     half_time = half_loss_time if learn_recurrence else half_strength_time
@@ -386,175 +291,6 @@ def order_reversal(
     ]
     below = "neither" if not known else "first" if known[0][1] > 0 else "second"
     return Reversal(reversals[0] if reversals else math.nan, np.array(reversals), below)
-
-
-def effective_start(network: LinearRNN, cross_strengths: ArrayLike | None = None) -> ModeStart:
-    """Return the aligned start that learns like an unaligned network with small weights.
-
-    For one input, one output and W_h = b_0 times the identity, a_0 = c_0 = |W_x + W_y'| / 2. While weights are small,
-    W_x + W_y' grows at the rate P(b_0) and W_x - W_y' decays at it. If P(b_0) is negative the roles are exchanged, and
-    a_0 = -c_0 = |W_x - W_y'| / 2. This is exact as the weights tend to 0. The half-loss times of leaky integration have
-    an error of 0.02% for weight vectors of length 0.03, 0.3% at 0.1 and 5% at 0.3, and slower tasks a larger one.
-
-    Parameters
-    ----------
-    network : LinearRNN
-    cross_strengths : (lags,), optional
-        Cross strengths of the task, which give the sign of P; positive by default.
-
-    Returns
-    -------
-    ModeStart
-        Weights a, b and c of the mode.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import learncast as lc
-    >>> from learncast.theory import effective_start
-    >>> network = lc.LinearRNN(np.array([[0.03], [0.01]]), 0.5 * np.eye(2), np.array([[0.01, 0.03]]))
-    >>> start = effective_start(network)
-    >>> round(start.input_weight, 4), start.recurrence
-    (0.0283, 0.5)
-    """
-    b = float(network.recurrent_weights[0, 0])
-    off = float(np.abs(network.recurrent_weights - b * np.eye(network.hidden_size)).max())
-    if (network.inputs, network.outputs) != (1, 1) or off > 1e-12 * max(abs(b), 1.0):
-        raise UnsupportedModel(
-            "network must have one input, one output and recurrent weights b times the identity, got "
-            f"{network.inputs} inputs, {network.outputs} outputs and a deviation of {off:.3g}.",
-            field="network",
-        )
-    W_x, W_y = network.input_weights[:, 0], network.output_weights[0]
-    sig, _ = checked_strengths([1.0] if cross_strengths is None else cross_strengths, None, ndim=1)
-    sign = -1.0 if _polynomials_at(sig, None, b)[0] < 0 else 1.0
-    size = float(np.linalg.norm(W_x + sign * W_y)) / 2
-    return ModeStart(size, b, sign * size)
-
-
-def mode_profiles(task: Task) -> tuple[ModeProfile, ...]:
-    """Return the statistics by lag of all modes of a task, the strongest first.
-
-    Parameters
-    ----------
-    task : Task
-
-    Returns
-    -------
-    tuple of ModeProfile
-
-    Examples
-    --------
-    >>> import learncast as lc
-    >>> from learncast.theory import half_strength_time, mode_profiles
-    >>> (profile,) = mode_profiles(lc.tasks.integration(steps=3))
-    >>> round(half_strength_time(*profile, recurrence=0.5, input_weight=0.1).steps.item(), 2)
-    1.4
-    """
-    return _profiles(task, common_frame([task]))
-
-
-def learned_first(
-    first: Task,
-    second: Task,
-    network: LinearRNN | None = None,
-    *,
-    recurrence: float = 0.5,
-    initial: float = 0.1,
-    learn_recurrence: bool = True,
-    learning_rate: float = 1.0,
-) -> Precedence:
-    """Return which of two tasks a network learns first.
-
-    A task counts as learned when all its modes have halved their loss.
-
-    Parameters
-    ----------
-    first, second : Task
-    network : LinearRNN, optional
-        Network before training: aligned with the modes of both tasks, or with one input, one output and scalar
-        recurrence (`effective_start`). By default every mode starts from `recurrence` and `initial`.
-    recurrence, initial : float
-        b, and a = c, of every mode.
-    learn_recurrence : bool
-        Whether b is learned.
-    learning_rate : float
-        Flow time per gradient step.
-
-    Returns
-    -------
-    Precedence
-
-    Examples
-    --------
-    >>> import learncast as lc
-    >>> from learncast.theory import learned_first
-    >>> weak = lc.tasks.integration(steps=5, name="weak")
-    >>> strong = weak.varied(target_strength=2.0, name="strong")
-    >>> result = learned_first(weak, strong, recurrence=0.5, initial=0.1)
-    >>> result.first, [mode.pull for mode in result.slowest]
-    ('strong', [1.9375, 3.875])
-    """
-    size, b = float(real_array("initial", initial, ndim=0)), float(real_array("recurrence", recurrence, ndim=0))
-    slowest: list[SlowestMode] = []
-    measured: list[list[Assumption]] = []
-    for task in (first, second):
-        frame = common_frame([task])
-        profiles = _profiles(task, frame)
-        if not profiles:
-            raise InvalidSpec(f"The target of {task.name!r} must co-vary with an input.", field="task")
-        starts = [ModeStart(size, b, size)] * len(profiles)
-        measured.append([conditions.static_geometry(task, frame), conditions.aligned_input_covariance(task, frame)])
-        if network is not None:
-            starts, more = _network_starts(network, task, frame, profiles)
-            measured[-1] += more
-        modes = [_timed(*mode, learn_recurrence, learning_rate) for mode in zip(profiles, starts, strict=True)]
-        slowest.append(max(modes, key=lambda mode: math.inf if math.isnan(mode.steps) else mode.steps))
-    one, two = slowest
-    steps = np.array([one.steps, two.steps])
-    names = first.name, second.name if second.name != first.name else f"{second.name} (second)"
-    winner = None if np.isnan(steps).any() or one.steps == two.steps else names[int(np.argmin(steps))]
-    outside = [Status.ok if exact(m) else Status.outside_theory for m in measured]
-    status = worst_status((one.status, outside[0])), worst_status((two.status, outside[1]))
-    return Precedence(winner, steps, status, (one, two), conditions.worst(measured))
-
-
-def _timed(profile: ModeProfile, start: ModeStart, learned: bool, rate: float) -> SlowestMode:
-    time = half_loss_time(*profile, **start._asdict(), learn_recurrence=learned, learning_rate=rate)
-    pull = float(_polynomials_at(*profile, start.recurrence)[0])
-    pull = -pull if start.strength < 0 else pull
-    sizes = np.abs(profile.cross_strengths)
-    lag = float(sizes @ np.arange(len(sizes)) / sizes.sum())
-    return SlowestMode(float(time.steps), time.status.item(), start.recurrence, pull, float(np.linalg.norm(sizes)), lag)
-
-
-def _network_starts(
-    network: LinearRNN, task: Task, frame: Frame, profiles: Sequence[ModeProfile]
-) -> tuple[list[ModeStart], list[Assumption]]:
-    check_fit(task, network)
-    alignment = Alignment.of(network, frame)
-    measured = [
-        Assumption("normal_recurrence", alignment.recurrence_residual),
-        Assumption("aligned_start", alignment.start_residual),
-    ]
-    if not exact(measured) and (network.inputs, network.outputs) == (1, 1):
-        # The effective start is a limit for small weights, so the misalignment is still reported.
-        return [effective_start(network, profile.cross_strengths) for profile in profiles], measured
-    weights = zip(alignment.input_weight, alignment.recurrence, alignment.output_weight, strict=True)
-    return [ModeStart(float(a), float(b), float(c)) for a, b, c in weights][: len(profiles)], measured
-
-
-def _profiles(task: Task, frame: Frame) -> tuple[ModeProfile, ...]:
-    """Return the modes that the task has, which come first in the frame."""
-    cross = task.cross_covariance.rotated(frame.mode_inputs, frame.mode_outputs).diagonal()
-    inputs = task.input_covariance.rotated(frame.mode_inputs, frame.mode_inputs).diagonal()
-    sizes = np.linalg.norm(cross, axis=(1, 2))
-    profiles = []
-    for k in range(int((sizes > ABSENT * sizes.max(initial=0.0)).sum())):
-        over_time = cross[k][:, None, :, None] if task.targets == "every_step" else cross[k][:, :1, None]
-        statistics = LagStatistics.from_covariances(inputs[k][:, None, :, None], over_time)
-        profiles.append(ModeProfile(statistics.cross[:, 0, 0], statistics.input.reshape(statistics.lags, -1)))
-    return tuple(profiles)
 
 
 def _polynomials_at(sig: FloatArray, S: FloatArray | None, b: ArrayLike) -> tuple[FloatArray, ...]:

@@ -241,11 +241,8 @@ def best_mode(task: Task) -> Optimum:
     (1.0, 1.0, 'marginal')
     """
     if (task.inputs, task.outputs) != (1, 1):
-        raise InvalidSpec(
-            f"task must have one input and one output, got {task.inputs} and {task.outputs}. "
-            "Use best_recurrence for one mode of a task.",
-            field="task",
-        )
+        sizes = f"{task.inputs} and {task.outputs}"
+        raise InvalidSpec(f"task must have one input and one output, got {sizes}. Use best_recurrence.", field="task")
     statistics = lag_statistics(task)
     return best_recurrence(statistics.cross[:, 0, 0], input_matrix(statistics), constant=0.5 * task.target_power).best
 
@@ -725,7 +722,5 @@ def _targets(
         B = B[:horizon] if anchor == "end" else B[:horizon][::-1]
     B = B[:, None, None] if B.ndim == 1 else B
     if B.shape != (horizon, *channels):
-        raise InvalidSpec(
-            f"strengths must have shape {(horizon, *channels)} for {horizon} steps, got {B.shape}.", field="strengths"
-        )
+        raise InvalidSpec(f"strengths must have shape {(horizon, *channels)}, got {B.shape}.", field="strengths")
     return B

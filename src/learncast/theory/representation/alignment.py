@@ -53,8 +53,8 @@ class AlignmentTime:
     >>> task = lc.tasks.static(np.diag([3.0, 1.0]))
     >>> network = lc.TwoLayer.balanced(2, 3, 2, scale=0.01, rng=np.random.default_rng(0))
     >>> times = lc.theory.time_to_align(lc.forecast(task, network, learning_rate=1e-2).solution)
-    >>> round(times.aligned), round(times.learned), round(times.growing, 1)
-    (834, 837, 2.6)
+    >>> round(times.aligned), round(times.learned)
+    (834, 837)
     """
 
     accuracy: float
@@ -62,11 +62,6 @@ class AlignmentTime:
     learned: float
     error: float
     status: Status
-
-    @property
-    def growing(self) -> float:
-        """Steps from alignment until the task is learned."""
-        return self.learned - self.aligned if math.isfinite(self.learned) else math.inf
 
 
 def time_to_align(solution: Solution, accuracy: float = 0.99) -> AlignmentTime:
@@ -143,11 +138,8 @@ def _pooled(solution: Solution) -> PooledProblem:
         return solution.problem
     if isinstance(solution, FlowSolution) and solution.problem.pooled_recurrence is not None:
         return PooledProblem.of(solution.problem.task, solution.problem.network)
-    raise InvalidSpec(
-        "solution must be of a TwoLayer network or of a LinearRNN with fixed scalar recurrence, "
-        f'got {solution!r}. Solve with by="two-layer", "pooled" or "flow".',
-        field="solution",
-    )
+    kinds = "a TwoLayer network or a LinearRNN with fixed scalar recurrence"
+    raise InvalidSpec(f"solution must be of {kinds}, got {solution!r}.", field="solution")
 
 
 def _sines(solution: Solution, problem: PooledProblem, times: ArrayLike) -> FloatArray:

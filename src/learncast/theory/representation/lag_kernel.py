@@ -9,13 +9,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from learncast._core.errors import InvalidSpec
+from learncast._core.limits import check_bytes
 from learncast._core.validation import FloatArray, count, one_of, real_array
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
 from learncast.theory.dynamics.statistics import WEIGHTS, powers
-
-#: Largest size of an array in bytes.
-MEMORY_LIMIT = 2 * 2**30
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,8 +33,6 @@ class LagKernel:
         Gram matrix J_j J_k' of the readouts J_k = W_y W_h^k; the block is its product with the identity over inputs.
     recurrent : array (outputs, lags, inputs, outputs, lags, inputs)
         Convolution over lags of the two Gram matrices, one lag later.
-    memory_limit : float
-        Largest size of an array in bytes.
 
     Examples
     --------
@@ -50,7 +46,6 @@ class LagKernel:
     output: FloatArray
     input: FloatArray
     recurrent: FloatArray
-    memory_limit: float = MEMORY_LIMIT
 
     def dense(self, learn: tuple[str, ...] = WEIGHTS) -> FloatArray:
         """Return the kernel of the weights in `learn`, (outputs, lags, inputs, outputs, lags, inputs).
@@ -61,7 +56,7 @@ class LagKernel:
         for name in learn:
             one_of("learn", name, WEIGHTS)
         outputs, _, inputs = self.recurrent.shape[:3]
-        check_size(self.recurrent.size, "The dense kernel", self.memory_limit)
+        check_size(self.recurrent.size, "the dense kernel")
         theta = self.recurrent.copy() if "recurrent" in learn else np.zeros_like(self.recurrent)
         if "output" in learn:
             for o in range(outputs):
@@ -100,7 +95,7 @@ class TrialKernel:
         return self.output + self.input + self.recurrent
 
 
-def network_kernel(network: LinearRNN | TwoLayer, *, steps: int = 1, memory_limit: float = MEMORY_LIMIT) -> LagKernel:
+def network_kernel(network: LinearRNN | TwoLayer, *, steps: int = 1) -> LagKernel:
     """Return the tangent kernel of the last output of a network after `steps` inputs.
 
     With F_k = W_h^k W_x and J_k = W_y W_h^k, the derivatives of the output by W_y, W_x and W_h at lag k are F_k, J_k
@@ -112,8 +107,6 @@ def network_kernel(network: LinearRNN | TwoLayer, *, steps: int = 1, memory_limi
         A two-layer network is a recurrent network of one step.
     steps : int
         Number of inputs before the readout, which is the number of lags.
-    memory_limit : float
-        Largest size of an array in bytes.
 
     Returns
     -------
@@ -132,11 +125,11 @@ def network_kernel(network: LinearRNN | TwoLayer, *, steps: int = 1, memory_limi
     (hidden, inputs), outputs = W_x.shape, len(W_y)
     features = lags * inputs * outputs * min(hidden, lags * inputs) * min(hidden, lags * outputs)
     needed = (lags * inputs * outputs) ** 2 + features + lags * hidden * (inputs + outputs)
-    check_size(needed, f"The kernel of {lags} lags, {inputs} inputs and {outputs} outputs", memory_limit)
+    check_size(needed, f"the kernel of {lags} lags, {inputs} inputs and {outputs} outputs")
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         F = powers(W_x.T, W_h.T, lags)  # (lags, inputs, hidden)
         J = powers(W_y, W_h, lags)  # (lags, outputs, hidden)
-        return LagKernel(_gram(F), _gram(J), _recurrent_block(J, F), memory_limit)
+        return LagKernel(_gram(F), _gram(J), _recurrent_block(J, F))
 
 
 def trial_kernel(lag_kernel: LagKernel, inputs: ArrayLike, other_inputs: ArrayLike | None = None) -> TrialKernel:
@@ -165,7 +158,7 @@ def trial_kernel(lag_kernel: LagKernel, inputs: ArrayLike, other_inputs: ArrayLi
     Y, other_single = (X, single) if other_inputs is None else _trials(lag_kernel, "other_inputs", other_inputs)
     outputs = lag_kernel.input.shape[1]
     pairs = len(X) * len(Y) * outputs**2
-    check_size(4 * pairs, f"The kernel of {len(X)} by {len(Y)} trials", lag_kernel.memory_limit)
+    check_size(4 * pairs, f"the kernel of {len(X)} by {len(Y)} trials")
     size = X[0].size
     flat, other = X.reshape(-1, size), Y.reshape(-1, size)
     hidden = flat @ lag_kernel.output.reshape(size, size) @ other.T
@@ -211,16 +204,11 @@ def _trials(lag_kernel: LagKernel, name: str, inputs: ArrayLike) -> tuple[FloatA
     trials = real_array(name, inputs, ndim=(2, 3))
     wanted = lag_kernel.output.shape[:2]
     if trials.shape[-2:] != wanted:
-        raise InvalidSpec(
-            f"{name} must be trials of {wanted[0]} steps and {wanted[1]} inputs, got shape {trials.shape}.", field=name
-        )
+        raise InvalidSpec(f"{name} must be trials of shape {wanted}, got shape {trials.shape}.", field=name)
     by_lag = trials[..., ::-1, :]
     return by_lag.reshape(-1, *wanted), trials.ndim == 2
 
 
-def check_size(numbers: int, what: str, limit: float | None = None) -> None:
+def check_size(numbers: int, what: str) -> None:
     """Require that an array of this many numbers fits into memory."""
-    limit = MEMORY_LIMIT if limit is None else limit
-    if 8 * numbers > limit:
-        sizes = f"{limit / 2**20:,.0f} MB, got {8 * numbers / 2**20:,.0f} MB"
-        raise InvalidSpec(f"{what} must fit into {sizes}.", field="memory_limit")
+    check_bytes(what, 8 * numbers, remedy="use fewer samples, lags or channels")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import product
+
 import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike
@@ -9,12 +12,16 @@ from scipy.sparse.linalg import LinearOperator, eigsh
 from scipy.spatial.distance import cdist
 
 from learncast._core.errors import InvalidSpec, UnsupportedModel
+from learncast._core.progress import Progress, silent
 from learncast._core.validation import FloatArray, count, positive, real_array
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
-from learncast.results import described
+from learncast.results import STEPS, described
+from learncast.tasks.task import Task
+from learncast.theory.assumptions import require
 from learncast.theory.dynamics.balanced.two_layer import TwoLayerSolution, checked_two_layer
 from learncast.theory.dynamics.learning_problem import AS_RECURRENT, LearningProblem, checked_learn
+from learncast.theory.dynamics.pooled import PooledProblem
 from learncast.theory.dynamics.solution import Solution, checked_time, checked_times
 from learncast.theory.representation.lag_kernel import check_size, network_kernel, trial_kernel
 
@@ -57,11 +64,9 @@ def hidden_similarity(solution: Solution, times: ArrayLike, inputs: ArrayLike, t
     exact = checked_two_layer(solution)
     X, Y = _samples(exact, inputs), real_array("targets", targets, ndim=2)
     if Y.shape != (len(X), exact.problem.second.shape[0]):
-        raise InvalidSpec(
-            f"targets must be ({len(X)} samples, {exact.problem.second.shape[0]} outputs), got shape {Y.shape}.",
-            field="targets",
-        )
-    check_size(len(checked_times(times)) * len(X) ** 2 * 2, "The similarities")
+        shape = (len(X), exact.problem.second.shape[0])
+        raise InvalidSpec(f"targets must be (samples, outputs) {shape}, got shape {Y.shape}.", field="targets")
+    check_size(len(checked_times(times)) * len(X) ** 2 * 2, "the similarities")
     trajectory = exact.at(times)
     inverse = np.linalg.pinv(trajectory["output_gram"].values, hermitian=True)
     parts = {"input": (X, trajectory["input_gram"].values), "output": (Y, inverse)}
@@ -119,7 +124,7 @@ def tangent_kernel(
         return _kernel_between(*_network_of(learner, time, learn), inputs)
     exact, X = learner, _samples(learner, inputs)
     size = exact.problem.second.shape[0] * len(X)
-    check_size(size**2, "The kernel")
+    check_size(size**2, "the kernel")
     trajectory = exact.at([time])
     return kernel_of_grams(trajectory["input_gram"].values[0], trajectory["output_gram"].values[0], X)
 
@@ -219,7 +224,7 @@ def tangent_kernel_summary(
     steps = checked_times(times)
     if not len(X):
         raise InvalidSpec("inputs must have at least one sample.", field="inputs")
-    check_size(2 * len(steps) * len(X) ** 2, "The factors of the kernel")
+    check_size(2 * len(steps) * len(X) ** 2, "the factors of the kernel")
     A, B, overlap = _factors(exact, steps, X)
     A0, B0, _ = _factors(exact, [0.0], X)
     outputs = B.shape[-1]
@@ -288,50 +293,95 @@ def representation_distance(solution: Solution, *, time: float = np.inf) -> xr.D
     return xr.Dataset(distances)
 
 
-def off_diagonal_strength(solution: Solution, times: ArrayLike) -> xr.Dataset:
-    """Return the strength within and between the task's singular modes over training.
+def richness(
+    task: Task,
+    *,
+    hidden_size: int,
+    scales: Sequence[float],
+    imbalances: Sequence[float] = (0.0,),
+    learning_rate: float,
+    accuracy: float = 0.99,
+    starts: int = 1,
+    rng: np.random.Generator,
+    inputs: ArrayLike | None = None,
+    progress: Progress = silent,
+) -> xr.Dataset:
+    """Solve the learning of a static task exactly from balanced starts of several scales and imbalances.
 
     Parameters
     ----------
-    solution : Solution
-        Solution for a two-layer network.
-    times : array_like
-        Gradient steps.
+    task : Task
+        Static task with whitened inputs.
+    hidden_size : int
+    scales : (scales,)
+        Scales of the starts, see `TwoLayer.balanced`.
+    imbalances : (imbalances,)
+        lambda of the starts; 0 is possible for all layer sizes.
+    learning_rate, accuracy : float
+    starts : int
+        Number of random starts for each pair.
+    rng : numpy Generator
+    inputs : (samples, inputs), optional
+        Samples for the tangent kernel; unit inputs by default.
+    progress : callable
 
     Returns
     -------
-    xarray.Dataset
-        ``mode_map`` U^T W2 W1 V over (time, mode, mode_other), and ``diagonal`` and ``off_diagonal``, the root mean
-        square of its entries within and between modes.
+    xarray.Dataset over (scale, imbalance, start)
+        ``input_distance`` and ``output_distance`` of the final weights' similarities from the task's own (0 is rich),
+        ``kernel_movement`` and ``kernel_misalignment`` of the tangent kernel from start to end (0 is lazy), and
+        ``flow_steps`` to the accuracy, infinite for starts that end on a saddle; ``stable`` if descent at this learning
+        rate can follow the flow.
 
     Examples
     --------
     >>> import learncast as lc
     >>> import numpy as np
     >>> task = lc.tasks.static(np.diag([3.0, 1.0]))
-    >>> network = lc.TwoLayer.balanced(2, 3, 2, scale=0.01, rng=np.random.default_rng(0))
-    >>> solution = lc.forecast(task, network, learning_rate=1e-2).solution
-    >>> strength = lc.theory.off_diagonal_strength(solution, [200, 400, 1500])
-    >>> strength["diagonal"].values.round(3), strength["off_diagonal"].values.round(3)
-    (array([0.236, 2.121, 2.236]), array([0.005, 0.001, 0.   ]))
+    >>> dataset = lc.theory.richness(
+    ...     task, hidden_size=3, scales=[0.01, 1.0], learning_rate=1e-2, rng=np.random.default_rng(0)
+    ... )
+    >>> (dataset["input_distance"] < 0.01).values.ravel()
+    array([ True, False])
     """
-    exact = checked_two_layer(solution)
-    trajectory = exact.at(times)
-    U, V = exact.mode_vectors
-    mode_map = np.einsum("mk,tmn,nl->tkl", U, trajectory["network_function"].values, V, optimize=True)
-    k = mode_map.shape[-1]
-    within = np.diagonal(mode_map, axis1=1, axis2=2)
-    # Masking before squaring keeps the precision of a small coupling.
-    between = np.where(np.eye(k, dtype=bool), 0.0, mode_map)
-    off_diagonal = np.sqrt((between**2).sum(axis=(1, 2)) / max(k * (k - 1), 1))
-    return xr.Dataset(
+    sizes = real_array("scales", scales, ndim=1)
+    lambdas = real_array("imbalances", imbalances, ndim=1)
+    number = count("starts", starts)
+    if not len(sizes) or not len(lambdas):
+        raise InvalidSpec(f"scales and imbalances must not be empty, got {len(sizes)} and {len(lambdas)}.")
+    samples = np.eye(task.inputs) if inputs is None else inputs
+    meaning = {
+        "input_distance": "distance of the input similarity",
+        "output_distance": "distance of the output similarity",
+        "kernel_movement": "relative change of the tangent kernel",
+        "kernel_misalignment": "misalignment of the tangent kernel",
+        "stable": "descent can follow the flow",
+        "flow_steps": "flow steps to the accuracy",
+    }
+    grid = list(product(sizes.tolist(), lambdas.tolist(), range(number)))
+    rows = []
+    for scale, imbalance, _ in grid:
+        network = TwoLayer.balanced(task.inputs, hidden_size, task.outputs, scale=scale, imbalance=imbalance, rng=rng)
+        solution = TwoLayerSolution(PooledProblem.of(task, network), network, learning_rate, None)
+        # The flow is exact at any learning rate; `stable` says whether descent can follow it.
+        require(a for a in solution.assumptions if a.name != "stable_learning_rate")
+        distance = representation_distance(solution)
+        kernel = tangent_kernel_summary(solution, [np.inf], samples, eigenvalues=0)
+        measured = distance["input_distance"], distance["output_distance"], kernel["movement"], kernel["misalignment"]
+        rows.append((*(value.item() for value in measured), solution.holds, solution.time_to(accuracy).flow_steps))
+        progress(len(rows) / len(grid))
+    values = np.array(rows).T.reshape(len(meaning), len(sizes), len(lambdas), number)
+    over = ("scale", "imbalance", "start")
+    dataset = xr.Dataset(
         {
-            "mode_map": (("time", "mode", "mode_other"), mode_map, described("map between singular modes", "1")),
-            "diagonal": ("time", np.sqrt((within**2).mean(axis=1)), described("strength within modes", "1")),
-            "off_diagonal": ("time", off_diagonal, described("strength between modes", "1")),
+            name: (over, value, described(text, "1"))
+            for (name, text), value in zip(meaning.items(), values, strict=True)
         },
-        coords={"time": trajectory.time},
+        coords={"scale": sizes, "imbalance": lambdas, "start": np.arange(number)},
+        attrs={"task": task.name, "learning_rate": learning_rate, "accuracy": accuracy},
     )
+    dataset["flow_steps"].attrs["units"] = STEPS
+    return dataset.assign(stable=dataset["stable"].astype(bool))
 
 
 def two_mode_coupling(

@@ -9,7 +9,8 @@ import numpy as np
 
 from learncast._core.progress import check_time
 from learncast._core.validation import FloatArray
-from learncast.theory.responses.trials import TrialStream
+from learncast.tasks.recorded.masked import Mask
+from learncast.theory.responses.trials import TrialStream, columns
 
 __all__ = ["bounds", "interval"]
 
@@ -19,8 +20,8 @@ LEVEL = 0.95
 #: Added to the seed of the trials, so that resampling is independent of the trials.
 _RESAMPLING = 977
 
-#: Sums of some quantities over one block of inputs (steps, trials) and targets (readouts, trials, outputs).
-Measure = Callable[[FloatArray, FloatArray], FloatArray]
+#: Sums of some quantities over inputs (steps, trials), targets (readouts, trials, outputs) and readouts that count.
+Measure = Callable[[FloatArray, FloatArray, Mask | None], FloatArray]
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,10 +41,10 @@ class Resampling:
     @classmethod
     def of(cls, trials: TrialStream, number: int) -> Resampling:
         """Draw resamples; sources with the same number of groups and the same seed get the same ones."""
-        groups = trials.groups
+        counts = np.diff(trials.edges).astype(float)
+        groups = len(counts)
         rng = np.random.default_rng([trials.seed, _RESAMPLING])
         times = rng.multinomial(groups, np.full(groups, 1.0 / groups), size=number).astype(float)
-        counts = np.diff(np.linspace(0, trials.number, groups + 1).astype(int)).astype(float)
         return cls(counts, np.concatenate([np.ones((1, groups)), times]))
 
     def means(self, sums: FloatArray) -> FloatArray:
@@ -68,28 +69,48 @@ class Resampling:
 def group_sums(trials: TrialStream, measure: Measure) -> FloatArray:
     """Add up what `measure` returns for the blocks of each group: (groups, numbers)."""
     sums: dict[int, FloatArray] = {}
-    for group, inputs, targets in trials.blocks():
+    for group, *block in trials.blocks():
         check_time()  # measuring many long trials takes minutes
-        sums[group] = sums.get(group, 0.0) + measure(inputs, targets)
+        sums[group] = sums.get(group, 0.0) + measure(*block)
     return np.stack(list(sums.values()))
 
 
-def readouts(inputs: FloatArray, targets: FloatArray) -> Iterator[tuple[FloatArray, FloatArray | None]]:
-    """Yield the input of each step of a block with its target, or None at steps without a readout."""
+def sample_means(trials: TrialStream, measure: Measure, resampling: Resampling) -> FloatArray:
+    """Return the means over trials, (1 + resamples, numbers), of what `measure` sums.
+
+    Recorded trials that were centred or scaled are centred and scaled again by the means and scales of each resample.
+    """
+    recorded = trials.recorded
+    if recorded is None or not (recorded.centred or recorded.scaled):
+        return resampling.means(group_sums(trials, measure))
+    groups, rows = np.split(np.arange(trials.number), trials.edges[1:-1]), []
+    for times in resampling.times.astype(int):
+        check_time()
+        chosen = np.concatenate([group for group, n in zip(groups, times, strict=True) for _ in range(n)])
+        rows.append(measure(*columns(recorded.prepared(chosen)[0])) / len(chosen))
+    return np.stack(rows)
+
+
+def readouts(
+    inputs: FloatArray, targets: FloatArray, counted: Mask | None
+) -> Iterator[tuple[FloatArray, FloatArray | None, FloatArray | float]]:
+    """Yield the input of each step of a block, its target, or None at steps without a readout, and 1 if it counts."""
     first = len(inputs) - len(targets)
     for t, x in enumerate(inputs):
-        yield x, targets[t - first] if t >= first else None
+        y = targets[t - first] if t >= first else None
+        yield x, y, 1.0 if counted is None or y is None else counted[t - first].astype(float)
 
 
 def interval(estimate: FloatArray | float, resamples: FloatArray, *, signed: bool = False) -> FloatArray:
     """Return the ends (2, ...) of the confidence interval of an estimate, from resamples over the first axis.
 
-    The interval is the union of two. The first is the central interval of the resamples. The second corrects for bias:
-    noise biases the estimate (weak modes that are noise count as learnable, slow directions get slower), and resampling
-    adds the same bias once more. It therefore shifts the first by twice the difference between the estimate and the
-    median resample: by a factor for counts, by a difference for quantities of either sign (`signed`). Only the first is
-    known if the estimate or half of the resamples is infinite. ``python -m benchmarks coverage`` measures how often
-    the intervals cover.
+    Noise biases the estimate (weak modes that are noise count as learnable, slow directions get slower), and resampling
+    adds the same bias once more. The interval therefore lies around the estimate minus the difference between the median
+    resample and the estimate. It is symmetric, on a logarithmic scale for counts and on a linear one for quantities of
+    either sign (`signed`): its half width is the larger of the distances from the median to the 2.5% and the 97.5%
+    quantile, because few trials estimate the shorter tail too short. It is extended to the estimate. The quantiles of the resamples themselves are
+    returned if the estimate is 0 or infinite, or if half of the resamples are infinite. ``python -m benchmarks
+    coverage`` measures how often the intervals cover.
 
     Parameters
     ----------
@@ -107,18 +128,18 @@ def interval(estimate: FloatArray | float, resamples: FloatArray, *, signed: boo
     >>> import numpy as np
     >>> from learncast.theory import interval
     >>> interval(110.0, np.linspace(100.0, 140.0, 99)).round(1)
-    array([ 84.5, 139.4])
+    array([ 84.5, 120.3])
     """
     values, centre = np.asarray(resamples, dtype=float), np.asarray(estimate, dtype=float)
     plain = bounds(values)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        if signed:
-            shifted = plain - 2 * (np.median(values, axis=0) - centre)
-        else:
-            shifted = plain * (centre / np.median(values, axis=0)) ** 2
-    known = np.isfinite(centre) & ~np.isnan(shifted).any(axis=0)
-    shifted = np.where(known, shifted, plain)
-    return np.stack([np.minimum(plain[0], shifted[0]), np.maximum(plain[1], shifted[1])])
+    scale, back = (np.asarray, np.asarray) if signed else (np.log, np.exp)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        middle, here = scale(np.median(values, axis=0)), scale(centre)
+        tails = np.abs(scale(plain) - middle)
+        half = np.where(np.isfinite(tails), tails, 0.0).max(axis=0)
+        ends = back(2 * here - middle + np.stack([-half, half]))
+    known = np.isfinite(ends).all(axis=0) & np.isfinite(plain)
+    return np.where(known, np.stack([np.minimum(ends[0], centre), np.maximum(ends[1], centre)]), plain)
 
 
 def bounds(resamples: FloatArray) -> FloatArray:

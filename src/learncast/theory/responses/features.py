@@ -9,7 +9,8 @@ import numpy as np
 from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray
 from learncast.tasks.geometry import pooled_statistics
-from learncast.theory.responses.bootstrap import Resampling, group_sums, readouts
+from learncast.tasks.recorded.masked import Mask
+from learncast.theory.responses.bootstrap import Resampling, group_sums, readouts, sample_means
 from learncast.theory.responses.trials import TrialStream
 
 __all__ = ["Features"]
@@ -81,22 +82,24 @@ def measured_features(trials: TrialStream, recurrences: FloatArray, resampling: 
     """Measure the features of the given recurrences."""
     F, M = 2 * len(recurrences), trials.outputs
     chosen = recurrences[np.unique(np.linspace(0, len(recurrences) - 1, _CONTROLS).round().astype(int))]
-    controlled = chosen if trials.task is not None else chosen[:0]
+    controlled = chosen if trials.gaussian else chosen[:0]
     decay, sign = np.repeat(recurrences, 2)[:, None], np.tile([1.0, -1.0], len(recurrences))[:, None]
 
-    def measure(inputs: FloatArray, targets: FloatArray) -> FloatArray:
+    def measure(inputs: FloatArray, targets: FloatArray, counted: Mask | None) -> FloatArray:
         z, line = np.zeros((F, inputs.shape[1])), np.zeros((len(controlled), inputs.shape[1]))
         sums = [np.zeros((M, F)), np.zeros((F, F)), np.zeros((M, len(controlled))), np.zeros(len(controlled))]
-        for x, y in readouts(inputs, targets):
+        for x, y, live in readouts(inputs, targets, counted):
             z = np.maximum(decay * z + sign * x, 0.0)
             line = controlled[:, None] * line + x
             if y is not None:
-                for total, value in zip(sums, (y.T @ z.T, z @ z.T, y.T @ line.T, (line**2).sum(axis=1)), strict=True):
+                for total, value in zip(
+                    sums, (y.T @ z.T, (live * z) @ z.T, y.T @ line.T, (line**2).sum(axis=1)), strict=True
+                ):
                     total += value
         return np.concatenate([*(total.ravel() for total in sums), [(targets**2).sum()]])
 
     with np.errstate(over="ignore", invalid="ignore"):
-        sums = group_sums(trials, measure)
+        sums = group_sums(trials, measure) if trials.gaussian else sample_means(trials, measure, resampling)
     if not np.isfinite(sums).all():
         raise InvalidSpec(
             f"recurrence {float(np.abs(recurrences).max()):.4g} overflows over a trial of {trials.steps} steps.",
@@ -105,8 +108,8 @@ def measured_features(trials: TrialStream, recurrences: FloatArray, resampling: 
     sizes = np.cumsum([M * F, F * F, M * len(controlled), len(controlled)])
     cross, power, line_cross, line_power, target = np.split(sums, sizes, axis=1)
     cross, power = cross.reshape(-1, M, F), power.reshape(-1, F, F)
-    if trials.task is None:
-        return Features(recurrences, *(resampling.means(part) for part in (cross, power, target[:, 0])))
+    if not trials.gaussian:
+        return Features(recurrences, cross, power, target[:, 0])
     # x -> -x with y -> -y is equally likely and exchanges the features of the two signs.
     other = np.arange(F) ^ 1
     cross = (cross - cross[:, :, other]) / 2

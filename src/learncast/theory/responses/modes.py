@@ -144,11 +144,7 @@ class ResponseModeSolution(ResponseSolution, ModeSolution):
         descent = mode_equation.descent_steps(
             np.broadcast_to(m.start, edge.shape), edge, *arguments, flow, self.learning_rate
         )
-        return replace(
-            times,
-            flow_interval=interval(times.mode_flow_steps, flow / self.learning_rate),
-            descent_interval=interval(times.mode_descent_steps, descent),
-        )
+        return replace(times, descent_interval=interval(times.mode_descent_steps, descent))
 
     @cached_property
     def curvatures(self) -> FloatArray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,25 +92,36 @@ class FeatureProblem:
         f, one = self.features, slice(index, index + 1)
         return replace(self, features=Features(f.recurrences, f.cross[one], f.power[one], f.target_power[one]))
 
-    def least_loss(self) -> FloatArray:
-        """Return the least-squares loss on the features that units have at the start."""
-        B = self.features.power[:, self.held][:, :, self.held]
-        beta = self.features.cross[:, :, self.held]
-        values, vectors = np.linalg.eigh(B)
+    @cached_property
+    def _best(self) -> FloatArray:
+        """Least-squares readout of the features that units have at the start, (rows, outputs, held features)."""
+        values, vectors = np.linalg.eigh(self.features.power[:, self.held][:, :, self.held])
         live = values > _SILENT * values[:, -1:]
-        explained = np.matmul(beta, vectors) ** 2 / np.where(live, values, np.inf)[:, None, :]
-        return self.constant - explained.sum(axis=(1, 2)) / 2
+        along = np.matmul(self.features.cross[:, :, self.held], vectors) / np.where(live, values, np.inf)[:, None, :]
+        return np.matmul(along, vectors.transpose(0, 2, 1))
+
+    @cached_property
+    def least_loss(self) -> FloatArray:
+        """Least loss of any readout of the features that units have at the start, (rows,)."""
+        return self.constant - (self._best * self.features.cross[:, :, self.held]).sum(axis=(1, 2)) / 2
+
+    @property
+    def optimum(self) -> FloatArray:
+        """Strengths of the estimate at the least loss, (outputs, features)."""
+        best = np.zeros(self.features.cross.shape[1:])
+        best[:, self.held] = self._best[0]
+        return best
 
 
 @dataclass(frozen=True, eq=False)
 class TableProblem:
     """Loss and gradient of one tabulated unit: L = E|y|^2 / 2 - c . E[y h(a)] + |c|^2 E[h(a)^2] / 2.
 
-    States are (rows, 1 + outputs), the input weight first. Row 0 is row `first` of the table.
+    States are (rows, 1 + outputs), the input weight first. Rows are those of the table, or all are its row `single`.
     """
 
     table: ResponseTable
-    first: int = 0
+    single: int | None = None
     units = 1
 
     @property
@@ -120,9 +132,10 @@ class TableProblem:
     def loss_and_slopes(self, state: FloatArray, signs: FloatArray | None = None) -> tuple[FloatArray, FloatArray]:
         """Return loss and gradient; the responses are smooth, so `signs` are ignored."""
         a, c = state[:, 0], state[:, 1:]
-        g1, d1, g2, d2 = self.table.moments(a, self.first)
+        rows = slice(0, len(state)) if self.single is None else self.single
+        g1, d1, g2, d2 = self.table.moments(a, rows)
         size = (c**2).sum(axis=1)
-        loss = self.constant[self.first : self.first + len(state)] - (c * g1).sum(axis=1) + size * g2 / 2
+        loss = self.constant[rows] - (c * g1).sum(axis=1) + size * g2 / 2
         da = -(c * d1).sum(axis=1) + size * d2 / 2
         return loss, np.concatenate([da[:, None], g2[:, None] * c - g1], axis=1)
 
@@ -132,11 +145,19 @@ class TableProblem:
 
     def row(self, index: int) -> TableProblem:
         """Return the problem of a single row."""
-        return replace(self, first=index)
+        return replace(self, single=index)
 
+    @property
     def least_loss(self) -> FloatArray:
-        """Return the loss of the best readout of the best input weight."""
-        return self.constant - self.table.explained() / 2
+        """Loss of the best readout of the best input weight, (rows,)."""
+        return self.constant - self.table.best[1] / 2
+
+    @property
+    def optimum(self) -> FloatArray:
+        """Gain of a small input of the estimate at the least loss, (outputs, 1)."""
+        weight = self.table.best[0][:1]
+        cross, _, power, _ = self.table.moments(weight, 0)
+        return (weight * cross / power[:, None]).T
 
 
 ReducedProblem = FeatureProblem | TableProblem

@@ -116,7 +116,7 @@ class Response:
     @property
     def provenance(self) -> Provenance:
         """Where the numbers come from."""
-        recorded = isinstance(self.trials.source, tuple)
+        recorded = self.trials.recorded is not None
         return Provenance("measured", (), self.hash, None if recorded else self.trials.seed)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
@@ -136,7 +136,7 @@ class Response:
         dataset, provenance = load_dataset(path, kind="response")
         check_network(network)
         with readable(Path(path), kind="a complete response", error=SchemaMismatch):
-            number = None if isinstance(source, tuple | list) else int(dataset.attrs["trials"])
+            number = None if provenance.seed is None else int(dataset.attrs["trials"])
             stream = trial_stream(source, number, 0, provenance.seed or 0)
             resamples = dataset.sizes["resample"]
             if spec_hash(stream.hash, network.hash, resamples) != provenance.spec_hash:

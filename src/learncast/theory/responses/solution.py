@@ -33,13 +33,13 @@ from learncast.theory.responses.response import Response
 __all__ = ["ResponseFlowSolution", "ResponseSolution"]
 
 #: Largest number of descent steps that are taken one by one.
-MOST_STEPS = 50_000
+MOST_STEPS = 20_000
 
 #: Learning rate times curvature up to which resamples may take longer steps than the estimate.
 _STRIDE = 0.05
 
 #: Largest number of steps of all resamples together. Beyond it, the flow of some of them is integrated instead.
-MOST_RESAMPLE_STEPS = 10_000
+MOST_RESAMPLE_STEPS = 2_000
 _INTEGRATED_RESAMPLES = 20
 
 #: Resamples that take this many times longer than the estimate count as never learned.
@@ -87,7 +87,7 @@ class ResponseSolution(Solution):
     def remarks(self) -> tuple[str, ...]:
         """Trials on which the responses were measured."""
         trials = self.response.trials
-        kind = "trials" if trials.task is None else "Gaussian trials with the task's second moments"
+        kind = "Gaussian trials with the task's second moments" if trials.gaussian else "trials"
         return (f"responses measured on {trials.number} {kind}",)
 
     @property
@@ -106,7 +106,7 @@ class ResponseSolution(Solution):
         """
         number = count("steps", steps, least=0)
         problem, start = reduced_problem(self.response)
-        states = descent_states(problem, start, self.learning_rate, number)[:, 0]
+        states = descent_states(problem.row(0), start, self.learning_rate, number)[:, 0]
         return _trajectory(self, problem, np.arange(number + 1.0), states, np.ones(len(states), dtype=bool), "descent")
 
 
@@ -170,73 +170,84 @@ class ResponseFlowSolution(ResponseSolution):
 
     def network_at(self, time: float) -> Activated:  # type: ignore[override]
         """Return the network after `time` gradient steps of the flow."""
-        weights = self._flow.weights_after(checked_time(time), self.learning_rate)
-        return network_of(self.response.network, weights)
+        return network_of(self.response.network, self.states_at(np.array([checked_time(time)]))[0])
 
-    def goals(self, accuracy: float) -> FloatArray:
-        """Return the loss at which the task counts as learned, of the estimate and of each resample."""
-        least = self.problem.least_loss()
-        return np.asarray(least + (1 - accuracy) ** 2 * (self.problem.constant - least))
-
-    def accuracy_at(self, state: FloatArray) -> float:
-        """Return 1 - sqrt(excess loss / baseline loss)."""
-        least = float(self.problem.least_loss()[0])
-        excess = float(self.problem.loss_and_slopes(state[None])[0][0]) - least
-        baseline = float(self.problem.constant[0]) - least
-        return 1 - math.sqrt(max(excess, 0.0) / baseline) if baseline > 0 else 1.0
+    def states_at(self, times: FloatArray) -> FloatArray:
+        """Return the weights of the active units at times in gradient steps, (times, weights)."""
+        return np.stack([self._flow.weights_after(float(time), self.learning_rate) for time in times])
 
     def time_to(self, accuracy: float) -> LearningTime:
-        """Return the first time at which the loss reaches the goal, by the flow and by descent, with intervals.
+        """Return the first time at which the loss reaches the goal, by the flow and by descent, with intervals."""
+        accuracy, least = between("accuracy", accuracy, 0.0, 1.0), self.problem.least_loss
+        return self.learning_time(accuracy, least + (1 - accuracy) ** 2 * (self.problem.constant - least))
 
-        Descent is followed step by step; it is unknown beyond 50 000 steps.
-        """
-        accuracy = between("accuracy", accuracy, 0.0, 1.0)
-        goals = self.goals(accuracy)
-        flow = self.flow_steps_to(goals)
+    def learning_time(self, accuracy: float, goals: FloatArray) -> LearningTime:
+        """Return the time to a loss, given for the estimate and for each resample."""
+        flow = self.flow_steps_to(float(goals[0]))
         if not math.isfinite(flow):
-            return LearningTime(accuracy, np.array([flow]), np.array([flow]), (self.failure(flow),))
-        start = self._flow.start[None]
-        descent = float(self.descent_to(self.problem, start, goals, flow).steps[0])
+            status = Status.not_learned if math.isinf(flow) else Status.outside_theory
+            return LearningTime(accuracy, np.array([flow]), np.array([flow]), (status,))
+        descent = float(self.descent_to(goals).steps[0])
         status = Status.diverged if math.isinf(descent) else Status.ok
-        spread, _ = self.spread(self.problem, np.repeat(start, len(goals), axis=0), goals, flow)
-        flow_ends = interval_about(flow, spread)[:, None]
-        descent_ends = np.ceil(interval_about(descent, spread) - 1e-9)[:, None]
-        return LearningTime(accuracy, np.array([flow]), np.array([descent]), (status,), flow_ends, descent_ends)
+        counts, _ = self.resampled_steps(np.repeat(self._flow.start[None], len(goals), axis=0), goals, descent)
+        ends = interval(descent, counts)[:, None]
+        return LearningTime(accuracy, np.array([flow]), np.array([descent]), (status,), descent_interval=ends)
 
-    def failure(self, flow_steps: float) -> Status:
-        """Return why the flow does not reach a goal: it rests before, diverges, or its integration stops."""
-        if math.isinf(flow_steps):
-            return Status.not_learned
-        return Status.diverged if self._flow.state == "diverged" else Status.outside_theory
+    def flow_steps_to(self, goal: float) -> float:
+        """Return the flow steps to a loss; infinite if the flow rests above it, nan if its integration stops."""
+        return self._flow.time_to(goal) / self.learning_rate
 
-    def flow_steps_to(self, goals: FloatArray) -> float:
-        """Return the flow steps to the goal of the estimate; infinite if it rests above, nan if integration stops."""
-        return self._flow.time_to(float(goals[0])) / self.learning_rate
+    def descent_to(self, goals: FloatArray) -> Arrival:
+        """Count the steps of descent to the goal of the estimate, the first of `goals`.
 
-    def descent_to(self, problem: ReducedProblem, start: FloatArray, goals: FloatArray, flow_steps: float) -> Arrival:
-        """Follow descent of the estimate (1, weights) to its goal; nan if there are too many steps."""
-        most = int(2 * flow_steps + 1000) if flow_steps <= MOST_STEPS else 0
-        return descend_to(problem, start, self.learning_rate, goals[:1], most)
+        Many steps are counted by the flow of the modified equation, which descent follows to second order in its step.
+        """
+        rate, flow = self.learning_rate, self.flow_steps_to(float(goals[0]))
+        if not flow > MOST_STEPS:
+            most = int(2 * flow + 1000) if math.isfinite(flow) else 0
+            return descend_to(self.problem.row(0), self._flow.start[None], rate, goals[:1], most)
+        modified = ResponseFlow(self.problem, self._flow.start, step=rate)
+        steps = modified.time_to(float(goals[0])) / rate
+        whole = float(math.ceil(steps)) if math.isfinite(steps) else steps
+        state = modified.weights(whole * rate)
+        ends = self._flow.start[None] if state is None else state[None]
+        return Arrival(np.array([whole]), np.array([steps]), ends, ends)
 
-    def spread(
-        self, problem: ReducedProblem, start: FloatArray, goals: FloatArray, flow_steps: float
-    ) -> tuple[FloatArray, FloatArray]:
-        """Return real numbers of steps of the estimate and its resamples to their goals, and their weights then."""
-        stride = self.stride(flow_steps)
-        if flow_steps / stride > MOST_RESAMPLE_STEPS:
-            return self._integrated(problem, start, goals)
-        most = int(_LATE * flow_steps / stride + 1000)
-        arrival = descend_to(problem, start, stride * self.learning_rate, goals, most, late=_LATE)
-        return arrival.crossing * stride, arrival.crossing_state
+    def resampled_steps(self, start: FloatArray, goals: FloatArray, counted: float) -> tuple[FloatArray, FloatArray]:
+        """Return the steps of each resample to its goal, (resamples,), and the weights of all rows then.
 
-    def _integrated(
-        self, problem: ReducedProblem, start: FloatArray, goals: FloatArray
-    ) -> tuple[FloatArray, FloatArray]:
-        """Compute `spread` by integrating the first resamples, which stand for the others in turn."""
+        `start` and `goals` are the weights and goals of the estimate and its resamples, `counted` the steps of the
+        estimate. Resamples may take longer steps than the estimate, because only differences from it are used.
+        """
+        unknown = np.full(len(start) - 1, np.nan)
+        flow = self.flow_steps_to(float(goals[0]))
+        if not (math.isfinite(flow) and math.isfinite(counted)):
+            return unknown, start
+        stride = self.stride(flow)
+        if flow / stride > MOST_RESAMPLE_STEPS:
+            steps, states = self._integrated(start, goals)
+        else:
+            most = int(_LATE * flow / stride + 1000)
+            arrival = descend_to(self.problem, start, stride * self.learning_rate, goals, most, late=_LATE)
+            steps, states = arrival.crossing * stride, arrival.crossing_state
+        if not math.isfinite(steps[0]):
+            return unknown, states
+        late = np.where(np.isnan(steps[1:]), np.inf, steps[1:])  # not finished: far too slow
+        return np.ceil(np.maximum(counted + late - steps[0], 0.0)), states
+
+    def advance_all(self, states: FloatArray, steps: float) -> FloatArray:
+        """Return the weights of the estimate and its resamples after a number of steps, (rows, weights)."""
+        coarse = max(1, math.ceil(steps / self.stride(steps))) if steps > 0 else 0
+        for _ in range(coarse):
+            states = states - steps * self.learning_rate / coarse * self.problem.loss_and_slopes(states)[1]
+        return states
+
+    def _integrated(self, start: FloatArray, goals: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return steps and weights by integrating the first resamples, which stand for the others in turn."""
         used = min(len(start), 1 + _INTEGRATED_RESAMPLES)
         steps, states = np.full(used, np.nan), start[:used].copy()
         for k in range(used):
-            flow = ResponseFlow(problem.row(k), start[k], tolerance=_RESAMPLE_TOLERANCE)
+            flow = ResponseFlow(self.problem.row(k), start[k], tolerance=_RESAMPLE_TOLERANCE)
             time = flow.time_to(float(goals[k]))
             steps[k] = time / self.learning_rate
             weights = flow.weights(time) if math.isfinite(time) else None
@@ -247,7 +258,7 @@ class ResponseFlowSolution(ResponseSolution):
     def stride(self, flow_steps: float) -> float:
         """Return how many steps resamples may take in one: only their spread matters, which depends little on it."""
         places = [self._flow.weights(float(share) * flow_steps * self.learning_rate) for share in _SHARES]
-        sharp = sharpness(self.problem, np.stack([p for p in places if p is not None]))
+        sharp = sharpness(self.problem.row(0), np.stack([p for p in places if p is not None]))
         return max(1.0, _STRIDE / (sharp * self.learning_rate)) if sharp > 0 else 1.0
 
     @property
@@ -263,14 +274,6 @@ class ResponseFlowSolution(ResponseSolution):
         )
 
 
-def interval_about(estimate: float, steps: FloatArray) -> FloatArray:
-    """Return the interval of an estimate, shifted from that of row 0 of `steps`; nan resamples count as never."""
-    if not math.isfinite(estimate) or not math.isfinite(steps[0]):
-        return np.full(2, math.nan)
-    resamples = np.where(np.isnan(steps[1:]), np.inf, steps[1:])
-    return np.maximum(estimate + interval(float(steps[0]), resamples) - steps[0], 0.0)
-
-
 def _trajectory(
     solution: ResponseSolution,
     problem: ReducedProblem,
@@ -280,8 +283,7 @@ def _trajectory(
     kind: str,
 ) -> Trajectory:
     response = solution.response
-    loss = np.array([problem.loss_and_slopes(state[None])[0][0] for state in states])
-    strength = np.stack([problem.strengths(state[None])[0] for state in states])
+    strength, loss = problem.strengths(states), problem.row(0).loss_and_slopes(states)[0]
     inputs, outputs = full_weights(response.network, states)
     _, output_count, features = strength.shape
     origin = solution.provenance
@@ -290,7 +292,7 @@ def _trajectory(
         {
             "strength": strength.reshape(len(states), -1),
             "loss": loss,
-            "excess_loss": loss - float(problem.least_loss()[0]),
+            "excess_loss": loss - float(problem.least_loss[0]),
             "input_weights": inputs,
             "output_weights": outputs,
         },
@@ -318,20 +320,31 @@ class ResponseFlow(FlowCourse):
     start : (weights,)
     tolerance : float, optional
         Error allowed per step, with a solver that is fast at low accuracy; by default as accurate as the statistics.
+    step : float
+        Step size of descent, for the modified equation x' = -g(x + step / 2 g(x)); 0 for the flow itself.
     """
 
-    def __init__(self, problem: ReducedProblem, start: FloatArray, *, tolerance: float | None = None) -> None:
-        self.problem, self.signs = problem, np.sign(start[: problem.units])
+    def __init__(
+        self, problem: ReducedProblem, start: FloatArray, *, tolerance: float | None = None, step: float = 0.0
+    ) -> None:
+        self.problem, self.step = problem, step
+        self.signs = np.sign(start[: problem.units])
         solver = "LSODA" if len(start) <= STIFF_SIZE else "DOP853"
         if tolerance is not None:
             solver = "Radau"
         else:
             tolerance = _FEATURE_TOLERANCE if isinstance(problem, FeatureProblem) else _TABLE_TOLERANCE
         method = getattr(scipy.integrate, solver)
-        super().__init__(start, self._slope, lambda w: float(problem.loss_and_slopes(w[None])[0][0]), tolerance, method)
+        super().__init__(start, self._slope, self._loss, tolerance, method)
+
+    def _loss(self, flat: FloatArray) -> float:
+        return float(self.problem.loss_and_slopes(flat[None])[0][0])
 
     def _slope(self, _: float, flat: FloatArray) -> FloatArray:
-        return -self.problem.loss_and_slopes(flat[None], self.signs)[1][0]
+        slope = self.problem.loss_and_slopes(flat[None], self.signs)[1][0]
+        if self.step:  # half a step back along the path of descent
+            slope = self.problem.loss_and_slopes((flat + self.step / 2 * slope)[None], self.signs)[1][0]
+        return -slope
 
     def turn(self) -> None:
         """End the piece at the first time at which an input weight reaches 0, or a resting unit is pulled away."""

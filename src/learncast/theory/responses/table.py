@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -10,7 +11,8 @@ from numpy.polynomial import chebyshev
 
 from learncast._core.validation import FloatArray
 from learncast.networks.activated import Activated
-from learncast.theory.responses.bootstrap import Resampling, group_sums, readouts
+from learncast.tasks.recorded.masked import Mask
+from learncast.theory.responses.bootstrap import Measure, Resampling, group_sums, readouts, sample_means
 from learncast.theory.responses.features import control_variates
 from learncast.theory.responses.trials import TrialStream
 
@@ -63,7 +65,7 @@ class ResponseTable:
     >>> network = lc.Activated(lc.LinearRNN.aligned(recurrence=0.5, initial=0.1, hidden_size=1), "tanh")
     >>> table = lc.theory.response(lc.tasks.integration(steps=5), network, trials=1000, bootstrap=20).statistics
     >>> for weight in (0.1, 0.2, 2.0):
-    ...     cross, _, power, _ = table.moments(np.array([weight]))
+    ...     cross, _, power, _ = table.moments(np.array([weight]), 0)
     ...     print(weight, float(cross[0, 0].round(2)), float(power[0].round(2)))
     0.1 0.19 0.01
     0.2 0.36 0.05
@@ -104,10 +106,10 @@ class ResponseTable:
             self._powers = _powers(self.coefficients)
             self.accuracy = max(self.accuracy, tail)
 
-    def moments(self, weights: FloatArray, first: int = 0) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-        """Return E[y h] (..., outputs), its derivative by a, E[h^2] (...) and its derivative, at one weight per row.
+    def moments(self, weights: FloatArray, rows: slice | int) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        """Return E[y h] (n, outputs), its derivative by a, E[h^2] (n,) and its derivative at weights (n,).
 
-        The last axis of `weights` runs over rows, the estimate and its resamples, from row `first` on.
+        Each weight has its own row, the estimate or a resample, or all have the same.
         """
         size = np.abs(weights)
         self.reach(float(size.max()))
@@ -116,14 +118,17 @@ class ResponseTable:
         x = np.clip((size - self.ends[k]) / half - 1, -1.0, 1.0)
         basis = np.ones((*x.shape, 1, _NODES))
         np.multiply.accumulate(np.broadcast_to(x[..., None], (*x.shape, _NODES - 1)), axis=-1, out=basis[..., 0, 1:])
-        both = np.matmul(basis, self._powers[first + np.arange(weights.shape[-1]), k])[..., 0, :]
+        both = np.matmul(basis, self._powers[np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows, k])[
+            ..., 0, :
+        ]
         p, dp = both[..., : both.shape[-1] // 2], both[..., both.shape[-1] // 2 :] / half[..., None]
         a, s = size[..., None], np.where(weights < 0, -1.0, 1.0)[..., None]
         power, power_slope = size**2 * p[..., 0], s[..., 0] * size * (2 * p[..., 0] + size * dp[..., 0])
         return s * a * p[..., 1:], p[..., 1:] + a * dp[..., 1:], power, power_slope
 
-    def explained(self) -> FloatArray:
-        """Return max_a |E[y h]|^2 / E[h^2], the part of the target's power that the best unit explains, for each row.
+    @cached_property
+    def best(self) -> tuple[FloatArray, FloatArray]:
+        """Best input weight of each row, and max_a |E[y h]|^2 / E[h^2], the power that it explains.
 
         The table grows until the best weight lies inside it or is far into saturation. The first weight tried is so
         small that the unit is linear.
@@ -140,15 +145,19 @@ class ResponseTable:
             left, right = low + (high - low) * _GOLDEN, high - (high - low) * _GOLDEN
             better = self._explained_at(left) > self._explained_at(right)
             low, high = np.where(better, low, left), np.where(better, right, high)
-        return np.maximum(shares.max(axis=0), self._explained_at((low + high) / 2))
+        at, middle = weights[k], (low + high) / 2
+        better = self._explained_at(middle) > shares.max(axis=0)
+        at = np.where(better, middle, at)
+        return at, self._explained_at(at)
 
     def _explained_at(self, weights: FloatArray) -> FloatArray:
-        cross, _, power, _ = self.moments(weights)
+        cross, _, power, _ = self.moments(weights, slice(0, len(weights)))
         return np.asarray((cross**2).sum(axis=-1) / power)
 
     def variables(self) -> dict[str, tuple[tuple[str, ...], FloatArray, str, str]]:
         """Return dimensions, values with resamples, meaning and units of each dataset variable."""
-        moments = [self.moments(np.full(len(self.target_power), a)) for a in self._grid()]
+        rows = len(self.target_power)
+        moments = [self.moments(np.full(rows, a), slice(0, rows)) for a in self._grid()]
         cross = np.stack([each[0] for each in moments], axis=2)
         power = np.stack([each[2] for each in moments], axis=1)
         return {
@@ -172,13 +181,13 @@ class ResponseTable:
         """
         trials, b = self.trials, self.recurrence
 
-        def measure(inputs: FloatArray, targets: FloatArray) -> FloatArray:
+        def measure(inputs: FloatArray, targets: FloatArray, counted: Mask | None) -> FloatArray:
             line, cross, power = np.zeros(inputs.shape[1]), np.zeros(trials.outputs), 0.0
-            for x, y in readouts(inputs, targets):
+            for x, y, live in readouts(inputs, targets, counted):
                 line = b * line + x
                 if y is not None:
                     cross += line @ y
-                    power += float(line @ line)
+                    power += float(line @ (live * line))
             return np.concatenate([cross, [power, (targets**2).sum()]])
 
         with np.errstate(over="ignore", invalid="ignore"):
@@ -187,35 +196,37 @@ class ResponseTable:
         mean = power.sum() / trials.number / (trials.steps if trials.every_step else 1)
         self._natural_weight = 1.0 / max(float(np.sqrt(mean)), 1e-6) if np.isfinite(mean) and mean > 0 else 1.0
         self._controls: tuple[FloatArray, FloatArray] | None = None
-        if trials.task is not None and np.isfinite(sums).all():
+        if trials.gaussian and np.isfinite(sums).all():
             self._controls = control_variates(trials, np.array([b]), cross, power, target)
-        self.target_power = self._means(target[:, 0])
+        self.target_power = self._means(lambda x, y, counted: np.array([(y**2).sum()]))[:, 0]
 
-    def _means(self, sums: FloatArray) -> FloatArray:
+    def _means(self, measure: Measure) -> FloatArray:
+        """Means of the estimate and its resamples, (1 + resamples, numbers)."""
         if self._controls is None:
-            return self.resampling.means(sums)
-        return self.resampling.corrected(sums, *self._controls)
+            return sample_means(self.trials, measure, self.resampling)
+        return self.resampling.corrected(group_sums(self.trials, measure), *self._controls)
 
     def _panel(self, begin: float, end: float) -> tuple[FloatArray, float]:
         """Return the coefficients on one panel, and the relative size of the last ones."""
         angles = (np.arange(_NODES) + 0.5) * np.pi / _NODES
         a = begin + (end - begin) * (np.cos(angles) + 1) / 2
-        M, trials, b, f = self.trials.outputs, self.trials, self.recurrence, self.network.activate
+        M, b, f = self.trials.outputs, self.recurrence, self.network.activate
 
-        def measure(inputs: FloatArray, targets: FloatArray) -> FloatArray:
+        def measure(inputs: FloatArray, targets: FloatArray, counted: Mask | None) -> FloatArray:
             sums = np.zeros((1 + M, len(a)))
             width = max(1, _CHUNK // (8 * len(a)))
             for part in (slice(first, first + width) for first in range(0, inputs.shape[1], width)):
                 h = np.zeros((len(a), inputs[0, part].size))
-                for x, y in readouts(inputs[:, part], targets[:, part]):
+                mask = None if counted is None else counted[:, part]
+                for x, y, live in readouts(inputs[:, part], targets[:, part], mask):
                     h = f(b * h + a[:, None] * x)
                     if y is not None:
-                        sums[0] += np.einsum("nt,nt->n", h, h)
+                        sums[0] += np.einsum("nt,nt->n", h, live * h)
                         sums[1:] += y.T @ h.T
             return sums.ravel()
 
-        sums = group_sums(trials, measure).reshape(-1, 1 + M, len(a))
-        means = self._means(sums) / np.concatenate([a[None] ** 2, np.repeat(a[None], M, axis=0)])
+        means = self._means(measure).reshape(-1, 1 + M, len(a))
+        means = means / np.concatenate([a[None] ** 2, np.repeat(a[None], M, axis=0)])
         basis = np.cos(np.outer(np.arange(_NODES), angles)) * 2 / _NODES
         basis[0] /= 2
         coefficients = np.einsum("jn,rkn->jkr", basis, means)

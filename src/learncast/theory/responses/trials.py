@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from learncast._core.errors import InvalidSpec, UnsupportedModel
 from learncast._core.validation import FloatArray, count, real_array
 from learncast.results import spec_hash
+from learncast.tasks.recorded.masked import Mask, MaskedTrials
 from learncast.tasks.task import Task
 
 __all__ = ["TrialStream"]
@@ -25,13 +27,22 @@ Sampler = Callable[[int, np.random.Generator], tuple[ArrayLike, ArrayLike]]
 Source = Task | Sampler | tuple[ArrayLike, ArrayLike]
 
 
+#: Group, inputs (steps, trials), targets (readouts, trials, outputs), and readouts that count (readouts, trials).
+Block = tuple[int, FloatArray, FloatArray, Mask | None]
+
+
 @dataclass(frozen=True, eq=False)
 class TrialStream:
     """A stream of trials with one input channel that can be replayed.
 
     Attributes
     ----------
-    source : Task, callable, or (inputs, targets)
+    task : Task or None
+        The task of the trials. Gaussian trials with its second moments are drawn if there are no others.
+    recorded : MaskedTrials or None
+        Recorded trials.
+    sampler : callable or None
+        Draws trials.
     number : int
         Number of trials.
     seed : int
@@ -48,12 +59,14 @@ class TrialStream:
     >>> task = lc.tasks.integration(steps=20)
     >>> network = lc.Activated(lc.LinearRNN.aligned(recurrence=0.9, initial=0.05, hidden_size=1), "relu")
     >>> trials = lc.theory.response(task, network, trials=2000, rng=7).trials
-    >>> (_, first, _), (_, again, _) = next(trials.blocks()), next(trials.blocks())
+    >>> (_, first, *_), (_, again, *_) = next(trials.blocks()), next(trials.blocks())
     >>> trials.number, trials.seed, bool((first == again).all())
     (2000, 7, True)
     """
 
-    source: Task | Sampler | tuple[FloatArray, FloatArray]
+    task: Task | None
+    recorded: MaskedTrials | None
+    sampler: Sampler | None
     number: int
     seed: int
     steps: int
@@ -61,51 +74,46 @@ class TrialStream:
     every_step: bool
 
     @property
-    def task(self) -> Task | None:
-        """The task whose Gaussian trials these are, or None."""
-        return self.source if isinstance(self.source, Task) else None
+    def gaussian(self) -> bool:
+        """Whether Gaussian trials of the task are drawn."""
+        return self.recorded is None and self.sampler is None
 
     @property
     def name(self) -> str:
-        """Name of the source."""
-        if isinstance(self.source, Task):
-            return self.source.name
-        return "recorded trials" if isinstance(self.source, tuple) else getattr(self.source, "__name__", "sampler")
+        """Name of the task, the recording or the sampler."""
+        if self.task is not None:
+            return self.task.name
+        return "recorded trials" if self.sampler is None else getattr(self.sampler, "__name__", "sampler")
 
-    @property
+    @cached_property
     def hash(self) -> str:
         """Short hash of the trials: of the recording, of the task, or of the first block of a sampler."""
-        if isinstance(self.source, tuple):
-            return spec_hash(*self.source)
-        drawn = (self.source.hash,) if isinstance(self.source, Task) else next(self.blocks())[1:]
+        if self.recorded is not None:
+            return spec_hash(self.recorded.inputs, self.recorded.targets, self.recorded.counted.astype(float))
+        drawn = (self.task.hash,) if self.task is not None else next(self.blocks())[1:3]
         return spec_hash(*drawn, self.number, self.seed)
 
-    @property
+    @cached_property
     def as_task(self) -> Task:
         """The task, or one with the second moments of the recording or of the first block of a sampler."""
-        if isinstance(self.source, Task):
-            return self.source
-        if isinstance(self.source, tuple):
-            inputs, targets = self.source
-        else:
-            _, x, y = next(self.blocks())
-            inputs, targets = x.T[:, :, None], y.transpose(1, 0, 2) if self.every_step else y[0]
-        return Task.from_samples(inputs, targets, name=self.name)
+        if self.task is not None:
+            return self.task
+        _, x, y, _ = next(self.blocks()) if self.recorded is None else (0, *columns(self.recorded))
+        return Task.from_samples(x.T[:, :, None], y.transpose(1, 0, 2) if self.every_step else y[0], name=self.name)
 
     @property
-    def groups(self) -> int:
-        """Number of groups; if there are few trials, each is a group of its own."""
-        return min(GROUPS, self.number)
+    def edges(self) -> NDArray[np.int64]:
+        """First trial of each group, then the number of trials; few trials are groups of their own."""
+        return np.linspace(0, self.number, min(GROUPS, self.number) + 1).astype(int)
 
-    def blocks(self) -> Iterator[tuple[int, FloatArray, FloatArray]]:
-        """Yield group, inputs (steps, trials) and targets (readouts, trials, outputs) of one block after another.
+    def blocks(self) -> Iterator[Block]:
+        """Yield one block after another.
 
         Several small groups are drawn together. A large group is split into several blocks.
         """
-        edges = np.linspace(0, self.number, self.groups + 1).astype(int)
-        width = self.steps
-        if self.task is not None and self.task.trials is not None:
-            width = max(width, self.task.trials)  # new trials of a recorded task are mixtures of all recorded ones
+        edges, width = self.edges, self.steps
+        if self.gaussian and self.task is not None and self.task.trials is not None:
+            width = max(width, self.task.trials)  # Gaussian trials of a recording are mixtures of all its trials
         most, end = max(1, _BLOCK // width), 0
         while end < self.number:
             begin, group = end, int(np.searchsorted(edges, end, side="right")) - 1
@@ -113,44 +121,66 @@ class TrialStream:
             if end <= begin:  # the group does not fit into one block
                 end = min(begin + most, int(edges[group + 1]))
             inside = edges[(edges > begin) & (edges < end)] - begin
-            parts = (np.split(array, inside) for array in self._draw(begin, end))
-            for k, (inputs, targets) in enumerate(zip(*parts, strict=True), start=group):
-                yield k, np.ascontiguousarray(inputs.T), np.ascontiguousarray(targets.transpose(1, 0, 2))
+            inputs, targets, counted = self._draw(begin, end)
+            masks = [None] * (len(inside) + 1) if counted is None else np.split(counted, inside, axis=1)
+            parts = np.split(inputs, inside, axis=1), np.split(targets, inside, axis=1), masks
+            yield from zip(range(group, group + len(inside) + 1), *parts, strict=True)
 
-    def _draw(self, begin: int, end: int) -> tuple[FloatArray, FloatArray]:
-        """Return inputs (trials, steps) and targets (trials, readouts, outputs) of the trials from begin to end."""
+    def _draw(self, begin: int, end: int) -> tuple[FloatArray, FloatArray, Mask | None]:
+        """Return inputs, targets and mask of the trials from begin to end, as in a block."""
+        if self.recorded is not None:
+            return columns(self.recorded, slice(begin, end))
         rng = np.random.default_rng([self.seed, begin])
-        if isinstance(self.source, tuple):
-            inputs, targets = (array[begin:end] for array in self.source)
-        elif isinstance(self.source, Task):
-            inputs, targets = self.source.sample(end - begin, rng)
+        if self.sampler is None:
+            assert self.task is not None
+            inputs, targets = self.task.sample(end - begin, rng)
         else:
-            inputs, targets = _checked_pair(*self.source(end - begin, rng))
+            inputs, targets = _checked_pair(*self.sampler(end - begin, rng))
             if inputs.shape[:2] != (end - begin, self.steps) or targets.shape[-1] != self.outputs:
                 raise _wrong_shapes(f"inputs {inputs.shape} and targets {targets.shape} for {end - begin} trials")
-        return inputs[:, :, 0], targets.reshape(end - begin, -1, self.outputs)
+        return columns(
+            MaskedTrials.complete(inputs, targets.reshape(end - begin, -1, self.outputs), centred=False, scaled=False)
+        )
+
+
+def columns(trials: MaskedTrials, rows: slice = slice(None)) -> tuple[FloatArray, FloatArray, Mask | None]:
+    """Return inputs (steps, trials), targets (readouts, trials, outputs) and readouts that count, or None if all do."""
+    inputs, targets = trials.inputs[rows, :, 0].T, trials.targets[rows].transpose(1, 0, 2)
+    counted = None if trials.counted.all() else trials.counted[rows].T
+    return np.ascontiguousarray(inputs), np.ascontiguousarray(targets), counted
 
 
 def trial_stream(source: Source, number: int | None, default: int, rng: np.random.Generator | int) -> TrialStream:
     """Check a source of trials and the number of trials to take from it."""
-    seed = 0
-    if isinstance(source, tuple | list) and len(source) == 2:
-        inputs, targets = source = _checked_pair(*source)
-        if number is not None and count("trials", number) != len(inputs):
-            raise InvalidSpec(f"trials must be the {len(inputs)} recorded ones or None, got {number}.", field="trials")
-        wanted = len(inputs)
+    task, sampler, recorded = source if isinstance(source, Task) else None, None, None
+    if isinstance(source, Task):
+        check_channels("source", source.inputs)
+        recorded = source.recorded_trials
+    elif isinstance(source, tuple | list) and len(source) == 2:
+        inputs, targets = _checked_pair(*source)
+        recorded = MaskedTrials.complete(
+            inputs, targets if targets.ndim == 3 else targets[:, None], centred=False, scaled=False
+        )
+    elif callable(source):
+        sampler = source
     else:
-        wanted, seed = default if number is None else count("trials", number, least=2), seed_of(rng)
-        if isinstance(source, Task):
-            check_channels("source", source.inputs)
-            return TrialStream(source, wanted, seed, source.steps, source.outputs, source.targets == "every_step")
-        if not callable(source):
-            raise UnsupportedModel(
-                f"source must be a Task, a function or a pair (inputs, targets), got {type(source).__name__}.",
-                field="source",
+        raise UnsupportedModel(
+            f"source must be a Task, a function or a pair (inputs, targets), got {type(source).__name__}.",
+            field="source",
+        )
+    if recorded is not None:
+        if number is not None and count("trials", number) != len(recorded):
+            raise InvalidSpec(
+                f"trials must be the {len(recorded)} recorded ones or None, got {number}.", field="trials"
             )
-        inputs, targets = _checked_pair(*source(2, np.random.default_rng([seed, 0])))
-    return TrialStream(source, wanted, seed, inputs.shape[1], targets.shape[-1], targets.ndim == 3)
+        steps, (readouts, outputs) = recorded.inputs.shape[1], recorded.targets.shape[1:]
+        return TrialStream(task, recorded, None, len(recorded), 0, steps, outputs, readouts > 1)
+    wanted, seed = default if number is None else count("trials", number, least=2), seed_of(rng)
+    if task is not None:
+        return TrialStream(task, None, None, wanted, seed, task.steps, task.outputs, task.targets == "every_step")
+    assert sampler is not None
+    inputs, targets = _checked_pair(*sampler(2, np.random.default_rng([seed, 0])))
+    return TrialStream(None, None, sampler, wanted, seed, inputs.shape[1], targets.shape[-1], targets.ndim == 3)
 
 
 def seed_of(rng: np.random.Generator | int) -> int:

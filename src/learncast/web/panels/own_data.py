@@ -51,11 +51,8 @@ def tasks_of(token: str) -> tuple[Task, ...]:
     """Return the dropped trials as a task, then with scaled targets unless these are classes."""
     name = UPLOADS.file(token)[0]
     if Path(name).suffix.lower() not in SUFFIXES:
-        raise InvalidSpec(
-            f"Trials must be in a {' or '.join(SUFFIXES)} file, got {name!r}. Save them with "
-            "numpy.savez(file, inputs=..., targets=...).",
-            field="data",
-        )
+        remedy = "Save them with numpy.savez(file, inputs=..., targets=...)."
+        raise InvalidSpec(f"Trials must be in a {' or '.join(SUFFIXES)} file, got {name!r}. {remedy}", field="data")
     return UPLOADS.read(token, "tasks", lambda path: _read(path, Path(name).stem))
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray
-from learncast.display import format_count, format_number, plural
+from learncast.display import format_count, format_loss, format_number, plural
 from learncast.networks.two_layer import TwoLayer
 from learncast.planning.forecast import Forecast, follow, forecast, settling
 from learncast.planning.forget import stages_of
@@ -260,7 +260,7 @@ def _grams(state: PriorKnowledgeState, learning: SequentialLearning) -> View:
     )
     elapsed = np.linspace(0.0, float(learning.boundaries[-1]), FRAMES)
     times = tuple(f"{time:.4g}, while {NAMES[stage]} is trained" for time, stage in zip(elapsed, stages, strict=True))
-    losses = tuple(_loss_text(loss) for loss in frames["loss"])
+    losses = tuple(format_loss(loss, 3) for loss in frames["loss"])
     readings = (
         Reading("time", float(elapsed[k]), STEPS, times[k], times),
         Reading("loss of the task in training", float(frames["loss"][k]), LOSS.unit, losses[k], losses),
@@ -347,13 +347,9 @@ def _readings(learning: SequentialLearning) -> tuple[Reading, ...]:
     losses = zip(("forgotten of", "final loss of", "final loss of"), "AAB", (learning.forgotten, *final), strict=True)
     return (
         *descent,
-        *(Reading(f"{label} task {task}", loss, LOSS.unit, _loss_text(loss)) for label, task, loss in losses),
+        *(Reading(f"{label} task {task}", loss, LOSS.unit, format_loss(loss, 3)) for label, task, loss in losses),
         *(Reading.flow(label, time.flow_steps) for label, time in times),
     )
-
-
-def _loss_text(value: float) -> str:
-    return f"{0.0 if abs(value) < ROUNDING else value:.3g}"
 
 
 def _answer(learning: SequentialLearning) -> str:
@@ -366,7 +362,7 @@ def _answer(learning: SequentialLearning) -> str:
         return f"After task A this network never learns task B.{without}"
     lost = "Nothing is forgotten."
     if learning.forgotten > ROUNDING:
-        lost = f"The loss of task A rises by {_loss_text(learning.forgotten)}."
+        lost = f"The loss of task A rises by {format_loss(learning.forgotten, 3)}."
     learned = f"After task A, task B is learned in {_steps_text(second)}"
     if not math.isfinite(naive):
         return f"{learned}; without task A it is never learned. {lost}"

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from learncast._core.errors import InvalidSpec, LearncastError, UnsupportedModel
-from learncast._core.limits import unadvised
+from learncast._core.limits import library_message
 from learncast.windows.layers.recurrent_layer import RecurrentLayer, recurrent_layers, recurrent_module
 from learncast.windows.layers.replay import Replay
 from learncast.windows.layers.stepped import SteppedLayer
@@ -84,7 +84,7 @@ def capture(model: nn.Module, inputs: Tensor, targets: Tensor | None = None, los
             prediction = model(inputs)
         if recorder.calls != 1:
             raise UnsupportedModel(
-                f"model must call its recurrent block once per forward pass, got {recorder.calls} calls.", field="model"
+                f"model must call its recurrent block once, got {recorder.calls} calls.", field="model"
             )
         if loss is not None:
             shapes = f"answers of shape {_shape(prediction)} and targets of shape {_shape(targets)}"
@@ -107,7 +107,7 @@ def _explained(requirement: str, field: str) -> Iterator[None]:
     except (RuntimeError, ValueError, IndexError, TypeError) as error:
         if isinstance(error, LearncastError):
             raise
-        raise InvalidSpec(f"{requirement}, got {unadvised(error)}.", field=field) from error
+        raise InvalidSpec(f"{requirement}, got {library_message(error)}.", field=field) from error
 
 
 def _shape(value: object) -> tuple[int, ...] | str:
@@ -153,8 +153,7 @@ class _LayerRecorder:
         sequence = args[0] if args else kwargs["input"]
         if not isinstance(sequence, Tensor) or sequence.dim() != 3:
             raise UnsupportedModel(
-                f"the recurrent block must receive a padded (batch, time, features) tensor, got {_shape(sequence)}.",
-                field="model",
+                f"The recurrent block needs a (batch, time, features) tensor, got {_shape(sequence)}.", field="model"
             )
         initial = args[1] if len(args) > 1 else kwargs.get("hx")
         if isinstance(module, nn.RNNBase):
@@ -202,8 +201,7 @@ class _LayerRecorder:
         number = self.inputs[0].shape[0 if getattr(self.module, "batch_first", True) else 1]
         if not isinstance(losses, Tensor) or number not in losses.shape:
             raise InvalidSpec(
-                f"loss must return at least one number for each of the {number} sequences, got {_shape(losses)}. Do "
-                'not average it: nn.MSELoss(reduction="none"), for example.',
+                f'loss must give numbers for each of {number} sequences (reduction="none"), got {_shape(losses)}.',
                 field="loss",
             )
         leaves = self.outputs if self.cell is None else [*self.outputs, self.cell]
@@ -211,9 +209,7 @@ class _LayerRecorder:
         if losses.requires_grad:
             grads = list(torch.autograd.grad(losses.sum(), leaves, allow_unused=True))
         if self.cell is not None and grads.pop() is not None:
-            raise UnsupportedModel(
-                "loss must reach an LSTM through its hidden states, got one that reads its final cell.", field="loss"
-            )
+            raise UnsupportedModel("loss must read the hidden states of an LSTM, not its final cell.", field="loss")
         if all(grad is None for grad in grads):
             raise UnsupportedModel("loss must depend on the outputs of the recurrent block.", field="loss")
         return [torch.zeros_like(out) if grad is None else grad for grad, out in zip(grads, self.outputs, strict=True)]

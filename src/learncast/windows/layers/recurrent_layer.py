@@ -129,10 +129,7 @@ class RecurrentLayer:
         rows = self.rows(block)
         biases = [(Term(name, rows, None),) for name in self.biases]
         outer, inner = (*biases, (), ())[:2]
-        return (
-            (Term(self.input_weights, rows, inputs), *outer),
-            (Term(self.recurrent_weights, rows, state), *inner),
-        )
+        return ((Term(self.input_weights, rows, inputs), *outer), (Term(self.recurrent_weights, rows, state), *inner))
 
     def preactivation(self, terms: tuple[Term, ...]) -> Tensor:
         """Value of an affine map of this layer."""

@@ -81,101 +81,43 @@ class SteppedLayer:
         x, h = (part.detach().transpose(0, 1).contiguous() for part in (inputs, outputs))
         start = h.new_zeros(h.shape[1:]) if initial is None else initial[0]
         before = torch.cat([start.unsqueeze(0), h[:-1]])
-        steps = _Steps(self, before, x)
         with torch.no_grad():
-            states = steps.evaluate("step")
-            kept = steps.evaluate("kept") if callable(getattr(self.cell, "kept", None)) else None
+            states = self.evaluate("step", before, x)
+            kept = self.evaluate("kept", before, x) if callable(getattr(self.cell, "kept", None)) else None
         miss, largest = float((states - h).abs().max()), float(h.abs().max())
         if not miss <= _TOLERANCE * max(largest, 1e-12):
             raise UnsupportedModel(
-                f"the step of {self.kind} must give the states of its forward pass, which starts at 0 or hx and is "
-                f"deterministic; got states that differ by {miss:.2g}, where the largest is {largest:.2g}.",
+                f"The step of {self.kind} must give the states of its forward pass, which differ by {miss:.2g}.",
                 field="model",
             )
-        jacobian = steps.jacobian()
+        units = torch.eye(self.hidden_size).to(before)
+        step = partial(self.evaluate, "step", inputs=x)
+        jacobian = torch.stack([_derivative(step, before, unit.expand_as(before)) for unit in units], -1)
         direct = jacobian.diagonal(dim1=2, dim2=3) if kept is None else kept
+        gated = kept is not None
         return SteppedReplay(
-            h,
-            lambda: states,
-            direct,
-            (),
-            gated=kept is not None,
-            layer=self,
-            before=before,
-            inputs=x,
-            jacobian=jacobian,
+            h, lambda: states, direct, (), gated=gated, layer=self, before=before, inputs=x, jacobian=jacobian
         )
 
+    def evaluate(
+        self, method: str, before: Tensor, inputs: Tensor, values: Mapping[str, Tensor] | None = None
+    ) -> Tensor:
+        """Result of a method of the cell from each (..., units) state and its input, with other parameters if given."""
+        parameters = self.parameters if values is None else values
+        inner = {f"cell.{name.removeprefix(self.prefix)}": value for name, value in parameters.items()}
+        rows = before.reshape(-1, before.shape[-1]), inputs.reshape(-1, inputs.shape[-1])
+        result: Tensor = torch.func.functional_call(_MethodModule(self.cell, method), inner, rows)
+        return result.reshape(*before.shape[:-1], *result.shape[1:])
 
-@dataclass(frozen=True, eq=False, repr=False)
-class _Steps:
-    """All steps of a layer from known previous states, as functions of parameters and states.
 
-    Parameters
-    ----------
-    layer : SteppedLayer
-    before, inputs : (time, batch, ...) tensors
-        The state before each step, and its input.
-    """
-
-    layer: SteppedLayer
-    before: Tensor
-    inputs: Tensor
-
-    def evaluate(self, method: str, values: Mapping[str, Tensor] | None = None, before: Tensor | None = None) -> Tensor:
-        """Result of a method of the cell at every step, with other parameters or other previous states if given."""
-        rows = (self.before if before is None else before).flatten(0, 1), self.inputs.flatten(0, 1)
-        result = self._call(method, self.layer.parameters if values is None else values, *rows)
-        return result.reshape(*self.before.shape[:2], *result.shape[1:])
-
-    def _call(self, method: str, values: Mapping[str, Tensor], state: Tensor, input: Tensor) -> Tensor:
-        inner = {f"cell.{name.removeprefix(self.layer.prefix)}": value for name, value in values.items()}
-        result: Tensor = torch.func.functional_call(_MethodModule(self.layer.cell, method), inner, (state, input))
-        return result
-
-    def jacobian(self) -> Tensor:
-        """D state / d previous state of every step, one column at a time."""
-        columns = []
-        for unit in range(self.before.shape[2]):
-            direction = torch.zeros_like(self.before)
-            direction[..., unit] = 1.0
-            columns.append(self._jvp(lambda state: self.evaluate("step", before=state), self.before, direction))
-        return torch.stack(columns, -1)
-
-    def sensitivity(self, direction: Mapping[str, Tensor]) -> Tensor:
-        """Derivative of every new state along a direction of the parameters, with the previous state fixed."""
-        return self._jvp(lambda values: self.evaluate("step", values), self.layer.parameters, dict(direction))
-
-    def _jvp(self, function: Callable[[Point], Tensor], at: Point, direction: Point) -> Tensor:
-        try:
-            change: Tensor = torch.func.jvp(function, (at,), (direction,))[1]
-        except NotImplementedError as error:
-            raise UnsupportedModel(
-                f"the step of {self.layer.kind} must support forward-mode derivatives, got "
-                f"{str(error).splitlines()[0]}.",
-                field="model",
-            ) from error
-        return change.detach()
-
-    def squares(self, rates: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Sums over all parameters of each unit's squared derivative, plain and times the rates."""
-        states, inputs = self.before.flatten(0, 1), self.inputs.flatten(0, 1)
-        parameters = self.layer.parameters
-        size = sum(value.numel() for value in parameters.values()) * states.shape[1]
-
-        def derivatives(state: Tensor, input: Tensor) -> dict[str, Tensor]:
-            result: dict[str, Tensor] = torch.func.jacrev(
-                lambda values: self._call("step", values, state[None], input[None])[0]
-            )(parameters)
-            return result
-
-        plain, weighted = [], []
-        every = torch.func.vmap(derivatives)
-        for rows in torch.split(torch.arange(len(states)), max(1, _HELD // max(size, 1))):
-            slopes = {name: slope.detach().square() for name, slope in every(states[rows], inputs[rows]).items()}
-            plain.append(sum((s.flatten(2).sum(2) for s in slopes.values()), torch.zeros(())))
-            weighted.append(sum(((s * rates[name]).flatten(2).sum(2) for name, s in slopes.items()), torch.zeros(())))
-        return torch.cat(plain).reshape(self.before.shape), torch.cat(weighted).reshape(self.before.shape)
+def _derivative(function: Callable[[Point], Tensor], at: Point, direction: Point) -> Tensor:
+    """Derivative of a function along a direction, in forward mode."""
+    try:
+        change: Tensor = torch.func.jvp(function, (at,), (direction,))[1]
+    except NotImplementedError as error:
+        got = str(error).splitlines()[0]
+        raise UnsupportedModel(f"step must support forward-mode derivatives, got {got}.", field="model") from error
+    return change.detach()
 
 
 class _MethodModule(nn.Module):
@@ -219,10 +161,26 @@ class SteppedReplay(Replay):
         return [partial(_add_product, one) for one in self.jacobian.unbind()]
 
     def sensitivity(self, direction: Mapping[str, Tensor]) -> Tensor:
-        return _Steps(self.layer, self.before, self.inputs).sensitivity(direction)
+        step = partial(self.layer.evaluate, "step", self.before, self.inputs)
+        return _derivative(step, self.layer.parameters, dict(direction))
 
     def squares(self, rates: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        return _Steps(self.layer, self.before, self.inputs).squares(rates)
+        states, inputs = self.before.flatten(0, 1), self.inputs.flatten(0, 1)
+        parameters = self.layer.parameters
+        size = sum(value.numel() for value in parameters.values()) * states.shape[1]
+
+        def derivatives(state: Tensor, input: Tensor) -> dict[str, Tensor]:
+            step = partial(self.layer.evaluate, "step", state, input)
+            result: dict[str, Tensor] = torch.func.jacrev(step)(parameters)
+            return result
+
+        plain, weighted = [], []
+        every = torch.func.vmap(derivatives)
+        for rows in torch.split(torch.arange(len(states)), max(1, _HELD // max(size, 1))):
+            slopes = {name: slope.detach().square() for name, slope in every(states[rows], inputs[rows]).items()}
+            plain.append(sum((s.flatten(2).sum(2) for s in slopes.values()), torch.zeros(())))
+            weighted.append(sum(((s * rates[name]).flatten(2).sum(2) for name, s in slopes.items()), torch.zeros(())))
+        return torch.cat(plain).reshape(self.before.shape), torch.cat(weighted).reshape(self.before.shape)
 
 
 def _add_product(jacobian: Tensor, change: Tensor, out: Tensor) -> None:

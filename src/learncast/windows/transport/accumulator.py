@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cache, cached_property
-from importlib import import_module
-from importlib.util import find_spec
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -74,17 +71,8 @@ def pooled(transports: Sequence[Transport]) -> Transport:
     return Transport(transports[0].lags, windows, mean("zeroth"), mean("total"), mean("effective"))
 
 
-def mean_transport(
-    replay: Replay,
-    lags: Sequence[int],
-    *,
-    order: int = 1,
-    rates: Tensor | float = 1.0,
-    auxiliary: bool = False,
-    from_start: bool = False,
-) -> Transport:
-    """Mean size of every unit's transport factor at each lag, over sequences and times; see `lag_sums`."""
-    options: dict[str, Any] = {"order": order, "rates": rates, "auxiliary": auxiliary, "from_start": from_start}
+def mean_transport(replay: Replay, lags: Sequence[int], **options: Any) -> Transport:
+    """Mean size of every unit's transport factor at each lag, over sequences and times; options as of `lag_sums`."""
     return lag_sums(replay.chain, lags, **options)[0]
 
 
@@ -136,30 +124,16 @@ def lag_sums(
     sums = _Accumulator(chain, lags, rates, sensitivities, deltas, from_start)
     options: dict[str, Any] = {"order": order, "auxiliary": auxiliary, "from_start": from_start}
     (steps, batch, width), dtype = chain.retention.shape, chain.retention.dtype
-    plain = chain.gated and not auxiliary
-    compiled = plain and not from_start and _fused() is not None and chain.retention.device.type == "cpu"
-    # Factors that are tensors of the chain are read in place, not copied for every block.
-    shared = StepFactors.of(chain, order=order, dtype=dtype) if compiled and chain.cell_slope is None else None
     size = max(1, _CACHED // (steps * width * chain.retention.element_size()))
     for begin in range(0, batch, size):
         block = slice(begin, min(begin + size, batch))
         part = chain.take(block)
-        if compiled:
-            factors, at = (StepFactors.of(part, order=order, dtype=dtype), 0) if shared is None else (shared, begin)
-            if sums.add_compiled(factors, at, block):
-                continue
-        if plain and dtype == torch.float32:
-            balanced = StepFactors.of(part, dtype=torch.float32, **options).balanced()
+        if chain.gated and not auxiliary and dtype == torch.float32:
+            balanced = StepFactors.of(part, dtype=dtype, **options).balanced()
             if balanced is not None and sums.add(balanced, block):
                 continue
         sums.add(StepFactors.of(part, **options), block, signed=not part.gated)
     return sums.transport, sums.contributions.numpy()
-
-
-@cache
-def _fused() -> Any:
-    """The compiled sums, or None without numba."""
-    return import_module("learncast.windows.transport.fused") if find_spec("numba") else None
 
 
 class _Accumulator:
@@ -210,16 +184,6 @@ class _Accumulator:
         self._finish(block, part, products, unit, factors.scale(self._lags))
         return True
 
-    def add_compiled(self, factors: StepFactors, at: int, block: slice) -> bool:
-        """Add a block, which begins at the place `at` of `factors`, by the compiled code; False if out of range."""
-        part, products = self._allocate(block, self._like.dtype)
-        *signals, unit = self._all_signals
-        level = _fused().window_sums(factors, at, self._lags, block.start, signals, (part[:2], part[2:], products))
-        if level is None:
-            return False
-        self._finish(block, part, products, unit, replace(factors, level=level).scale(self._lags))
-        return True
-
     def _allocate(self, block: slice, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Arrays for the sums of one block, (2 or 3, lags, block, hidden) and (directions, lags, block, hidden)."""
         shape = (len(self._lags), block.stop - block.start, self._like.shape[2])
@@ -237,10 +201,6 @@ class _Accumulator:
             sources = sources * weight
         (targets, target_unit), (sources, source_unit) = _rescaled(targets), _rescaled(sources)
         return targets, sources, weights, target_unit * source_unit * self._rate
-
-    @cached_property
-    def _all_signals(self) -> tuple[Tensor, Tensor, Tensor, float]:
-        return self._signals(slice(None), self._like.dtype)
 
     def _finish(self, block: slice, part: Tensor, products: Tensor, unit: float, scale: Tensor | None) -> None:
         """Add the sums of a block, given in units of `scale`."""

@@ -55,10 +55,7 @@ def _rates(optimizer: optim.Optimizer, name: str, parameter: Tensor, group: dict
         return torch.full_like(parameter, rate, requires_grad=False)
     state = optimizer.state.get(parameter)
     if not state:
-        raise InvalidSpec(
-            f"optimizer must have a state for {name}. Train for at least one step, or load its state_dict.",
-            field="optimizer",
-        )
+        raise InvalidSpec(f"optimizer must have a state for {name}. Train, or load its state_dict.", field="optimizer")
     return (rate / (_root(type(optimizer), state, group) + float(group["eps"]))).to(parameter)
 
 

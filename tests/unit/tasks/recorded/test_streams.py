@@ -182,7 +182,7 @@ class Stream(IterableDataset):
         (lambda x, y: [x], "batches"),
         (lambda x, y: [(x, y, y)], "batches"),
         (lambda x, y: [{"inputs": x}], "batches"),
-        (lambda x, y: [(x, y[:, -1, 0])], "batches"),
+        (lambda x, y: [(x, y[:, -1, 0])], "targets"),
         (lambda x, y: [(x[:3], y[:4])], "batches"),
         (lambda x, y: [(x[:, 0], y)], "batches"),
         (lambda x, y: 3, "batches"),

@@ -518,7 +518,6 @@ SAMPLES = np.random.default_rng(7).standard_normal((4, 2))
         lambda s: lc.theory.hidden_similarity(s, [0.0], SAMPLES, SAMPLES),
         lambda s: lc.theory.tangent_kernel_summary(s, [0.0], SAMPLES),
         lc.theory.representation_distance,
-        lambda s: lc.theory.off_diagonal_strength(s, [0.0]),
     ],
 )
 def test_representations_need_a_two_layer_solution(ask):
@@ -540,7 +539,6 @@ def test_representations_need_a_two_layer_solution(ask):
         (lambda s: lc.theory.hidden_similarity(s, [0.0], SAMPLES, np.ones((4, 3))), "targets"),
         (lambda s: lc.theory.hidden_similarity(s, [0.0], SAMPLES, np.ones((5, 2))), "targets"),
         (lambda s: lc.theory.representation_distance(s, time=-1.0), "times"),
-        (lambda s: lc.theory.off_diagonal_strength(s, "soon"), "times"),
     ],
 )
 def test_invalid_samples_and_times_raise(ask, field):
@@ -582,7 +580,6 @@ def test_datasets_have_units_and_names():
         lc.theory.hidden_similarity(solution, [0.0, 5.0], SAMPLES, SAMPLES),
         lc.theory.tangent_kernel_summary(solution, [0.0, 5.0], SAMPLES),
         lc.theory.representation_distance(solution),
-        lc.theory.off_diagonal_strength(solution, [0.0, 5.0]),
         shallow(diagonal(1.0, 0.5), np.zeros((2, 2)), [0.0, 5.0], learning_rate=RATE),
     ):
         assert isinstance(found, xr.Dataset)

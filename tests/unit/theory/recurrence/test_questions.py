@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from learncast import InvalidSpec, LinearRNN, Status, Task, TwoLayer, UnsupportedModel, theory
+from learncast import InvalidSpec, LinearRNN, Status, Task, TwoLayer, theory
 from learncast.tasks import integration, sensory
 from learncast.theory import mode_trajectory
 
@@ -143,60 +143,6 @@ def test_a_mode_that_is_never_learned_comes_last():
     assert math.isnan(found.recurrence)
 
 
-def test_the_effective_start_of_an_aligned_network_is_its_own():
-    network = LinearRNN.aligned(recurrence=0.6, initial=0.2, hidden_size=5)
-    assert theory.effective_start(network) == pytest.approx((0.2, 0.6, 0.2))
-    opposed = theory.effective_start(network, -LEAKY)
-    assert opposed == pytest.approx((0.0, 0.6, 0.0))  # aligned against the task: never learned
-
-
-def test_profiles_of_a_task_with_several_modes_and_targets_at_every_step():
-    task = integration(4, input_strength=2.0, target_strength=[3.0, 1.0], targets="every_step")
-    one, two = theory.mode_profiles(task)
-    # Lag k contributes to 4 - k readouts.
-    np.testing.assert_allclose(one.cross_strengths, 3.0 * np.arange(4, 0, -1))
-    np.testing.assert_allclose(two.cross_strengths, 1.0 * np.arange(4, 0, -1))
-    np.testing.assert_allclose(one.input_strengths, 2.0 * np.diag(np.arange(4, 0, -1)))
-
-
-def test_learned_first_waits_for_the_slowest_mode():
-    fast, mixed = integration(5, target_strength=[2.0, 2.0]), integration(5, target_strength=[8.0, 1.0], name="mixed")
-    network = LinearRNN.aligned(recurrence=0.5, initial=0.1, hidden_size=3, inputs=2, outputs=2)
-    found = theory.learned_first(fast, mixed, network, learning_rate=0.1)
-    assert found.first == "integration"
-    assert found.status == (Status.ok, Status.ok)
-    weak = theory.half_loss_time(np.ones(5), recurrence=0.5, input_weight=0.1, learning_rate=0.1)
-    assert found.steps[1] == pytest.approx(float(weak.steps), rel=1e-9)
-    names = [a.name for a in found.assumptions]
-    assert {"static_geometry", "aligned_start", "normal_recurrence"} <= set(names)
-
-
-def test_learned_first_with_an_unaligned_network_is_outside_the_theory():
-    rng = np.random.default_rng(0)
-    network = LinearRNN(0.01 * rng.normal(size=(6, 1)), 0.4 * np.eye(6), 0.01 * rng.normal(size=(1, 6)))
-    found = theory.learned_first(sensory.leaky(), sensory.primacy(), network)
-    assert found.first == "leaky"
-    assert found.status == (Status.outside_theory, Status.outside_theory)
-
-
-def test_learned_first_has_no_winner_for_ties_and_unknown_times():
-    same = theory.learned_first(sensory.leaky(), sensory.leaky())
-    assert same.first is None
-    assert same.steps[0] == same.steps[1]
-    stuck = sensory.evidence_delay(10, 3, name="delay 3"), sensory.evidence_delay(10, 2, name="delay 2")
-    never = theory.learned_first(*stuck, recurrence=0.0)
-    assert never.first is None
-    assert never.steps.tolist() == [math.inf, math.inf]
-    assert never.status == (Status.not_learned, Status.not_learned)
-    one = theory.learned_first(stuck[0], sensory.leaky(), recurrence=0.0)
-    assert one.first == "leaky"
-    assert one.steps[0] == math.inf
-    lost = theory.learned_first(sensory.integrate(1000), sensory.integrate(3), recurrence=1.5)
-    assert lost.first is None
-    assert math.isnan(lost.steps[0])
-    assert lost.status[0] is Status.diverged
-
-
 @pytest.mark.parametrize(
     ("call", "field"),
     [
@@ -212,25 +158,10 @@ def test_learned_first_has_no_winner_for_ties_and_unknown_times():
         (lambda: theory.order_reversal(LEAKY, LEAKY, initial=0.0), "initial"),
         (lambda: theory.order_reversal(LEAKY, LEAKY, initial=0.1, low=1, high=0), "low"),
         (lambda: theory.order_reversal(LEAKY, LEAKY, initial=0.1, points=1), "points"),
-        (
-            lambda: theory.learned_first(sensory.leaky(), Task(np.eye(2)[:, None, :, None], np.zeros((2, 1, 1)))),
-            "task",
-        ),
-        (
-            lambda: theory.learned_first(sensory.leaky(), sensory.leaky(), LinearRNN.aligned(inputs=2, outputs=1)),
-            None,
-        ),
     ],
 )
 def test_arguments_of_order_are_checked(call, field):
     rejected(field, call)
-
-
-def test_effective_start_needs_scalar_channels_and_recurrence():
-    wide = LinearRNN.aligned(inputs=2, outputs=2)
-    uneven = LinearRNN(np.ones((2, 1)), np.diag([0.5, 0.6]), np.ones((1, 2)))
-    for network in (wide, uneven):
-        rejected("network", lambda n=network: theory.effective_start(n), UnsupportedModel)
 
 
 # Stability

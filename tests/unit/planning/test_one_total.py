@@ -1,0 +1,167 @@
+"""One plan has one total in one unit, in every interface, and its answer is never lost."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import learncast as lc
+from learncast.cli import app
+from learncast.planning.plan import Costs
+from learncast.report.plan import draw_plan, plan_report
+from learncast.report.report import FigureWarning
+from learncast.study import Study
+from learncast.web.panels import own_data
+
+STUDY = """
+name = "one total"
+
+[network]
+kind = "linear-rnn"
+hidden_size = 4
+recurrence = 0.9
+initial = 0.1
+
+[training]
+learning_rate = 5e-3
+explained = 0.95
+max_stages = 2
+switch_cost = {switch}
+
+[target]
+name = "sums"
+data = "trials.npz"
+inputs = "inputs"
+targets = "targets"
+cost = {cost}
+
+[[candidates]]
+name = "larger sums"
+data = "trials.npz"
+inputs = "inputs"
+targets = "larger"
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    rng, folder = np.random.default_rng(3), tmp_path_factory.mktemp("trials")
+    inputs = rng.normal(size=(60, 8, 1))
+    noise = rng.normal(size=(2, 60, 1))
+    total = inputs.sum(axis=1)
+    np.savez(folder / "trials.npz", inputs=inputs, targets=total + 0.5 * noise[0], larger=1.6 * total + 2 * noise[1])
+    return folder
+
+
+def study(folder: Path, cost: float = 1.0, switch: float = 0.0) -> Study:
+    path = folder / "study.toml"
+    path.write_text(STUDY.format(cost=cost, switch=switch), encoding="utf-8")
+    return Study.load(path)
+
+
+def python_plan(folder: Path, terms: lc.Terms, **options: float) -> lc.Plan:
+    data = np.load(folder / "trials.npz")
+    target = lc.Task.from_samples(data["inputs"], data["targets"], name="sums")
+    first = lc.Task.from_samples(data["inputs"], data["larger"], name="larger sums")
+    network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.1, hidden_size=4)
+    return lc.plan(target, [first], network, learning_rate=5e-3, terms=terms, **options)
+
+
+@pytest.mark.parametrize(("cost", "switch"), [(1.0, 0.0), (5.0, 0.0), (1.0, 6.0)])
+def test_saving_and_intervals_are_costs(folder: Path, cost: float, switch: float) -> None:
+    plan = python_plan(folder, lc.Terms(lc.Explained(0.95), costs=(1.0, cost), switch_cost=switch))
+    resampled = plan.best.resampled
+    assert resampled is not None
+    assert plan.pretrains
+    saved = cost * resampled.direct - (resampled.stages[0] + cost * resampled.stages[1] + switch)
+    low, high = plan.saving_interval
+    # The interval contains the central 95% of the resamples.
+    assert low <= np.quantile(saved, 0.03)
+    assert high >= np.quantile(saved, 0.97)
+    assert low <= plan.saving <= high
+    assert plan.interval[0] <= plan.total <= plan.interval[1]
+    assert plan.saving == pytest.approx(plan.direct_total - plan.total)
+    assert plan.total == pytest.approx(plan.cost_of(plan.best))
+    assert plan.may_not_pay == (low <= 0)
+    found = json.loads(plan_report(study(folder, cost, switch)).json())
+    assert found["saving_interval"] == pytest.approx([low, high])
+    assert found["best"]["interval"] == found["interval"] == pytest.approx(plan.interval)
+    assert found["candidates"][0]["interval"] == pytest.approx(plan.candidates[0].costs.interval)
+    assert float(plan.dataset["saving_low"][0]) == pytest.approx(plan.candidates[0].costs.saving_interval[0])
+
+
+def test_a_switch_cost_moves_the_interval_of_the_saving_by_itself(folder: Path) -> None:
+    goal = lc.Explained(0.95)
+    free = python_plan(folder, lc.Terms(goal))
+    priced = Costs.of(free.best, free.terms.terms.with_(switch_cost=60.0).over(1, goal))
+    assert np.subtract(free.saving_interval, priced.saving_interval) == pytest.approx(60.0)
+
+
+def test_a_robust_plan_and_its_candidate_have_one_total(folder: Path) -> None:
+    plan = python_plan(folder, lc.Terms(lc.Explained(0.95)))
+    own = next(c for c in plan.candidates if c.route.order == plan.route.order)
+    assert own.total == plan.total == plan.cost_of(plan.best) == plan.best.steps.descent
+    assert plan.in_sample_route.total <= plan.total
+    assert plan.saving == own.saving
+
+
+def test_every_interface_reports_the_same_totals(folder: Path) -> None:
+    plan = python_plan(folder, lc.Terms(lc.Explained(0.95)))
+    study(folder)
+    result = CliRunner().invoke(app, ["plan", str(folder / "study.toml"), "--json"])
+    command = json.loads(result.stdout)
+    assert command["best"]["total"] == command["best"]["descent_steps"] == plan.total
+    assert command["direct"]["total"] == plan.direct_total
+    assert command["saving"] == plan.saving
+    assert command["in_sample"]["total"] == plan.in_sample_route.total
+    assert [c["total"] for c in command["candidates"]] == [c.total for c in plan.candidates]
+    assert sum(s["descent_steps"] for s in command["best"]["stages"]) == plan.total
+    assert float(plan.dataset["plan_total"]) == float(plan.dataset["stage_steps"].sum()) == plan.total
+
+
+def test_the_explorer_reports_the_totals_of_the_plan(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = np.load(folder / "trials.npz")
+    tasks = [lc.Task.from_samples(data["inputs"], s * data["targets"], name=f"targets × {s:g}") for s in (1, 1.5, 3)]
+    monkeypatch.setattr(own_data, "tasks_of", lambda token: tuple(tasks))
+    view = own_data.comparison(own_data.OwnDataSettings("one total", 0.9, 0.1, 4, 5e-3, 0.95))
+    network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.1, hidden_size=4, task=tasks[0])
+    plan = lc.plan(tasks[0], tasks[1:], network, learning_rate=5e-3, terms=lc.Terms(lc.Accuracy(0.95)))
+    shown = {reading.label: reading.value for reading in view.readings}
+    assert (shown["with the plan"], shown["saved"]) == (plan.total, plan.saving)
+    bars = view.charts[0].traces[0]
+    totals = dict(zip(bars.x, bars.y, strict=True))
+    assert totals == {"train directly": plan.direct_total, **{c.task.name: c.total for c in plan.candidates}}
+    assert plan.total in totals.values()
+
+
+def test_a_figure_that_cannot_be_drawn_does_not_lose_the_answer(folder: Path, tmp_path: Path) -> None:
+    report = plan_report(study(folder))
+
+    def fail() -> None:
+        raise np.linalg.LinAlgError
+
+    object.__setattr__(report, "draw", fail)
+    with pytest.warns(FigureWarning):
+        written = report.write(tmp_path / "out")
+    assert {path.name for path in written} == {"plan.json", "plan.nc", "study.toml", "report.html"}
+
+
+def test_a_stop_portrait_covers_stops_after_which_descent_diverges() -> None:
+    rng = np.random.default_rng(0)
+    inputs = rng.poisson(0.4, size=(80, 12, 6)).astype(float)
+    targets = inputs.sum(axis=1) @ rng.normal(size=(6, 2))
+    target = lc.Task.from_samples(inputs, targets, name="spikes")
+    first = lc.Task.from_samples(inputs, 12 * targets, name="large targets")
+    network = lc.LinearRNN.random(6, 8, 2, scale=0.05, recurrence=0.9)
+    sharp = lc.forecast(target, network, learning_rate=1e-4, strict=False).trust.assumptions
+    rate = 1e-4 * 1.2 / max(a.measured for a in sharp if a.name == "stable_learning_rate")
+    plan = lc.plan(target, [first], network, learning_rate=rate, terms=lc.Terms(lc.Explained(0.9)), strict=False)
+    portrait = plan.stop_portrait(0)
+    assert math.isfinite(plan.direct_total)
+    assert np.isneginf(portrait["saving_steps"].values).any()
+    assert draw_plan(plan).axes
