@@ -105,12 +105,12 @@ def interval(estimate: FloatArray | float, resamples: FloatArray, *, signed: boo
     """Return the ends (2, ...) of the confidence interval of an estimate, from resamples over the first axis.
 
     Noise biases the estimate (weak modes that are noise count as learnable, slow directions get slower), and resampling
-    adds the same bias once more. The interval therefore lies around the estimate minus the difference between the median
-    resample and the estimate. It is symmetric, on a logarithmic scale for counts and on a linear one for quantities of
-    either sign (`signed`): its half width is the larger of the distances from the median to the 2.5% and the 97.5%
-    quantile, because few trials estimate the shorter tail too short. It is extended to the estimate. The quantiles of the resamples themselves are
-    returned if the estimate is 0 or infinite, or if half of the resamples are infinite. ``python -m benchmarks
-    coverage`` measures how often the intervals cover.
+    adds the same bias once more. The interval therefore lies around the estimate minus the difference between the
+    median resample and the estimate. It is symmetric, on a logarithmic scale for counts and on a linear one for
+    quantities of either sign (`signed`): its half width is the larger of the distances from the median to the 2.5% and
+    the 97.5% quantile, because few trials estimate the shorter tail too short. It is extended to the estimate. The
+    quantiles of the resamples themselves are returned if the estimate is 0 or infinite, or if half of the resamples
+    are infinite. ``python -m benchmarks coverage`` measures how often the intervals cover.
 
     Parameters
     ----------
