@@ -67,6 +67,17 @@ def test_dropped_trials_are_forecast_and_planned(visit, trials):
     assert visit.errors == []
 
 
+def test_a_name_with_markup_stays_text(visit, trials, tmp_path):
+    path = tmp_path / "<b id=planted>&name.npz"
+    path.write_bytes(trials[0].read_bytes())
+    visit.open("#curriculum")
+    drop(visit, path)
+    visit.page.wait_for_selector('[data-chart="firsts"]', timeout=60_000)
+    visit.settled()
+    assert visit.page.locator("#planted").count() == 0
+    assert visit.errors == []
+
+
 def test_an_unreadable_file_gives_an_error_with_its_name(visit, tmp_path):
     (tmp_path / "broken.npz").write_bytes(b"nothing of the kind")
     visit.open("#curriculum")

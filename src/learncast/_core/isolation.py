@@ -194,7 +194,8 @@ def _serve_fork(sender: int, read: Callable[..., object], arguments: tuple[objec
 
 def _received(receiver: int, limits: _Limits) -> bytes:
     """Everything that the child writes until it closes the pipe."""
-    parts, end = [], time.monotonic() + PATIENCE * limits.seconds
+    parts: list[bytes] = []
+    end = time.monotonic() + PATIENCE * limits.seconds
     while True:
         ready, _, _ = select.select([receiver], [], [], max(end - time.monotonic(), 0.0))
         if not ready:

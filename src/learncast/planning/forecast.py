@@ -327,8 +327,9 @@ class Forecast(Displayable):
         """
         rules = [(s.goal, s.steps) for s in self.requested]
         expected = [s.steps.descent for s in self._run.stages]
-        options = {"batch": batch, "shuffle": shuffle, "runs": runs, "seed": seed}
-        return in_batches(self.method.precise, self.places, rules, expected, **options)
+        return in_batches(
+            self.method.precise, self.places, rules, expected, batch=batch, shuffle=shuffle, runs=runs, seed=seed
+        )
 
     @property
     def provenance(self) -> Provenance:

@@ -364,7 +364,7 @@ def _source(function: Function) -> dict[str, str]:
         finder.run_script(str(path))
     except (OSError, SyntaxError, ValueError):
         return source
-    files = {name: module.__file__ for name, module in finder.modules.items() if module.__file__}
+    files = {name: file for name, one in finder.modules.items() if (file := getattr(one, "__file__", None))}
     return source | {name: hashlib.sha256(Path(file).read_bytes()).hexdigest() for name, file in sorted(files.items())}
 
 

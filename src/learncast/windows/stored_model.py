@@ -272,7 +272,7 @@ def _plain(value: object) -> object:
     if isinstance(value, Tensor):
         if value.layout is not torch.strided or value.is_quantized:
             raise TypeError(f"a tensor of layout {value.layout}")
-        content = torch.empty(0, dtype=torch.uint8).set_(value.untyped_storage()).numpy()  # type: ignore[call-overload]
+        content = torch.empty(0, dtype=torch.uint8).set_(value.untyped_storage()).numpy()
         place = tuple(value.shape), value.stride(), value.storage_offset()
         return (_TENSOR, str(value.dtype).removeprefix("torch."), place, content)
     if isinstance(value, dict):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -308,6 +308,16 @@ class Method(ABC):
     def stable_on(self, task: int) -> bool:
         """Whether gradient descent settles on one task."""
         return all(a.holds for a in self.conditions(task) if a.name == "stable_learning_rate")
+
+    def assumes_gaussian(self, task: int) -> bool:
+        """Whether numbers about a task assume Gaussian trials, because only its second moments are known."""
+        return False
+
+    def trial_values(self, places: Iterable[int]) -> dict[str, bool]:
+        """JSON value that says whether Gaussian trials are assumed; none for linear networks, which need no trials."""
+        if self.promise != "response":
+            return {}
+        return {"gaussian_trials_assumed": any(map(self.assumes_gaussian, places))}
 
     @property
     def applies(self) -> bool:

@@ -4,6 +4,10 @@ import { theme, decode } from "./charts.js";
 
 const [WIDTH, HEIGHT] = [300, 128];
 const MOST_BARS = 40;
+const ENTITIES = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" };
+
+/** Text for use inside markup: names may come from files. */
+const escaped = (text) => String(text).replace(/[&<>"]/g, (sign) => ENTITIES[sign]);
 
 /** Draw a diagram in an element with the weights of frame `k`. */
 export function drawDiagram(box, diagram, k) {
@@ -18,7 +22,7 @@ export function drawDiagram(box, diagram, k) {
   const largest = Math.max(1e-9, ...diagram.edges.flatMap((edge, j) => [Math.abs(weights[j]), ...extremes(edge)]).filter(Number.isFinite));
   const lines = diagram.edges.map((edge, j) => line(edge, weights[j], largest, places, look, diagram.edges.length < 8));
   const units = [...places.values()].map(([x, y]) => `<circle cx="${x}" cy="${y}" r="9" fill="${look.card}" stroke="${look.ink}" stroke-width="1.5"/>`);
-  const names = diagram.layers.map(([name]) => `<text x="${places.get(`${name} 0`)[0]}" y="${HEIGHT - 3}" text-anchor="middle">${name}</text>`);
+  const names = diagram.layers.map(([name]) => `<text x="${places.get(`${name} 0`)[0]}" y="${HEIGHT - 3}" text-anchor="middle">${escaped(name)}</text>`);
   const bars = diagram.strengths.map((one, row) => strengthBars(one, row, diagram.strengths.length, look));
   box.innerHTML = `<svg viewBox="0 0 ${WIDTH} ${HEIGHT}" role="img"><title></title>${bars.join("")}${lines.join("")}${units.join("")}${names.join("")}</svg>`;
   box.querySelector("title").textContent = [diagram.caption, ...diagram.strengths.map(([label]) => label)].join("; ");
@@ -48,12 +52,12 @@ function line(edge, weight, largest, places, look, labelled) {
   if (!from || !to || !Number.isFinite(weight)) return "";
   const width = 0.6 + 6 * Math.min(1, Math.abs(weight) / largest);
   const style = `stroke="${weight < 0 ? "#b07a2e" : "#1d8a7c"}" stroke-width="${width.toFixed(2)}" stroke-opacity="0.85" fill="none"`;
-  const text = `${edge.label} ${Number(weight.toPrecision(2))}`;
+  const number = Number(weight.toPrecision(2));
   if (from === to) {
     const [x, y] = from;
-    return `<path d="M${x - 7} ${y - 6}C${x - 22} ${y - 44} ${x + 22} ${y - 44} ${x + 7} ${y - 6}" ${style}/><text x="${x}" y="${y - 40}" text-anchor="middle">${text}</text>`;
+    return `<path d="M${x - 7} ${y - 6}C${x - 22} ${y - 44} ${x + 22} ${y - 44} ${x + 7} ${y - 6}" ${style}/><text x="${x}" y="${y - 40}" text-anchor="middle">${escaped(edge.label)} ${number}</text>`;
   }
-  const label = labelled ? `<text x="${(from[0] + to[0]) / 2}" y="${(from[1] + to[1]) / 2 + 22}" text-anchor="middle">${text.replace(edge.label, edge.label.split(" ")[0])}</text>` : "";
+  const label = labelled ? `<text x="${(from[0] + to[0]) / 2}" y="${(from[1] + to[1]) / 2 + 22}" text-anchor="middle">${escaped(edge.label.split(" ")[0])} ${number}</text>` : "";
   return `<line x1="${from[0]}" y1="${from[1]}" x2="${to[0]}" y2="${to[1]}" ${style}/>${label}`;
 }
 
@@ -72,5 +76,5 @@ function strengthBars([label, packed, series], row, rows, look) {
     return `<rect x="${(6 + 84 - step * (k + 1)).toFixed(2)}" y="${(value < 0 ? middle : middle - size).toFixed(2)}" width="${Math.max(0.8, step - 1).toFixed(2)}" height="${size.toFixed(2)}" fill="${look.series[series % look.series.length]}"/>`;
   });
   const name = label.split(",")[0];
-  return `<text x="6" y="${top - 6}">${name}</text>${bars.join("")}${row === rows - 1 ? `<text x="6" y="${HEIGHT - 3}" class="faint">oldest … newest</text>` : ""}`;
+  return `<text x="6" y="${top - 6}">${escaped(name)}</text>${bars.join("")}${row === rows - 1 ? `<text x="6" y="${HEIGHT - 3}" class="faint">oldest … newest</text>` : ""}`;
 }
