@@ -174,8 +174,9 @@ class LinearMethod(Method):
                 rng = np.random.default_rng(self._resampling_seed)  # tasks of the same trials are resampled identically
                 tasks = (_with_target_power(resampled(task, rng)) for _ in draws)
                 draws = [replace(problem, task=one).by_lag for one in tasks]
-            parts = {name: np.stack([getattr(d, name) for d in draws]) for name in ("power", "cross", "constant")}
-            every.append(replace(problem.by_lag, **parts))
+            power, cross = np.stack([d.power for d in draws]), np.stack([d.cross for d in draws])
+            constant = np.stack([d.constant for d in draws])
+            every.append(replace(problem.by_lag, power=power, cross=cross, constant=constant))
         return every
 
     @property

@@ -166,7 +166,8 @@ class LearningProblem:
         s, n = self.statistics, self.statistics.lags * self.statistics.inputs
         first, second = (self.start[name] for name in self.map_names)
         recurrent = self.start.get("recurrent", np.zeros((len(first), len(first))))
-        learns = tuple(name in map(AS_RECURRENT.get, self.learn) for name in ("input", "recurrent", "output"))
+        names = [AS_RECURRENT[name] for name in self.learn]
+        learns = "input" in names, "recurrent" in names, "output" in names
         cross = s.cross.transpose(1, 0, 2).reshape(s.outputs, n)
         return LagDescent(s.input.reshape(n, n), cross, np.array(s.constant), (first, recurrent, second), learns)
 

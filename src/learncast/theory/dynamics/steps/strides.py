@@ -28,6 +28,8 @@ PRECISE_STEP_ERROR = 0.002
 MOST_RECOUNTED = 1_000_000
 #: Largest number of moves, strides or single steps, in a count.
 MOST_MOVES = 100_000
+#: The same at a learning rate at which the loss may rise.
+MOST_UNSETTLED = 40_000
 #: Shortest stride: four gradients replace fewer steps without gain.
 LEAST = 8
 #: Length at which the bisection of a stride changes to single steps.
@@ -182,6 +184,8 @@ class Descents:
 
     def most_counted(self, states: FloatArray, most: int, moves: int = MOST_MOVES) -> int:
         """Largest number of steps that are counted: single steps take too long to count as many as strides do."""
+        if not self.falls:
+            moves = min(moves, MOST_UNSETTLED)
         return min(most, moves * self._stride_length(states))
 
     def _stride_length(self, states: FloatArray, *, precise: bool = False) -> int:
