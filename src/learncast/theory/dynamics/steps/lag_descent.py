@@ -83,6 +83,7 @@ class LagDescent:
             at += size
         return parts
 
+    @_overflowing
     def loss_and_slopes(self, states: FloatArray, rows: Rows | None = None) -> tuple[FloatArray, FloatArray]:
         """Loss (rows,) and its gradient (rows, weights); see `learncast.theory.loss_and_gradient`."""
         A, W, C = self._parts(states)
@@ -123,7 +124,6 @@ class LagDescent:
         return np.asarray((H + H.T) / 2)
 
     @cached_property
-    @_overflowing
     def rest(self) -> tuple[FloatArray, float]:
         """State and loss at which training from the start rests; nan if it overflows or a variance is unknown."""
         finite = np.isfinite(self.loss_and_slopes(self.start[None])[0]).all()
@@ -178,7 +178,6 @@ class LagDescent:
                 break
         return state, now
 
-    @_overflowing
     def _follow(self, state: FloatArray) -> tuple[FloatArray, float]:
         """Follow the flow in long moves, each exact for a quadratic loss; return the last state and its loss."""
         (now,), (slope,) = self.loss_and_slopes(state[None])
@@ -207,7 +206,6 @@ class LagDescent:
             values, vectors = np.linalg.eigh(self.hessian(state))
         return state, float(now)
 
-    @_overflowing
     def steps_to(
         self, states: FloatArray, goal: FloatArray, learning_rate: float, most: int
     ) -> tuple[FloatArray, FloatArray]:
@@ -233,7 +231,6 @@ class LagDescent:
         ends[rows] = states
         return steps, ends
 
-    @_overflowing
     def advance(self, states: FloatArray, stops: Sequence[int], learning_rate: float) -> list[FloatArray]:
         """States after each of the increasing numbers of steps."""
         results, rows = [], np.arange(len(states))
