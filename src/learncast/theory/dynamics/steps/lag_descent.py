@@ -231,6 +231,7 @@ class LagDescent:
         ends[rows] = states
         return steps, ends
 
+    @_overflowing
     def advance(self, states: FloatArray, stops: Sequence[int], learning_rate: float) -> list[FloatArray]:
         """States after each of the increasing numbers of steps."""
         results, rows = [], np.arange(len(states))
