@@ -146,7 +146,7 @@ class Loop:
     @classmethod
     def of(
         cls,
-        stages: Sequence[Stage],
+        stages: Sequence[Stage[object]],
         model: nn.Module,
         training: Training,
         *,
@@ -409,7 +409,7 @@ class Loop:
 
 
 def stage_run(
-    stage: Stage,
+    stage: Stage[object],
     source: Source,
     training: Training,
     key: tuple[int, int],
@@ -437,7 +437,7 @@ def watch_of(rule: Rule | None, steps: float | None, source: Source, previous: W
     return GoalWatch(rule, source, previous)
 
 
-def stage_keys(stages: Sequence[Stage]) -> list[str]:
+def stage_keys(stages: Sequence[Stage[object]]) -> list[str]:
     """Return what identifies each stage: its trials and its rule."""
     return [spec_hash(Source.of(stage.task).hash, repr(_stable(stage.goal)), repr(stage.steps)) for stage in stages]
 
