@@ -14,7 +14,7 @@ from torch import Tensor
 from learncast._core.errors import InvalidSpec
 
 
-class StepMap(Protocol):
+class StateMap(Protocol):
     """Adds the change of the new state after a change of the previous state to `out`."""
 
     def __call__(self, change: Tensor, out: Tensor) -> None: ...
@@ -329,12 +329,12 @@ class Replay:
         first, *others = (pathway.diagonal() for pathway in self.recurrent_pathways)
         return sum(others, first)
 
-    def step_map(self) -> StepMap:
+    def step_map(self) -> StateMap:
         """Effect of a change of each previous state, (..., time, batch, states), at all steps."""
         output = () if self.output_gate is None else (self.output_gate.slope, self.output_gate.pathway)
         return GatedStep(self.direct, self.recurrent_pathways, *output)
 
-    def step_maps(self) -> Sequence[StepMap]:
+    def step_maps(self) -> Sequence[StateMap]:
         """Effect of a change of the previous state, (..., batch, states), at each step.
 
         All tensors are split into steps beforehand: a single step is too short to do it.
