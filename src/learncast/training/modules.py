@@ -65,7 +65,7 @@ def as_module(
     return RecurrentModule(weights, activation, names, every_step=every_step, dtype=kind)
 
 
-def _parameter(values: Any, dtype: torch.dtype, learns: bool) -> nn.Parameter:
+def _parameter(values: object, dtype: torch.dtype, learns: bool) -> nn.Parameter:
     return nn.Parameter(torch.tensor(np.asarray(values), dtype=dtype), requires_grad=learns)
 
 
@@ -210,7 +210,7 @@ class _Scan(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Any, W_x: Any, recurrence: Any, activation: str | None, every_step: bool) -> Any:
+    def forward(ctx: Any, x: Any, W_x: Any, recurrence: Any, activation: str | None, every_step: bool) -> object:
         """Return states (trials, steps, hidden) from inputs (steps, trials, inputs)."""
         states, hidden = x.new_empty(*x.shape[:2], len(W_x)), x.new_zeros(x.shape[1], len(W_x))
         step, combine = (recurrence.T, torch.mm) if recurrence.ndim == 2 else (recurrence, torch.mul)
@@ -223,7 +223,7 @@ class _Scan(torch.autograd.Function):
         return (states if every_step else states[-1:]).transpose(0, 1)
 
     @staticmethod
-    def backward(ctx: Any, *given: Any) -> Any:
+    def backward(ctx: Any, *given: Any) -> object:
         """Return gradients of the input weights and of the recurrent weights."""
         states, x, W_x, recurrence = ctx.saved_tensors
         above = given[0].transpose(0, 1)
@@ -298,7 +298,7 @@ def gated_module(
     outputs: int = 1,
     every_step: bool = False,
     seed: int = 0,
-    **keywords: Any,
+    **keywords: object,
 ) -> GatedModule:
     """Make a recurrent layer with a linear readout; torch's random state is not changed.
 

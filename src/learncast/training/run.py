@@ -180,11 +180,11 @@ class History:
 
     def __init__(self, modes: int, record: tuple[str, ...]) -> None:
         self.modes, self.record = modes, record
-        self.rows: dict[str, list[Any]] = {
+        self.rows: dict[str, list[object]] = {
             key: [] for key in ("time", "stage", "loss", "batch_loss", "strength", "goal")
         }
 
-    def add(self, time: int, stage: int, loss: float, batch_loss: float, strength: Any, goal: float) -> None:
+    def add(self, time: int, stage: int, loss: float, batch_loss: float, strength: object, goal: float) -> None:
         """Add a record."""
         for key, value in zip(self.rows, (time, stage, loss, batch_loss, strength, goal), strict=True):
             self.rows[key].append(value)
@@ -195,7 +195,7 @@ class History:
         arrays["strength"] = arrays["strength"].reshape(len(self.rows["time"]), self.modes)
         return arrays
 
-    def dataset(self, stages: list[str], optima: Any, least: Any, attributes: dict[str, Any]) -> xr.Dataset:
+    def dataset(self, stages: list[str], optima: object, least: object, attributes: dict[str, object]) -> xr.Dataset:
         """Return the records as a Dataset; `least` is the least loss of each stage."""
         rows = self.arrays()
         unknown, stage = np.full(len(rows["time"]), np.nan), rows["stage"].astype(int)
