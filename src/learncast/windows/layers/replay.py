@@ -340,7 +340,7 @@ class Replay:
         All tensors are split into steps beforehand: a single step is too short to do it.
         """
         pathways = zip(*(pathway.by_step() for pathway in self.recurrent_pathways), strict=True)
-        parts: list[Any] = [self.direct.unbind(), pathways]
+        parts: list[object] = [self.direct.unbind(), pathways]
         if self.output_gate is not None:
             parts += [self.output_gate.slope.unbind(), self.output_gate.pathway.by_step()]
         return [GatedStep(*part) for part in zip(*parts, strict=True)]
@@ -371,7 +371,7 @@ class Replay:
         return float((self.hidden - self.reproduce()).abs().max())
 
 
-def _taken(part: Any, sequences: slice) -> Any:
+def _taken(part: object, sequences: slice) -> Any:
     """Take sequences of every (time, batch, ...) tensor inside `part`; weights have two dimensions and are shared."""
     if isinstance(part, Tensor):
         return part[:, sequences] if part.dim() > 2 else part
