@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -51,7 +52,7 @@ def forecast_report(
     first, notes = data_notes(m, place)
     bounds = flow.bounds(learned.accuracy) if learned.accuracy < 1 else ()
     remarks = [*flow.remarks, *bounds, *recurrence.remarks, *notes]
-    values: dict[str, Any] = {
+    values: dict[str, object] = {
         "task": chosen.name,
         "learning_rate": study.learning_rate,
         **study.goal_values,
@@ -78,12 +79,11 @@ def forecast_report(
         tables.append(_trajectory_table(data))
 
     def draw() -> Figure:
-        from learncast.figures import mode_strengths, page
+        from learncast.figures import mode_strengths, sheet
 
-        figure, (ax,) = page(width=6.5, height=3.8)
-        optimum = [row["optimum"] for row in rows]
-        mode_strengths(flow.at(span).dataset, ax, optimum=optimum, title=f"How {chosen.name} is learned")
-        return figure
+        optimum, title = [row["optimum"] for row in rows], f"How {chosen.name} is learned"
+        modes = partial(mode_strengths, flow.at(span).dataset, optimum=optimum, title=title)
+        return sheet(modes, width=6.5, height=3.8)
 
     lead = first + _lead(chosen.name, goal, made if not refusal else made.full_batch, m, place)
     return Report(

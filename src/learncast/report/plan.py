@@ -92,7 +92,7 @@ def _in_batches(plan: Plan, training: Training) -> tuple[dict[str, Any] | None, 
     return values, f"In {runs[0].drawn}, the plan takes {plan_text}, direct training {direct_text} ({note})."
 
 
-def _values(study: Study, plan: Plan) -> dict[str, Any]:
+def _values(study: Study, plan: Plan) -> dict[str, object]:
     best = plan.best
     return {
         "target": study.target.name,
@@ -157,7 +157,7 @@ def _values(study: Study, plan: Plan) -> dict[str, Any]:
     }
 
 
-def _candidate(c: Candidate) -> dict[str, Any]:
+def _candidate(c: Candidate) -> dict[str, object]:
     return {
         "task": c.task.name,
         "best_accuracy": c.accuracy,
@@ -176,7 +176,7 @@ def _candidate(c: Candidate) -> dict[str, Any]:
     }
 
 
-def _interval(steps: Steps) -> dict[str, Any]:
+def _interval(steps: Steps) -> dict[str, object]:
     """The 95% interval of steps, if statistics were estimated from trials."""
     return {} if steps.interval is None else {"interval": list(steps.interval)}
 
@@ -197,7 +197,7 @@ def _what_if_tables(plan: Plan) -> list[Table]:
     return tables
 
 
-def _front_values(front: Front) -> dict[str, Any]:
+def _front_values(front: Front) -> dict[str, object]:
     data = front.dataset
     return {"task": front.task.name} | {
         key: data[key].values.tolist() for key in ("excess_loss", "total", "proof", "order")
