@@ -98,13 +98,14 @@ def _in_batches(plan: Plan, training: Training) -> tuple[dict[str, Any] | None, 
     return values, f"{runs[0].where}, the plan takes {plan_text}, direct training {direct_text} ({note})."
 
 
-def _values(study: Study, plan: Plan) -> dict[str, Any]:
+def _values(study: Study, plan: Plan) -> dict[str, object]:
     best = plan.best
     return {
         "target": study.target.name,
         "learning_rate": study.learning_rate,
         **study.goal_values,
         "method": plan.method.name,
+        **plan.method.trial_values(range(len(plan.method.tasks))),
         "summary": plan.summary,
         "counted_by": "descent" if plan.counted else "flow",
         "interval": None if plan.interval is None else list(plan.interval),
@@ -163,7 +164,7 @@ def _values(study: Study, plan: Plan) -> dict[str, Any]:
     }
 
 
-def _candidate(c: Candidate) -> dict[str, Any]:
+def _candidate(c: Candidate) -> dict[str, object]:
     return {
         "task": c.task.name,
         "best_accuracy": c.accuracy,
@@ -182,7 +183,7 @@ def _candidate(c: Candidate) -> dict[str, Any]:
     }
 
 
-def _interval(ends: tuple[float, float] | None) -> dict[str, Any]:
+def _interval(ends: tuple[float, float] | None) -> dict[str, object]:
     """The 95% interval, if statistics were estimated from trials."""
     return {} if ends is None else {"interval": list(ends)}
 
@@ -203,7 +204,7 @@ def _what_if_tables(plan: Plan) -> list[Table]:
     return tables
 
 
-def _front_values(front: Front) -> dict[str, Any]:
+def _front_values(front: Front) -> dict[str, object]:
     data = front.dataset
     return {"task": front.task.name} | {
         key: data[key].values.tolist() for key in ("excess_loss", "total", "proof", "order")

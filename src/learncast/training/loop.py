@@ -133,7 +133,7 @@ class Loop:
     ) -> None:
         self.stages, self.spec, self.view = list(stages), spec, view
         self.reset, self.updates, self.strict, self.log = reset, updates, strict, log
-        self.optimizers: list[Any] = []
+        self.optimizers: list[torch.optim.Optimizer] = []
         self.index, self.status, self.watch = 0, Status.ok, Watch()
         #: Called with the loop and whether the stage is over, whenever the stage was judged.
         self.on_judged: Callable[[bool], object] = silent
@@ -146,7 +146,7 @@ class Loop:
     @classmethod
     def of(
         cls,
-        stages: Sequence[Stage],
+        stages: Sequence[Stage[object]],
         model: nn.Module,
         training: Training,
         *,
@@ -196,7 +196,7 @@ class Loop:
         )
         if training.reset_optimizer:
             loop.reset = loop.clear_optimizers if loop.updates is None else loop.updates.begin
-        if optimizer is not None and loop.updates is None:
+        if optimizer is not None and not isinstance(optimizer, Updates):
             loop.optimizers = list(optimizer) if isinstance(optimizer, Sequence) else [optimizer]
         loop.noise_seed = training.seed
         return loop.start()
@@ -409,7 +409,7 @@ class Loop:
 
 
 def stage_run(
-    stage: Stage,
+    stage: Stage[object],
     source: Source,
     training: Training,
     key: tuple[int, int],
@@ -437,7 +437,7 @@ def watch_of(rule: Rule | None, steps: float | None, source: Source, previous: W
     return GoalWatch(rule, source, previous)
 
 
-def stage_keys(stages: Sequence[Stage]) -> list[str]:
+def stage_keys(stages: Sequence[Stage[object]]) -> list[str]:
     """Return what identifies each stage: its trials and its rule."""
     return [spec_hash(Source.of(stage.task).hash, repr(_stable(stage.goal)), repr(stage.steps)) for stage in stages]
 

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 
 from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray, between, count, real_array
 from learncast.results import spec_hash
-from learncast.tasks.recorded.environments import EnvironmentTrials, is_environment
-from learncast.tasks.recorded.streams import batches_of, is_dataset, pair_of
+from learncast.tasks.recorded.environments import Environment, EnvironmentTrials, is_environment
+from learncast.tasks.recorded.streams import MapDataset, batches_of, is_dataset, pair_of
 from learncast.tasks.recorded.targets import Targets, array_like, as_numpy, class_numbers
 from learncast.tasks.task import Task
 from learncast.training.losses import IGNORED
 
 #: Draws trials: (trials, rng) to inputs and targets, or to inputs, targets and weights.
 Sampler = Callable[[int, np.random.Generator], tuple[Any, ...]]
+#: Trials for training: a task, arrays, a loader, a data set, an environment or a function that draws or loads them.
+Trials: TypeAlias = (
+    "Task | Source | EnvironmentTrials | Environment | MapDataset | Iterable[object] | Callable[..., object]"
+)
 #: Fresh trials per step if the training does not say how many.
 FRESH = 1000
 #: Index of the random stream of held-out trials; batches use the step.
@@ -66,10 +71,10 @@ class Batch(NamedTuple):
 
 
 def trials(
-    source: Any,
+    source: Trials,
     *,
-    mask: Any = None,
-    lengths: Any = None,
+    mask: ArrayLike | torch.Tensor | None = None,
+    lengths: ArrayLike | torch.Tensor | None = None,
     batch_first: bool | None = None,
     labels: bool | None = None,
     held_out: float | int | tuple[Any, ...] | None = None,

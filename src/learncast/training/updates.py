@@ -165,8 +165,8 @@ def schedule_of(training: Training, optimizer: Any) -> torch.optim.lr_scheduler.
     if training.schedule is None:
         return None
     made = training.schedule(optimizer)
-    stepped = isinstance(made, torch.optim.lr_scheduler.LRScheduler)
-    if not stepped or isinstance(made, torch.optim.lr_scheduler.ReduceLROnPlateau):
+    kinds = torch.optim.lr_scheduler
+    if not isinstance(made, kinds.LRScheduler) or isinstance(made, kinds.ReduceLROnPlateau):
         raise InvalidSpec(f"schedule must make an LRScheduler by steps, got {type(made).__name__}.", field="schedule")
     return made
 

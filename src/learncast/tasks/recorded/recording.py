@@ -72,7 +72,7 @@ class Recording:
     @cached_property
     def kept(self) -> MaskedTrials | None:
         """The trials as recorded, read when they are first needed."""
-        return self.source and self.source.masked(self.centred, self.scaled)
+        return None if self.source is None else self.source.masked(self.centred, self.scaled)
 
     @property
     def masked(self) -> MaskedTrials | None:

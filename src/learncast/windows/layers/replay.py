@@ -8,7 +8,6 @@ from functools import cached_property
 from itertools import repeat
 from typing import Any, NamedTuple, Protocol
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -263,31 +262,9 @@ class Chain:
     reset: Tensor | None = None
     gated: bool = True
 
-    def allocate(self, steps: int) -> Chain:
-        """An uninitialised chain with the same tensors but `steps` steps."""
-        return self._map(lambda part: empty_array(part, steps, *part.shape[1:]))
-
-    def write(self, steps: slice, part: Chain) -> None:
-        """Copy another chain to some of the steps."""
-        for name in ("retention", "mixing", "cell_slope", "output_loop", "reset"):
-            if getattr(self, name) is not None:
-                getattr(self, name)[steps] = getattr(part, name)
-
     def take(self, sequences: slice) -> Chain:
         """The chain of some of the sequences."""
-        return self._map(lambda part: part[:, sequences])
-
-    def _map(self, function: Callable[[Tensor], Tensor]) -> Chain:
-        parts = {one.name: getattr(self, one.name) for one in fields(self)}
-        new: dict[str, Any] = {name: function(part) for name, part in parts.items() if isinstance(part, Tensor)}
-        return replace(self, **new)
-
-
-def empty_array(like: Tensor, *shape: int) -> Tensor:
-    """An uninitialised tensor like another; numpy asks for large pages, which are faster to get than small ones."""
-    if like.device.type != "cpu":
-        return like.new_empty(shape)
-    return torch.from_numpy(np.empty(shape, dtype=str(like.dtype).removeprefix("torch.")))
+        return replace(self, **{one.name: _taken(getattr(self, one.name), sequences) for one in fields(self)})
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -341,11 +318,6 @@ class Replay:
         if self.output_gate is not None:
             slope, loop = self.output_gate.slope, self.output_gate.pathway.diagonal()
         return Chain(self.retention, self.mixing, slope, loop, self.gates.get("reset"), self.gated)
-
-    @property
-    def last(self) -> tuple[Tensor, ...]:
-        """The state after the last step: the hidden units, and the cells of an LSTM."""
-        return (self.hidden[-1],) if self.output_gate is None else (self.hidden[-1], self.gates["cell"][-1])
 
     @property
     def recurrent_pathways(self) -> tuple[Pathway, ...]:
