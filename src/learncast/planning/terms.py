@@ -201,6 +201,12 @@ class PoolTerms:
         none = np.full_like(self.least, np.inf)
         return replace(self, least=-none, most=np.ones_like(self.most), most_loss=none)
 
+    def price(self, places: Sequence[int], steps: ArrayLike) -> FloatArray:
+        """Cost of steps (stages, ...) on tasks, the target last; empty stages before it cost nothing."""
+        counts = np.asarray(steps, dtype=float)
+        switches = np.count_nonzero(counts[:-1] > 0, axis=0)
+        return np.asarray(np.tensordot(self.cost[list(places)], counts, axes=1) + self.switch_cost * switches)
+
     def may_finish(self, candidate: int, accuracy: float) -> bool:
         """Whether a candidate may be trained to an accuracy."""
         if candidate >= len(self.least):  # the target itself, between other tasks
