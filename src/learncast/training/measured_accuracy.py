@@ -14,6 +14,7 @@ from learncast._core.validation import FloatArray
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
+from learncast.tasks.best_map import best_map
 from learncast.tasks.geometry import pooled_statistics, recurrence_kernel
 from learncast.tasks.task import Task
 from learncast.theory.dynamics.modes import Modes
@@ -147,7 +148,7 @@ class LossRange:
     def pooled(cls, task: Task, recurrence: float) -> LossRange:
         """Return the range for one scalar recurrence, where the best map is known without modes."""
         cross, power = pooled_statistics(task, recurrence)
-        best = np.linalg.pinv(power, hermitian=True) @ cross
+        best = best_map(power, cross.T).T
 
         def features(x: FloatArray, every_step: bool) -> FloatArray:
             return pooled_inputs(x, recurrence, every_step).reshape(-1, x.shape[2])
