@@ -121,7 +121,7 @@ def test_resamples_are_counted_in_strides_only(monkeypatch):
     method.resample_stops([0], [[3], [5]], goal)
     assert {precise for rows, precise in asked if rows > 1} == {False}
     assert {rows for rows, precise in asked if precise} == {1}  # the estimate itself
-    assert len([rows for rows, _ in asked if rows > 1]) == 3  # the plan, direct training, and the means
+    assert len([rows for rows, _ in asked if rows > 1]) == 2  # direct training, once, and the means
 
 
 def test_a_sharp_start_is_unstable_if_descent_from_it_diverges():

@@ -20,6 +20,8 @@ __all__ = ["Problem"]
 
 #: Largest number of descent steps that are counted.
 MOST_STEPS = 10**9
+#: Steps that are counted at a learning rate that is unstable at the optimum.
+MOST_UNSTABLE = 5_000
 #: Weights beyond this size belong to a descent that has diverged.
 DIVERGED = 1e50
 #: Relative rounding within which the edge of a goal counts as reached: flow and descent end stages on it.
@@ -121,13 +123,15 @@ class Problem:
         # unstable at the end may pass the goal before, so it is counted.
         never = diverged | (~unstable & ~goal(rest, every, -EDGE) & ~goal(start, every))
         steps, ends = np.where(never, np.inf, np.nan), start.copy()
-        going = every[~never]
-        if len(going):
+        for settles, most in ((True, most_steps), (False, min(most_steps, MOST_UNSTABLE))):
+            going = every[~never & (unstable != settles)]
+            if not len(going):
+                continue
             part = Problem(_rows(self.cross, going), _rows(self.power, going), self.imbalance)
-            descents = part._descents(
-                start[going], lambda w, rows, edge=EDGE: goal(w, going[rows], edge), learning_rate
-            )
-            steps[going], ends[going] = descents.steps_to_goal(start[going], most_steps, precise=precise)
+            descents = part._descents(start[going], _of_rows(goal, going), learning_rate)
+            steps[going], ends[going] = descents.steps_to_goal(start[going], most, precise=precise)
+        # At an unstable rate descent passes the goal early or not at all.
+        steps[unstable & np.isnan(steps)] = np.inf
         return steps, ends
 
     def advance(
@@ -208,3 +212,12 @@ def _at_most(values: FloatArray, limit: FloatArray, edge: float) -> NDArray[np.b
 def _rows(values: NDArray[Number], rows: Rows) -> NDArray[Number]:
     """Return the values of some rows; without a row axis they are common to all."""
     return values[rows] if values.ndim > 1 else values
+
+
+def _of_rows(goal: Reached, chosen: Rows) -> Reached:
+    """Return the goal of some rows."""
+
+    def reached(states: FloatArray, rows: Rows, edge: float = EDGE) -> NDArray[np.bool_]:
+        return goal(states, chosen[rows], edge)
+
+    return reached
