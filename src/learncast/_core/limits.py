@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
 
 from learncast._core.errors import InvalidSpec, LearncastError
 
@@ -116,7 +115,7 @@ def listed(names: Iterable[object]) -> str:
     return ", ".join(words[:MOST_NAMES]) + more or "none"
 
 
-def tables_of(path: Path, what: str, *, most_bytes: int | None = None) -> dict[str, Any]:
+def tables_of(path: Path, what: str, *, most_bytes: int | None = None) -> dict[str, object]:
     """Return the tables of a TOML file after checking its size and depth; `what` names the file in errors."""
     size, most = file_size(path, what), allowed(most_bytes, default=MOST_TEXT)
     check_bytes(str(path), size, most, remedy="keep long lists in files of arrays")

@@ -35,7 +35,7 @@ def package(name: str, purpose: str, *, extra: str) -> Any:
         raise InvalidSpec(f"{root} must be installed {purpose}: {install(extra)}.", field=root) from error
 
 
-def torch_package(purpose: str) -> Any:
+def torch_package(purpose: str) -> object:
     """Import torch; called before any work, so that none is lost if torch is missing."""
     return package("torch", purpose, extra="torch")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -36,7 +36,7 @@ class AdvisedPlan(NamedTuple):
     """
 
     task: str
-    stages: tuple[Stage, ...]
+    stages: tuple[Stage[object], ...]
     score: float
     words: str
     stop: float = math.nan
@@ -140,7 +140,7 @@ class Advice(Result, Displayable):
     kind = "advice"
 
     request: Request | None = field(default=None, repr=False)
-    plans: dict[str, tuple[Stage, ...]] = field(default_factory=dict, repr=False)
+    plans: dict[str, tuple[Stage[object], ...]] = field(default_factory=dict, repr=False)
 
     @property
     def recommended(self) -> str:
@@ -212,7 +212,7 @@ class Advice(Result, Displayable):
         attrs = {**own, **of_race, "recommended": race.winner or self.recommended}
         return replace(self, dataset=self.dataset.merge(race.dataset).assign_attrs(attrs))
 
-    def stages(self, plan: str | None = None) -> list[Stage]:
+    def stages(self, plan: str | None = None) -> list[Stage[object]]:
         """Return the stages of a plan (by default the recommended one), for `training.train` or `training.Loop`."""
         plans = tuple(map(str, self.dataset["plan"].values))
         name = one_of("plan", self.recommended if plan is None else plan, plans)
@@ -307,7 +307,7 @@ def advice_of(
     score: str,
     shortlist: Sequence[str],
     warnings: Sequence[str],
-    **facts: Any,
+    **facts: object,
 ) -> Advice:
     """Return advice from plans, best first, and the measured conditions.
 

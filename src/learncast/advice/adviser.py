@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -40,7 +40,7 @@ from learncast.tasks.recorded.streams import batches_of, from_batches
 from learncast.tasks.task import Task
 from learncast.training.goals import TrialGoal
 from learncast.training.losses import Answered
-from learncast.training.sources import Batch, Source, checked_trials
+from learncast.training.sources import Batch, Source, Trials, checked_trials
 from learncast.training.torch_state import evaluating
 
 #: Default budget of a race, as a multiple of the surrogate's steps of direct training, which are two to three times
@@ -59,8 +59,8 @@ USUAL_SHARE = 0.95
 @noticed("weighing plans")
 def advise(
     model: nn.Module,
-    target: Any,
-    candidates: Any,
+    target: Trials,
+    candidates: Mapping[str, Trials] | Iterable[Trials],
     training: Training,
     *,
     goal: Goal | float = USUAL_SHARE,

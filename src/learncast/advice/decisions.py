@@ -215,7 +215,7 @@ def _helped(request: Request, outlook: Outlook) -> AdvisedPlan:
     return AdvisedPlan(target.name, tuple(stages), outlook.time(first) / outlook.times[0], words)
 
 
-def _help(request: Request, outlook: Outlook, name: str) -> Stage:
+def _help(request: Request, outlook: Outlook, name: str) -> Stage[Source]:
     """Return a stage on a candidate: until it is learned, or until the target is half way."""
     source = next(one for one in request.candidates if one.name == name)
     halfway, goal = outlook.on_the_way(HALFWAY), outlook.goal

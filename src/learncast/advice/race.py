@@ -95,7 +95,7 @@ class Race:
         return f"<Race: {self.summary}>"
 
 
-def race_loop(model: nn.Module, stages: Sequence[Stage], training: Training) -> Loop:
+def race_loop(model: nn.Module, stages: Sequence[Stage[object]], training: Training) -> Loop:
     """Return a loop that trains a copy of a model; goals are evaluated at most every 5 steps, on the same trials."""
     module = copy.deepcopy(model).train()
     spaced = [replace(stage, goal=_spaced(stage.goal)) for stage in stages]
@@ -112,7 +112,7 @@ def _spaced(rule: Rule | None) -> Rule | None:
 
 def run_race(
     model: nn.Module,
-    plans: Mapping[str, Sequence[Stage]],
+    plans: Mapping[str, Sequence[Stage[object]]],
     training: Training,
     *,
     budget: int,

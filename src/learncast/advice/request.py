@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +17,7 @@ from learncast.procedure.training import Training
 from learncast.training.goals import TrialGoal
 from learncast.training.learner import check_answers
 from learncast.training.losses import LossFunction
-from learncast.training.sources import Batch, Source
+from learncast.training.sources import Batch, Source, Trials
 from learncast.training.torch_state import evaluating
 from learncast.training.updates import optimizer_of
 
@@ -150,7 +149,13 @@ class Request:
 
     @classmethod
     def of(
-        cls, model: nn.Module, target: Any, candidates: Any, training: Training, *, goal: Goal | float = 0.95
+        cls,
+        model: nn.Module,
+        target: Trials,
+        candidates: Mapping[str, Trials] | Iterable[Trials],
+        training: Training,
+        *,
+        goal: Goal | float = 0.95,
     ) -> Request:
         """Check a request; the parameters are those of `learncast.advise`."""
         _check_model(model)
@@ -202,7 +207,7 @@ class Request:
         return self.goal.chance(y, w) if isinstance(self.goal, TrialGoal) else math.nan
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """Attributes of a dataset that describe the request."""
         return {
             "target": self.target.name,
@@ -227,7 +232,7 @@ class Request:
         )
 
 
-def _check_model(model: Any) -> None:
+def _check_model(model: object) -> None:
     if not isinstance(model, nn.Module) or next(model.parameters(), None) is None:
         raise UnsupportedModel(f"model must be a module with parameters, got {type(model).__name__}.", field="model")
     for name, value in model.named_parameters():
@@ -237,7 +242,7 @@ def _check_model(model: Any) -> None:
             raise InvalidSpec(f"The weights of the model must be finite, got NaN or infinity in {name}.", field="model")
 
 
-def _named_sources(target: Any, candidates: Any) -> list[Source]:
+def _named_sources(target: Trials, candidates: Mapping[str, Trials] | Iterable[Trials]) -> list[Source]:
     """Return the trials of target and candidates with unique names."""
     if isinstance(candidates, str | bytes) or not isinstance(candidates, Mapping | Sequence) or not candidates:
         raise InvalidSpec("candidates must be a list or a mapping of at least one task.", field="candidates")

@@ -257,7 +257,7 @@ def label(ax: Axes, *, x: str, y: str, title: str = "") -> Axes:
     return ax
 
 
-def key(ax: Axes, *args: Any, below: bool = False, **options: Any) -> Legend:
+def key(ax: Axes, *args: object, below: bool = False, **options: object) -> Legend:
     """Draw a legend in learncast's style, inside or below the axes.
 
     Parameters

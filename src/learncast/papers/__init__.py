@@ -33,7 +33,7 @@ PAPERS = {
 __all__ = ["PAPERS", "Compute", "Paper", "PaperFigure", "PaperRun", "open_paper", "paper_time", "reproduce"]
 
 
-def open_paper(name: str, **choices: Any) -> Paper:
+def open_paper(name: str, **choices: object) -> Paper:
     """Return the paper with a name.
 
     Parameters
@@ -77,7 +77,7 @@ def reproduce(
     progress: Progress = silent,
     compute: Compute | None = None,
     formats: Sequence[str] = FORMATS,
-    **choices: Any,
+    **choices: object,
 ) -> dict[str, Any]:
     """Reproduce a paper's figures, or one of them, and write pictures, data and numbers to a folder.
 
@@ -118,7 +118,7 @@ def reproduce(
     paper = open_paper(name, **choices)
     chosen = paper.selected(figure, preset)
     look: dict[str, Any] = {"preset": preset, "formats": formats}
-    made, data = dict[str, Any](), dict[str, xr.Dataset]()
+    made, data = dict[str, object](), dict[str, xr.Dataset]()
     with draft_folder(out) as folder:  # replaced as a whole, so that figures and numbers always belong together
         for k, item in enumerate(chosen):
             part = within(progress, k, len(chosen))

@@ -170,7 +170,7 @@ class Paper:
 
     def write(
         self, figure: PaperFigure, dataset: xr.Dataset, folder: Path, *, preset: str, formats: Sequence[str] = FORMATS
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         """Write one figure's pictures, data and table, and return its caption, numbers and files."""
         from learncast.figures.page import style
 
@@ -217,7 +217,7 @@ def _write_pictures(figure: Figure, path: Path, formats: Sequence[str]) -> list[
     """Write the picture in each format, without a date: equal data give equal bytes. Return the names of the files."""
     from learncast.figures.page import DPI
 
-    dates: dict[str, dict[str, Any]] = {"png": {}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
+    dates: dict[str, dict[str, object]] = {"png": {}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
     for suffix in formats:
         one_of("format", suffix, FORMATS)
         figure.savefig(path.with_name(f"{path.name}.{suffix}"), dpi=DPI, metadata=dates[suffix])

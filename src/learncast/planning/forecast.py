@@ -277,11 +277,11 @@ class Forecast(Displayable):
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Notes on stages that never learn a mode."""
+        """Notes on stages that never learn a mode, and on the recorded trials of a stage."""
         return tuple(
             f"stage {k + 1} ({stage.task.name}): {remark}"
             for k, (stage, flow) in enumerate(zip(self.requested, self._run.flows, strict=True))
-            for remark in flow.remarks
+            for remark in (*flow.remarks, *_data_notes(stage.task))
         )
 
     @property
@@ -327,8 +327,9 @@ class Forecast(Displayable):
         """
         rules = [(s.goal, s.steps) for s in self.requested]
         expected = [s.steps.descent for s in self._run.stages]
-        options = {"batch": batch, "shuffle": shuffle, "runs": runs, "seed": seed}
-        return in_batches(self.method.precise, self.places, rules, expected, **options)
+        return in_batches(
+            self.method.precise, self.places, rules, expected, batch=batch, shuffle=shuffle, runs=runs, seed=seed
+        )
 
     @property
     def provenance(self) -> Provenance:
@@ -680,6 +681,10 @@ def _with_interval(
         return steps
     low, high = interval(steps.flow if resampled.flow else steps.descent, samples, signed=signed)
     return replace(steps, low=float(low), high=float(high))
+
+
+def _data_notes(task: Task) -> tuple[str, ...]:
+    return () if task.recording is None else task.recording.sentences(task.trials or 0)
 
 
 def _count_text(steps: Steps) -> str:

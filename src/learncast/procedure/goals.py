@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 
@@ -224,7 +224,7 @@ class Loss(Goal):
 
     value: float
     _: KW_ONLY
-    function: str | Callable[..., Any] | None = None
+    function: str | Callable[..., object] | None = None
     looks: int = 1
     every: int = 1
 

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic
+
+from typing_extensions import TypeVar
 
 from learncast._core.errors import InvalidSpec
 from learncast._core.validation import positive
 from learncast.procedure.goals import Rule, goal_of
+from learncast.tasks.task import Task
+
+#: What a stage trains on.
+Trained = TypeVar("Trained", default=Task, covariant=True)
 
 
-@dataclass(frozen=True)
-class Stage:
+@dataclass(frozen=True, init=False)
+class Stage(Generic[Trained]):
     """Training on one task until a goal is reached, or for a number of steps.
 
     Parameters
@@ -35,18 +41,18 @@ class Stage:
     200
     """
 
-    task: Any
-    goal: Any = None
-    steps: float | None = None
+    task: Trained
+    goal: Any  # a Rule or None; forecasts require a Goal
+    steps: float | None
 
-    def __post_init__(self) -> None:
-        if (self.goal is None) == (self.steps is None):
-            raise InvalidSpec(f"A stage needs a goal or steps, got {self.goal} and {self.steps}.", field="goal")
-        if self.goal is not None and not isinstance(self.goal, Rule):
-            recorded = getattr(self.task, "recording", None) is not None
-            object.__setattr__(self, "goal", goal_of(self.goal, recorded=recorded))
-        if self.steps is not None and self.steps not in (0, math.inf):
-            positive("steps", self.steps)
+    def __init__(self, task: Trained, goal: Rule | float | None = None, steps: float | None = None) -> None:
+        if (goal is None) == (steps is None):
+            raise InvalidSpec(f"A stage needs a goal or steps, got {goal} and {steps}.", field="goal")
+        if goal is not None and not isinstance(goal, Rule):
+            goal = goal_of(goal, recorded=getattr(task, "recording", None) is not None)
+        if steps is not None and steps not in (0, math.inf):
+            positive("steps", steps)
+        self.__dict__.update(task=task, goal=goal, steps=steps)
 
     def check_forecast(self) -> None:
         """Raise if the stage ends by a rule that only training can follow."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from typing import Any
 
@@ -60,17 +60,17 @@ class Training:
 
     learning_rate: float
     _: KW_ONLY
-    optimizer: str | Callable[[Iterable[Any]], Any] = "gd"
+    optimizer: str | Callable[..., object] = "gd"
     batch: int | None = None
     shuffle: bool = False
-    loss: str | Callable[..., Any] = "half_mse"
+    loss: str | Callable[..., object] = "half_mse"
     learn: tuple[str, ...] | None = None
     momentum: float = 0.9
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
     weight_decay: float | None = None
     clip: float | None = None
-    schedule: Callable[[Any], Any] | None = None
+    schedule: Callable[..., object] | None = None
     seed: int = 0
     reset_optimizer: bool = True
     most_steps: int = MOST_STEPS

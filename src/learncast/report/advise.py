@@ -23,13 +23,15 @@ MOST_PLANS = 15
 
 
 def advise_report(
-    study: AdviceStudy, *, options: Mapping[str, Any] | None = None, progress: Progress = silent
+    study: AdviceStudy, *, options: Mapping[str, object] | None = None, progress: Progress = silent
 ) -> Report:
     """Advise on a study's model, trials and goal."""
     return _answered(study.question(), study.name, study.resolved(), options or {}, progress)
 
 
-def model_advise_report(place: str, *, options: Mapping[str, Any] | None = None, progress: Progress = silent) -> Report:
+def model_advise_report(
+    place: str, *, options: Mapping[str, object] | None = None, progress: Progress = silent
+) -> Report:
     """Advise on what a person's own file builds, which means executing it.
 
     Parameters
@@ -66,7 +68,7 @@ def _wrong_keys(given: Sequence[str]) -> str:
 
 
 def _answered(
-    question: dict[str, Any], name: str, study: str, options: Mapping[str, Any], progress: Progress
+    question: dict[str, Any], name: str, study: str, options: Mapping[str, object], progress: Progress
 ) -> Report:
     from learncast.advice.adviser import advise
     from learncast.advice.request import AdviceTerms

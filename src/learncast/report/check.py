@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -111,7 +111,7 @@ def _lead(result: Check) -> str:
     )
 
 
-def _values(c: CheckedCurriculum, verdict: str) -> dict[str, Any]:
+def _values(c: CheckedCurriculum, verdict: str) -> dict[str, object]:
     steps = c.forecast.steps
     return {
         "plan": c.name,

@@ -21,12 +21,12 @@ METHODS = ("modes", "two-layer", "pooled", "flow")
 SECONDS = 5.0
 
 
-def explain_study(study: Study, *, method: str = "auto") -> dict[str, Any]:
+def explain_study(study: Study, *, method: str = "auto") -> dict[str, object]:
     """The parts of an explanation, as plain values; `explanation_text` writes them out."""
     stages = [task for task, _ in study.sequence]
     tasks = [study.target, *study.candidates] if study.section.target is not None else stages
     chosen = _method(study, method)
-    parts: dict[str, Any] = {
+    parts: dict[str, object] = {
         "study": study.resolved(),
         "tasks": [
             {"name": t.name, "steps": t.steps, "inputs": t.inputs, "outputs": t.outputs, "trials": t.trials}
@@ -65,7 +65,7 @@ def _rejected(study: Study, chosen: str) -> list[dict[str, str]]:
     return rows
 
 
-def _cost(study: Study, method: Method) -> dict[str, Any]:
+def _cost(study: Study, method: Method) -> dict[str, object]:
     """Steps of direct training, and the number of orders that a plan tries."""
     pool = len(study.candidates)
     orders = pool if method.name == "modes" else sum(pool**k for k in range(1, study.max_stages))

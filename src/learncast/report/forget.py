@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import xarray as xr
 
@@ -26,7 +26,7 @@ def forget_report(study: Study, *, method: str = "auto") -> Report:
     forecast = follow(stages_of(tasks, steps), study.network, study.training, method=method, strict=False)
     loss, change = forecast.losses(), forecast.forgetting
     names = [task.name for task in tasks]
-    values: dict[str, Any] = {
+    values: dict[str, object] = {
         "tasks": names,
         "learning_rate": study.learning_rate,
         "method": forecast.method.name,

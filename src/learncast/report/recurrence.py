@@ -30,13 +30,13 @@ MARGIN = 1e-6
 class LearnedRecurrence:
     """Additional results for a learned recurrence; empty if the recurrence is fixed."""
 
-    rows: list[dict[str, Any]] = field(default_factory=list)
-    values: dict[str, Any] = field(default_factory=dict)
+    rows: list[dict[str, object]] = field(default_factory=list)
+    values: dict[str, object] = field(default_factory=dict)
     tables: list[Table] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     sentence: str = ""
 
-    def of_mode(self, mode: int) -> dict[str, Any]:
+    def of_mode(self, mode: int) -> dict[str, object]:
         """Results for one mode."""
         return self.rows[mode] if mode < len(self.rows) else {}
 
@@ -55,7 +55,7 @@ class LearnedRecurrence:
         return cls(rows, {"learn": list(learn), "final": end}, _tables(task, rows, end), remarks, sentence)
 
 
-def _order(task: Task, view: Modes, learning_rate: float, learned: bool) -> list[dict[str, Any]]:
+def _order(task: Task, view: Modes, learning_rate: float, learned: bool) -> list[dict[str, object]]:
     """Half-loss times of each mode with fixed and with learned recurrence; lags newest first."""
     if task.targets != "end":
         return []
@@ -80,7 +80,7 @@ def _order(task: Task, view: Modes, learning_rate: float, learned: bool) -> list
     ]
 
 
-def _end(flow: Solution, task: Task, horizons: tuple[int, ...], learn: tuple[str, ...]) -> dict[str, Any]:
+def _end(flow: Solution, task: Task, horizons: tuple[int, ...], learn: tuple[str, ...]) -> dict[str, object]:
     """End of training: loss, recurrence, stability, extrapolation and largest stable learning rate."""
     try:
         network = cast(LinearRNN, flow.network_at(math.inf))
@@ -89,7 +89,7 @@ def _end(flow: Solution, task: Task, horizons: tuple[int, ...], learn: tuple[str
     eigenvalues = np.linalg.eigvals(network.recurrent_weights)
     radius = float(np.abs(eigenvalues).max())
     rate = largest_stable_rate(network, task, learn=learn)
-    found: dict[str, Any] = {
+    found: dict[str, object] = {
         "loss": float(flow.at([math.inf])["loss"][0]),
         "recurrence": sorted(np.real_if_close(eigenvalues).real.tolist(), reverse=True),
         "spectral_radius": radius,
@@ -107,7 +107,7 @@ def _end(flow: Solution, task: Task, horizons: tuple[int, ...], learn: tuple[str
     return found
 
 
-def _remarks(task: Task, view: Modes, end: dict[str, Any]) -> list[str]:
+def _remarks(task: Task, view: Modes, end: dict[str, object]) -> list[str]:
     found = []
     if task.targets == "end":
         for k in range(len(view)):

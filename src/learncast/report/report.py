@@ -76,7 +76,7 @@ class Report:
     title: str
     lead: str
     trust: Trust
-    values: dict[str, Any]
+    values: dict[str, object]
     tables: Sequence[Table]
     dataset: xr.Dataset | Callable[[], xr.Dataset]
     draw: Callable[[], Figure]
@@ -200,7 +200,7 @@ def data_notes(method: Method, task: int) -> tuple[str, list[str]]:
     return first, [sentence.removesuffix(".") for sentence in (*done, *data.sentences)]
 
 
-def batch_values(steps: BatchSteps) -> dict[str, Any]:
+def batch_values(steps: BatchSteps) -> dict[str, object]:
     """JSON values of steps in batches."""
     return {
         "batch": steps.batch, "shuffle": steps.shuffle, "gaussian": steps.gaussian, "runs": steps.runs,
@@ -227,7 +227,7 @@ def validity(assumption: Assumption) -> dict[str, Any]:
     }
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> object:
     """Convert arrays and numpy numbers to JSON values, infinities and nan to strings."""
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}

@@ -71,14 +71,14 @@ class OwnModel:
     data: Path
     optimizer: str | None = None
     learning_rate: float | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, object] = field(default_factory=dict)
 
     @property
-    def asked(self) -> dict[str, Any]:
+    def asked(self) -> dict[str, object]:
         """The options that were given."""
         return without_none({key: np.asarray(value).tolist() for key, value in self.options.items()})
 
-    def read(self) -> tuple[StoredModel, Sequence[Any], Options]:
+    def read(self) -> tuple[StoredModel, Sequence[object], Options]:
         """The model with its optimiser, inputs and targets, and the question."""
         from learncast.windows.example_model import build_optimizer
         from learncast.windows.options import grouped
@@ -94,9 +94,9 @@ class OwnModel:
         stored.model.eval()
         return stored, sequences, grouped({**self.asked, "loss": stored.loss})
 
-    def resolved(self, **files: Any) -> str:
+    def resolved(self, **files: object) -> str:
         """What was asked, as a study says it."""
-        said: dict[str, Any] = {"model": self.place}
+        said: dict[str, object] = {"model": self.place}
         said |= {key: str(value) for key, value in files.items() if value is not None}
         said |= {"data": str(self.data), "optimizer": self.optimizer, "learning_rate": self.learning_rate}
         return to_toml({**without_none(said), "window": self.asked})
@@ -181,7 +181,7 @@ _FOLLOWED = {
 }
 
 
-def _course(layer: xr.Dataset) -> dict[str, Any]:
+def _course(layer: xr.Dataset) -> dict[str, object]:
     quantiles = layer["time_scale_quantile"]
     scales = {f"time_scale_{100 * q:.0f}": quantiles.sel(quantile=q).values for q in quantiles["quantile"].values}
     return {"steps": layer["step"].values, **{name: layer[name].values for name in _FOLLOWED}, **scales}
@@ -241,7 +241,7 @@ def _answer(found: Window, name: str, study: str, extra: dict[str, Any]) -> Repo
     )
 
 
-def _values(found: Window, index: int) -> dict[str, Any]:
+def _values(found: Window, index: int) -> dict[str, object]:
     here = found.dataset.sel(layer=index)
     arrays = ("envelope", "envelope_gate", "envelope_optimizer", "tail_index", "tail_index_interval", "scale",
               "scale_interval", "signal", "signal_interval", "score", "status")  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -98,7 +98,7 @@ class EnvironmentSection(NamedSection):
 
     environment: str
     """Id of the environment, such as neurogym's."""
-    options: dict[str, Any] = Field(default={})
+    options: dict[str, object] = Field(default={})
     """Keyword arguments of the environment."""
 
 

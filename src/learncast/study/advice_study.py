@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from learncast._core.errors import InvalidSpec
 from learncast._core.limits import check_made
@@ -48,7 +48,7 @@ class AdviceStudy(StudyFile[AdviceStudySection]):
 
     sections = AdviceStudySection
 
-    def question(self) -> dict[str, Any]:
+    def question(self) -> dict[str, object]:
         """Return the keyword arguments of `learncast.advise`."""
         from learncast.training.goals import DecisionAccuracy
 
@@ -99,7 +99,7 @@ class AdviceStudy(StudyFile[AdviceStudySection]):
             options["num_layers"] = section.layers
         return gated_module(section.kind, **{**target.sizes, **options})
 
-    def _tables(self) -> dict[str, Any]:
+    def _tables(self) -> dict[str, object]:
         tables = super()._tables()
         for one in (tables["target"], *tables["candidates"]):
             one.pop("cost", None)

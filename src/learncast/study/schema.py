@@ -47,7 +47,7 @@ class Key(NamedTuple):
     required: bool
 
 
-def schema(kind: str = "study") -> dict[str, Any]:
+def schema(kind: str = "study") -> dict[str, object]:
     """Return the JSON schema of a study file.
 
     Parameters
@@ -75,7 +75,7 @@ def _section(kind: str) -> type[Section]:
     return KINDS[one_of("kind", kind, tuple(KINDS))]
 
 
-def _toml_schema(value: Any) -> Any:
+def _toml_schema(value: object) -> Any:
     """Adapt a schema to TOML, which has no null, and to words with hyphens."""
     if isinstance(value, list):
         return [_toml_schema(item) for item in value]

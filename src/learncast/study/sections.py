@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
@@ -128,7 +128,7 @@ class TrainingSection(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _one_goal(cls, given: Any) -> Any:
+    def _one_goal(cls, given: object) -> object:
         """Allow one goal; the default is an accuracy of 0.99."""
         if not isinstance(given, dict):
             return given
@@ -387,7 +387,7 @@ class SweepSection(Section):
 
     command: Literal["forecast", "plan", "check", "train", "window"]
     """Command that is run for every cell of the grid."""
-    grid: dict[str, Any]
+    grid: dict[str, object]
     """What varies: keys of the study with their values, lists or ranges { first, last, count }."""
     seeds: int | None = Field(default=None, ge=1)
     """Repetitions of every cell."""
@@ -395,5 +395,5 @@ class SweepSection(Section):
     """Keys that vary together."""
     conditions: list[str] = Field(default=[])
     """Conditions on the keys that cells must meet."""
-    options: dict[str, Any] = Field(default={})
+    options: dict[str, object] = Field(default={})
     """Options of the command."""

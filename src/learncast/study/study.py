@@ -176,7 +176,7 @@ class Study(StudyFile[StudySection]):
             raise InvalidSpec(f"{self.source} has no task {name!r}. {hint}", field="task")
         return tasks[name]
 
-    def _tables(self) -> dict[str, Any]:
+    def _tables(self) -> dict[str, object]:
         tables = super()._tables()
         if not self.horizons:
             del tables["training"]["horizons"]
@@ -234,7 +234,7 @@ def _sensory(section: SensorySection, name: str) -> Task:
     tasks = tuple(key for key in functions if inspect.signature(functions[key]).return_annotation == "Task")
     function = functions[one_of("task", section.task, tasks)]
     known = tuple(key for key in inspect.signature(function).parameters if key not in ("steps", "name"))
-    parameters: dict[str, Any] = {}
+    parameters: dict[str, object] = {}
     for key, value in section.parameters.items():
         is_whole = isinstance(value, float) and value.is_integer()
         parameters[one_of(f"parameter of {section.task}", key, known)] = int(value) if is_whole else value  # type: ignore[arg-type]

@@ -156,7 +156,7 @@ class StudyFile(Generic[Kind]):
         return cls(*read_study(cls.sections, path, most_bytes=most_bytes))  # type: ignore[arg-type]
 
     @classmethod
-    def from_dict(cls, raw: dict[str, Any], *, folder: Path, source: str) -> Self:
+    def from_dict(cls, raw: dict[str, object], *, folder: Path, source: str) -> Self:
         """Check a study given as a dictionary; `folder` holds the files that it names."""
         return cls(checked(cls.sections, raw, source), folder, source)  # type: ignore[arg-type]
 
@@ -223,12 +223,12 @@ def _toml_value(value: object) -> str:
     return repr(value)
 
 
-def without_none(table: Mapping[str, Any]) -> dict[str, Any]:
+def without_none(table: Mapping[str, object]) -> dict[str, object]:
     """Return a table without the keys whose value is None."""
     return {key: value for key, value in table.items() if value is not None}
 
 
-def absolute(value: Any, folder: Path, key: str = "") -> Any:
+def absolute(value: object, folder: Path, key: str = "") -> Any:
     """Return nested tables with absolute paths of the files that they name; `key` is the key of the value."""
     if isinstance(value, dict):
         return {word: absolute(item, folder, word) for word, item in value.items()}

@@ -14,6 +14,7 @@ from learncast.study.study_file import StudyFile, located
 from learncast.study.window_sections import WindowStudySection
 from learncast.tasks.delays import multi_lag_trials
 from learncast.tasks.recorded.arrays import arrays_named
+from learncast.tasks.recorded.targets import Targets, one_hot
 from learncast.windows.options import Options, grouped
 
 #: Inputs and targets, (sequences, steps, channels).
@@ -36,7 +37,7 @@ class WindowStudy(StudyFile[WindowStudySection]):
 
     sections = WindowStudySection
 
-    def settings(self) -> dict[str, dict[str, Any]]:
+    def settings(self) -> dict[str, dict[str, object]]:
         """Return the keyword arguments of the model, its optimiser and its training."""
         training, model, task = self.section.training, self.section.model, self.section.task
         # Four gates, and three copies: gradients and the two averages of an optimiser.
@@ -74,6 +75,9 @@ class WindowStudy(StudyFile[WindowStudySection]):
     def _recorded(self, path: Path) -> tuple[Sequences, Sequences]:
         inputs, targets = sequences_from_file(path)
         number = self.section.window.sequences
+        if inputs.ndim == 3:
+            targets, are_labels, _ = Targets.of(targets, inputs.shape[:2])
+            targets = one_hot(targets)[0] if are_labels else targets
         if inputs.ndim != 3 or targets.shape[:2] != inputs.shape[:2] or targets.ndim != 3:
             shapes = f"{inputs.shape} and {targets.shape}"
             raise InvalidSpec(f"{path} must hold inputs and targets (sequences, steps, channels), got {shapes}.")
@@ -83,7 +87,7 @@ class WindowStudy(StudyFile[WindowStudySection]):
             )
         return (inputs[:-number], targets[:-number]), (inputs[-number:], targets[-number:])
 
-    def _tables(self) -> dict[str, Any]:
+    def _tables(self) -> dict[str, object]:
         tables = super()._tables()
         if self.section.task.data is not None:
             tables["task"] = {"data": self.section.task.data}

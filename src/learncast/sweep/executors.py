@@ -397,7 +397,7 @@ def _work(pipe: Connection, payload: bytes) -> None:
                 pipe.send(compute(work, job))
 
 
-def _client(dask: Any, address: object) -> Any:
+def _client(dask: Any, address: object) -> object:
     """Return a dask client; try three times, because dask's loop may not start in ten seconds on a busy machine.
 
     A client that failed is closed here. If it were collected while another one starts, it would wait for a lock that
@@ -497,7 +497,7 @@ class Cluster(Executor):
         fetched = asyncio.run_coroutine_threadsafe(self._fetch(future), self._client.loop.asyncio_loop)
         self._running[fetched] = future, list(jobs)
 
-    async def _fetch(self, future: Any) -> list[Outcome]:
+    async def _fetch(self, future: object) -> list[Outcome]:
         """Fetch the outcomes of a batch as soon as they exist.
 
         Each batch is fetched separately: if its worker is lost it is computed again, and the others must not wait on

@@ -173,9 +173,9 @@ def _names(grid: Grid, results: _Results) -> dict[str, str]:
 def _assembled(grid: Grid, results: _Results, statuses: NDArray[np.str_]) -> xr.Dataset:
     names = _names(grid, results)
     dims = [names[axis.keys[0]] for axis in grid.axes]
-    coords: dict[str, Any] = {names[k]: (names[a.keys[0]], _labels(a.values(k))) for a in grid.axes for k in a.keys}
+    coords: dict[str, object] = {names[k]: (names[a.keys[0]], _labels(a.values(k))) for a in grid.axes for k in a.keys}
     coords |= {key: variable for key, variable in results.shared.items() if set(variable.dims) <= results.dims}
-    data: dict[str, Any] = {}
+    data: dict[str, object] = {}
     lengths, taken = results.lengths(), {*coords, *results.columns, *results.shared, STATUS}
     for key, column in results.columns.items():
         # xarray would take a variable with the name of its dimension for an index.
@@ -235,7 +235,7 @@ class _Column:
         if self.values.dtype.kind in "biu":
             self._resize(shape, np.dtype(np.float64))
         dtype = self.values.dtype
-        blank: Any = np.array("NaT", dtype) if dtype.kind in "Mm" else "" if dtype.kind == "O" else np.nan
+        blank: object = np.array("NaT", dtype) if dtype.kind in "Mm" else "" if dtype.kind == "O" else np.nan
         for begin in range(0, len(self.values), CHUNK):
             some = slice(begin, begin + CHUNK)
             self.values[some][~self.known[some]] = blank
@@ -273,7 +273,7 @@ class _Results:
         self.columns[key].put(self.added, key, variable)
 
     @property
-    def dims(self) -> set[Any]:
+    def dims(self) -> set[object]:
         """Dimensions of the columns."""
         return {dim for column in self.columns.values() for dim in column.dims}
 

@@ -237,7 +237,7 @@ def _axes(flat: Mapping[str, Sequence[object]], zips: Sequence[Sequence[str]]) -
     return tuple(GridAxis(group, tuple(zip(*(flat[key] for key in group), strict=True))) for group in groups)
 
 
-def _parsed(condition: str) -> tuple[str, Callable[[Any, Any], bool], str]:
+def _parsed(condition: str) -> tuple[str, Callable[[object, object], bool], str]:
     parts = _CONDITION.match(condition)
     if parts is None:
         raise InvalidSpec(f"A condition must be like 'hidden_size >= 16', got {condition!r}.", field="conditions")

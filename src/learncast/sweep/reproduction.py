@@ -30,7 +30,7 @@ _KEYS = ("function", "settings")
 CPU = "cpu_seconds"
 
 
-def compute_run(spec: Mapping[str, Any]) -> xr.Dataset:
+def compute_run(spec: Mapping[str, object]) -> xr.Dataset:
     """Compute one run of a paper, and note the CPU seconds it took."""
     module, _, name = str(spec["function"]).partition(":")
     # A store from somebody else could name any function.
@@ -75,7 +75,7 @@ class Reproduction:
         preset: str = "smoke",
         store: PathLike | Sequence[PathLike],
         shard: tuple[int, int] | None = None,
-        **choices: Any,
+        **choices: object,
     ) -> None:
         self.paper, self.figure, self.preset, self.shard, self.choices = paper, figure, preset, shard, choices
         self.stores = tuple(map(Path, [store] if isinstance(store, str | os.PathLike) else store))
@@ -87,7 +87,7 @@ class Reproduction:
         return [one for one in self.runs if json_text(_cell(one)) not in done]
 
     def train(
-        self, *, executor: str | Executor = "processes", workers: int | None = None, **options: Any
+        self, *, executor: str | Executor = "processes", workers: int | None = None, **options: object
     ) -> Summary | None:
         """Compute the missing runs, including those that failed before.
 

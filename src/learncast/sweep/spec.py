@@ -19,7 +19,7 @@ Tables = dict[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
-class Spec(Mapping[str, Any]):
+class Spec(Mapping[str, object]):
     """Arguments of one task: a read-only mapping whose random numbers are seeded by its content.
 
     Attributes

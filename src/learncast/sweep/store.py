@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, TypeVar
 
 import xarray as xr
 
@@ -355,7 +355,7 @@ class Failure:
     'ZeroDivisionError: division by zero'
     """
 
-    cell: dict[str, Any]
+    cell: dict[str, object]
     attempts: int
     deaths: int
     error: str

@@ -101,7 +101,7 @@ def asked(spec: Spec) -> xr.Dataset:
     return _train(study, options, spec) if ask is None else _labelled(ask(study, **options))
 
 
-def _study(command: str, raw: Mapping[str, Any], source: str) -> Any:
+def _study(command: str, raw: Mapping[str, object], source: str) -> Any:
     """Return the study of a cell, whose paths are absolute."""
     kind: Any = WindowStudy if command == "window" else Study
     return kind.from_dict(dict(raw), folder=Path("/"), source=source)
@@ -153,7 +153,7 @@ def seeded(command: str, raw: Mapping[str, Any], seeds: list[int]) -> Tables:
     return study
 
 
-def repeatable(command: str, raw: Mapping[str, Any]) -> bool:
+def repeatable(command: str, raw: Mapping[str, object]) -> bool:
     """Return whether the answer depends on a seed."""
     if command in ("forecast", "plan"):
         network = raw.get("network", {})

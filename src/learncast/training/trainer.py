@@ -32,7 +32,7 @@ from learncast.training.loop import Loop, stage_keys, stage_run, watch_of
 from learncast.training.modules import Network
 from learncast.training.rules import GoalWatch, Learned, PlateauWatch, Stalled, TargetWatch, Watch
 from learncast.training.run import DTYPES, Execution, History, Records, TrainingRun, training_provenance
-from learncast.training.sources import FRESH, Source
+from learncast.training.sources import FRESH, Source, Trials
 from learncast.training.torch_state import own_threads
 from learncast.training.updates import Updates, optimizer_name, training_hash
 
@@ -58,7 +58,7 @@ class TrainingJob:
     <TrainingRun by gd: integration (20); 20 steps, ok>
     """
 
-    source: Any
+    source: Trials | Sequence[Stage[object]]
     network: Network | nn.Module
     training: Training
     goal: Rule | float | None = None
@@ -86,7 +86,7 @@ class TrainingJob:
         progress(1.0)
         return run
 
-    def stages(self) -> list[Stage]:
+    def stages(self) -> list[Stage[Source]]:
         """Return the stages, with trials as a `Source`."""
         if not isinstance(self.source, list):
             source = Source.of(self.source)
@@ -103,7 +103,7 @@ class TrainingJob:
         return [_checked(replace(stage, task=Source.of(stage.task))) for stage in self.source]
 
 
-def _checked(stage: Stage) -> Stage:
+def _checked(stage: Stage[Source]) -> Stage[Source]:
     if stage.steps is not None:
         count("steps", stage.steps, least=0)
     return stage
@@ -111,7 +111,7 @@ def _checked(stage: Stage) -> Stage:
 
 @noticed("training")
 def train(
-    source: Any,
+    source: Trials | Sequence[Stage[object]],
     network: Network | nn.Module,
     training: Training,
     *,
@@ -169,7 +169,7 @@ class _Recorder:
 
     def __init__(
         self,
-        stages: list[Stage],
+        stages: list[Stage[Source]],
         learner: Learner,
         training: Training,
         recording: Records,

@@ -62,7 +62,7 @@ def _draw_portrait(dataset: xr.Dataset) -> figures.Figure:
     words = {"rate": r"$\kappa$ = 0.5 per step", "steps": r"$\kappa$ = 0.5 steps", None: "steps saved"}
     heads = [f"{panel}  {words[readings[0]]}", *(words[reading] for reading in readings[1:])]
 
-    def draw(reading: Any, title: str, ax: Axes) -> None:
+    def draw(reading: object, title: str, ax: Axes) -> None:
         one = dataset if reading is None else dataset.sel(reading=reading)
         figures.portrait(one, ax, target_value=own, y=LABELS[vary], title=title)
         # The samples are trained with the first reading.
@@ -150,7 +150,7 @@ def paper(resolution: int = 240, optimum: str = "response") -> Paper:
     """
     one_of("optimum", optimum, OPTIMA)
     captions, shared = captions_of(__name__)
-    values: dict[str, dict[str, Any]] = {}
+    values: dict[str, dict[str, object]] = {}
     every, units = list(product(SAMPLES, range(2))), ("linear", "relu")
     scores = partial(pools.scoreboard, optimum), partial(pools.scoreboard_runs, optimum)
     parts: dict[str, tuple[Any, ...]] = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
@@ -175,7 +175,7 @@ def draw_rotated_frame(dataset: xr.Dataset) -> figures.Figure:
         figures.label(ax, x="start of the modes' vectors", y="share of the flow\nfrom other modes", title="eqs. 33–34")
 
     top = max(float(np.abs(dataset[name]).max()) for name in ("given", "rotated"))
-    look: dict[str, Any] = {"limit": top, "bar": False}
+    look: dict[str, object] = {"limit": top, "bar": False}
     given = partial(figures.matrix, dataset["given"], **look, title=r"1C  $\Sigma_{yx}$ as given")
     turned = partial(figures.matrix, dataset["rotated"], limit=top, title=r"$U^\top\Sigma_{yx}V$")
     return figures.sheet(given, turned, shares, width=2.3, height=1.9)

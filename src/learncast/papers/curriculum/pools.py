@@ -235,12 +235,13 @@ def train_to_trained_optima(settings: Settings, progress: Progress = silent) -> 
     steps, learned = [], []
     for k in range(len(plan.forecasts)):
         job = plan.job(k, seed)
-        for stage in job.source:
+        stages = cast(list[Stage], job.source)
+        for stage in stages:
             if stage.task.name not in found:
                 to_end = train(stage.task, job.network, job.training, goal=Plateau(), record=("strength",))
                 found[stage.task.name] = to_end["strength"].values[-AVERAGED:].mean(axis=0)
-        optima = [found[stage.task.name] for stage in job.source]
-        run = _to_optima(job.source, optima, job.network, job.training).run()
+        optima = [found[stage.task.name] for stage in stages]
+        run = _to_optima(stages, optima, job.network, job.training).run()
         steps.append(float(run.steps))
         learned.append(run.status.name == "ok")
         progress((k + 1) / len(plan.forecasts))
@@ -336,7 +337,7 @@ def with_forecasts(plan: PoolPlan, measured: FloatArray) -> xr.Dataset:
         "linear_predicted": (np.array([f.steps.descent for f in plan.linear]), "steps predicted for linear units"),
     }
     text = described("measured steps", STEPS)
-    variables: dict[str, Any] = {"measured": (("value", "stop", "seed"), measured[1:].reshape(*grid, seeds), text)}
+    variables: dict[str, object] = {"measured": (("value", "stop", "seed"), measured[1:].reshape(*grid, seeds), text)}
     variables["direct_measured"] = ("seed", measured[0], text)
     for name, (column, words) in columns.items():
         variables[name] = (("value", "stop"), column[1:].reshape(grid), described(words, STEPS))
@@ -361,7 +362,7 @@ def tanh_table(results: list[xr.Dataset], preset: str) -> xr.Dataset:
     measured = np.array([float(one["steps"]) for one in results]).reshape(number, seeds)
     names = [", ".join(f"{key} {value:g}" for key, value in setting.items()) for setting in TANH_TASKS[:number]]
     columns = {"predicted": [goal.steps for goal in goals], "linear_predicted": [goal.linear_steps for goal in goals]}
-    variables: dict[str, Any] = {
+    variables: dict[str, object] = {
         key: ("task", np.array(column, dtype=float), described(key.replace("_", " "), STEPS))
         for key, column in columns.items()
     }
@@ -449,7 +450,7 @@ def scoreboard(optimum: str, results: list[xr.Dataset], preset: str) -> xr.Datas
         part.drop_vars(("curve", "fine_stop")).stack(curriculum=("value", "stop"), create_index=False)
         for part in _pools(results, ((name, "relu") for name in pools()), preset, optimum)
     ]
-    variables: dict[str, Any] = {
+    variables: dict[str, object] = {
         key: ("curriculum", np.concatenate([part[key].values for part in parts])) for key in ("value", "stop")
     }
     for key, name in sources.items():
@@ -559,7 +560,7 @@ def train_path(settings: Settings, progress: Progress = silent) -> xr.Dataset:
     curriculum = follow(stages, network=net, learning_rate=LEARNING_RATE)
     horizon = int(1.15 * curriculum.steps.flow) + 20
     times, trained = np.arange(horizon + 1.0), _trained(curriculum, net, horizon, settings["seeds"])
-    variables: dict[str, Any] = {
+    variables: dict[str, object] = {
         "theory": ("time", curriculum.at(times)["strength"].values[:, 0], described("theory", "1")),
         "trained": (("seed", "time"), trained, described("training", "1")),
     }

@@ -148,7 +148,7 @@ def validation(results: list[xr.Dataset], preset: Preset) -> xr.Dataset:
         more["envelope"] = more["envelope_auxiliary"]
         columns = {name: np.concatenate([values, more[name]]) for name, values in columns.items()}
         cells.append(AUXILIARY)
-    variables: dict[str, Any] = {
+    variables: dict[str, object] = {
         name: ((*grid, "lag"), columns[name], joined[name].attrs)
         for name in ("envelope", "exact_envelope", "frobenius")
     }

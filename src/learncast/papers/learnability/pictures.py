@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from itertools import product
-from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -188,7 +187,7 @@ def draw_windows(name: str, dataset: xr.Dataset) -> figures.Figure:
     return figures.sheet(sound, total, published, width=2.36, height=2.9)
 
 
-def draw_one(draw: Callable[..., Any], name: str, dataset: xr.Dataset) -> figures.Figure:
+def draw_one(draw: Callable[..., object], name: str, dataset: xr.Dataset) -> figures.Figure:
     """Draw one picture of all cells."""
     return figures.sheet(partial(draw, dataset, title=f"{name}  {dataset.attrs['optimizer']}"), width=3.6, height=2.7)
 
@@ -259,7 +258,7 @@ def _cells(dataset: xr.Dataset) -> list[tuple[str, xr.Dataset]]:
     return [(str(cell), dataset.sel(cell=cell)) for cell in dataset["cell"].values]
 
 
-def _quantiles(values: xr.DataArray) -> list[Any]:
+def _quantiles(values: xr.DataArray) -> list[object]:
     """Return 10%, median and 90% of the known values; each is one of the values, because some may be infinite."""
     known = values.values[~np.isnan(values.values)]
     return short(np.quantile(known, (0.1, 0.5, 0.9), method="lower") if known.size else np.full(3, np.nan))

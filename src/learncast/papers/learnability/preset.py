@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -18,13 +17,13 @@ CELLS = {
 #: Cells whose gates are learned, so that their initial value can be chosen.
 LEARNED_GATES = ("shared-gate", "diag-gate", "paper-gru", "paper-lstm")
 #: Kind and settings, except the learning rate, of each optimiser of figures 1 to 13.
-OPTIMIZERS: dict[str, dict[str, Any]] = {
+OPTIMIZERS: dict[str, dict[str, object]] = {
     "AdamW": {"kind": "adamw", "weight_decay": 1e-4},
     "SGD": {"kind": "sgd"},
     "SGD with momentum": {"kind": "sgd", "momentum": 0.9},
 }
 #: Optimisers of appendix C, from `diagnostics/run_envelope_validation_batch.sh` of the authors' commit f43916c.
-VALIDATED: dict[str, dict[str, Any]] = {
+VALIDATED: dict[str, dict[str, object]] = {
     "SGD": {"kind": "sgd", "weight_decay": 1e-4},
     "AdamW": {"kind": "adamw", "weight_decay": 1e-4},
     "RMSprop": {"kind": "rmsprop", "weight_decay": 1e-4, "momentum": 0.9, "alpha": 0.99},

@@ -66,7 +66,7 @@ class Run:
     device: str
 
     @classmethod
-    def of(cls, cell: str, optimizer: Mapping[str, Any], seed: int, preset: Preset, **own: Any) -> Self:
+    def of(cls, cell: str, optimizer: Mapping[str, object], seed: int, preset: Preset, **own: object) -> Self:
         """Return a run in a preset; it contains only the settings that determine its result."""
         names = {field.name for field in fields(cls)} & {field.name for field in fields(preset)}
         shared = {name: getattr(preset, name) for name in names}
@@ -101,7 +101,7 @@ class Run:
         return CellTrainer(self, model, build_optimizer(model=model, **self.optimizer), data(), rng)
 
 
-def _with_tuples(value: Any) -> Any:
+def _with_tuples(value: object) -> Any:
     if isinstance(value, Mapping):
         return {key: _with_tuples(item) for key, item in value.items()}
     return tuple(value) if isinstance(value, list) else value
@@ -159,7 +159,7 @@ def diagnose(settings: Settings, progress: Progress = silent) -> xr.Dataset:
     measurement, batching = Measurement(lags=run.training.lags), Batching(memory=run.memory)
     rule = DetectionRule(nulls=run.nulls, sample_sizes=run.sample_sizes, seed=run.seed)
     trainer = run.trainer(partial(run.trials, run.training.sequences, 3))
-    options: dict[str, Any] = {"optimizer": trainer.optimizer, "batching": batching, "rule": rule}
+    options: dict[str, object] = {"optimizer": trainer.optimizer, "batching": batching, "rule": rule}
     course, losses = _watched(run, trainer, share_of(progress, 0, TRAINING), options)
     inputs, targets = run.trials(run.diagnosed, 4)
     sound = window(trainer.model, inputs, targets, measurement=measurement, **options)
@@ -190,7 +190,7 @@ _AUXILIARY = described("envelope with the auxiliary terms of eq. (58)", _RATE)
 
 
 def _watched(
-    run: DiagnosedRun, trainer: CellTrainer, progress: Progress, options: Mapping[str, Any]
+    run: DiagnosedRun, trainer: CellTrainer, progress: Progress, options: Mapping[str, object]
 ) -> tuple[xr.Dataset, FloatArray]:
     """Train, and return time scales, envelope and tail index at some moments of training, and all losses."""
     from learncast.windows import Measurement, window
@@ -243,7 +243,7 @@ def _compared(
     return envelope(False), more, replay, rates
 
 
-def at_random_times(rates: Any, lags: list[int], times: int, rng: np.random.Generator) -> Any:
+def at_random_times(rates: Any, lags: list[int], times: int, rng: np.random.Generator) -> object:
     """Return base rates, (lags, time, batch, hidden), whose mean over all times is a mean over random times.
 
     Rates are kept at `times` sources of each sequence, and scaled up accordingly.
@@ -266,7 +266,7 @@ def diagnosis_runs(optimizer: str, preset: Preset) -> list[PaperRun]:
 def _diagnosis(cell: str, optimizer: str, seed: int, preset: Preset, gate: float | None = None) -> PaperRun:
     chosen = OPTIMIZERS[optimizer] | {"learning_rate": preset.rates[optimizer]}
     watched = preset.watched if optimizer == "AdamW" and gate is None else 0
-    own: dict[str, Any] = {"gate": gate, "normalised": True, "training": preset.main, "watched": watched}
+    own: dict[str, object] = {"gate": gate, "normalised": True, "training": preset.main, "watched": watched}
     return PaperRun(diagnose, asdict(DiagnosedRun.of(cell, chosen, seed, preset, **own)))
 
 
@@ -303,7 +303,7 @@ class ValidatedRun(Run):
 
 def validation_runs(preset: Preset) -> list[PaperRun]:
     """Return the runs of every cell, optimiser and seed of appendix C."""
-    own: dict[str, Any] = {"normalised": False, "training": preset.validation}
+    own: dict[str, object] = {"normalised": False, "training": preset.validation}
     return [
         PaperRun(compare_envelopes, asdict(ValidatedRun.of(cell, chosen, seed, preset, gate=gate, **own)))
         for cell in preset.cells
@@ -388,7 +388,7 @@ def estimated_seconds(settings: Settings) -> float:
         return seconds + (time.process_time() - begun) / 64 * jumps * run.exact * training.steps
     begun, pair = time.process_time(), run.trials(few, 4)
     rule = DetectionRule(nulls=19, sample_sizes=(few,))
-    options: dict[str, Any] = {"measurement": Measurement(lags=training.lags), "rule": rule, "batching": Batching()}
+    options: dict[str, object] = {"measurement": Measurement(lags=training.lags), "rule": rule, "batching": Batching()}
     window(trainer.model, *pair, optimizer=trainer.optimizer, **options)
     each = (time.process_time() - begun) / few
     return seconds + each * (2.5 * run.diagnosed + 0.5 * run.watched * len(WATCHED_AT))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import xarray as xr
 
@@ -18,7 +17,7 @@ from learncast.papers.paper import Paper, PaperFigure, captions_of
 from learncast.papers.runs import PaperRun, Settings, only
 
 #: Networks per setting, points along the lines of the theory, accuracy of training, and whether settings are few.
-SIZES: dict[str, dict[str, Any]] = {
+SIZES: dict[str, dict[str, object]] = {
     "smoke": {"seeds": 1, "points": 20, "accuracy": 0.99, "few": True},
     "full": {"seeds": 3, "points": 60, "accuracy": 0.999, "few": False},
 }

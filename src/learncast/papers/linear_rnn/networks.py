@@ -168,7 +168,7 @@ def horizons(seeds: int, accuracy: float, *, last: int = 50) -> xr.Dataset:
         longer = stability.extrapolation(model, strengths, where, anchor=anchor)
         return longer.unexplained if share else longer.loss
 
-    def by_step(rho: float) -> Any:
+    def by_step(rho: float) -> object:
         return lambda t: rho ** (STEPS - t)
 
     def delayed(k: FloatArray) -> FloatArray:
@@ -185,7 +185,7 @@ def horizons(seeds: int, accuracy: float, *, last: int = 50) -> xr.Dataset:
     waiting = [[fitted("evidence_delay", seed, accuracy, recurrent_gain=g) for seed in range(seeds)] for g in radii]
     waited = [[loss(n, delayed, at, "end", True) for n in nets] for nets in waiting]
 
-    def table(dim: str, rows: Any, share: bool = False) -> tuple[Any, ...]:
+    def table(dim: str, rows: object, share: bool = False) -> tuple[object, ...]:
         """Return losses over (dim, horizon), or over (dim, horizon, seed) if the rows are lists of networks."""
         text = described("unexplained share", "1") if share else described("loss", "target^2")
         values = np.array(rows)

@@ -33,7 +33,7 @@ def order_numbers(dataset: xr.Dataset) -> Numbers:
 def draw_order(dataset: xr.Dataset) -> Figure:
     """Draw half-loss times against the initial recurrence, and those of random recurrences."""
     figure, (left, right) = page(1, 2, width=3.5, height=2.7)
-    look: dict[str, Any] = {"colours": COLOURS[:2] * 2, "styles": ("-", "-", "--", "--")}
+    look: dict[str, object] = {"colours": COLOURS[:2] * 2, "styles": ("-", "-", "--", "--")}
     title = r"S1  $W_h=b_0 I$: theory and networks"
     networks_on_lines(dataset["theory"], left, networks=dataset["networks"], **look, title=title)
     tie = float(dataset.attrs["reversal"])
@@ -238,7 +238,7 @@ def draw_kernels(dataset: xr.Dataset) -> Figure:
         one = dataset["misalignment"].sel(kernel=kernel).rename(network="series")
         mean = one.reduce(gmean, "seed").assign_attrs(described("1 - alignment with the initial kernel", "1"))
         title = {"all weights": "NTK  all weights that learn", "W_y block": "$W_y$ block: hidden states"}[kernel]
-        look: dict[str, Any] = {"styles": ("-", "--", "-"), "named": ax is axes[0], "title": title}
+        look: dict[str, object] = {"styles": ("-", "--", "-"), "named": ax is axes[0], "title": title}
         networks_on_lines(mean, ax, networks=one, **look)
         ax.set(xscale="log", yscale="log", ylim=(5e-7, 2.0))
     figure.supxlabel(
@@ -284,5 +284,5 @@ def sensory_numbers(dataset: xr.Dataset) -> Numbers:
         yield f"{name}: unexplained at T2 = 20 and 40", short(np.round(dataset["longer"][k].sel(horizon=[20, 40]), 12))
 
 
-def _range(values: xr.DataArray) -> list[Any]:
+def _range(values: xr.DataArray) -> list[object]:
     return short([values.min(), values.max()])

@@ -64,7 +64,7 @@ def paper() -> Paper:
     for name, what in (("5D", "loss"), ("5E", "forgetting")):
         made[name] = (five, partial(continual.draw_table, name, what), partial(continual.table_numbers, what))
     captions, shared = captions_of(__name__)
-    values: dict[str, Any] = {"rate": RATE, "kick": KICK}
+    values: dict[str, object] = {"rate": RATE, "kick": KICK}
     values |= {name: text.format(**values) for name, text in shared.items()}
     figures = (
         PaperFigure(name, text.format(**values), *made[name], runs=TRAINED.get(name)) for name, text in captions.items()

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import product
-from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -165,7 +164,7 @@ def _forgetting(samples: _Samples, stages: list[Trained]) -> xr.Dataset:
     losses = np.array([[[loss_on(*one) for one in zip(k, first, strict=True)] for k in stage] for stage in stages])
     balance = np.array([[[_imbalance(network) for network in kind] for kind in stage] for stage in stages])
     predicted, over = [table[1, 0] - table[0, 0] for table in samples.losses], ("kind", "network")
-    variables: dict[str, Any] = {
+    variables: dict[str, object] = {
         "predicted": ("network", predicted, described("predicted forgetting", "target^2")),
         "measured": (over, losses[2] - losses[1], described("measured forgetting", "target^2")),
         "left": (over, losses[1], described("loss of task 1 after learning it", "target^2")),
@@ -195,7 +194,7 @@ def _tables(samples: _Samples, stages: list[Trained]) -> xr.Dataset:
         ]
         for k in range(len(KINDS))
     ]
-    names, variables = [f"task {k}" for k in range(1, len(stages))], dict[str, Any]()
+    names, variables = [f"task {k}" for k in range(1, len(stages))], dict[str, object]()
     for name, over, table in (("predicted", (), samples.losses), ("measured", ("kind",), measured)):
         dims, change = (*over, "sequence"), described("change of loss", "target^2")
         variables[f"{name}_loss"] = ((*dims, "stage", "task"), np.array(table), described("loss", "target^2"))
@@ -234,7 +233,7 @@ def draw_imbalance(dataset: xr.Dataset) -> figures.Figure:
 
 
 def _by_targets(
-    panel: str, dataset: xr.Dataset, height: float, draw: Callable[[xr.Dataset], Callable[..., Any]]
+    panel: str, dataset: xr.Dataset, height: float, draw: Callable[[xr.Dataset], Callable[..., object]]
 ) -> figures.Figure:
     """Draw a panel for each kind of targets, the last with the legend."""
     *others, last = dataset["targets"].values
@@ -246,7 +245,7 @@ def _by_targets(
 def draw_table(panel: str, name: str, dataset: xr.Dataset) -> figures.Figure:
     """Draw the predicted and measured table of the first sequence for each kind of targets and of network."""
     one, last = dataset.isel(sequence=0), dataset["kind"].values[-1]
-    draws: list[Any] = []
+    draws: list[object] = []
     for targets in dataset["targets"].values:
         predicted, trained = (one[f"{source}_{name}"].sel(targets=targets) for source in ("predicted", "measured"))
         limit = float(max(np.abs(predicted).max(), np.abs(trained).max()))

@@ -166,12 +166,12 @@ def regular_start(
             return network
 
 
-def over_steps(values: Any) -> dict[str, Any]:
+def over_steps(values: object) -> dict[str, object]:
     """Return the coordinates of quantities that are trained and predicted over time."""
     return {"source": list(SOURCES), "time": ("time", np.asarray(values, float), described("training time", STEPS))}
 
 
-def curves(dataset: xr.Dataset, name: str, **options: Any) -> Callable[..., Any]:
+def curves(dataset: xr.Dataset, name: str, **options: object) -> Callable[..., object]:
     """Return a function that draws a quantity over training, with a line at each switch of tasks."""
     stage = dataset["stage"].values if "stage" in dataset.coords else np.zeros(1)
     switches = dataset["time"].values[1:][np.diff(stage) > 0].tolist() if len(stage) > 1 else []

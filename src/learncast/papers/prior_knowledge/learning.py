@@ -234,7 +234,7 @@ def draw_five(dataset: xr.Dataset) -> figures.Figure:
 
 def draw_structure(title: str, which: slice, dataset: xr.Dataset) -> figures.Figure:
     """Draw singular value decomposition and similarity matrices of tasks."""
-    draws: list[Any] = []
+    draws: list[object] = []
     letters = {
         "output_vectors": "$U$",
         "singular_values": "$S$",
@@ -257,7 +257,7 @@ def draw_gram(panel: str, dataset: xr.Dataset) -> figures.Figure:
     """Draw Q Q^T before and after training, and that of the task; blocks of 3D have scales of their own."""
     one, top = dataset.sel(start=STARTS[panel]), float(np.abs(dataset["task_gram"]).max())
     blocks = {"blocks": True} if panel == "3D" else {}
-    panels: tuple[tuple[Any, dict[str, Any], str], ...] = (
+    panels: tuple[tuple[object, dict[str, Any], str], ...] = (
         (one["start_gram"], blocks, rf"{panel}  {STARTS[panel]} start: $QQ^\top$"),
         (one["end_gram"], blocks or {"limit": top}, "after training"),
         (one["task_gram"], blocks or {"limit": top}, "the task's own"),

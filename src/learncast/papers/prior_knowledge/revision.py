@@ -88,7 +88,7 @@ def _escapes(
         "integrated": ([flow_step(task, n, half, SLOW) for n in noisy], "flow, integrated"),
         "balanced": ([solution.time_to_loss(half) for solution in balanced], "flow, as if balanced"),
     }
-    variables: dict[str, Any] = {}
+    variables: dict[str, object] = {}
     for key, (values, text) in steps.items():
         table = np.reshape(np.asarray(values), (draws, len(sizes)))
         variables[f"{key}_escape"] = (("draw", "noise"), table, described(f"time on the saddle, {text}", STEPS))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -16,8 +16,16 @@ from learncast._core.validation import FloatArray, count, one_of, real_array
 from learncast.tasks.task import Task
 
 
+class Environment(Protocol):
+    """An environment that draws trials, as neurogym's `TrialEnv` does."""
+
+    def new_trial(self) -> object: ...
+    def reset(self) -> object: ...
+    def seed(self, seed: int) -> object: ...
+
+
 def from_environment(
-    environment: Any,
+    environment: str | Environment,
     *,
     trials: int,
     seed: int,
@@ -25,7 +33,7 @@ def from_environment(
     steps: int | None = None,
     at: str = "every_step",
     centre: bool = False,
-    options: Mapping[str, Any] | None = None,
+    options: Mapping[str, object] | None = None,
 ) -> Task:
     """Estimate a task from trials of an environment: observations are inputs, the ground truth is the target.
 
@@ -173,7 +181,7 @@ class EnvironmentTrials:
             )
         return x, y
 
-    def draw(self, trials: int, rng: np.random.Generator) -> tuple[Any, ...]:
+    def draw(self, trials: int, rng: np.random.Generator) -> tuple[object, ...]:
         """Trials of equal length: inputs, targets, and a mask (trials, steps) if the target is at every step.
 
         Targets that number classes are labels from 0. Shorter trials are padded at their end, where the mask is 0; with
@@ -192,7 +200,7 @@ class EnvironmentTrials:
         return inputs, np.where(mask > 0, targets, 0) if classes is not None else targets, mask
 
 
-def make_environment(environment: Any, options: Mapping[str, Any] | None) -> Any:
+def make_environment(environment: object, options: Mapping[str, object] | None) -> object:
     """Return an environment, made by neurogym if it is given by its id."""
     if not isinstance(environment, str):
         if options:
@@ -213,7 +221,7 @@ def make_environment(environment: Any, options: Mapping[str, Any] | None) -> Any
     return neurogym.make(environment, **(options or {}))
 
 
-def _core(environment: Any) -> Any:
+def _core(environment: object) -> Any:
     return getattr(environment, "unwrapped", environment)
 
 

@@ -109,7 +109,7 @@ def trial_arrays(arrays: ArrayFile, named: Mapping[str, Sequence[str] | str]) ->
     return trials
 
 
-def _neighbours(arrays: ArrayFile, named: Mapping[str, Sequence[str] | str]) -> dict[str, Any]:
+def _neighbours(arrays: ArrayFile, named: Mapping[str, Sequence[str] | str]) -> dict[str, object]:
     """The array of an .npy file as inputs, and arrays of other files in its folder."""
     trials = {"inputs": arrays[arrays.path.name]}
     for key, value in named.items():
@@ -135,7 +135,7 @@ def _from_arrays(trials: dict[str, Any], options: dict[str, Any], labels: bool |
     return Task.from_samples(x, y, labels=labels, **flat, **options)
 
 
-def _flat(values: Any, trials: int) -> Any:
+def _flat(values: object, trials: int) -> Any:
     """Remove the second axis that MATLAB gives to one number per trial."""
     if isinstance(values, np.ndarray) and values.ndim == 2 and values.shape in ((trials, 1), (1, trials)):
         return values.ravel()

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import replace
 from itertools import islice
 from operator import length_hint
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -25,8 +25,15 @@ from learncast.tasks.task import Task
 ITEMS = 256
 
 
+class MapDataset(Protocol):
+    """A map-style data set, whose items are single trials."""
+
+    def __getitem__(self, index: int, /) -> object: ...
+    def __len__(self) -> int: ...
+
+
 def from_batches(
-    batches: Any,
+    batches: object,
     *,
     name: str | None = None,
     centre: bool = False,
@@ -89,7 +96,7 @@ def from_batches(
     return stream.task(name or "recorded", batches if reusable else None)
 
 
-def batches_of(source: Any) -> Iterator[Any]:
+def batches_of(source: object) -> Iterator[object]:
     """Iterate over the batches of any source that `from_batches` accepts."""
     if _is_iterable_dataset(source):
         raise InvalidSpec(
@@ -110,7 +117,7 @@ def batches_of(source: Any) -> Iterator[Any]:
     return iter(source)
 
 
-def repeated_batches(source: Any) -> Iterator[Any]:
+def repeated_batches(source: object) -> Iterator[object]:
     """Iterate over the batches of a source again and again."""
     while True:
         batch = None
@@ -123,7 +130,7 @@ def repeated_batches(source: Any) -> Iterator[Any]:
             )
 
 
-def is_dataset(source: Any) -> bool:
+def is_dataset(source: object) -> bool:
     """Whether a source is a map-style data set, whose items are single trials."""
     torch_data = sys.modules.get("torch.utils.data")  # if torch is not loaded, the source is not one of its data sets
     if torch_data is not None and isinstance(source, torch_data.Dataset):
@@ -132,13 +139,13 @@ def is_dataset(source: Any) -> bool:
     return hasattr(source, "__getitem__") and isinstance(source, Sized) and not isinstance(source, Iterable)
 
 
-def _is_iterable_dataset(source: Any) -> bool:
+def _is_iterable_dataset(source: object) -> bool:
     torch_data = sys.modules.get("torch.utils.data")
     return torch_data is not None and isinstance(source, torch_data.IterableDataset)
 
 
-def _item_batches(dataset: Any) -> Iterator[Any]:
-    shapes: tuple[Any, Any] | None = None
+def _item_batches(dataset: Any) -> Iterator[object]:
+    shapes: tuple[object, object] | None = None
     for start in range(0, len(dataset), ITEMS):
         pairs = []
         for k in range(start, min(start + ITEMS, len(dataset))):
@@ -148,7 +155,7 @@ def _item_batches(dataset: Any) -> Iterator[Any]:
         yield tuple(np.stack(parts) for parts in zip(*pairs, strict=True))
 
 
-def pair_of(item: Any, where: str) -> tuple[Any, Any]:
+def pair_of(item: object, where: str) -> tuple[object, object]:
     """Inputs and targets of one item."""
     if isinstance(item, Mapping) and {"inputs", "targets"} <= set(item):
         return item["inputs"], item["targets"]
@@ -161,7 +168,7 @@ def pair_of(item: Any, where: str) -> tuple[Any, Any]:
     )
 
 
-def _same_shapes(first: tuple[Any, Any] | None, shapes: tuple[Any, Any], where: str) -> tuple[Any, Any]:
+def _same_shapes(first: tuple[object, object] | None, shapes: tuple[object, object], where: str) -> tuple[Any, Any]:
     if first is not None and shapes != first:
         raise InvalidSpec(
             f"trials must have the shapes of the first, {first[0]} and {first[1]}, got {shapes[0]} and {shapes[1]} in "
@@ -171,7 +178,7 @@ def _same_shapes(first: tuple[Any, Any] | None, shapes: tuple[Any, Any], where: 
     return shapes
 
 
-def _expected(source: Any, limit: int | None) -> int | None:
+def _expected(source: object, limit: int | None) -> int | None:
     """Number of batches, if it is known."""
     known = length_hint(source)
     if is_dataset(source):
@@ -189,7 +196,7 @@ class _Stream:
         self._sums: BlockSums | None = None
         self._shapes: tuple[tuple[int, ...], tuple[int, ...]] | None = None
 
-    def add(self, batch: Any, where: str) -> None:
+    def add(self, batch: object, where: str) -> None:
         x, (y, are_labels, _) = checked_batch(batch, where, self.labels)
         if are_labels:
             if self.classes is None:
@@ -218,7 +225,7 @@ class _Stream:
         x, y = ((1, shape[0]) if len(shape) == 1 else (shape[0], shape[1]) for shape in self._shapes)
         return x, y
 
-    def task(self, name: str, origin: Any) -> Task:
+    def task(self, name: str, origin: object) -> Task:
         if self.trials < 2:
             raise InvalidSpec(
                 f"batches must have at least two trials, got {self.trials}. A generator runs only once.",
@@ -238,7 +245,7 @@ class _Stream:
         return Task.estimated(estimate._replace(recording=recording), name=name)
 
 
-def checked_batch(batch: Any, where: str, labels: bool | None = None) -> tuple[FloatArray, Targets]:
+def checked_batch(batch: object, where: str, labels: bool | None = None) -> tuple[FloatArray, Targets]:
     """Inputs (trials[, steps], inputs) and targets of a batch, with shapes that fit."""
     inputs, targets = pair_of(batch, where)
     x, y = real_array(f"inputs of {where}", array_like("inputs", inputs)), array_like("targets", targets)

@@ -17,7 +17,6 @@ from learncast._core.limits import allowed, check_bytes, file_size, listed
 from learncast._core.packages import package
 from learncast._core.validation import FloatArray, one_of
 from learncast.tasks.recorded.masked import Mask
-from learncast.tasks.recorded.targets import CHOICE
 from learncast.tasks.task import Task
 
 #: Kinds of table files.
@@ -25,7 +24,7 @@ SUFFIXES = (".csv", ".parquet")
 
 
 def from_table(
-    table: str | os.PathLike[str] | Any,
+    table: str | os.PathLike[str] | object,
     *,
     trial: str = "trial",
     step: str = "step",
@@ -104,7 +103,11 @@ def from_table(
     live = every if counts is None else counts != 0
     y = read.labels(y_names[0], live) if labels else read.numbers(y_names, live)
     if labels is None and len(y_names) == 1 and (y == np.round(y)).all() and read.has_integers(y_names[0]):
-        raise InvalidSpec(f"{source}: column {y_names[0]!r} has integers. {CHOICE}", field="labels")
+        raise InvalidSpec(
+            f"{source}: the integers of {y_names[0]!r} could be classes or numbers. For classes call the column labels "
+            "or set labels=True; for numbers write decimals or set labels=False.",
+            field="labels",
+        )
     default = Path(source).stem if isinstance(table, str | os.PathLike) else "recorded"
     return Task.from_samples(
         rows.numbers(x_names, np.broadcast_to(live if at == "end" else True, rows.size)),
@@ -119,7 +122,7 @@ def from_table(
     )
 
 
-def _frame(table: Any, most_bytes: int | None) -> tuple[str, Any]:
+def _frame(table: object, most_bytes: int | None) -> tuple[str, Any]:
     """Name of the table in messages, and the table as a pandas frame."""
     if isinstance(table, str | os.PathLike):
         path = Path(table)
@@ -135,7 +138,7 @@ def _frame(table: Any, most_bytes: int | None) -> tuple[str, Any]:
     return "the table", table
 
 
-def _read(path: Path, most_bytes: int) -> Any:
+def _read(path: Path, most_bytes: int) -> object:
     """Read a file as a pandas frame."""
     import pandas
 
@@ -224,7 +227,7 @@ class _TrialRows:
     source: str
     place: tuple[NDArray[np.int64], NDArray[np.int64]]
     rows: NDArray[np.int64]
-    names: list[Any]
+    names: list[object]
     lengths: NDArray[np.int64]
 
     @classmethod

@@ -114,8 +114,8 @@ class RecordedTrials:
         values = [part.shape[1] * part.shape[2] for part in (self.inputs, self.targets)]
         if 8 * len(self) * sum(values) > KEPT_MEMORY:
             return None
-        parts = (part if isinstance(part, np.memmap) else _array(part) for part in (self.inputs, self.targets))
-        return replace(self, **dict(zip(("inputs", "targets"), parts, strict=True)))
+        x, y = (v if isinstance(v, np.memmap) else np.array(as_numpy(v)) for v in (self.inputs, self.targets))
+        return replace(self, inputs=x, targets=y)
 
     def _check(self) -> None:
         x, y = tuple(self.inputs.shape), tuple(self.targets.shape)
@@ -164,7 +164,7 @@ def _checked(x: Any, y: Any, labels: bool | None) -> tuple[Any, Targets]:
     return x, Targets.of(y, tuple(x.shape[:2]), labels)
 
 
-def _padded(inputs: Any, targets: Any, lengths: Any, labels: bool | None) -> tuple[Any, Any, Any, bool | None]:
+def _padded(inputs: Any, targets: Any, lengths: object, labels: bool | None) -> tuple[Any, Any, Any, bool | None]:
     """Convert lists of trials to padded arrays and lengths; return arrays unchanged."""
     if not _is_list_of_trials(inputs):
         return inputs, targets, lengths, labels
@@ -199,7 +199,7 @@ def _is_list_of_trials(value: Any, ndim: int = 2) -> bool:
     return listed and bool(len(value)) and all(getattr(trial, "ndim", None) == ndim for trial in value)
 
 
-def _stacked(name: str, trials: Sequence[Any], steps: int) -> FloatArray:
+def _stacked(name: str, trials: Sequence[object], steps: int) -> FloatArray:
     """Stack trials in one array, padded with zeros at the end."""
     parts = [as_numpy(array_like(name, trial)) for trial in trials]
     channels = parts[0].shape[1]
@@ -211,11 +211,6 @@ def _stacked(name: str, trials: Sequence[Any], steps: int) -> FloatArray:
             )
         stacked[k, : len(part)] = part
     return stacked
-
-
-def _array(values: Any) -> Any:
-    """A copy of an array or tensor in numpy."""
-    return np.array(values.detach().cpu().numpy() if hasattr(values, "detach") else values)
 
 
 def _where(live: Mask, values: Any) -> FloatArray:

@@ -8,6 +8,7 @@ import pytest
 import xarray as xr
 
 import learncast as lc
+from learncast.study import WindowStudy
 from learncast.tasks import from_batches, from_file, from_pairs, from_table
 
 torch = pytest.importorskip("torch")
@@ -258,3 +259,12 @@ def test_a_window_reads_labels_as_classes():
     assert field_of(lambda: lc.window(Reader(1), x, LABELS)) == "labels"
     one = lc.window(Reader(1), x, LABELS, labels=False, measurement=measured)
     assert one.sequences == N
+
+
+@pytest.mark.parametrize("column", [False, True])
+def test_the_study_of_a_window_reads_labels_as_classes(tmp_path, column):
+    np.savez(tmp_path / "rig.npz", inputs=X, targets=AT_STEPS[..., None] if column else AT_STEPS)
+    tables = {"task": {"data": "rig.npz"}, "window": {"sequences": 20}}
+    study = WindowStudy.from_dict(tables, folder=tmp_path, source="study")
+    (_, train), (_, held_out) = study.sequences()
+    np.testing.assert_array_equal(np.concatenate([train, held_out]), np.eye(3)[AT_STEPS])
