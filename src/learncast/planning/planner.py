@@ -18,7 +18,7 @@ from learncast.planning.methods.method import Method
 from learncast.planning.methods.modes import ModeMethod
 from learncast.planning.plan import Candidate, Plan
 from learncast.planning.schedules.exact import search_modes
-from learncast.planning.schedules.whole_steps import MOST_PIECES, WholeStepProblem
+from learncast.planning.schedules.whole_steps import WholeStepProblem
 from learncast.planning.search import (
     UNTRIED,
     DescentSearch,
@@ -168,8 +168,7 @@ class _Planner:
     @cached_property
     def whole_steps(self) -> WholeStepProblem | None:
         """The exact search in whole steps, where there is one."""
-        short = self.descent is not None and self.direct.steps <= MOST_PIECES
-        if not short or not isinstance(self.method, ModeMethod):
+        if self.descent is None or not isinstance(self.method, ModeMethod):
             return None
         return WholeStepProblem.of(self.method, self.terms, self.usable)
 
@@ -214,6 +213,7 @@ class _Planner:
             bound=found.lower_bound,
             proof=proof,
             counted=self.descent is not None,
+            compares=proof != "out of time",
         )
 
     def _search(self, progress: Progress) -> SearchResult:
@@ -222,7 +222,7 @@ class _Planner:
         if isinstance(method, ModeMethod):
             return search_modes(method, terms, self.strict, progress)
         search = DescentSearch(method, terms) if method.counts_many else FlowSearch(method, terms)
-        return search.explore(method.target, progress=progress)
+        return search.explore(self.usable, progress=progress)
 
     def _candidates(self, found: SearchResult) -> list[Candidate]:
         """Each candidate with its best stop in whole steps; of large pools, only the best by the flow are refined."""
@@ -316,7 +316,7 @@ class _Planner:
 
     def _robust(self, best: Route) -> Route:
         """Scale all stops by one factor to where the mean over resampled pools is least; 0 is direct training."""
-        price = np.array([self.terms.cost[k] for k in (*best.order, self.method.target)])
+        places = (*best.order, self.method.target)
 
         def scaled(scale: float) -> list[int]:
             return [max(round(scale * t), 1) if scale > 0 else 0 for t in best.durations]
@@ -326,7 +326,7 @@ class _Planner:
             steps = self.method.resample_stops(best.order, [scaled(s) for s in scales], self.terms.goal)
             found = {}
             for scale, rows in zip(scales, steps, strict=True):
-                totals = (rows * price[:, None]).sum(axis=0) + self.terms.switch_cost * len(best.order) * (scale > 0)
+                totals = self.terms.price(places, rows)
                 finite = totals[np.isfinite(totals)]
                 found[scale] = (1.0 - len(finite) / len(totals), float(finite.mean()) if len(finite) else math.inf)
             return found

@@ -135,6 +135,10 @@ class Search(ABC):
         """Move all stops of a route to where the total is least nearby."""
 
     @abstractmethod
+    def end(self, route: Route) -> FloatArray:
+        """State at the end of a route."""
+
+    @abstractmethod
     def steps_from_start(self, task: int, goal: Goal) -> float:
         """Steps on a task from the start until a goal."""
 
@@ -151,11 +155,6 @@ class Search(ABC):
         stops = [self.steps_from_start(task, Accuracy(v)) for v in limits]
         return [t for t in stops if 0 < t <= span]
 
-    def cost(self, kept: Sequence[tuple[int, float]], rest: float) -> float:
-        """Cost of stages (task, steps) and the rest on the target."""
-        before = sum(n * float(self.terms.cost[task]) + self.terms.switch_cost for task, n in kept)
-        return float(before + rest * float(self.terms.cost[-1]))
-
     def remembers(self, ends: FloatArray) -> NDArray[np.bool_]:
         """Whether end states (rows, ...) meet the limits on forgetting."""
         met = np.ones(len(ends), dtype=bool)
@@ -163,18 +162,18 @@ class Search(ABC):
             met &= self.method.excess_loss(int(k), ends) <= self.terms.most_loss[k] * (1 + PRECISION)
         return met
 
-    def explore(self, candidates: int, *, progress: Progress = silent) -> SearchResult:
-        """Find the best stop of every candidate, and the best sequence.
+    def explore(self, usable: Sequence[int], *, progress: Progress = silent) -> SearchResult:
+        """Find the best stop of every candidate, and the best sequence of usable ones.
 
         Longer sequences are grown from the best shorter ones by one more task at every place. Nothing is proved.
         """
         direct, max_stages = self.price((), ()), self.terms.max_stages
-        pool = range(candidates) if max_stages > 1 else range(0)
         singles, share = [], 1.0 if max_stages == 2 else 0.5
-        for k in pool:
+        for k in range(self.method.target if max_stages > 1 else 0):
             singles.append(in_time(partial(self.best_stop, k, direct), UNTRIED))
-            progress(share * (k + 1) / candidates)
-        beam = sorted([direct, *singles], key=cost_of)[:BEAM]
+            progress(share * (k + 1) / self.method.target)
+        pool = usable if singles else []
+        beam = sorted([direct, *(singles[k] for k in pool)], key=cost_of)[:BEAM]
         best = beam[0]
         for stage in range(3, max_stages + 1):
             if time_is_up():
@@ -250,7 +249,7 @@ class DescentSearch(Search):
         routes = []
         for row, own, good in zip(lengths, rest.tolist(), allowed.tolist(), strict=True):
             kept = [(task, float(n)) for task, n in zip(order, row, strict=True) if n > 0]
-            total = self.cost(kept, own) if good else math.inf
+            total = float(self.terms.price((*order, method.target), (*row, own))) if good else math.inf
             routes.append(Route(tuple(k for k, _ in kept), tuple(n for _, n in kept), own, total))
         return routes
 
@@ -265,6 +264,12 @@ class DescentSearch(Search):
         if np.isfinite(least):
             allowed &= self.method.accuracy(task, states) >= least - PRECISION
         return allowed
+
+    def end(self, route: Route) -> FloatArray:
+        states = self.method.start[None]
+        for task, steps in zip(route.order, route.durations, strict=True):
+            states = self.method.advance(task, states, [int(steps)])[0]
+        return self.method.steps_to(self.method.target, states, self.terms.goal)[1][0]
 
     def steps_from_start(self, task: int, goal: Goal) -> float:
         return float(self.method.steps_to(task, self.method.start[None], goal)[0][0])
@@ -347,7 +352,7 @@ class FlowSearch(Search):
         rest = method.flow_steps_to(target, state, terms.goal, None if kept else self._from_start(target))
         if not math.isfinite(rest) or not self._remembers(state, rest):
             return Route(names, spent, rest, math.inf)
-        return Route(names, spent, rest, self.cost(kept, rest))
+        return Route(names, spent, rest, float(terms.price((*names, target), (*spent, rest))))
 
     def _may_stop(self, task: int, state: FloatArray) -> bool:
         low, high = self.terms.least[task], self.terms.most[task]
@@ -364,6 +369,12 @@ class FlowSearch(Search):
     def _finite_total(self, order: Sequence[int], durations: Sequence[float]) -> float:
         """The total, or a large finite number: a broken limit must not spoil the optimiser's arithmetic."""
         return min(self.price(order, durations).total, 1e30)
+
+    def end(self, route: Route) -> FloatArray:
+        state = self.method.start
+        for task, steps in zip((*route.order, self.method.target), (*route.durations, route.rest), strict=True):
+            state = self.method.after_flow(task, state, steps)
+        return state
 
     def steps_from_start(self, task: int, goal: Goal) -> float:
         return self.method.flow_steps_to(task, self.method.start, goal, self._from_start(task))

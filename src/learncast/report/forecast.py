@@ -57,6 +57,7 @@ def forecast_report(
         "learning_rate": study.learning_rate,
         **study.goal_values,
         "method": m.name,
+        **m.trial_values([place]),
         "flow_steps": steps.flow,
         "descent_steps": as_count(steps.descent),
         "status": steps.status.name,
@@ -159,6 +160,9 @@ def _lead(name: str, goal: Goal, made: Forecast, method: Method, place: int) -> 
         count = f"{format_number(flow)} flow steps to {goal.text}"
         rest = count if math.isfinite(flow) else "no finite number of steps"
         return f"{note} The {'flow' if method.applies else 'approximation'} takes {rest}."
+    if steps.status is Status.not_within:
+        tried = f"within {format_count(steps.tried)} steps; the loss is then {steps.loss:.3g}"
+        return f"{task} does not reach {goal.text} {tried}.{note}"
     if math.isnan(flow):
         return f"It is unknown whether {task} reaches {goal.text}: {steps.status.value}.{note}"
     if math.isinf(flow):

@@ -85,6 +85,11 @@ class Response:
         return len(self.statistics.target_power) - 1
 
     @property
+    def assumes_gaussian(self) -> bool:
+        """Whether Gaussian trials stand for a task of which only the moments are known; families are Gaussian."""
+        return self.trials.gaussian and self.trials.as_task.recipe is None
+
+    @property
     def dataset(self) -> xr.Dataset:
         """Every statistic with its interval and its resamples; a table as far as it has been measured."""
         import xarray as xr
@@ -183,18 +188,20 @@ def response(
     """Measure the responses of a nonlinear network with a fixed diagonal recurrence.
 
     Trials are streamed, so any number of them fits in memory. Only the sums over 256 groups are kept, and resampled for
-    the intervals. The Gaussian trials of a Task count with both signs (x -> -x, y -> -y), and its exact second moments
-    correct the means (control variates).
+    the intervals. Recorded trials that were centred or scaled are centred and scaled again in every resample. Gaussian
+    trials count with both signs (x -> -x, y -> -y), and the task's exact second moments correct the means (control
+    variates).
 
     Parameters
     ----------
     source : Task, callable or (inputs, targets)
-        A task, whose Gaussian trials are drawn; a function sampler(trials, rng) -> (inputs, targets); or recorded
-        inputs (trials, steps, 1) and targets (trials, outputs) or (trials, steps, outputs).
+        A task, of which the recorded trials are read or, if there are none, Gaussian trials with its moments are
+        drawn; a function sampler(trials, rng) -> (inputs, targets); or recorded inputs (trials, steps, 1) and targets
+        (trials, outputs) or (trials, steps, outputs).
     network : Activated
         A LinearRNN's weights with a nonlinearity: one input, diagonal recurrence.
     trials : int, optional
-        Number of trials to draw; 65536 for ReLU and 16384 for tanh by default.
+        Number of Gaussian trials to draw; 65536 for ReLU and 16384 for tanh by default.
     rng : numpy.random.Generator or int
         Generator or seed. Sources measured with the same seed share their noise, so their differences are precise.
     bootstrap : int

@@ -433,7 +433,7 @@ def test_responses_serve_networks_with_other_weights():
 def test_long_descent_is_counted_by_the_modified_equation(network, rate, monkeypatch):
     found = response(TASK, network, trials=FEW, bootstrap=2)
     one_by_one = solve_response(found, learning_rate=rate).time_to(0.6)
-    monkeypatch.setattr("learncast.theory.responses.solution.MOST_STEPS", 10)
+    monkeypatch.setattr("learncast.theory.responses.solution.TRIED", 20)
     integrated = solve_response(found, learning_rate=rate).time_to(0.6)
     assert one_by_one.descent_steps > 10
     assert abs(integrated.descent_steps - one_by_one.descent_steps) <= 1
