@@ -145,8 +145,7 @@ def plan(
     asked = _asked(study, delivery)
     from learncast.report.plan import plan_report
 
-    options: dict[str, Any] = {"remember": remember, "method": method}
-    delivery.deliver("searching plans", lambda progress: plan_report(asked(), **options, progress=progress))
+    delivery.deliver("searching plans", lambda p: plan_report(asked(), remember=remember, method=method, progress=p))
 
 
 @command(app, example="advise examples/decision_network.toml")
@@ -219,9 +218,9 @@ def phase(
     asked = _asked(study, delivery)
     from learncast.report.phase import phase_report
 
-    options: dict[str, Any] = {"vary": vary, "values": None if values is None else _numbers("--values", values)}
-    options |= {"accuracies": _numbers("--accuracies", accuracies), "method": method}
-    delivery.deliver("timing curricula", lambda progress: phase_report(asked(), **options, progress=progress))
+    varied, stops = None if values is None else _numbers("--values", values), _numbers("--accuracies", accuracies)
+    ask = partial(phase_report, vary=vary, values=varied, accuracies=stops, method=method)
+    delivery.deliver("timing curricula", lambda progress: ask(asked(), progress=progress))
 
 
 @command(app, example="forget examples/revised_hierarchy.toml")
@@ -255,10 +254,10 @@ def check(
     torch_package("for a check")
     if network is not None:
         one_of("--network", network, ("linear", "relu", "tanh"))
-    options: dict[str, Any] = {"seeds": seeds, "tolerance": tolerance, "processes": processes}
 
     def answered(progress: Progress) -> Report:
-        return check_report(asked() if network is None else asked().activated(network), **options, progress=progress)
+        own = asked() if network is None else asked().activated(network)
+        return check_report(own, seeds=seeds, tolerance=tolerance, processes=processes, progress=progress)
 
     delivery.deliver("training", answered)
 

@@ -208,12 +208,12 @@ def format_number(value: float, digits: int = 2) -> str:
     return text[1:] if text.startswith("-") and not text.strip("-0.,") else text  # no "-0.00"
 
 
-def format_loss(value: float, digits: int = 6) -> str:
-    """Return a loss with `digits` significant digits; round-off is shown as 0."""
+def format_loss(value: float, digits: int = 6, *, size: float = 1.0) -> str:
+    """Return a loss with `digits` significant digits; round-off of a loss of this size is shown as 0."""
     return (
         format_number(value, digits)
         if not math.isfinite(value)
-        else f"{0.0 if abs(value) < 1e-12 else value:.{digits}g}"
+        else f"{0.0 if abs(value) < 1e-12 * size else value:.{digits}g}"
     )
 
 

@@ -38,11 +38,12 @@ class Status(enum.Enum):
     --------
     >>> import learncast as lc
     >>> lc.Status.not_learned.value
-    'never reaches the tolerance band, so its time is infinite'
+    'never reaches its goal, so its time is infinite'
     """
 
     ok = "reached within the theory"
-    not_learned = "never reaches the tolerance band, so its time is infinite"
+    not_learned = "never reaches its goal, so its time is infinite"
+    not_within = "does not reach its goal within the steps that were tried"
     diverged = "gradient descent diverges at this learning rate"
     outside_theory = "a condition of the theory does not hold, so the number is not exact"
     too_few_samples = "too few samples to estimate the number"
@@ -73,11 +74,17 @@ class Steps:
     low, high : float
         Ends of the 95% interval of `value`; nan without an interval.
     status : Status
+        ``not_learned`` only if it is proved that the goal is never reached.
+    tried : float
+        Steps that were tried, if the status is ``not_within``; otherwise nan.
+    loss : float
+        Loss after these steps, or nan.
     spread : float
         Standard deviation over runs, if `descent` is the mean of training in batches; nan for full batches.
 
     Examples
     --------
+    >>> import learncast as lc
     >>> from learncast.results import Steps
     >>> steps = Steps(331.0, 329.985, low=320.0, high=345.0)
     >>> steps
@@ -86,6 +93,8 @@ class Steps:
     331 steps (95% interval 320 to 345)
     >>> print(Steps(float("nan"), 2e6))
     about 2,000,000 steps (gradient flow)
+    >>> print(Steps(float("nan"), float("nan"), status=lc.Status.not_within, tried=50_000, loss=0.25))
+    not within 50,000 steps (loss 0.25)
     """
 
     descent: float
@@ -93,6 +102,8 @@ class Steps:
     low: float = math.nan
     high: float = math.nan
     status: Status = Status.ok
+    tried: float = math.nan
+    loss: float = math.nan
     spread: float = math.nan
 
     @property
@@ -114,6 +125,9 @@ class Steps:
         return f"<Steps: {self.descent:.6g}{spread} descent, {self.flow:.6g} flow{interval}, {self.status.name}>"
 
     def __str__(self) -> str:
+        if self.status is Status.not_within:
+            reached = "" if math.isnan(self.loss) else f" (loss {self.loss:.3g})"
+            return f"not within {format_count(self.tried)} steps{reached}"
         if not math.isfinite(self.value):
             because = f": {self.status.value}" if self.status is Status.diverged else ""
             return format_number(self.value) + because

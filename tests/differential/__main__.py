@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import sys
 import time
 from collections import Counter, defaultdict
 
@@ -33,9 +32,13 @@ def main() -> int:
     for seed, name in itertools.islice(rounds, arguments.problems):
         if time.monotonic() > end:
             break
-        verdicts.append(compare(draw(name, seed)))
-        if sys.stderr.isatty():
-            print(f"\r{len(verdicts)} problems", end="", file=sys.stderr)
+        verdict = compare(draw(name, seed))
+        verdicts.append(verdict)
+        if verdict.outcome in ("disagreed", "crashed", "slow"):
+            print(
+                f"{verdict.outcome}: {verdict.detail[:600]}\n    python -m tests.differential --show {name}:{seed}",
+                flush=True,
+            )
     return report(verdicts)
 
 
@@ -56,7 +59,7 @@ def failed(verdict: Verdict) -> bool:
 
 
 def report(verdicts: list[Verdict]) -> int:
-    """Print the table, refusals, and a command for everything that failed; 1 if anything did."""
+    """Print the table and the refusals; 1 if anything failed."""
     table: dict[str, Counter[str]] = defaultdict(Counter)
     for verdict in verdicts:
         table[verdict.problem.kind][verdict.outcome] += 1
@@ -64,10 +67,6 @@ def report(verdicts: list[Verdict]) -> int:
     print(f"{'kind':<24}", *(f"{name:>10}" for name in (*COLUMNS, "beyond")))
     for kind, counts in table.items():
         print(f"{kind:<24}", *(f"{counts[name]:>10}" for name in (*COLUMNS, "beyond")))
-    for verdict in verdicts:
-        if verdict.outcome in ("disagreed", "crashed", "slow"):
-            where = f"{verdict.problem.kind}:{verdict.problem.seed}"
-            print(f"{verdict.outcome}: {verdict.detail[:400]}\n    python -m tests.differential --show {where}")
     refusals = Counter(verdict.detail for verdict in verdicts if verdict.outcome == "refused")
     for sentence, number in refusals.most_common():
         print(f"refused {number} times: {sentence[:300]}")

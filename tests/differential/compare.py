@@ -6,12 +6,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .interfaces import Answer, ask
+from .interfaces import MOST_SECONDS, Answer, ask
 from .plain import Parameters, Plain, batch_steps, best_two_stages, mode_steps
 from .problems import Problem, Stop
 
-#: A plan of recorded trials is the best on average over resamples, not for these trials.
-PLAN_SLACK = {"arrays": 0.10, "statistics": 0.001}
 RUNS = 16
 #: Questions that one plain training answers.
 TIMED = ("forecast", "follow", "forget")
@@ -40,6 +38,8 @@ def compare(problem: Problem) -> Verdict:
     for name, answer in answers.items():
         if answer.crashed:
             return Verdict(problem, "crashed", f"{name}: {answer.crashed}")
+    if any(answer.late for answer in answers.values()):
+        return Verdict(problem, "slow", f"no answer within {MOST_SECONDS:g} s")
     refused = {name: answer.refused for name, answer in answers.items() if answer.refused}
     if len(refused) == len(answers):
         return Verdict(problem, "refused", next(iter(refused.values())))
@@ -65,7 +65,7 @@ def compare(problem: Problem) -> Verdict:
 
 def same_answer(one: Answer, other: Answer) -> bool:
     """Whether two interfaces give the same numbers."""
-    for key in ("steps", "total", "direct", "losses", "batch_mean"):
+    for key in ("steps", "total", "direct", "losses", "batch_mean", "interval"):
         a, b = np.array(getattr(one, key), float), np.array(getattr(other, key), float)
         given = a.size and b.size and not (np.isnan(a).all() or np.isnan(b).all())
         if given and not (a.shape == b.shape and np.allclose(a, b, rtol=1e-9, equal_nan=True)):
@@ -118,7 +118,11 @@ def losses_at(plain: Plain, w: Parameters) -> list[float]:
 
 
 def check_plan(plain: Plain, answer: Answer) -> tuple[str, float]:
-    """A plan has the steps and the cost that it reports, and no stop of one candidate is much cheaper."""
+    """A plan has the steps and the cost that it reports, and no stop of one candidate is much cheaper.
+
+    A plan of recorded trials is the best on average over resamples: for these trials it must come within 10% of the
+    best, or save half of what the best saves.
+    """
     problem, w, cost = plain.problem, plain.start, 0.0
     names = [task.name for task in problem.tasks]
     costs = problem.costs or (1.0,) * len(names)
@@ -135,14 +139,14 @@ def check_plan(plain: Plain, answer: Answer) -> tuple[str, float]:
     late = plain.train(w, len(names) - 1, problem.stops[-1], problem.limit)[0]
     if late > max(1.0, 1e-3 * direct):
         return f"the plan {answer.names} {answer.steps} needs {late} more steps", direct
-    slack = PLAN_SLACK[problem.target.form]
-    if answer.total > best * (1 + slack) + 1:
+    allowed = best * 1.001 + 1 if problem.target.form == "statistics" else max(1.1 * best + 1, (direct + best) / 2)
+    if answer.total > allowed:
         return f"the plan {answer.names} {answer.steps} costs {answer.total}, the best {best}", direct
     return "", direct
 
 
 def check_batches(plain: Plain, answer: Answer) -> tuple[str, float]:
-    """The mean over runs in batches, within 4 standard errors and 2%."""
+    """The mean over runs in batches, within 4 standard errors and 2%, and their spread."""
     if not np.isfinite(answer.batch_mean):
         return "", np.inf
     truth = batch_steps(plain, RUNS, plain.problem.seed)
@@ -150,6 +154,8 @@ def check_batches(plain: Plain, answer: Answer) -> tuple[str, float]:
         return "", np.inf
     error = np.hypot(truth.std(ddof=1) / np.sqrt(RUNS), answer.batch_spread / np.sqrt(max(answer.batch_runs, 1)))
     agree = abs(answer.batch_mean - truth.mean()) <= 4 * error + 0.02 * truth.mean() + 1
+    if truth.std() > 3:  # spreads of 24 and 16 runs differ by a factor of e once in 40,000
+        agree &= bool(abs(np.log(answer.batch_spread / truth.std(ddof=1))) <= 1)
     told, found = f"{answer.batch_mean:.1f} ± {answer.batch_spread:.1f}", f"{truth.mean():.1f} ± {truth.std():.1f}"
     return "" if agree else f"batches take {told}, truth {found}", float(truth.mean())
 

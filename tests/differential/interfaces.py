@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import signal
 import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,7 @@ from learncast.web import application
 
 from .problems import Problem, Stop, Trials, Weights
 
+MOST_SECONDS = 20.0
 GOALS = {"accuracy": lc.Accuracy, "explained": lc.Explained, "loss": lc.Loss, "r2": lc.R2}
 
 
@@ -45,6 +48,7 @@ class Answer:
     forecast_class: str = ""
     refused: str = ""
     crashed: str = ""
+    late: bool = False
     seconds: float = 0.0
 
     def __post_init__(self) -> None:
@@ -52,13 +56,35 @@ class Answer:
             object.__setattr__(self, "refused", "class outside")
 
 
+class Late(BaseException):
+    """No answer within the limit of CPU seconds."""
+
+
+@contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """Raise `Late` after this many CPU seconds."""
+
+    def stop(*_: object) -> None:
+        raise Late
+
+    before = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+
+
 def ask(problem: Problem, interface: str) -> Answer:
     """Ask one interface, without its warnings, and measure CPU seconds."""
     begin = time.process_time()
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), within(MOST_SECONDS):
             warnings.simplefilter("ignore")
             answer = {"python": python, "command": command, "web": web}[interface](problem)
+    except Late:
+        answer = Answer(late=True)
     except lc.LearncastError as error:
         answer = Answer(refused=str(error))
     except Exception as error:
@@ -146,7 +172,8 @@ def task_of(trials: Trials) -> lc.Task:
     if trials.form == "lengths":
         padded, lengths = padded_after(trials)
         return lc.Task.from_samples(padded, y, name=name, lengths=lengths, classes=trials.classes)
-    return lc.Task.from_samples(x, y, name=name, classes=trials.classes)
+    options = {"mask": trials.mask, "centre": trials.centre, "scale": trials.scale}
+    return lc.Task.from_samples(x, y, name=name, classes=trials.classes, **options)
 
 
 def table_of(trials: Trials) -> pd.DataFrame:
@@ -283,13 +310,15 @@ def section(head: str, values: dict[str, object]) -> str:
 
 def saved(trials: Trials, folder: Path, file: str) -> dict[str, object]:
     """Save trials in a file of their form and return the keys of a study that read it."""
-    keys: dict[str, object] = {"name": trials.name}
+    keys: dict[str, object] = {"name": trials.name, "centre": trials.centre, "scale": trials.scale}
     labels = np.ndim(trials.targets) == 1
     if trials.classes is not None:
         keys["classes"] = trials.classes
     if trials.form in ("table", "list") and not labels:
         table_of(trials).to_csv(folder / f"{file}.csv", index=False)
         return keys | {"data": f"{file}.csv", "at": at_of(trials)}
+    if trials.form == "statistics":
+        del keys["centre"], keys["scale"]
     arrays = {"labels" if labels else "targets": np.asarray(trials.targets)}
     if trials.form == "statistics":
         arrays = dict(zip(("input_covariance", "cross_covariance", "target_covariance"), moments(trials), strict=True))
@@ -297,6 +326,8 @@ def saved(trials: Trials, folder: Path, file: str) -> dict[str, object]:
         arrays["inputs"], arrays["lengths"] = padded_after(trials)
     else:
         arrays["inputs"] = trials.padded()[:, 0] if trials.form == "pairs" else np.asarray(trials.inputs)
+    if trials.mask is not None:
+        arrays["mask"] = trials.mask.astype(float)
     np.savez(folder / f"{file}.npz", **arrays)
     return keys | {"data": f"{file}.npz"}
 

@@ -13,7 +13,8 @@ class Trials:
 
     `inputs` is (trials, steps, channels) or a list with one (steps, channels) array per trial. `targets` is (trials,
     outputs), (trials, steps, outputs) or integer labels (trials,). `form` says how an interface receives them: arrays,
-    list, lengths, table, xarray, batches, pairs or statistics.
+    list, lengths, table, xarray, batches, pairs or statistics. `mask` (trials,), `centre` and `scale` are options of
+    `Task.from_samples`.
     """
 
     name: str
@@ -21,11 +22,17 @@ class Trials:
     targets: np.ndarray
     form: str = "arrays"
     classes: int | None = None
+    mask: np.ndarray | None = None
+    centre: bool = False
+    scale: str = "none"
 
     def padded(self) -> np.ndarray:
-        """Inputs as one array, with zeros before shorter trials."""
+        """Inputs that count as one array, with zeros before shorter trials, centred and scaled."""
         steps = max(map(len, self.inputs))
-        return np.stack([np.pad(x, ((steps - len(x), 0), (0, 0))) for x in self.inputs]).astype(float)
+        x = np.stack([np.pad(x, ((steps - len(x), 0), (0, 0))) for x in self.inputs]).astype(float)
+        x = x if self.mask is None else x[self.mask]
+        x = x - x.mean(axis=0) if self.centre else x
+        return x / np.sqrt((x**2).mean(axis=(0, 1))) if self.scale == "channel" else x
 
     def answers(self) -> np.ndarray:
         """Targets as numbers, (trials, readouts, outputs); labels become one-hot vectors."""
@@ -33,7 +40,9 @@ class Trials:
         if y.ndim == 1:
             found = np.arange(self.classes) if self.classes else np.unique(y)
             y = (y[:, None] == found).astype(float)
-        return y.astype(float) if y.ndim == 3 else y[:, None].astype(float)
+        y = y.astype(float) if y.ndim == 3 else y[:, None].astype(float)
+        y = y if self.mask is None else y[self.mask]
+        return y - y.mean(axis=0) if self.centre else y
 
 
 @dataclass(frozen=True)

@@ -481,7 +481,6 @@ def main(kind: str, first: int, last: int) -> None:
     os.environ.update(COLUMNS="200", TERM="dumb")
     told = os.fdopen(os.dup(1), "w")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for what the explorer says when it begins
-    sys.modules["numba"] = None  # type: ignore[assignment]  # a compiler reads no file, and takes 150 MB for itself
     for name in ("torch._dynamo", "matplotlib.pyplot", "xarray", "pandas"):
         importlib.import_module(name)
     loaded = most_held()  # by libraries alone, before anything is read

@@ -434,9 +434,11 @@ def test_until_stops_at_the_first_step_that_reaches_the_accuracy(kind, accuracy)
 def test_until_stops_at_the_largest_number_of_steps():
     _, _, task, network = problem("static")
     run = descend(task, network, learning_rate=1e-4, goal=0.99, most_steps=30)
-    assert run.status is lc.Status.not_learned
+    assert run.status is lc.Status.not_within
     assert run.steps == 30
-    assert (run.time_to(0.99).descent_steps, run.time_to(0.99).status) == (np.inf, lc.Status.not_learned)
+    time = run.time_to(0.99)
+    assert (time.status, time.tried, time.loss) == (lc.Status.not_within, 30, run.loss[-1])
+    assert np.isnan(time.descent_steps)
 
 
 def test_a_learned_start_takes_no_step():

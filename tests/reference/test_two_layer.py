@@ -87,11 +87,15 @@ def learned(task, hidden, seed):
 @pytest.mark.parametrize("name", TRAJECTORIES)
 def test_golden_trajectories(name):
     golden = Golden(name)
-    found = golden.solved().at(golden.steps)
+    solution = golden.solved()
+    found = solution.at(golden.steps)
     golden.agrees("W1tW1", found["input_gram"])
     golden.agrees("W2W2t", found["output_gram"])
     golden.agrees("W2W1", found["network_function"])
-    golden.agrees("excess_loss", found["excess_loss"])
+    # The stored loss is above the best map of any rank, the solution's above the best that its hidden units allow.
+    strengths = np.linalg.svd(solution.problem.cross, compute_uv=False)
+    lost = (strengths[solution.network.hidden_size :] ** 2).sum() / 2
+    golden.agrees("excess_loss", found["excess_loss"] + lost)
 
 
 @pytest.mark.equation("braun2022 Eq. (2)")

@@ -176,7 +176,7 @@ def test_strings_and_comments_do_not_count_as_nested(tmp_path):
 
 
 HEADER = "trial,step,input,target\n"
-ROWS = "".join(f"{trial},{step},0.5,{trial}\n" for trial in range(3) for step in range(2))
+ROWS = "".join(f"{trial},{step},0.5,{trial}.5\n" for trial in range(3) for step in range(2))
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 Training in batches
 ===================
 
-Forecast steps are for full batches. With 16, 64 or 256 trials per batch the number of steps varies between runs. Each point
+The steps of a plan are for full batches. With 16, 64 or 256 trials per batch the number of steps varies between runs. Each point
 is one simulated run with its own batches.
 """
 

@@ -149,15 +149,11 @@ class Outlook:
         goal, target, order = self.goal, self.names[0], self.order
         texts = []
         if self.undecided > CONDITIONS["linear_decides"].allowed:
-            texts.append(
-                f"linear_decides: no linear answer decides {target} ({self.linear:.2f}; chance {self.chances[0]:.2f}, "
-                f"goal {goal.level:.2f}). This advice uses the network's own features, which may not show the answer "
-                "either; run a pilot race."
-            )
+            measured = f"{self.linear:.2f}; chance {self.chances[0]:.2f}, goal {goal.level:.2f}"
+            texts.append(f"linear_decides: no linear answer decides {target} ({measured}); run a pilot race.")
         if goal.met(self.chances[0]):
             texts.append(
-                f"chance: a constant answer meets the goal on {target} ({self.chances[0]:.2f}). Raise the goal, or "
-                "ignore the steps without a decision."
+                f"chance: a constant answer meets the goal on {target} ({self.chances[0]:.2f}); raise the goal."
             )
         if self.constant:
             texts.append(f"constant: {', '.join(self.constant)} left out because a constant answer solves it.")
@@ -166,20 +162,13 @@ class Outlook:
         elif not self.easier:
             texts.append(f"no_easier: no candidate has a shorter readout time than {target}; it may not help.")
         elif self.time(order[0]) > TIMES[-1]:
-            texts.append(
-                "never: no candidate can be read from the features of the untrained network. Their order is uncertain; "
-                "watch the first stage, or run a pilot race."
-            )
+            texts.append("never: no candidate can be read from the untrained network's features; run a pilot race.")
         elif self.times[0] <= CLOSE * self.time(order[0]):
             texts.append(
-                f"close: the readout time of {target} is close to that of its easiest candidate, so there is little to "
-                "gain over direct training."
+                f"close: {target} is read out nearly as soon as its easiest candidate; there is little to gain."
             )
         if self.relevance < RELEVANT:
-            texts.append(
-                f"relevance: the trials of {order[0]} say no more than chance about the answers of {target}; it may be "
-                "an unrelated question with the same inputs."
-            )
+            texts.append(f"relevance: the trials of {order[0]} say no more than chance about the answers of {target}.")
         texts.append(UNSURE)
         return tuple(texts)
 

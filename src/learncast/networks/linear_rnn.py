@@ -291,8 +291,10 @@ class Alignment:
     @classmethod
     def of(cls, network: LinearRNN, frame: Frame) -> Alignment:
         """Express the network in the frame."""
-        reaching = network.input_weights @ frame.inputs  # (hidden, inputs)
-        leaving = frame.outputs.T @ network.output_weights  # (outputs, hidden)
+        # Squares of weights below 1e-150 would underflow.
+        scale = max(np.abs(network.input_weights).max(), np.abs(network.output_weights).max()) or 1.0
+        reaching = network.input_weights / scale @ frame.inputs  # (hidden, inputs)
+        leaving = frame.outputs.T @ (network.output_weights / scale)  # (outputs, hidden)
         a_vectors, c_vectors = reaching[:, : frame.modes], leaving[: frame.modes].T
         a_length, c_length = np.linalg.norm(a_vectors, axis=0), np.linalg.norm(c_vectors, axis=0)
         # The longer side gives the direction, so that a start with a = 0 or c = 0 has one too.
@@ -303,7 +305,7 @@ class Alignment:
         a = np.einsum("hk,hk->k", np.where(idle, 0.0, a_vectors), directions)
         c = np.einsum("hk,hk->k", np.where(idle, 0.0, c_vectors), directions)
         b, residual = _acting_recurrence(network.recurrent_weights, directions, idle)
-        return cls(a, c, b, directions, _start_residual(reaching, leaving, a, c), residual)
+        return cls(a * scale, c * scale, b, directions, _start_residual(reaching, leaving, a, c), residual)
 
 
 def _acting_recurrence(W: FloatArray, directions: FloatArray, idle: NDArray[np.bool_]) -> tuple[FloatArray, float]:

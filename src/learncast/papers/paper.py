@@ -7,7 +7,6 @@ import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -177,16 +176,12 @@ class Paper:
 
         stem, numbers = f"figure_{figure.name}", figure.numbers(dataset)
         with style():
-            pictures = _pictures(self._stamped(figure.draw(dataset), preset, figure), formats)
-        # Write only after everything was made.
+            names = _write_pictures(self._stamped(figure.draw(dataset), preset, figure), folder / stem, formats)
         kind = "training" if figure.trained else "theory"
         provenance = Provenance(kind, (self.citation,), spec_hash(self.name, figure.name, preset))
         save_dataset(dataset, folder / f"{stem}.nc", kind="figure", provenance=provenance)
         write_file(folder / f"{stem}.csv", table_of(dataset))
-        for suffix, content in pictures.items():
-            write_file(folder / f"{stem}.{suffix}", content)
-        names = [f"{stem}.{suffix}" for suffix in (*pictures, "nc", "csv")]
-        return {"caption": figure.caption, "numbers": numbers, "files": names}
+        return {"caption": figure.caption, "numbers": numbers, "files": [*names, f"{stem}.nc", f"{stem}.csv"]}
 
     def write_page(
         self,
@@ -202,13 +197,11 @@ class Paper:
 
         names = []
         with style():
-            draws = [(figure.draw, dataset) for figure, dataset in panels]
-            pages = [self._stamped(page, preset, *(figure for figure, _ in panels)) for page in composite(draws)]
+            pages = composite([(figure.draw, dataset) for figure, dataset in panels])
             for k, page in enumerate(pages):
                 stem = f"figure_{number}" if len(pages) == 1 else f"figure_{number}_page{k + 1}"
-                for suffix, content in _pictures(page, formats).items():
-                    write_file(folder / f"{stem}.{suffix}", content)
-                    names.append(f"{stem}.{suffix}")
+                stamped = self._stamped(page, preset, *(figure for figure, _ in panels))
+                names += _write_pictures(stamped, folder / stem, formats)
         return names
 
     def _stamped(self, page: Figure, preset: str, *figures: PaperFigure) -> Figure:
@@ -220,19 +213,16 @@ class Paper:
         return stamped(page, text) if text else page
 
 
-def _pictures(figure: Figure, formats: Sequence[str]) -> dict[str, bytes]:
-    """Return the picture in each format. Equal data give equal bytes, because no file has a date."""
+def _write_pictures(figure: Figure, path: Path, formats: Sequence[str]) -> list[str]:
+    """Write the picture in each format, without a date: equal data give equal bytes. Return the names of the files."""
     from learncast.figures.page import DPI
 
     dates: dict[str, dict[str, object]] = {"png": {}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
-    pictures = {}
     for suffix in formats:
         one_of("format", suffix, FORMATS)
-        content = BytesIO()
-        figure.savefig(content, format=suffix, dpi=DPI, metadata=dates[suffix])
-        pictures[suffix] = content.getvalue()
+        figure.savefig(path.with_name(f"{path.name}.{suffix}"), dpi=DPI, metadata=dates[suffix])
         figure.set_layout_engine("none")  # the layout is computed once for all formats
-    return pictures
+    return [f"{path.name}.{suffix}" for suffix in formats]
 
 
 def table_of(dataset: xr.Dataset) -> str:

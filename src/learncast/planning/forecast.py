@@ -27,9 +27,9 @@ from learncast.procedure.stage import Stage
 from learncast.procedure.training import Training
 from learncast.results import STEPS, Provenance, Status, Steps, Trajectory, described, load_dataset, save_dataset
 from learncast.tasks.task import Task
-from learncast.theory.assumptions import Trust, worst
+from learncast.theory.assumptions import Trust, require, worst
 from learncast.theory.dynamics.modes import Modes
-from learncast.theory.dynamics.solution import LearningTime, Solution, checked_times, worst_status
+from learncast.theory.dynamics.solution import LearningTime, Solution, checked_times, status_of, worst_status
 from learncast.theory.responses.bootstrap import interval
 from learncast.theory.responses.trials import seed_of
 
@@ -74,7 +74,6 @@ class _Run:
     flows: tuple[Solution, ...]
     states: tuple[FloatArray, ...]
     descent_states: tuple[FloatArray, ...]
-    resampled: ResampledSteps | None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -143,12 +142,16 @@ class Forecast(Displayable):
 
     @cached_property
     def _run(self) -> _Run:
-        return _carry_out(self.method.precise, self.requested, self.places, self.resample)
+        return _carry_out(self.method.precise, self.requested, self.places)
 
     @cached_property
     def stages(self) -> tuple[StageForecast, ...]:
         """Forecast of each stage."""
-        stages = self._run.stages
+        samples = None if self.resampled is None else self.resampled.stages
+        stages = tuple(
+            replace(s, steps=_with_interval(s.steps, self.resampled, None if samples is None else samples[k]))
+            for k, s in enumerate(self._run.stages)
+        )
         if self.batches is None:
             return stages
         # Rounded so that the steps of the stages add up to those of all of them.
@@ -179,10 +182,10 @@ class Forecast(Displayable):
         flow, status = float(sum(s.flow for s in each)), worst_status(s.status for s in each)
         if self.batches is not None:
             return _in_batches(self.full_batch.steps, descent, self.batches.totals)
-        resampled = self._run.resampled
-        return _with_interval(
-            descent, flow, status, resampled, None if resampled is None else resampled.stages.sum(axis=0)
-        )
+        tried, loss = next(((s.tried, s.loss) for s in each if s.status is Status.not_within), (math.nan, math.nan))
+        total = Steps(descent, flow, status=status, tried=tried, loss=loss)
+        resampled = self.resampled
+        return _with_interval(total, resampled, None if resampled is None else resampled.stages.sum(axis=0))
 
     @cached_property
     def direct_time(self) -> LearningTime | None:
@@ -201,32 +204,40 @@ class Forecast(Displayable):
             if len(self.requested) == 1:
                 return self.steps
             return replace(self, requested=self.requested[-1:], places=self.places[-1:]).steps
-        resampled = self._run.resampled
-        return _with_interval(
-            time.descent_steps, time.flow_steps, time.status, resampled, None if resampled is None else resampled.direct
-        )
+        steps = Steps(time.descent_steps, time.flow_steps, status=time.status, tried=time.tried, loss=time.loss)
+        return _with_interval(steps, self.resampled, None if self.resampled is None else self.resampled.direct)
 
     @cached_property
     def saving(self) -> Steps:
         """Steps saved against direct training; negative if the curriculum takes longer."""
         direct = self.direct or Steps(math.nan, math.nan)
         descent, flow = difference(direct.descent, self.steps.descent), difference(direct.flow, self.steps.flow)
-        resampled = self._run.resampled
+        resampled = self.resampled
         if resampled is None or self.batch is not None:
             return Steps(descent, flow)
         with np.errstate(invalid="ignore"):
             differences = resampled.direct - resampled.stages.sum(axis=0)
-        return _with_interval(descent, flow, Status.ok, resampled, differences, signed=True)
+        return _with_interval(Steps(descent, flow), resampled, differences, signed=True)
 
     @property
     def speedup_ratio(self) -> float:
         """Flow steps of direct training over those of this curriculum."""
         return math.nan if self.direct is None else ratio(self.direct.flow, self.steps.flow)
 
-    @property
+    @cached_property
     def resampled(self) -> ResampledSteps | None:
         """Steps under resampled statistics; None if nothing was estimated from trials."""
-        return self._run.resampled
+        if self.batch is not None:
+            return self.full_batch.resampled
+        m = self.method.precise
+        # Neither a stage to convergence nor a task with nothing to learn has steps that resampling could change.
+        converges = any(s.steps is not None and math.isinf(s.steps) for s in self.requested)
+        each = zip(self.places, self.requested, strict=True)
+        idle = all(s.goal is not None and m.nothing_to_learn(k, s.goal) for k, s in each)
+        if not self.resample or converges or idle:
+            return None
+        rules: list[Rule] = [(s.goal, s.steps) for s in self.requested]
+        return m.resample(self.places, rules)
 
     @property
     def states(self) -> tuple[FloatArray, ...]:
@@ -252,13 +263,12 @@ class Forecast(Displayable):
 
     @cached_property
     def trust(self) -> Trust:
-        """How far the forecast can be trusted: the conditions at the start and where each stage begins."""
+        """How far the forecast can be trusted: the conditions at the start, and of each stage up to its stop."""
         own = self.method.trust(self.places)
-        if len(self.requested) == 1:
-            return own
-        names = {a.name for a in own.assumptions}
-        later = ([a for a in flow.assumptions if a.name in names] for flow in self._run.flows)
-        return Trust(worst([own.assumptions, *later]), own.promise)
+        names, rate = {a.name for a in own.assumptions}, "stable_learning_rate"
+        ends = zip(self._run.flows, self._run.stages, strict=True)
+        later = [[a for a in flow.conditions_until(s.steps.flow) if a.name in names] for flow, s in ends]
+        return Trust(worst([[a for a in own.assumptions if a.name != rate], *later]), own.promise)
 
     @property
     def forecast_class(self) -> str:
@@ -317,8 +327,9 @@ class Forecast(Displayable):
         """
         rules = [(s.goal, s.steps) for s in self.requested]
         expected = [s.steps.descent for s in self._run.stages]
-        options = {"batch": batch, "shuffle": shuffle, "runs": runs, "seed": seed}
-        return in_batches(self.method.precise, self.places, rules, expected, **options)
+        return in_batches(
+            self.method.precise, self.places, rules, expected, batch=batch, shuffle=shuffle, runs=runs, seed=seed
+        )
 
     @property
     def provenance(self) -> Provenance:
@@ -619,68 +630,57 @@ def follow(
         raise UnsupportedModel(
             "Batches are forecast for linear networks only. Use batch=None, or train: learncast check.", field="batch"
         )
-    return Forecast(chosen, tuple(stages), tuple(range(len(stages))), batch=settings.batch)
+    found = Forecast(chosen, tuple(stages), tuple(range(len(stages))), batch=settings.batch)
+    if strict and not (chosen.name != "flow" and chosen.trust(found.places).holds):
+        require(found.trust.assumptions)
+    return found
 
 
-def _carry_out(method: Method, stages: Sequence[Stage], places: Sequence[int], resample: bool) -> _Run:
+def _carry_out(method: Method, stages: Sequence[Stage], places: Sequence[int]) -> _Run:
     """Train through the stages; the flow and descent each continue from where they themselves ended."""
     flow_state = descent_state = method.start
-    counting = True
-    found, flows, states, descent_states = [], [], [flow_state], [descent_state]
+    counting, found, flows, states, descent_states = True, [], [], [method.start], [method.start]
     for stage, place in zip(stages, places, strict=True):
-        flow, given = method.flow(place, flow_state), stage.steps
-        steps = method.flow_steps_to(place, flow_state, stage.goal, flow) if given is None else float(given)
-        after = flow_state if math.isnan(steps) else method.after_flow(place, flow_state, steps, flow)
-        descent = math.nan
-        if counting and (given is not None or (math.isfinite(steps) and steps <= method.countable)):
-            descent, descent_state = _descend(method, place, descent_state, stage, after)
-        counting = counting and (math.isfinite(descent) or given is not None)
-        status = method.status(place, steps if given is None else 0.0, descent if math.isfinite(steps) else 0.0)
+        flow = method.flow(place, flow_state)
+        steps, descent_state = _train(method, place, stage, flow_state, descent_state, flow)
+        after = flow_state if math.isnan(steps.flow) else method.after_flow(place, flow_state, steps.flow, flow)
+        if not counting:  # an earlier stage has no known end
+            steps = replace(steps, descent=steps.flow if math.isinf(steps.flow) else math.nan)
+        counting = counting and (math.isfinite(steps.descent) or stage.goal is None)
         start, end = method.strengths(np.stack([flow_state, after]))
         accuracy = float(method.accuracy(place, after[None])[0])
-        found.append((stage, descent if math.isfinite(steps) else steps, steps, status, accuracy, start, end))
-        flows.append(flow)
+        found.append(StageForecast(stage, steps, accuracy, start, end))
         flow_state = after
+        flows.append(flow)
         states.append(flow_state)
         descent_states.append(descent_state)
-    rules: list[Rule] = [(s.goal, s.steps) for s in stages]
-    # A stage to convergence has no number of steps that resampling could change.
-    converges = any(s.steps is not None and math.isinf(s.steps) for s in stages)
-    resampled = method.resample(places, rules) if resample and not converges else None
-    each = tuple(
-        StageForecast(
-            stage,
-            _with_interval(descent, flow_steps, status, resampled, None if resampled is None else resampled.stages[k]),
-            accuracy, start, end,
-        )
-        for k, (stage, descent, flow_steps, status, accuracy, start, end) in enumerate(found)
-    )  # fmt: skip
-    return _Run(each, tuple(flows), tuple(states), tuple(descent_states), resampled)
+    return _Run(tuple(found), tuple(flows), tuple(states), tuple(descent_states))
 
 
-def _descend(
-    method: Method, place: int, state: FloatArray, stage: Stage, flow_end: FloatArray
-) -> tuple[float, FloatArray]:
-    """Descent steps of a stage and the state after them; a stage to convergence ends where the flow rests."""
+def _train(
+    method: Method, place: int, stage: Stage, flow_state: FloatArray, state: FloatArray, flow: Solution
+) -> tuple[Steps, FloatArray]:
+    """Steps of a stage, and the state of descent after them; a stage to convergence ends where the flow rests."""
     if stage.goal is not None:
-        steps, ends = method.steps_to(place, state[None], stage.goal)
-        return float(steps[0]), ends[0]
+        return method.train(place, flow_state, state, stage.goal, flow)
     assert stage.steps is not None
-    if math.isinf(stage.steps):
-        return math.inf, flow_end
-    whole = math.ceil(stage.steps)
-    return float(whole), method.advance(place, state[None], [whole])[0, 0]
+    given = float(stage.steps)
+    status = status_of(0.0, 0.0, flow.conditions_until(given))
+    if math.isinf(given):
+        return Steps(given, given, status=status), method.after_flow(place, flow_state, given, flow)
+    whole = math.ceil(given)
+    end = method.advance(place, state[None], [whole])[0, 0]
+    return Steps(float(whole), given, status=status), end
 
 
 def _with_interval(
-    descent: float, flow: float, status: Status, resampled: ResampledSteps | None, samples: FloatArray | None, *,
-    signed: bool = False,
-) -> Steps:  # fmt: skip
+    steps: Steps, resampled: ResampledSteps | None, samples: FloatArray | None, *, signed: bool = False
+) -> Steps:
     """Steps with the interval of their resamples, in the count that the resamples are in."""
     if resampled is None or samples is None:
-        return Steps(descent, flow, status=status)
-    low, high = interval(flow if resampled.flow else descent, samples, signed=signed)
-    return Steps(descent, flow, float(low), float(high), status)
+        return steps
+    low, high = interval(steps.flow if resampled.flow else steps.descent, samples, signed=signed)
+    return replace(steps, low=float(low), high=float(high))
 
 
 def _count_text(steps: Steps) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,11 +15,12 @@ from learncast._core.progress import Progress, noticed, silent
 from learncast._core.validation import FloatArray, count, positive
 from learncast.networks import Network
 from learncast.planning.methods.choice import method_for
+from learncast.planning.methods.method import Method
 from learncast.planning.methods.modes import ModeMethod
 from learncast.planning.schedules.branching import lattice_of, orders_of
 from learncast.planning.schedules.exact import Schedule, ScheduleSearch
-from learncast.planning.search import usable_candidates
-from learncast.planning.terms import Terms, checked_pool
+from learncast.planning.search import DescentSearch, FlowSearch, Route, usable_candidates
+from learncast.planning.terms import PoolTerms, Terms, checked_pool
 from learncast.procedure.goals import goal_of
 from learncast.procedure.training import Training
 from learncast.results import described
@@ -48,6 +50,8 @@ class Front:
         Excess loss of the task at the end of each.
     tasks : tuple of Task
         The pool.
+    by_flow : bool
+        Whether costs are those of the gradient flow; otherwise of whole steps.
 
     Examples
     --------
@@ -67,6 +71,7 @@ class Front:
     schedules: tuple[Schedule, ...]
     excess_loss: FloatArray
     tasks: tuple[Task, ...]
+    by_flow: bool = True
 
     @property
     def total(self) -> FloatArray:
@@ -127,6 +132,7 @@ def forgetting_front(
     remember: int = 0,
     points: int = 8,
     terms: Terms = Terms(max_stages=3),  # noqa: B008  frozen
+    method: str = "auto",
     strict: bool = True,
     gap: float = 1e-3,
     progress: Progress = silent,
@@ -134,12 +140,13 @@ def forgetting_front(
     """Trade the cost of a schedule against what it forgets of one candidate.
 
     The limit on the candidate's excess loss at the end decreases evenly from what the cheapest schedule leaves to the
-    least that any tried schedule left. The cheapest schedule is searched for each limit.
+    least that any tried schedule left. The cheapest schedule is searched for each limit: with a proof if the tasks have
+    common modes.
 
     Parameters
     ----------
-    target, candidates, network, training, learning_rate, terms, strict
-        As for `learncast.plan`; the tasks must have common modes.
+    target, candidates, network, training, learning_rate, terms, method, strict
+        As for `learncast.plan`.
     remember : int
         Index of the candidate to remember.
     points : int
@@ -162,53 +169,113 @@ def forgetting_front(
     >>> lc.planning.forgetting_front(task, pool[:1], network, learning_rate=1e-3, points=2)
     <Front of 'strength 1.5': cost 165.954 to 166.88 for an excess loss of 4.907 to 4.53>
     """
-    number = count("points", points, least=2)
-    pool, goal = checked_pool(target, candidates), goal_of(terms.goal, recorded=target.recording is not None)
-    method = method_for([*pool, target], network, Training.of(training, learning_rate), method="modes")
+    pool = checked_pool(target, candidates)
+    chosen = method_for([*pool, target], network, Training.of(training, learning_rate), method=method)
+    return front_with(chosen, terms, remember=remember, points=points, strict=strict, gap=gap, progress=progress)
+
+
+def front_with(
+    method: Method,
+    terms: Terms,
+    *,
+    remember: int = 0,
+    points: int = 8,
+    strict: bool = True,
+    gap: float = 1e-3,
+    progress: Progress = silent,
+) -> Front:
+    """Trade cost against forgetting with a method that was chosen already."""
+    number, usable = count("points", points, least=2), usable_candidates(method, strict)
     if strict:
         require(method.conditions(method.target))
-    method = cast(ModeMethod, method)
-    search = ScheduleSearch.of(method, terms.over(len(pool), goal), usable_candidates(method, strict))
-    search = replace(search, gap=positive("gap", gap))
-    task = _remembered(search, remember)
-    cheapest = search.run()
-    high = float(cheapest.excess_loss[task])
-    low = min(high, _least_left(search, task))
+    if count("remember", remember, least=0) not in usable:
+        raise InvalidSpec(f"remember must be one of {usable}, got {remember}.", field="remember")
+    goal = goal_of(terms.goal, recorded=method.tasks[-1].recording is not None)
+    pool = terms.over(method.target, goal)
+    search: _ModeFront | _SearchedFront
+    if isinstance(method, ModeMethod):
+        exact = replace(ScheduleSearch.of(method, pool, usable), gap=positive("gap", gap))
+        search = _ModeFront(exact, usable.index(remember))
+    else:
+        search = _SearchedFront(method, pool, usable, remember)
+    cheapest = search.run(math.inf)
+    high = float(cheapest.excess_loss[search.task])
+    low = min(high, search.least_left())
     limits = np.linspace(high, low, number)
     # A tried schedule met the last limit; rounding must not put it out of reach.
     limits[-1] *= 1 + 1e-9
     schedules = [cheapest]
     for k, limit in enumerate(limits[1:]):
-        schedules.append(search.limited(task, float(limit)).run())
+        schedules.append(search.run(float(limit)))
         progress((k + 2) / number)
-    left = np.array([s.excess_loss[task] for s in schedules])
-    return Front(method.tasks[search.places[task]], limits, tuple(schedules), left, method.tasks)
+    left = np.array([s.excess_loss[search.task] for s in schedules])
+    by_flow = isinstance(method, ModeMethod) or not method.counts_many
+    return Front(method.tasks[remember], limits, tuple(schedules), left, method.tasks, by_flow)
 
 
-def _remembered(search: ScheduleSearch, remember: int) -> int:
-    """Position of the task among those that participate."""
-    known = search.places[:-1]
-    if count("remember", remember, least=0) not in known:
-        raise InvalidSpec(f"remember must be one of {list(known)}, got {remember}.", field="remember")
-    return known.index(remember)
+@dataclass(frozen=True, eq=False)
+class _ModeFront:
+    """Schedules of common modes, by closed forms with a proof; `task` is the position among those that take part."""
+
+    search: ScheduleSearch
+    task: int
+
+    def run(self, limit: float) -> Schedule:
+        """Cheapest schedule under a limit on the excess loss."""
+        return self.search.limited(self.task, limit).run()
+
+    def least_left(self) -> float:
+        """Least excess loss of the task among a sample of schedules that meet the limits."""
+        problem, stages = self.search.problem, self.search.max_stages - 1
+        direct = float(problem.rest(problem.start[None])[0]) * float(problem.cost[-1])
+        if not np.isfinite(direct):
+            return np.inf
+        share = np.concatenate([[0.0], np.geomspace(0.01, 3.0, _TRIED if stages < 3 else 6)])
+        grid = lattice_of(share, stages)
+        least = np.inf
+        for order in orders_of(len(problem.cost), stages, shorter=True):
+            durations = np.where(order >= 0, grid * direct / problem.cost[order], 0.0)
+            cost, rest = problem.priced(np.tile(order, (len(grid), 1)), durations)
+            good = np.isfinite(cost)
+            at = np.broadcast_to(problem.start, (len(grid), len(problem.start)))
+            for stage in range(stages):
+                at = problem.moved(np.full(len(grid), order[stage]), durations[:, stage], at)
+            left = problem.excess(problem.last.strength(np.where(good, rest, 0.0), at))[:, self.task]
+            least = min(least, float(left[good].min(initial=np.inf)))
+        return least
 
 
-def _least_left(search: ScheduleSearch, task: int) -> float:
-    """Least excess loss of the task among a sample of schedules that meet the limits."""
-    problem, stages = search.problem, search.max_stages - 1
-    direct = float(problem.rest(problem.start[None])[0]) * float(problem.cost[-1])
-    if not np.isfinite(direct):
-        return np.inf
-    share = np.concatenate([[0.0], np.geomspace(0.01, 3.0, _TRIED if stages < 3 else 6)])
-    grid = lattice_of(share, stages)
-    least = np.inf
-    for order in orders_of(len(problem.cost), stages, shorter=True):
-        durations = np.where(order >= 0, grid * direct / problem.cost[order], 0.0)
-        cost, rest = problem.priced(np.tile(order, (len(grid), 1)), durations)
-        good = np.isfinite(cost)
-        at = np.broadcast_to(problem.start, (len(grid), len(problem.start)))
-        for stage in range(stages):
-            at = problem.moved(np.full(len(grid), order[stage]), durations[:, stage], at)
-        left = problem.excess(problem.last.strength(np.where(good, rest, 0.0), at))[:, task]
-        least = min(least, float(left[good].min(initial=np.inf)))
-    return least
+@dataclass(frozen=True, eq=False)
+class _SearchedFront:
+    """Schedules of any other method, searched without proof; `task` is the candidate to remember."""
+
+    method: Method
+    terms: PoolTerms
+    usable: list[int]
+    task: int
+
+    def _search(self, limit: float) -> DescentSearch | FlowSearch:
+        limits = self.terms.most_loss.copy()
+        limits[self.task] = min(limits[self.task], limit)
+        kind = DescentSearch if self.method.counts_many else FlowSearch
+        return kind(self.method, replace(self.terms, most_loss=limits))
+
+    def run(self, limit: float) -> Schedule:
+        """Best schedule found under a limit on the excess loss."""
+        search = self._search(limit)
+        return self._schedule(search, search.explore(self.usable).best)
+
+    def _schedule(self, search: DescentSearch | FlowSearch, route: Route) -> Schedule:
+        left = np.full(self.method.target, np.nan)
+        if math.isfinite(route.total):
+            end = search.end(route)[None]
+            left = np.array([float(self.method.excess_loss(k, end)[0]) for k in range(self.method.target)])
+        return Schedule(route, math.nan, "best found", left)
+
+    def least_left(self) -> float:
+        """Least excess loss of the task after a sample of its stops."""
+        search = self._search(math.inf)
+        span = search.span(self.task, search.price((), ()))
+        routes = [search.price((self.task,), (share * span,)) for share in np.geomspace(0.03, 3.0, _TRIED // 2)]
+        left = [self._schedule(search, route).excess_loss[self.task] for route in routes]
+        return float(np.nanmin(left, initial=math.inf))

@@ -17,9 +17,9 @@ from learncast.display import Displayable, HtmlRepr, Plot, Table, format_count, 
 from learncast.networks import Network
 from learncast.planning import summary
 from learncast.planning.forecast import Forecast, difference, ratio
-from learncast.planning.front import Front, forgetting_front
+from learncast.planning.front import Front, front_with
 from learncast.planning.methods.method import Method
-from learncast.planning.search import UNTRIED, DescentSearch, Route
+from learncast.planning.search import UNTRIED, DescentSearch, FlowSearch, Route
 from learncast.planning.summary import PROOFS, count_text, percent
 from learncast.planning.terms import PoolTerms
 from learncast.procedure.goals import Goal
@@ -165,6 +165,11 @@ class Candidate:
         """Cost under resampled statistics; None if nothing was estimated from trials."""
         return Costs.of(self.forecast, self.terms)
 
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """95% interval of the total; None if nothing was estimated from trials."""
+        return None if self.costs is None else self.costs.interval
+
     @cached_property
     def steps(self) -> Steps:
         """Steps of candidate and target together; flow steps are those of the flow's own best stop."""
@@ -294,6 +299,8 @@ class Plan(Displayable):
         How good the recommendation is: a key of `learncast.planning.summary.PROOFS`.
     counted : bool
         Whether steps are those of descent; otherwise descent was too long to count and they are the flow's.
+    compares : bool
+        Whether alternatives and the sensitivity to stops are computed.
 
     Examples
     --------
@@ -322,10 +329,11 @@ class Plan(Displayable):
     bound: float
     proof: str
     counted: bool
+    compares: bool = True
 
     @property
     def out_of_time(self) -> bool:
-        """Whether the search ran out of time; alternatives are then not computed."""
+        """Whether the search ran out of time."""
         return self.proof == "out of time"
 
     @property
@@ -409,6 +417,11 @@ class Plan(Displayable):
         return None if self.costs is None else self.costs.interval
 
     @property
+    def direct_interval(self) -> tuple[float, float] | None:
+        """95% interval of the cost of direct training; None if nothing was estimated from trials."""
+        return None if self.costs is None else self.costs.direct_interval
+
+    @property
     def saving_interval(self) -> tuple[float, float] | None:
         """95% interval of the saving; 0 if nothing is trained before the target."""
         if self.costs is None:
@@ -466,7 +479,7 @@ class Plan(Displayable):
     @cached_property
     def alternatives(self) -> tuple[Alternative, ...]:
         """Other plans, the best first: direct training, the first task learned in full, the next candidates."""
-        if self.out_of_time:
+        if not self.compares:
             return ()
         last, target = Stage(self.target, self.goal), self.target.name
         others: list[tuple[str, Forecast, bool]] = []
@@ -490,7 +503,7 @@ class Plan(Displayable):
     def sensitivity(self) -> tuple[Shift, ...]:
         """Cost of stopping each stage earlier or later, with the other stages as planned."""
         shifts = []
-        for k, task in enumerate(() if self.out_of_time else self.route.order):
+        for k, task in enumerate(self.route.order if self.compares else ()):
             for factor in FACTORS:
                 steps = [t * (factor if j == k else 1.0) for j, t in enumerate(self.route.durations)]
                 total, every = self._shifted(steps)
@@ -501,12 +514,9 @@ class Plan(Displayable):
 
     def _shifted(self, steps: list[float]) -> tuple[float, float]:
         """Cost and steps of the same order with other lengths, without limits."""
-        if self.counted:
-            route = DescentSearch(self.method, self.terms.without_limits).price(self.route.order, steps)
-            return route.total, route.steps
-        stages = [Stage(self.method.tasks[k], steps=t) for k, t in zip(self.route.order, steps, strict=True)]
-        forecast = self.follow([*stages, Stage(self.target, self.goal)])
-        return self.cost_of(forecast), forecast.steps.flow
+        search = (DescentSearch if self.counted else FlowSearch)(self.method, self.terms.without_limits)
+        route = search.price(self.route.order, steps)
+        return route.total, route.steps
 
     @property
     def fragile(self) -> tuple[Shift, Shift] | None:
@@ -528,14 +538,12 @@ class Plan(Displayable):
         return loop_of(self.best, loaders, **options)
 
     def front(self, task: Task | str, **options: Any) -> Front:
-        """Trade the cost of a plan against forgetting of a candidate; options are those of `forgetting_front`."""
+        """Trade the cost of a plan against forgetting of a candidate; options are those of `front_with`."""
         names = tuple(t.name for t in self.pool)
         place = names.index(one_of("task", str(getattr(task, "name", task)), names))
         own = self.terms.terms
         terms = own.with_(max_stages=max(2, own.max_stages), most_excess_loss=None)
-        return forgetting_front(
-            self.target, self.pool, self.network, self.method.training, terms=terms, remember=place, **options
-        )
+        return front_with(self.method, terms, remember=place, **options)
 
     def stop_portrait(self, candidate: int = 0) -> xr.Dataset:
         """Steps saved by one candidate over its stop and the accuracy asked of the target.
@@ -582,9 +590,10 @@ class Plan(Displayable):
         }
         if rows and self.best.resampled is not None:
             for k, end in enumerate(("low", "high")):
-                note, intervals = f"{end} end of its interval", [c.costs and c.costs.saving_interval for c in rows]
+                note = f"{end} end of its interval"
                 columns[f"steps_{end}"] = ([getattr(c.steps, end) for c in rows], f"steps, {note}", STEPS)
-                columns[f"saving_{end}"] = ([(i or unknown)[k] for i in intervals], f"saving, {note}", "cost")
+                savings = [math.nan if c.costs is None else c.costs.saving_interval[k] for c in rows]
+                columns[f"saving_{end}"] = (savings, f"saving, {note}", "cost")
                 direct = (self.direct.interval or unknown)[k]
                 totals[f"direct_steps_{end}"] = (direct, f"direct steps, {note}", STEPS)
         stages = {
@@ -672,7 +681,7 @@ class Plan(Displayable):
             rows = [(*row, format_number(cost)) for row, cost in zip(rows, costs, strict=True)]
             columns = (*columns, "cost")
         if self.best.resampled is not None:
-            ends = [*(c.costs and c.costs.interval for c in some), self.costs and self.costs.direct_interval]
+            ends = [*(c.interval for c in some), self.direct_interval]
             rows = [(*row, format_interval(i)) for row, i in zip(rows, ends, strict=True)]
             columns = (*columns, "95% interval of the cost" if self.terms.priced else "95% interval")
         sentences = [(c.task.name, str(c.why["sentence"])) for c in some]

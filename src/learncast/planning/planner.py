@@ -18,7 +18,7 @@ from learncast.planning.methods.method import Method
 from learncast.planning.methods.modes import ModeMethod
 from learncast.planning.plan import Candidate, Plan
 from learncast.planning.schedules.exact import search_modes
-from learncast.planning.schedules.whole_steps import MOST_PIECES, WholeStepProblem
+from learncast.planning.schedules.whole_steps import WholeStepProblem
 from learncast.planning.search import (
     UNTRIED,
     DescentSearch,
@@ -168,10 +168,8 @@ class _Planner:
     @cached_property
     def whole_steps(self) -> WholeStepProblem | None:
         """The exact search in whole steps, where there is one."""
-        short = self.descent is not None and self.direct.steps <= MOST_PIECES
-        if not short or not isinstance(self.method, ModeMethod):
-            return None
-        return WholeStepProblem.of(self.method, self.terms, self.usable)
+        counted = self.descent is not None and isinstance(self.method, ModeMethod)
+        return WholeStepProblem.of(self.method, self.terms, self.usable) if counted else None
 
     @cached_property
     def pairs(self) -> dict[int, Route] | None:
@@ -214,6 +212,7 @@ class _Planner:
             bound=found.lower_bound,
             proof=proof,
             counted=self.descent is not None,
+            compares=proof != "out of time",
         )
 
     def _search(self, progress: Progress) -> SearchResult:
@@ -222,7 +221,7 @@ class _Planner:
         if isinstance(method, ModeMethod):
             return search_modes(method, terms, self.strict, progress)
         search = DescentSearch(method, terms) if method.counts_many else FlowSearch(method, terms)
-        return search.explore(method.target, progress=progress)
+        return search.explore(self.usable, progress=progress)
 
     def _candidates(self, found: SearchResult) -> list[Candidate]:
         """Each candidate with its best stop in whole steps; of large pools, only the best by the flow are refined."""

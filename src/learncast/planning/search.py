@@ -135,6 +135,10 @@ class Search(ABC):
         """Move all stops of a route to where the total is least nearby."""
 
     @abstractmethod
+    def end(self, route: Route) -> FloatArray:
+        """State at the end of a route."""
+
+    @abstractmethod
     def steps_from_start(self, task: int, goal: Goal) -> float:
         """Steps on a task from the start until a goal."""
 
@@ -163,18 +167,18 @@ class Search(ABC):
             met &= self.method.excess_loss(int(k), ends) <= self.terms.most_loss[k] * (1 + PRECISION)
         return met
 
-    def explore(self, candidates: int, *, progress: Progress = silent) -> SearchResult:
-        """Find the best stop of every candidate, and the best sequence.
+    def explore(self, usable: Sequence[int], *, progress: Progress = silent) -> SearchResult:
+        """Find the best stop of every candidate, and the best sequence of usable ones.
 
         Longer sequences are grown from the best shorter ones by one more task at every place. Nothing is proved.
         """
         direct, max_stages = self.price((), ()), self.terms.max_stages
-        pool = range(candidates) if max_stages > 1 else range(0)
         singles, share = [], 1.0 if max_stages == 2 else 0.5
-        for k in pool:
+        for k in range(self.method.target if max_stages > 1 else 0):
             singles.append(in_time(partial(self.best_stop, k, direct), UNTRIED))
-            progress(share * (k + 1) / candidates)
-        beam = sorted([direct, *singles], key=cost_of)[:BEAM]
+            progress(share * (k + 1) / self.method.target)
+        pool = usable if singles else []
+        beam = sorted([direct, *(singles[k] for k in pool)], key=cost_of)[:BEAM]
         best = beam[0]
         for stage in range(3, max_stages + 1):
             if time_is_up():
@@ -265,6 +269,12 @@ class DescentSearch(Search):
         if np.isfinite(least):
             allowed &= self.method.accuracy(task, states) >= least - PRECISION
         return allowed
+
+    def end(self, route: Route) -> FloatArray:
+        states = self.method.start[None]
+        for task, steps in zip(route.order, route.durations, strict=True):
+            states = self.method.advance(task, states, [int(steps)])[0]
+        return self.method.steps_to(self.method.target, states, self.terms.goal)[1][0]
 
     def steps_from_start(self, task: int, goal: Goal) -> float:
         return float(self.method.steps_to(task, self.method.start[None], goal)[0][0])
@@ -364,6 +374,12 @@ class FlowSearch(Search):
     def _finite_total(self, order: Sequence[int], durations: Sequence[float]) -> float:
         """The total, or a large finite number: a broken limit must not spoil the optimiser's arithmetic."""
         return min(self.price(order, durations).total, 1e30)
+
+    def end(self, route: Route) -> FloatArray:
+        state = self.method.start
+        for task, steps in zip((*route.order, self.method.target), (*route.durations, route.rest), strict=True):
+            state = self.method.after_flow(task, state, steps)
+        return state
 
     def steps_from_start(self, task: int, goal: Goal) -> float:
         return self.method.flow_steps_to(task, self.method.start, goal, self._from_start(task))

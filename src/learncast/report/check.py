@@ -82,18 +82,21 @@ def _split_text(split: SplitCheck, k: int) -> str:
 
 
 def _lead(result: Check) -> str:
-    from learncast.training.check import DETECTED
+    from learncast.training.check import DETECTED, FULL_BATCH
 
     verdicts = result.verdicts
     differing = [name for name, verdict in verdicts.items() if verdict == "differs"]
     if differing:
         limit = "the spread of runs allows" if result.tolerance is None else f"{result.tolerance:.0%}"
+        if result.tolerance is None and result.batch is None:
+            limit = f"a step and {FULL_BATCH:.0%}"
         return f"Training differs from the forecast by more than {limit}: {', '.join(differing)}."
     unsure = [c for c in result.curricula if verdicts[c.name] == "cannot tell"]
     if not unsure:
         worst = max(result.curricula, key=lambda c: np.nan_to_num(abs(c.deviation), nan=math.inf))
+        how = "on all trials" if result.batch is None else f"{result.seeds} seeds each"
         return (
-            f"Training agrees with the forecast in all {len(verdicts)} curricula ({result.seeds} seeds each). The "
+            f"Training agrees with the forecast in all {len(verdicts)} curricula ({how}). The "
             f"largest deviation of mean steps is {worst.deviation:+.1%}, for {worst.name}."
         )
     names = ", ".join(c.name for c in unsure)
@@ -138,9 +141,11 @@ def _table(result: Check) -> Table:
         forecast = f"{format_count(steps.value)}{interval}"
         cells.append((c.name, forecast, batched, trained, deviation, result.verdicts[c.name]))
     simulated = result.tolerance is None and all(c.batched is not None for c in result.curricula)
+    batches = "every step sees all recorded trials" if result.batch is None else (
+        f"batches: forecast for batches of {result.batch:,} trials, as trained"
+    )  # fmt: skip
     notes = [
-        f"forecast: full-batch steps with 95% interval; batches: forecast for batches of {result.batch:,} trials, as "
-        "trained; trained: mean ± standard deviation over seeds.",
+        f"forecast: full-batch steps with 95% interval; {batches}; trained: mean ± standard deviation over seeds.",
         f"agrees: mean steps within the spread of runs ({1 - FALSE_ALARM:.0%} of right forecasts); cannot tell: "
         f"consistent, but the runs vary too much to detect a {DETECTED:.0%} error."
         if simulated

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -56,6 +57,7 @@ def forecast_report(
         "learning_rate": study.learning_rate,
         **study.goal_values,
         "method": m.name,
+        **m.trial_values([place]),
         "flow_steps": steps.flow,
         "descent_steps": as_count(steps.descent),
         "status": steps.status.name,
@@ -78,12 +80,11 @@ def forecast_report(
         tables.append(_trajectory_table(data))
 
     def draw() -> Figure:
-        from learncast.figures import mode_strengths, page
+        from learncast.figures import mode_strengths, sheet
 
-        figure, (ax,) = page(width=6.5, height=3.8)
-        optimum = [row["optimum"] for row in rows]
-        mode_strengths(flow.at(span).dataset, ax, optimum=optimum, title=f"How {chosen.name} is learned")
-        return figure
+        optimum, title = [row["optimum"] for row in rows], f"How {chosen.name} is learned"
+        modes = partial(mode_strengths, flow.at(span).dataset, optimum=optimum, title=title)
+        return sheet(modes, width=6.5, height=3.8)
 
     lead = first + _lead(chosen.name, goal, made if not refusal else made.full_batch, m, place)
     return Report(
@@ -159,6 +160,9 @@ def _lead(name: str, goal: Goal, made: Forecast, method: Method, place: int) -> 
         count = f"{format_number(flow)} flow steps to {goal.text}"
         rest = count if math.isfinite(flow) else "no finite number of steps"
         return f"{note} The {'flow' if method.applies else 'approximation'} takes {rest}."
+    if steps.status is Status.not_within:
+        tried = f"within {format_count(steps.tried)} steps; the loss is then {steps.loss:.3g}"
+        return f"{task} does not reach {goal.text} {tried}.{note}"
     if math.isnan(flow):
         return f"It is unknown whether {task} reaches {goal.text}: {steps.status.value}.{note}"
     if math.isinf(flow):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,8 +41,8 @@ def phase_report(
         own_value = np.asarray(parameters.get(vary, 1.0), dtype=float)
         values = np.geomspace(0.25, 4.0, 49) * (float(own_value.flat[0]) or 1.0)
     over: dict[str, Any] = {"vary": vary, "values": values, "accuracies": accuracies}
-    options: dict[str, Any] = {"goal": study.goal, "method": method, "strict": False, "progress": progress}
-    dataset = phase(study.target, study.network, study.training, **over, **options)
+    time = partial(phase, study.target, study.network, study.training, goal=study.goal, method=method, strict=False)
+    dataset = time(**over, progress=progress)
     # The portrait measured each condition over the target and every first task.
     measured = tuple(Assumption(name, float(value)) for name, value in dataset.attrs.items() if name in ASSUMPTIONS)
     held = dataset.attrs["forecast_class"]
@@ -93,10 +94,10 @@ def _lead(dataset: xr.Dataset, trust: Trust, best: dict[str, float]) -> str:
     return lead
 
 
-def _draw(dataset: xr.Dataset, title: str, own: Any) -> Figure:
+def _draw(dataset: xr.Dataset, title: str, own: object) -> Figure:
     from learncast.figures import portrait, sheet
 
-    value = float(own) if own is not None and np.ndim(own) == 0 else None
+    value = float(own) if isinstance(own, int | float | np.number) else None
     return sheet(lambda ax: portrait(dataset, ax, target_value=value, title=title), width=6.0, height=4.4)
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from learncast._core.errors import InvalidSpec, UnsupportedModel
+from learncast._core.errors import InvalidSpec, OutOfTime, UnsupportedModel
 from learncast._core.progress import Progress, silent, until
 from learncast._core.validation import one_of
 from learncast.display import Table, format_number
@@ -14,7 +15,6 @@ from learncast.planning.plan import Candidate, Plan
 from learncast.planning.planner import plan_with
 from learncast.procedure.training import Training
 from learncast.report.report import Report, as_count, batch_values, data_notes, method_note, validity
-from learncast.results import Steps
 from learncast.study import Study
 
 if TYPE_CHECKING:
@@ -41,15 +41,21 @@ def plan_report(
     if study.max_stages > 1:
         study.check_pool()
     plan = plan_with(study.method(method), study.terms, strict=False, progress=lambda done: progress(share * done))
-    with until(math.inf):  # the time limit is for the search only
-        return _report(study, plan, remember, lambda done: progress(share + share * done))
+    front = None
+    try:
+        plan.alternatives, plan.sensitivity  # noqa: B018  computed once, within the time limit
+        if remember is not None:
+            front = plan.front(remember, strict=False, progress=lambda done: progress(share + share * done))
+    except OutOfTime:
+        plan = replace(plan, compares=False)
+    with until(math.inf):  # the answer is known
+        return _report(study, plan, front)
 
 
-def _report(study: Study, plan: Plan, remember: str | None, progress: Progress) -> Report:
+def _report(study: Study, plan: Plan, front: Front | None) -> Report:
     values = _values(study, plan)
     tables = [plan.stages_table, plan.ranking_table, *_what_if_tables(plan)]
-    if remember is not None:
-        front = plan.front(remember, progress=progress)
+    if front is not None:
         values["front"] = _front_values(front)
         tables.append(_front_table(front))
     first, data = data_notes(plan.method, plan.method.target)
@@ -99,6 +105,7 @@ def _values(study: Study, plan: Plan) -> dict[str, object]:
         "learning_rate": study.learning_rate,
         **study.goal_values,
         "method": plan.method.name,
+        **plan.method.trial_values(range(len(plan.method.tasks))),
         "summary": plan.summary,
         "counted_by": "descent" if plan.counted else "flow",
         "interval": None if plan.interval is None else list(plan.interval),
@@ -113,7 +120,7 @@ def _values(study: Study, plan: Plan) -> dict[str, object]:
             "flow_steps": plan.direct.flow,
             "total": plan.direct_total,
             "status": plan.direct.status.name,
-            **({} if plan.costs is None else {"interval": list(plan.costs.direct_interval)}),
+            **_interval(plan.direct_interval),
         },
         "candidates": [_candidate(c) for c in plan.candidates],
         "best": {
@@ -124,7 +131,7 @@ def _values(study: Study, plan: Plan) -> dict[str, object]:
                     "descent_steps": as_count(s.steps.descent),
                     "flow_steps": s.steps.flow,
                     "status": s.steps.status.name,
-                    **_interval(s.steps),
+                    **_interval(s.steps.interval),
                 }
                 for s in best.stages
             ],
@@ -132,7 +139,7 @@ def _values(study: Study, plan: Plan) -> dict[str, object]:
             "flow_steps": best.steps.flow,
             "saving": plan.saving,
             "saving_ratio": plan.saving_ratio,
-            **({} if plan.interval is None else {"interval": list(plan.interval)}),
+            **_interval(plan.interval),
             "total": plan.total,
         },
         "in_sample": {
@@ -167,7 +174,7 @@ def _candidate(c: Candidate) -> dict[str, object]:
         "saving": c.saving,
         "saving_ratio": c.saving_ratio,
         "total": c.total,
-        **({} if c.costs is None else {"interval": list(c.costs.interval)}),
+        **_interval(c.interval),
         "helps": c.helps,
         "usable": c.usable,
         "status": c.steps.status.name,
@@ -176,9 +183,9 @@ def _candidate(c: Candidate) -> dict[str, object]:
     }
 
 
-def _interval(steps: Steps) -> dict[str, object]:
-    """The 95% interval of steps, if statistics were estimated from trials."""
-    return {} if steps.interval is None else {"interval": list(steps.interval)}
+def _interval(ends: tuple[float, float] | None) -> dict[str, object]:
+    """The 95% interval, if statistics were estimated from trials."""
+    return {} if ends is None else {"interval": list(ends)}
 
 
 def _what_if_tables(plan: Plan) -> list[Table]:
@@ -212,7 +219,7 @@ def _front_table(front: Front) -> Table:
             data["excess_loss"].values, data["total"].values, data["order"].values, data["proof"].values, strict=True
         )
     ]
-    columns = ("excess loss left on it", "flow cost", "order", "proof")
+    columns = ("excess loss left on it", "flow cost" if front.by_flow else "cost", "order", "proof")
     return Table(f"Cost of remembering {front.task.name}", columns, rows)
 
 
@@ -220,7 +227,7 @@ def draw_plan(plan: Plan) -> Figure:
     """The target under the plan and directly, the ranking, and the portrait of the chosen stop."""
     from learncast.figures import page, ranking, stop_curve, stop_map
 
-    complete = bool(plan.candidates) and not plan.out_of_time
+    complete = bool(plan.candidates) and plan.compares
     figure, axes = page(2 if complete else 1, 2 if complete else 1, width=3.55, height=2.7)
     plan.plot(axes[0])
     if complete:

@@ -129,7 +129,7 @@ def _tables(task: Task, rows: list[dict[str, Any]], end: dict[str, Any]) -> list
             cells.append((str(row["mode"]), str(row["place"]), *steps, f"{row['recurrence']:.4g}", row["status"]))
         tables.append(Table("What is learned first", columns, cells))
     facts = [
-        ("loss", format_loss(end["loss"])),
+        ("loss", format_loss(end["loss"], size=task.target_power)),
         ("recurrence (largest first)", ", ".join(f"{b:.4g}" for b in end["recurrence"][:8]) or "unknown"),
         ("spectral radius", f"{end['spectral_radius']:.6g} ({end['stability']})"),
     ]
@@ -137,7 +137,7 @@ def _tables(task: Task, rows: list[dict[str, Any]], end: dict[str, Any]) -> list
         facts.append(("largest stable learning rate", f"{end['largest_stable_learning_rate']:.4g}"))
     reach = end.get("extrapolation", {})
     for h, value in zip(reach.get("horizons", []), reach.get("loss", []), strict=False):
-        facts.append((f"loss at {h} steps", format_loss(float(value))))
+        facts.append((f"loss at {h} steps", format_loss(float(value), size=task.target_power)))
     notes = [reach["reason"]] if "reason" in reach else []
     tables.append(Table(f"Where training on {task.name} ends", ("quantity", "value"), facts, notes))
     return tables

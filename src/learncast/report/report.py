@@ -189,6 +189,8 @@ LITTLE = 0.05
 def data_notes(method: Method, task: int) -> tuple[str, list[str]]:
     """Sentences about recorded data, and the one that the report must begin with, if any."""
     own, recurrence = method.tasks[task], getattr(method.network, "scalar_recurrence", None)
+    if method.assumes_gaussian(task):
+        return f"Gaussian trials assumed, because only the second moments of {own.name} are known. ", []
     if own.recording is None or recurrence is None:
         return "", []
     data = summary(own, recurrence=recurrence)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +14,6 @@ from learncast._core.limits import tables_of
 from learncast._core.packages import torch_package
 from learncast._core.validation import one_of
 from learncast.planning.methods.choice import method_for
-from learncast.procedure.goals import Accuracy, Goal, Loss
 from learncast.report.check import check_report
 from learncast.report.forecast import forecast_report
 from learncast.report.plan import plan_report
@@ -166,18 +164,14 @@ def repeatable(command: str, raw: Mapping[str, object]) -> bool:
 def _train(study: Study, options: Tables, spec: Spec) -> xr.Dataset:
     """Train on the target until the study's accuracy is reached, with batches from the task's random stream."""
     from learncast import training
-    from learncast.training.sources import FRESH
+    from learncast.training.check import training_goal
 
     recorded = {key: options[key] for key in ("every", "evaluation") if key in options}
     given = {key: value for key, value in options.items() if key not in recorded}
     method = method_for([study.target], study.network, study.training).precise
-    settings = study.training.with_(batch=study.batch or FRESH, learn=method.learn, seed=spec.seeds(1)[0], **given)
-    goal: Goal = study.goal
-    if isinstance(goal, Accuracy) and method.per_mode(goal):
-        goal = replace(goal, optimum=tuple(method.modes[0].optimum.tolist()))
-    else:
-        goal = Loss(method.goal_loss(0, goal))
+    settings = study.training.with_(batch=study.batch, learn=method.learn, seed=spec.seeds(1)[0], **given)
     record = training.Records(**{"every": 10, **recorded})
+    goal = training_goal(method, 0, study.goal)
     run = training.train(study.target, study.network, settings, goal=goal, record=record)
     reached = run.status.name == "ok"
     steps = ((), float(run.steps) if reached else float("inf"), described("steps until it was learned", STEPS))

@@ -96,6 +96,12 @@ ASSUMPTIONS = {
         "the unit's response to the other sign is not part of the closed form",
         "use learncast.solve or learncast.follow, which integrate both responses, or other initial output weights",
     ),
+    "bounded_optimum": Condition(
+        0.99,
+        "the best input weight of a saturating unit must be finite",
+        "the loss still falls at 16 times the input weight of a response of size 1, up to which accuracy is measured",
+        "choose a goal in units of the loss and pass strict=False",
+    ),
     "whitened_input": Condition(
         EXACT,
         "the input (pooled over time in a recurrent network) must have equal variance in all directions",

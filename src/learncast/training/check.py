@@ -18,6 +18,7 @@ from learncast.planning.agreement import agreement, step_statistics
 from learncast.planning.batches import BatchSteps
 from learncast.planning.forecast import Forecast
 from learncast.planning.methods.choice import method_for
+from learncast.planning.methods.method import Method
 from learncast.planning.plan import Plan
 from learncast.planning.planner import plan_with
 from learncast.procedure.goals import Accuracy, Goal, Loss
@@ -29,6 +30,8 @@ from learncast.training.run import Records, TrainingRun
 from learncast.training.sources import FRESH
 from learncast.training.trainer import TrainingJob, train_in_time
 
+#: Relative deviation that is allowed if every step of training sees all trials, as the forecast does; at least a step.
+FULL_BATCH = 0.01
 #: Relative deviation that is allowed if batches cannot be simulated, by forecast class.
 TOLERANCES = {"exact": 0.05, "integrated": 0.05, "response": 0.1, "outside": 0.1}
 #: Probability that a right forecast is called wrong, over all curricula of a check.
@@ -52,12 +55,15 @@ class CheckedCurriculum:
     runs : sequence of TrainingRun
     batched : BatchSteps or None
         Simulated steps with the batches that are trained on; None if they cannot be simulated.
+    full_batch : bool
+        Whether every step sees all recorded trials, so that all runs are the same.
     """
 
     name: str
     forecast: Forecast
     runs: Sequence[TrainingRun]
     batched: BatchSteps | None
+    full_batch: bool = False
 
     @property
     def measured(self) -> FloatArray:
@@ -104,8 +110,11 @@ class CheckedCurriculum:
         if tolerance is None and simulated is not None and np.isfinite([*self.measured, *simulated.totals]).all():
             gap, allowed = abs(self.measured.mean() - simulated.mean), self.allowed_difference(alarm)
             return "differs" if gap > allowed else "agrees" if allowed <= DETECTED * simulated.mean else "cannot tell"
-        tolerance = TOLERANCES[self.forecast.forecast_class] if tolerance is None else tolerance
         deviation, mean = abs(self.number("steps_deviation")), self.number("measured_mean")
+        if tolerance is None:
+            tolerance = FULL_BATCH if self.full_batch else TOLERANCES[self.forecast.forecast_class]
+            if self.full_batch and abs(mean - self.forecast.steps.descent) <= 1:
+                return "agrees"
         if math.isinf(mean) and math.isinf(self.forecast.steps.flow):
             return "agrees"
         if self.on_a_saddle:
@@ -117,7 +126,8 @@ class CheckedCurriculum:
         steps = self.forecast.steps
         least, most = steps.interval or (steps.descent, steps.descent)
         overlap = self.number("measured_low") <= most and least <= self.number("measured_high")
-        return "cannot tell" if overlap else "differs"
+        # The interval is for other trials than the recorded ones, which are all trained on.
+        return "cannot tell" if overlap and not self.full_batch else "differs"
 
     @property
     def largest_deviation(self) -> float:
@@ -154,7 +164,8 @@ class Check:
     curricula : tuple of CheckedCurriculum
     splits : tuple of SplitCheck
         For plans of recorded tasks: how the plan does on trials it has not seen.
-    batch : int
+    batch : int or None
+        Trials of each step; None for all recorded trials.
     seeds : int
     tolerance : float or None
 
@@ -170,7 +181,7 @@ class Check:
 
     curricula: tuple[CheckedCurriculum, ...]
     splits: tuple[SplitCheck, ...]
-    batch: int
+    batch: int | None
     seeds: int
     tolerance: float | None
 
@@ -203,7 +214,8 @@ class Check:
 
     def __repr__(self) -> str:
         verdicts = ", ".join(f"{name}: {verdict}" for name, verdict in self.verdicts.items())
-        return f"<Check with {self.seeds} seeds in batches of {self.batch:,}: {verdicts}>"
+        how = "on all trials" if self.batch is None else f"with {self.seeds} seeds in batches of {self.batch:,}"
+        return f"<Check {how}: {verdicts}>"
 
 
 @noticed("training")
@@ -218,6 +230,8 @@ def check(
 ) -> Check:
     """Train for real and compare the steps with a forecast, or with a plan and its candidates.
 
+    Recorded tasks are trained on their own trials, others on fresh Gaussian trials.
+
     Parameters
     ----------
     subject : Forecast or Plan
@@ -225,7 +239,7 @@ def check(
     seeds : int
         Runs of each curriculum, at least 2.
     batch : int, optional
-        Trials per step; that of the training, or 1,000.
+        Trials per step; by default that of the training, or all trials of recordings, or 1,000 fresh trials.
     tolerance : float, optional
         Relative deviation of mean steps that is allowed. By default the spread of simulated batches decides.
     processes : int, optional
@@ -251,18 +265,23 @@ def check(
     if not isinstance(subject, Forecast | Plan):
         raise InvalidSpec(f"subject must be a Forecast or a Plan, got {type(subject).__name__}.", field="subject")
     forecasts = _of_plan(subject) if isinstance(subject, Plan) else {_name(subject): subject.full_batch}
-    size = batch or subject.method.training.batch or FRESH
-    jobs = [_job(forecast, size, seed) for forecast in forecasts.values() for seed in range(seeds)]
+    trials = [0 if task.recorded_trials is None else len(task.recorded_trials) for task in subject.method.tasks]
+    size = batch or subject.method.training.batch or (None if all(trials) else FRESH)
+    if all(trials) and size is not None and size >= max(trials):
+        size = None
+    each = 1 if size is None else seeds  # without batches all seeds give the same run
+    jobs = [_job(forecast, size, seed) for forecast in forecasts.values() for seed in range(each)]
     runs = train_in_time(jobs, processes=processes, progress=progress)
     curricula: list[CheckedCurriculum] = []
     for k, (name, forecast) in enumerate(forecasts.items()):
-        own = [run for run in runs[k * seeds : (k + 1) * seeds] if run is not None]
+        own = [run for run in runs[k * each : (k + 1) * each] if run is not None] * (seeds // each)
         if len(own) < 2:  # out of time
             if not curricula:
                 check_time()
             break
         with until(math.inf):
-            curricula.append(CheckedCurriculum(name, forecast, own, _simulated(forecast, size)))
+            simulated = None if size is None else _simulated(forecast, size)
+            curricula.append(CheckedCurriculum(name, forecast, own, simulated, full_batch=size is None))
     splits = _splits(subject) if isinstance(subject, Plan) else ()
     return Check(tuple(curricula), splits, size, seeds, tolerance)
 
@@ -283,20 +302,24 @@ def _of_plan(plan: Plan) -> dict[str, Forecast]:
     return forecasts
 
 
-def _job(forecast: Forecast, batch: int, seed: int) -> TrainingJob:
+def _job(forecast: Forecast, batch: int | None, seed: int) -> TrainingJob:
     """Training through the stages of a forecast, each stopped where its method calls the task learned."""
     expected = forecast.steps.descent
     most = LEAST if not math.isfinite(expected) else max(LEAST, math.ceil(PATIENCE * expected))
     method, stages = forecast.method.precise, []
     for place, stage in zip(forecast.places, forecast.requested, strict=True):
-        goal: Goal | None = stage.goal
-        if isinstance(goal, Accuracy) and method.per_mode(goal):
-            goal = replace(goal, optimum=tuple(np.nan_to_num(method.modes[place].optimum).tolist()))
-        elif goal is not None:
-            goal = Loss(method.goal_loss(place, goal))
+        goal = None if stage.goal is None else training_goal(method, place, stage.goal)
         stages.append(replace(stage, goal=goal))
     training = forecast.training.with_(batch=batch, learn=method.learn, seed=seed, most_steps=most)
     return TrainingJob(stages, method.network, training, record=Records(("strength",)))
+
+
+def training_goal(method: Method, place: int, goal: Goal) -> Goal:
+    """Return a goal as training measures it: strengths of modes, or the loss, which is exact on recorded trials."""
+    exact = method.promise == "exact" or method.tasks[place].recorded_trials is None
+    if isinstance(goal, Accuracy) and method.per_mode(goal) and exact:
+        return replace(goal, optimum=tuple(np.nan_to_num(method.modes[place].optimum).tolist()))
+    return Loss(method.goal_loss(place, goal))
 
 
 def _simulated(forecast: Forecast, batch: int) -> BatchSteps | None:

@@ -227,8 +227,6 @@ class _Ensemble:
         self.inputs = self.x.mT.contiguous()
         self.share = 1.0 / torch.tensor([len(x) for x, _ in pairs], dtype=torch.float64)
         self.rate = torch.as_tensor(rates)
-        # Set by `slopes`; declared here because `_keep` selects rows of them.
-        self.first_slope = self.second_slope = self.first
         self._arrange()
         self.forward()
         self.times, self.rows = times, {int(t): k for k, t in enumerate(times)}
@@ -328,9 +326,9 @@ class _Ensemble:
         if chosen.all():
             return
         mask = torch.as_tensor(chosen)
-        names = ("first", "second", "x", "inputs", "y", "share", "rate", "hidden", "answers", "error")
-        for name in (*names, "first_slope", "second_slope"):
-            setattr(self, name, getattr(self, name)[mask])
+        for name, value in vars(self).items():  # every tensor has an axis of networks
+            if isinstance(value, torch.Tensor):
+                setattr(self, name, value[mask])
         self.activations = [kind for kind, kept in zip(self.activations, chosen, strict=True) if kept]
         self.place = self.place[chosen]
         self._arrange()

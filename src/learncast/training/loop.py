@@ -133,7 +133,7 @@ class Loop:
     ) -> None:
         self.stages, self.spec, self.view = list(stages), spec, view
         self.reset, self.updates, self.strict, self.log = reset, updates, strict, log
-        self.optimizers: list[Any] = []
+        self.optimizers: list[torch.optim.Optimizer] = []
         self.index, self.status, self.watch = 0, Status.ok, Watch()
         #: Called with the loop and whether the stage is over, whenever the stage was judged.
         self.on_judged: Callable[[bool], object] = silent
@@ -196,7 +196,7 @@ class Loop:
         )
         if training.reset_optimizer:
             loop.reset = loop.clear_optimizers if loop.updates is None else loop.updates.begin
-        if optimizer is not None and loop.updates is None:
+        if optimizer is not None and not isinstance(optimizer, Updates):
             loop.optimizers = list(optimizer) if isinstance(optimizer, Sequence) else [optimizer]
         loop.noise_seed = training.seed
         return loop.start()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from learncast._core.errors import UnsupportedModel
-from learncast._core.validation import count, one_of
+from learncast._core.validation import FloatArray, count, one_of
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
@@ -21,7 +21,7 @@ from learncast.training.torch_state import own_randomness
 Network = LinearRNN | TwoLayer | Activated
 
 #: Recurrent layers by name.
-GATED: dict[str, Any] = {"gru": nn.GRU, "lstm": nn.LSTM, "rnn": nn.RNN, **CELLS}
+GATED: dict[str, Callable[..., nn.Module]] = {"gru": nn.GRU, "lstm": nn.LSTM, "rnn": nn.RNN, **CELLS}
 
 
 def as_module(
@@ -54,9 +54,8 @@ def as_module(
     """
     weights, activation = (network.network, network.activation) if isinstance(network, Activated) else (network, None)
     if not isinstance(weights, LinearRNN | TwoLayer):
-        got = type(network).__name__
         raise UnsupportedModel(
-            f"network must be LinearRNN, TwoLayer, Activated or nn.Module, got {got}.", field="network"
+            f"network must be a network or torch module, got {type(network).__name__}.", field="network"
         )
     names = learned_weights(weights, learn)
     kind = torch.float64 if dtype is None else dtype
@@ -65,7 +64,7 @@ def as_module(
     return RecurrentModule(weights, activation, names, every_step=every_step, dtype=kind)
 
 
-def _parameter(values: object, dtype: torch.dtype, learns: bool) -> nn.Parameter:
+def _parameter(values: FloatArray, dtype: torch.dtype, learns: bool) -> nn.Parameter:
     return nn.Parameter(torch.tensor(np.asarray(values), dtype=dtype), requires_grad=learns)
 
 
@@ -210,7 +209,9 @@ class _Scan(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Any, W_x: Any, recurrence: Any, activation: str | None, every_step: bool) -> object:
+    def forward(
+        ctx: Any, x: torch.Tensor, W_x: torch.Tensor, recurrence: torch.Tensor, activation: str | None, every_step: bool
+    ) -> torch.Tensor:
         """Return states (trials, steps, hidden) from inputs (steps, trials, inputs)."""
         states, hidden = x.new_empty(*x.shape[:2], len(W_x)), x.new_zeros(x.shape[1], len(W_x))
         step, combine = (recurrence.T, torch.mm) if recurrence.ndim == 2 else (recurrence, torch.mul)
@@ -223,7 +224,7 @@ class _Scan(torch.autograd.Function):
         return (states if every_step else states[-1:]).transpose(0, 1)
 
     @staticmethod
-    def backward(ctx: Any, *given: Any) -> object:
+    def backward(ctx: Any, *given: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         """Return gradients of the input weights and of the recurrent weights."""
         states, x, W_x, recurrence = ctx.saved_tensors
         above = given[0].transpose(0, 1)

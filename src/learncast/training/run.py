@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from torch import nn
 
 from learncast._core.errors import InvalidSpec, SchemaMismatch
 from learncast._core.progress import silent
-from learncast._core.validation import count, one_of
+from learncast._core.validation import FloatArray, count, one_of
 from learncast.display import plural
 from learncast.results import Provenance, Status, Trajectory, described, labelled
 from learncast.training.modules import Network
@@ -180,22 +180,25 @@ class History:
 
     def __init__(self, modes: int, record: tuple[str, ...]) -> None:
         self.modes, self.record = modes, record
-        self.rows: dict[str, list[object]] = {
+        self.rows: dict[str, list[float | FloatArray]] = {
             key: [] for key in ("time", "stage", "loss", "batch_loss", "strength", "goal")
         }
 
-    def add(self, time: int, stage: int, loss: float, batch_loss: float, strength: object, goal: float) -> None:
+    def add(self, time: int, stage: int, loss: float, batch_loss: float, strength: FloatArray, goal: float) -> None:
         """Add a record."""
-        for key, value in zip(self.rows, (time, stage, loss, batch_loss, strength, goal), strict=True):
+        row: tuple[float | FloatArray, ...] = (time, stage, loss, batch_loss, strength, goal)
+        for key, value in zip(self.rows, row, strict=True):
             self.rows[key].append(value)
 
-    def arrays(self) -> dict[str, Any]:
+    def arrays(self) -> dict[str, FloatArray]:
         """Return the records as arrays."""
         arrays = {key: np.asarray(rows, dtype=float) for key, rows in self.rows.items()}
         arrays["strength"] = arrays["strength"].reshape(len(self.rows["time"]), self.modes)
         return arrays
 
-    def dataset(self, stages: list[str], optima: object, least: object, attributes: dict[str, object]) -> xr.Dataset:
+    def dataset(
+        self, stages: list[str], optima: FloatArray, least: Sequence[float], attributes: dict[str, object]
+    ) -> xr.Dataset:
         """Return the records as a Dataset; `least` is the least loss of each stage."""
         rows = self.arrays()
         unknown, stage = np.full(len(rows["time"]), np.nan), rows["stage"].astype(int)

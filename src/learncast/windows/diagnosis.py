@@ -20,7 +20,7 @@ from learncast.windows.detection.signs import matched_statistic
 from learncast.windows.layer_result import SEQUENCES, LayerResult
 from learncast.windows.layers.recording import Capture, capture
 from learncast.windows.layers.recurrent_layer import RecurrentLayer, recurrent_layers
-from learncast.windows.layers.replay import Chain, Replay, empty_array
+from learncast.windows.layers.replay import Replay
 from learncast.windows.layers.stepped import SteppedLayer
 from learncast.windows.options import Batching, DetectionRule, Measurement
 from learncast.windows.result import Window
@@ -85,9 +85,9 @@ def window(
     Notes
     -----
     One pass over the data, no files. Memory is a few dozen arrays of a chunk, plus `Batching.memory`. A chunk costs one
-    forward pass, one replay by matrix products, ``directions`` products per lag, and one scan over time. A model in
-    single precision is computed in single precision unless a product of gates would leave its range. Mean transport is
-    then accurate to about 1e-5; tail indices far below 1 need a model in double precision.
+    forward pass, one replay by matrix products, ``directions`` products per lag, and one scan over time. Gates and
+    derivatives have the precision of the model, sums over lags are in double precision. Tail indices far below 1 need a
+    model in double precision.
 
     Examples
     --------
@@ -210,21 +210,23 @@ class LayerEvidence:
         self._total = np.empty(tested)
         self._residual, self._has_gradient = 0.0, False
         self._compared = np.zeros((2, len(lags)))
-        self._memory: tuple[Tensor, Chain] | None = None
 
     def add(self, places: slice, captured: Capture, index: int) -> None:
         """Add a chunk of sequences, which are at `places` in the order."""
-        deltas = captured.deltas[index]
+        deltas, replay = captured.deltas[index], captured.replay(index)
         pilots = max(0, min(self._pilots, places.stop) - places.start)  # sequences of this chunk that give signs
-        chain, rates, derivatives, total = self._derivatives(captured, index, pilots)
+        if self._transport is None and (size := float(captured.outputs[index].abs().max())):
+            self._residual = replay.residual() / size
+        rates = 1.0 if self.rates is None else base_rates(replay, self.rates)
+        derivatives = sensitivities(replay, self._directions)
         new, contributions = self._lag_sums(
-            chain, self.lags, rates=rates, sensitivities=derivatives, deltas=deltas, auxiliary=self._auxiliary
+            replay.chain, self.lags, rates=rates, sensitivities=derivatives, deltas=deltas, auxiliary=self._auxiliary
         )
         self._transport = new if self._transport is None else pooled([self._transport, new])
         self._has_gradient = self._has_gradient or bool(deltas.any())
         if places.start < self._exact:
             number = min(places.stop, self._exact) - places.start
-            self._compare(captured.replay(index, slice(0, number)), rates, number)
+            self._compare(replay.take(slice(0, number)), rates, number)
         if pilots:
             self._pilot += self._mean_contributions(contributions[:, :pilots]).sum(axis=0)
         if pilots < len(deltas):
@@ -233,36 +235,9 @@ class LayerEvidence:
                 self._mean_contributions(contributions, self._kept[rows])
             else:
                 self._kept[rows] = self._signed(self._mean_contributions(contributions[:, pilots:]))
-            self._total[rows] = total
-
-    def _derivatives(
-        self, captured: Capture, index: int, pilots: int
-    ) -> tuple[Chain, Tensor | float, Tensor, FloatArray]:
-        """Chain, base rates, sensitivities and projected total gradients of a chunk, computed in blocks of steps."""
-        deltas = captured.deltas[index]
-        batch, steps, width = deltas.shape
-        rates, residuals = [], []
-        total, before = np.zeros(batch - pilots), None
-        for block, replay in captured.blocks(index):
-            part = replay.chain if self._auxiliary else replace(replay.chain, reset=None)
-            # Chunks reuse the same memory: allocating it takes as long as a part of the work.
-            if self._memory is None or self._memory[0].shape[2] != batch:
-                self._memory = empty_array(deltas, self._number, steps, batch, width), part.allocate(steps)
-            derivatives, chain = self._memory
-            chain.write(block, part)
-            if self._transport is None:
-                residuals.append(replay.residual())
-            if self.rates is not None:
-                rates.append(base_rates(replay, self.rates))
-            derivatives[:, block] = sensitivities(replay, self._directions)
-            if pilots < batch:
-                tested = replay.take(slice(pilots, batch))
-                immediate = self._immediate(tested, derivatives[:, block, pilots:])
-                total += forward_gradients(tested, immediate, deltas[pilots:, block], before=before)[0] / steps
-                before = immediate[:, -1]
-        if size := float(captured.outputs[index].abs().max()) if residuals else 0.0:
-            self._residual = float(np.max(residuals)) / size
-        return chain, torch.cat(rates) if rates else 1.0, derivatives, total
+            tested = replay.take(slice(pilots, None))
+            immediate = self._immediate(tested, derivatives[:, :, pilots:])
+            self._total[rows] = forward_gradients(tested, immediate, deltas[pilots:])[0] / deltas.shape[1]
 
     def _compare(self, replay: Replay, rates: Tensor | float, number: int) -> None:
         """Add the envelopes of the first `number` sequences of a chunk, to first order and to all orders."""

@@ -22,7 +22,7 @@ THRESHOLD = 0.1
 #: Number of lags measured by default.
 _LAGS = 32
 #: Numbers in one array of a chunk (sequences x steps x units).
-_CHUNK = 2**21
+_CHUNK = 2**20
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ class Batching:
     batch_first : bool, optional
         Whether the first axis counts sequences; by default as the recurrent block expects.
     chunk : int, optional
-        Sequences processed at a time; by default one array of states has about two million numbers.
+        Sequences processed at a time; by default one array of states has about a million numbers.
     memory : int
         Largest size in bytes of the contributions, sequences x lags x directions x units x 8, at which all are kept.
         Every sequence is then tested with signs from the other half. Beyond it, the first half gives the signs, the

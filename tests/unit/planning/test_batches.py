@@ -1,5 +1,6 @@
 """Steps in batches, against plain stochastic descent on trials."""
 
+import itertools
 import math
 
 import numpy as np
@@ -79,29 +80,6 @@ def test_targets_at_every_step():
     )
 
 
-def test_recorded_trials_without_modes():
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(400, 5, 3)) @ np.array([[1.0, 0.6, 0.0], [0.0, 1.0, 0.3], [0.0, 0.0, 0.5]])
-    y = x.sum(axis=1) @ rng.normal(size=(3, 2)) + 0.3 * rng.normal(size=(400, 2))
-    task = Task.from_samples(x, y)
-    network = lc.LinearRNN.random(3, 4, 2, scale=0.4, recurrence=0.7, rng=1)
-    forecast = lc.follow([lc.Stage(task, lc.Accuracy(0.7))], network, learning_rate=RATE)
-    assert forecast.method.name == "pooled"
-    z = np.einsum("t,btc->bc", 0.7 ** np.arange(4, -1, -1.0), x)
-    S, R = z.T @ z / 400, y.T @ z / 400
-    best = R @ np.linalg.inv(S)
-    baseline = np.trace(best @ S @ best.T)
-
-    def done(function, _):
-        gap = function - best
-        return np.trace(gap @ S @ gap.T) <= 0.3**2 * baseline
-
-    found = forecast.in_batches(16, seed=3)
-    agree(found.totals, [sum(trained([lc.Stage(task, lc.Accuracy(0.7))], network, 16, s, [done])) for s in range(12)])
-    again = forecast.in_batches(16, seed=3)
-    np.testing.assert_array_equal(found.steps, again.steps)
-
-
 def test_runs_with_a_learned_recurrence_descend_one_by_one():
     task = tasks.integration(3)
     network = lc.LinearRNN([[0.4]], [[0.4]], [[0.4]])
@@ -147,3 +125,170 @@ def test_batches_that_cannot_be_simulated_are_refused():
     with pytest.raises(lc.InvalidSpec) as caught:
         slow.in_batches(8)
     assert caught.value.field == "batch"
+
+
+# --- recorded trials --------------------------------------------------------------------------------------------------
+
+
+def recording(offset=3.0, targets=1.0, sparse=False, trials=150):
+    """Trials with a mean, or mostly zero, and a start of random weights."""
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=(trials, 5, 2)) + offset
+    x = x * (rng.random(x.shape) < 0.15) if sparse else x
+    y = x.sum(axis=1) @ np.array([[1.0], [-0.6]]) + 0.5 * rng.normal(size=(trials, 1))
+    weights = 0.2 * rng.normal(size=(6, 3))
+    start = np.sqrt(targets) * weights[:, :2], 0.8 * np.eye(6), np.sqrt(targets) * weights[:, 2:].T
+    return x, targets * y, lc.LinearRNN(*start)
+
+
+def order_of(trials, batch, shuffle, rng):
+    """Trials of one batch after another, with plain numpy."""
+    while True:
+        if not shuffle:
+            yield rng.integers(trials, size=batch)
+            continue
+        epoch = rng.permutation(trials)
+        yield from (epoch[k : k + batch] for k in range(0, trials, batch))
+
+
+def sgd(x, y, network, rate, accuracy, orders):
+    """Steps of runs of stochastic gradient descent on the raw trials until the loss on all of them is low enough."""
+    A, C = (np.repeat(one[None], len(orders), axis=0) for one in network.maps)
+    z = np.einsum("t,btc->bc", network.recurrent_weights[0, 0] ** np.arange(x.shape[1])[::-1], x)
+    best = np.linalg.lstsq(z, y, rcond=None)[0].T
+    S, counts = z.T @ z, np.full(len(orders), -1)
+    for n in itertools.count():
+        gap = C @ A - best
+        counts[
+            (counts < 0) & (((gap @ S) * gap).sum(axis=(1, 2)) <= (1 - accuracy) ** 2 * ((best @ S) * best).sum())
+        ] = n
+        if (counts >= 0).all():
+            return counts
+        chosen = np.stack([next(order) for order in orders])
+        error = z[chosen] @ np.swapaxes(C @ A, 1, 2) - y[chosen]
+        G = np.swapaxes(error, 1, 2) @ z[chosen] / chosen.shape[1]
+        A, C = A - rate * np.swapaxes(C, 1, 2) @ G, C - rate * G @ np.swapaxes(A, 1, 2)
+
+
+CASES = {
+    "one trial, with a mean": ({}, 1, 2e-4),
+    "four trials, with a mean": ({}, 4, 4e-4),
+    "sparse inputs": ({"offset": 0.0, "sparse": True}, 16, 0.1),
+    "a last batch that is smaller": ({}, 64, 5e-4),
+}
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("case", CASES)
+def test_batches_of_recorded_trials_take_the_steps_of_plain_sgd(case, shuffle):
+    """Means within 4 standard errors, spreads within a factor of 2 (beyond 4 sigma for 24 against 24 runs)."""
+    options, batch, rate = CASES[case]
+    x, y, network = recording(**options)
+    training = lc.Training(rate, batch=batch, shuffle=shuffle)
+    found = lc.forecast(Task.from_samples(x, y), network, training, lc.Accuracy(0.8), strict=False)
+    orders = [order_of(len(x), batch, shuffle, np.random.default_rng(seed)) for seed in range(24)]
+    agree(found.batches.totals, sgd(x, y, network, rate, 0.8, orders))
+    assert not found.batches.gaussian
+    assert found.steps.descent == round(found.batches.mean)
+    assert found.steps.spread == found.batches.spread
+
+
+@pytest.mark.slow
+def test_shuffled_batches_take_the_steps_of_a_torch_loader():
+    torch = pytest.importorskip("torch")
+    x, y, network = recording()
+    data = torch.utils.data.TensorDataset(torch.arange(len(x)))
+
+    def orders(seed):
+        generator = torch.Generator().manual_seed(seed)
+        loader = torch.utils.data.DataLoader(data, batch_size=16, shuffle=True, generator=generator)
+        while True:
+            yield from (chosen.numpy() for (chosen,) in loader)
+
+    training = lc.Training(5e-4, batch=16, shuffle=True)
+    found = lc.forecast(Task.from_samples(x, y), network, training, lc.Accuracy(0.8), strict=False)
+    agree(found.batches.totals, sgd(x, y, network, 5e-4, 0.8, [orders(seed) for seed in range(16)]))
+
+
+def test_shuffled_epochs_are_quieter_than_independent_draws():
+    x, y, network = recording()
+    forecast = lc.forecast(Task.from_samples(x, y), network, lc.Training(5e-4), lc.Accuracy(0.8), strict=False)
+    assert forecast.method.name == "pooled"
+    independent, shuffled, again = (forecast.in_batches(4, shuffle=shuffle) for shuffle in (False, True, True))
+    assert shuffled.spread < 0.5 * independent.spread
+    np.testing.assert_array_equal(shuffled.steps, again.steps)
+
+
+@pytest.mark.parametrize("factor", [1e-7, 1e6])
+@pytest.mark.parametrize("recorded", [True, False], ids=["trials", "moments"])
+def test_steps_in_batches_do_not_depend_on_the_units_of_the_targets(recorded, factor):
+    """Targets and starting maps times a factor, at a learning rate divided by it, follow the scaled path."""
+    counts = []
+    for size, rate in ((1.0, 5e-4), (factor, 5e-4 / factor)):
+        x, y, network = recording(targets=size)
+        task = Task.from_samples(x, y)
+        if not recorded:
+            task = Task(task.input_covariance, task.cross_covariance, task.target_covariance)
+        training = lc.Training(rate, batch=16)
+        forecast = lc.forecast(task, network, training, lc.Accuracy(0.8), strict=False)
+        assert forecast.batches.gaussian == (not recorded)
+        counts.append(forecast.batches.totals)
+    np.testing.assert_allclose(counts[0], counts[1], atol=1)
+
+
+def test_a_batch_of_all_trials_is_the_full_batch():
+    x, y, network = recording()
+    for shuffle in (False, True):
+        training = lc.Training(5e-4, batch=len(x), shuffle=shuffle)
+        forecast = lc.forecast(Task.from_samples(x, y), network, training, lc.Accuracy(0.8), strict=False)
+        assert (forecast.batches.totals == forecast.full_batch.steps.descent).all()
+        assert forecast.batches.floor == 0 or shuffle
+
+
+def test_masked_trials_are_drawn_whole():
+    """A trial brings all of its readouts that count into a batch."""
+    rng = np.random.default_rng(0)
+    x = 1 + rng.normal(size=(80, 4, 1))
+    y, mask = np.cumsum(x, axis=1), (rng.random((80, 4)) < 0.6).astype(float)
+    mask[:, -1] = 1.0
+    network = lc.LinearRNN(0.3 * rng.normal(size=(3, 1)), 0.7 * np.eye(3), 0.3 * rng.normal(size=(1, 3)))
+    found = lc.forecast(
+        Task.from_samples(x, y, mask=mask), network, lc.Training(2e-3, batch=4), lc.Accuracy(0.8), strict=False
+    )
+    z = np.zeros_like(x)
+    for t in range(4):
+        z[:, t] = x[:, t] + (0.7 * z[:, t - 1] if t else 0.0)
+    z, y = z * mask[:, :, None], y * mask[:, :, None]
+    S, R = np.einsum("ptc,ptd->cd", z, z) / 80, np.einsum("pto,ptc->oc", y, z) / 80
+    counts = []
+    for seed in range(24):
+        A, C = network.maps
+        for step, chosen in enumerate(order_of(80, 4, False, np.random.default_rng(seed))):
+            gap = C @ A - R / S
+            if (gap * S * gap).sum() <= 0.04 * (R * R / S).sum():
+                counts.append(step)
+                break
+            G = np.einsum("pto,ptc->oc", z[chosen] @ (C @ A).T - y[chosen], z[chosen]) / 4
+            A, C = A - 2e-3 * C.T @ G, C - 2e-3 * G @ A.T
+    agree(found.batches.totals, counts)
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_a_learned_recurrence_sees_batches_of_the_trials(shuffle):
+    """After one step the weights are those of torch on some batch of four trials."""
+    torch = pytest.importorskip("torch")
+    x = 1 + np.random.default_rng(3).normal(size=(6, 3, 1))
+    y, learn = x.sum(axis=1), ("input", "recurrent", "output")
+    network = lc.LinearRNN([[0.4]], [[0.5]], [[0.6]])
+    training = lc.Training(0.01, batch=4, shuffle=shuffle, learn=learn)
+    end = lc.descend(Task.from_samples(x, y), network, training, steps=1, rng=np.random.default_rng(5)).network_at(1)
+    combine = itertools.combinations if shuffle else itertools.combinations_with_replacement
+    possible = np.array(list(combine(range(6), 4)))
+    weights = torch.tensor([0.4, 0.5, 0.6], dtype=torch.float64).repeat(len(possible), 1).requires_grad_()
+    hidden = torch.zeros(possible.shape, dtype=torch.float64)
+    for step in range(3):
+        hidden = weights[:, 1:2] * hidden + weights[:, :1] * torch.tensor(x[possible, step, 0])
+    (0.5 * (weights[:, 2:] * hidden - torch.tensor(y[possible, 0])) ** 2).mean(dim=1).sum().backward()
+    reached = [w[0, 0] for w in (end.input_weights, end.recurrent_weights, end.output_weights)]
+    distance = (weights - 0.01 * weights.grad).detach().numpy() - reached
+    assert np.abs(distance).max(axis=1).min() < 1e-12

@@ -192,3 +192,15 @@ def test_modes_are_counted_to_a_loss():
     while excess(weights[0] * weights[1]) > 0.15**2 * baseline:
         weights, steps = weights + rate * weights[::-1] * (beta - power * weights[0] * weights[1]), steps + 1
     assert method.steps_to(0, method.start[None], lc.Explained(1 - 0.15**2))[0].tolist() == [steps]
+
+
+@pytest.mark.parametrize("units", [1, 2])
+def test_gaussian_trials_are_assumed_only_if_no_others_are_known(units):
+    inputs = np.random.default_rng(0).exponential(size=(60, 4, 1))
+    recorded = lc.Task.from_samples(inputs, inputs.sum(axis=1))
+    moments = lc.Task(recorded.input_covariance, recorded.cross_covariance, recorded.target_covariance)
+    signs = np.array([[0.1], [-0.1]])[:units]
+    network = lc.Activated(lc.LinearRNN(signs, 0.5 * np.eye(units), signs.T), "relu")
+    for task, assumed in ((recorded, False), (moments, True), (lc.tasks.integration(steps=4), False)):
+        method = lc.planning.method_for([task], network, 1e-3, trials=None if task is recorded else 500)
+        assert method.trial_values([0]) == {"gaussian_trials_assumed": assumed}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from time import process_time
 
 import numpy as np
 import pytest
@@ -165,3 +166,55 @@ def test_a_stop_portrait_covers_stops_after_which_descent_diverges() -> None:
     assert math.isfinite(plan.direct_total)
     assert np.isneginf(portrait["saving_steps"].values).any()
     assert draw_plan(plan).axes
+
+
+def test_a_plan_too_long_to_count_compares_other_stops_by_the_flow() -> None:
+    target = lc.tasks.integration(steps=50)
+    stronger = target.varied(target_strength=1.5).renamed("stronger targets")
+    network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    short, long = (
+        lc.plan(target, [stronger], network, learning_rate=rate, terms=lc.Terms(max_stages=2)) for rate in (1e-6, 1e-12)
+    )
+    assert (short.counted, long.counted) == (True, False)
+    begun = process_time()
+    extra = [shift.extra * 1e-12 for shift in long.sensitivity]
+    assert process_time() - begun < 2.0  # counting 1e11 steps of descent would take minutes
+    # Flow time is steps times learning rate; counts of descent differ from it by a few steps of 3e5.
+    assert extra == pytest.approx([shift.extra * 1e-6 for shift in short.sensitivity], rel=1e-3)
+    assert long.proof == "certified"
+
+
+def test_a_candidate_that_is_left_out_is_named_with_its_reason() -> None:
+    target = lc.tasks.integration(steps=50, name="goal")
+    wild = target.varied(target_strength=200.0).renamed("wild")  # descent diverges on it
+    network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    plan = lc.plan(target, [wild], network, learning_rate=1e-3)
+    (left_out,) = plan.candidates
+    assert not left_out.usable
+    assert [failure.name for failure in left_out.failures] == ["stable_learning_rate"]
+    assert "stable_learning_rate" in left_out.why["sentence"]
+    assert not plan.pretrains
+    assert left_out.total >= plan.total or "wild" in plan.summary
+
+
+def test_recorded_tasks_without_common_modes_have_a_front_of_forgetting() -> None:
+    rng = np.random.default_rng(5)
+    inputs = rng.normal(size=(80, 6, 2)) * [1.0, 0.6]
+    maps = ([[1.0, 0.2], [0.0, 0.7]], [[1.4, 0.0], [0.4, 1.0]])
+    tasks = [
+        lc.Task.from_samples(inputs, inputs.sum(axis=1) @ np.array(m), name=f"map {k}") for k, m in enumerate(maps)
+    ]
+    network = lc.LinearRNN.random(2, 4, 2, scale=0.2, recurrence=0.9)
+    plan = lc.plan(tasks[0], tasks[1:], network, learning_rate=5e-3, terms=lc.Terms(lc.Explained(0.9)))
+    front = plan.front("map 1", points=3)
+    assert not front.by_flow
+    assert front.total[0] == plan.in_sample_route.total
+    assert np.isfinite(front.total).all()
+    assert (front.excess_loss <= front.limits * (1 + 1e-6)).all()
+    assert (front.total >= front.total[0]).all()
+    # The last schedule, followed step by step, leaves the excess loss that the front reports.
+    route = front.schedules[-1].route
+    stages = [lc.Stage(plan.method.tasks[k], steps=n) for k, n in zip(route.order, route.durations, strict=True)]
+    followed = plan.follow([*stages, lc.Stage(plan.target, steps=route.rest)])
+    left = plan.method.excess_loss(0, followed.descent_states[-1][None])[0]
+    assert left == pytest.approx(front.excess_loss[-1], rel=1e-6)

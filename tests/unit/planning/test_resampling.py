@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.integrate import solve_ivp
 
 import learncast as lc
 from learncast.tasks import resampled
@@ -94,44 +93,17 @@ def test_stops_of_several_stages_may_be_left_out(recorded):
             assert found[row, 2, k] == plain_descent(statistics[1][k], maps, accuracy=0.8)[0]
 
 
-def plain_flow(moments, maps, accuracy):
-    """Flow steps to an accuracy by scipy's solver, and the maps at the end."""
-    (power, cross), shapes = moments, [one.shape for one in maps]
-    best = cross @ np.linalg.inv(power)
-
-    def cut(flat):
-        return flat[: maps[0].size].reshape(shapes[0]), flat[maps[0].size :].reshape(shapes[1])
-
-    def excess(_, flat):
-        gap = cut(flat)[1] @ cut(flat)[0] - best
-        return np.trace(gap @ power @ gap.T) / 2 - (1 - accuracy) ** 2 * np.trace(best @ power @ best.T) / 2
-
-    def slope(_, flat):
-        first, second = cut(flat)
-        error = second @ first @ power - cross
-        return -np.concatenate([(second.T @ error).ravel(), (error @ first.T).ravel()])
-
-    excess.terminal = True
-    begin = np.concatenate([one.ravel() for one in maps])
-    run = solve_ivp(slope, (0.0, 1e3), begin, rtol=1e-9, atol=1e-11, events=excess)
-    return run.t[-1] / RATE, cut(run.y[:, -1])
-
-
-def test_every_resample_takes_the_steps_of_its_own_flow(recorded, monkeypatch):
+def test_every_resample_of_statistics_by_lag_takes_the_steps_of_plain_descent(recorded):
     _, statistics, network = recorded
     pool = [trials("first", 1.5, 1), trials("goal", 1.0, 2)]
     method = lc.planning.method_for(pool, network, RATE, method="flow")
-    assert method.resamples == 40
-    monkeypatch.setattr(type(method), "resamples", 2)
     found = method.resample([0, 1], [(HALF, None), (MOST, None)])
-    assert found.stages.shape == (2, 2)
-    assert found.flow
-    for k in range(2):
-        first, maps = plain_flow(statistics[0][k], network.maps, 0.5)
-        # flows of a search are integrated with a tolerance of 1e-6
-        assert found.stages[0, k] == pytest.approx(first, rel=1e-4)
-        assert found.stages[1, k] == pytest.approx(plain_flow(statistics[1][k], maps, 0.8)[0], rel=1e-4)
-        assert found.direct[k] == pytest.approx(plain_flow(statistics[1][k], network.maps, 0.8)[0], rel=1e-4)
+    assert found.stages.shape == (2, 40)
+    for k in range(COMPARED):
+        first, maps = plain_descent(statistics[0][k], network.maps, accuracy=0.5)
+        assert found.stages[0, k] == first
+        assert found.stages[1, k] == plain_descent(statistics[1][k], maps, accuracy=0.8)[0]
+        assert found.direct[k] == plain_descent(statistics[1][k], network.maps, accuracy=0.8)[0]
 
 
 def test_a_resample_that_diverges_in_the_first_stage_never_learns():

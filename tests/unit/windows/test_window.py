@@ -21,7 +21,6 @@ from learncast.windows import (
     Window,
     WindowMonitor,
     example_model,
-    layers,
     options,
     result,
     sequences,
@@ -436,17 +435,6 @@ def test_options_are_immutable_and_compare_by_value():
             frozen.lags = frozen.seed = frozen.memory = 3
 
 
-@pytest.mark.parametrize("kind", ["diag-gate", "gru", "paper-lstm", "lstm"])
-def test_the_number_of_steps_replayed_at_a_time_does_not_change_the_result(monkeypatch, kind):
-    model, optimizer = trained(kind)
-    flat = {"optimizer": optimizer, **QUICK, "exact": 4, "auxiliary": kind == "gru"}
-    full = window(model, *data(), **flat)
-    for numbers in (1, 3 * NUMBER * UNITS):  # one step at a time, and three with a remainder of two
-        monkeypatch.setattr(layers.recording, "_BLOCK", numbers)
-        # Equal products in other sums: tail indices amplify roundings by as much as their weights.
-        same(window(model, *data(), **flat), full, 1e-9)
-
-
 def test_defaults_depend_on_the_data():
     assert Measurement().lags_within(9) == [1, 2, 3, 4]
     assert Measurement(lags=[1, 8]).lags_within(9) == [1, 8]
@@ -454,7 +442,7 @@ def test_defaults_depend_on_the_data():
     assert DetectionRule().threshold_at(3.0) == pytest.approx(3 * 2**0.5, rel=1e-15)
     assert DetectionRule(method="paper").threshold_at(-np.inf) == options.THRESHOLD
     assert DetectionRule(threshold=0.4).threshold_at(3.0) == 0.4
-    assert [Batching().chunk_of(numbers) for numbers in (2**10, 2**30)] == [2**11, 1]
+    assert [Batching().chunk_of(numbers) for numbers in (2**10, 2**30)] == [2**10, 1]
     assert Batching(chunk=5).chunk_of(1) == 5
     assert [Batching(memory=80).keeps(number, "sound") for number in (10, 11)] == [True, False]
 

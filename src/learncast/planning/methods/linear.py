@@ -15,33 +15,37 @@ from learncast._core.validation import FloatArray
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
 from learncast.planning.methods.method import Learned, Method, ResampledSteps, Rule
-from learncast.procedure.goals import Goal, Loss
+from learncast.procedure.goals import Goal
 from learncast.procedure.training import Training
 from learncast.results import Status
+from learncast.tasks.best_map import best_map
 from learncast.tasks.covariance import Dense
 from learncast.tasks.recorded.resampling import pooled_recording, resampled
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import Assumption, stable_learning_rate
 from learncast.theory.dynamics.balanced.two_layer import TwoLayerSolution
-from learncast.theory.dynamics.descent import MOST_COUNTED, descend
+from learncast.theory.dynamics.descent import MOST_COUNTED
 from learncast.theory.dynamics.gradient_flow import FlowSolution, gradient_flow
 from learncast.theory.dynamics.learning_problem import LearningProblem
 from learncast.theory.dynamics.modes import can_be_resampled
 from learncast.theory.dynamics.pooled import PooledProblem
 from learncast.theory.dynamics.solution import Solution
+from learncast.theory.dynamics.steps.lag_descent import LagDescent
 from learncast.theory.dynamics.steps.pooled_descent import PooledDescent, hidden_basis
 
 if TYPE_CHECKING:
     from learncast.training.measured_accuracy import LossRange
 
-#: Integration tolerance of flows in a search and in a report.
-SEARCH_TOLERANCE, REPORT_TOLERANCE = 1e-6, 1e-8
-#: Resamples of a recorded pool: counted together (pooled), and integrated one by one (flow).
+#: Integration tolerance of flows.
+TOLERANCE = 1e-8
+#: Resamples of a recorded pool, counted together: of pooled statistics and of statistics by lag.
 POOLED_RESAMPLES, FLOW_RESAMPLES = 100, 40
 #: Resamples that are enough for means, which are compared on the same resamples.
 MEAN_RESAMPLES = 24
-#: Multiple of the estimated steps after which a resample counts as never learning.
-LATE = 10
+#: Multiple of the estimated steps after which a resample counts as never learning, in strides and in single steps.
+LATE, LATE_SINGLE = 10, 4
+#: Strides or single steps that are counted for all resamples together.
+MOST_RESAMPLE_MOVES = 20_000
 #: Steps after which descent from a start that is too sharp has diverged, and the growth of weights that shows it.
 TRIAL_STEPS, DIVERGED = 500, 1e8
 
@@ -50,8 +54,6 @@ class LinearMethod(Method):
     """Losses and gradients of a linear network from statistics. A state is all weights, flattened."""
 
     promise = "integrated"
-    countable = float(MOST_COUNTED)
-    resamples = FLOW_RESAMPLES
     network: LinearRNN | TwoLayer
     learn: tuple[str, ...]
 
@@ -61,6 +63,7 @@ class LinearMethod(Method):
         self.learn = self.problems[0].learn
         self.recorded = any(map(can_be_resampled, tasks))
         self._resampling_seed = seed
+        self._flows: dict[tuple[int, float], FlowSolution] = {}
 
     @cached_property
     def start(self) -> FloatArray:
@@ -84,119 +87,129 @@ class LinearMethod(Method):
     def _settings(self) -> tuple[Any, ...]:
         return (self.learn, *((self._resampling_seed,) if self.recorded else ()))
 
+    def _learned_weights(self, states: FloatArray) -> FloatArray:
+        """The weights that learn, flattened, (rows, weights)."""
+        return np.stack([self.problems[-1].flatten(self._weights(state)) for state in states])
+
+    def _states(self, learned: FloatArray) -> FloatArray:
+        """States with these weights that learn."""
+        start, p = self.problems[-1].start, self.problems[-1]
+        return np.stack([np.concatenate([w.ravel() for w in p.unflatten(row, start).values()]) for row in learned])
+
     def excess_loss(self, task: int, states: FloatArray) -> FloatArray:
         problem = self.problems[task]
-        losses = [problem.loss_and_slopes(self._weights(state))[0] for state in states]
-        return np.array(losses) - problem.least_loss
+        return problem.by_lag.loss_and_slopes(self._learned_weights(states))[0] - problem.least_loss
 
     def least_loss(self, task: int) -> float:
         return math.nan if self.tasks[task].target_covariance is None else self.problems[task].least_loss
 
     def baseline_loss(self, task: int) -> float:
-        return self.problems[task].statistics.constant - self.problems[task].least_loss
+        return self.problems[task].baseline_loss
+
+    def mode_rows(self, task: int, goal: Goal) -> list[dict[str, Any]]:
+        problem, status = self.problems[task], self.learning_time(task, goal).status.name
+        begin, end = problem.strengths(problem.start), problem.best_strengths
+        each = zip(end.tolist(), begin.tolist(), strict=True)
+        return [{"mode": k, "optimum": u, "initial": v, "status": status} for k, (u, v) in enumerate(each)]
 
     def strengths(self, states: FloatArray) -> FloatArray:
         """Diagonal of the map in the frame of the target's modes, (rows, modes)."""
         problem = self.problems[self.target]
         return np.stack([problem.strengths(self._weights(state)) for state in states])
 
-    def _loss_goal(self, task: int, goal: Goal) -> float:
-        """Loss at which the goal is reached, above the best linear map's."""
-        return max(self.goal_excess(task, goal), 1e-300)
-
     def learned(self, task: int, goal: Goal) -> Learned:
         s, limit = self.problems[task].statistics, self.goal_excess(task, goal)
-        descent = PooledDescent(s.input[0, :, 0, :], s.cross[0])
+        descent = PooledDescent(s.input[0, :, 0, :], s.cross[0], self.network.hidden_size)
         return lambda maps: descent.excess_of(maps) <= limit
 
     def has_learned(self, task: int, goal: Goal, network: LinearRNN | TwoLayer) -> bool:  # type: ignore[override]
         return bool(self.excess_loss(task, self._state_of(network)[None])[0] <= self.goal_excess(task, goal))
 
     def flow(self, task: int, state: FloatArray) -> Solution:
-        return self._integrate(self.problems[task].task, state, REPORT_TOLERANCE)
+        return self._integrate(task, state, TOLERANCE)
 
-    def _integrate(self, task: Task, state: FloatArray, tolerance: float) -> FlowSolution:
-        network = self.network if state is self.start else self.network_of(state)
-        return gradient_flow(task, network, learning_rate=self.learning_rate, learn=self.learn, tolerance=tolerance)
+    def _integrate(self, task: int, state: FloatArray, tolerance: float) -> FlowSolution:
+        key = task, tolerance
+        if state is self.start and key in self._flows:
+            return self._flows[key]
+        problem, network = self.problems[task], self.network if state is self.start else self.network_of(state)
+        how: dict[str, Any] = {"learning_rate": self.learning_rate, "learn": self.learn, "tolerance": tolerance}
+        flow = replace(gradient_flow(problem.task, network, **how), known_least=problem.least_loss)
+        if state is self.start:
+            self._flows[key] = flow
+        return flow
 
     def flow_states(self, flow: Solution, times: FloatArray) -> FloatArray:
         return np.stack([self._state_of(cast(LinearRNN, flow.network_at(float(t)))) for t in times])
 
     def solution(self, *, tolerance: float = 1e-11, separatrix_tolerance: float | None = None) -> Solution:
-        return self._integrate(self.tasks[-1], self.start, tolerance)
+        return self._integrate(self.target, self.start, tolerance)
 
-    def flow_steps_to(self, task: int, state: FloatArray, goal: Goal, flow: Solution | None = None) -> float:
-        if self.unreachable(task, goal):
-            return math.inf
-        solution = self.flow(task, state) if flow is None else flow
-        return solution.time_to_loss(self._loss_goal(task, goal))
+    def _steps_to(self, task: int, states: FloatArray, goal: Goal) -> tuple[FloatArray, FloatArray]:
+        problem, start = self.problems[task], self._learned_weights(states)
+        goals = np.full(len(states), problem.least_loss + self.goal_excess(task, goal))
+        steps, ends = problem.by_lag.steps_to(start, goals, self.learning_rate, MOST_COUNTED)
+        return steps, self._states(ends)
 
-    def steps_to(self, task: int, states: FloatArray, goal: Goal) -> tuple[FloatArray, FloatArray]:
-        if self.unreachable(task, goal):
-            return np.full(len(states), np.inf), states
-        limit = self._loss_goal(task, goal)
-        rows = [self._count(task, state, limit) for state in states]
-        return np.array([steps for steps, _ in rows]), np.stack([state for _, state in rows])
-
-    def _count(self, task: int, state: FloatArray, limit: float) -> tuple[float, FloatArray]:
-        problem = self.problems[task]
-        training = self.training.with_(batch=None, learn=self.learn, most_steps=2 * MOST_COUNTED)
-        run = descend(problem.task, self.network_of(state), training, goal=Loss(problem.least_loss + limit))
-        if run.status is Status.diverged:
-            return math.inf, state
-        return (
-            (float(run.steps), self._state_of(run.network_at(run.steps)))
-            if run.status is Status.ok
-            else (math.nan, state)
-        )
+    def most_counted(self, task: int, state: FloatArray) -> float:
+        return float(MOST_COUNTED)
 
     def advance(self, task: int, states: FloatArray, stops: Sequence[int]) -> FloatArray:
-        rows = []
-        for state in states:
-            training = self.training.with_(batch=None, learn=self.learn)
-            run = descend(self.problems[task].task, self.network_of(state), training, steps=max(stops, default=0))
-            rows.append([self._state_of(run.network_at(min(stop, run.steps))) for stop in stops])
-        return np.stack(rows, axis=1)
+        ends = self.problems[task].by_lag.advance(self._learned_weights(states), stops, self.learning_rate)
+        return np.stack([self._states(end) for end in ends])
 
     def measure_conditions(self, task: int) -> tuple[Assumption, ...]:
         return self.flow(task, self.start).assumptions
 
     @cached_property
-    def _resampled_methods(self) -> list[LinearMethod]:
-        """Copies of this method on resampled pools."""
-        # One generator per task: tasks of the same trials are resampled identically.
-        streams = [np.random.default_rng(self._resampling_seed) for _ in self.tasks]
-        training = self.training.with_(learn=self.learn)
-        return [
-            type(self)(
-                [resampled(t, rng) if can_be_resampled(t) else t for t, rng in zip(self.tasks, streams, strict=True)],
-                self.network,
-                training,
-            )
-            for _ in range(self.resamples)
-        ]
+    def _resampled_by_lag(self) -> list[LagDescent]:
+        """Each task's descent in every resample, one per row; a known task is the same in all."""
+        every = []
+        for task, problem in zip(self.tasks, self.problems, strict=True):
+            draws = [problem.by_lag] * FLOW_RESAMPLES
+            if can_be_resampled(task):
+                rng = np.random.default_rng(self._resampling_seed)  # tasks of the same trials are resampled identically
+                tasks = (_with_target_power(resampled(task, rng)) for _ in draws)
+                draws = [replace(problem, task=one).by_lag for one in tasks]
+            parts = {name: np.stack([getattr(d, name) for d in draws]) for name in ("power", "cross", "constant")}
+            every.append(replace(problem.by_lag, **parts))
+        return every
 
     def resample(self, places: Sequence[int], rules: Sequence[Rule]) -> ResampledSteps | None:
-        """Flow steps under resampled statistics: descent is not counted for every resample."""
         if not self.recorded:
             return None
-        last = rules[-1][0]
-        stages, direct = [], []
-        for method in self._resampled_methods:
-            stages.append(method._flow_through(places, rules))
-            direct.append(math.nan if last is None else method.flow_steps_to(self.target, method.start, last))
-        return ResampledSteps(np.array(stages).T, np.array(direct), flow=True)
-
-    def _flow_through(self, places: Sequence[int], rules: Sequence[Rule]) -> list[float]:
-        """Flow steps of each stage."""
-        state, every = self.start, []
+        start = np.repeat(self._learned_weights(self.start[None]), FLOW_RESAMPLES, axis=0)
+        states, counts, last = start, [], rules[-1][0]
         for place, (goal, given) in zip(places, rules, strict=True):
-            flow = self.flow(place, state)
-            steps = given if goal is None else self.flow_steps_to(place, state, goal, flow)
-            assert steps is not None
-            state = self.after_flow(place, state, steps, flow)
-            every.append(math.inf if math.isnan(steps) else float(steps))
-        return every
+            if goal is not None:
+                steps, states = self._count_resampled(place, states, goal)
+            else:
+                stop = math.ceil(given or 0.0)
+                steps = np.full(len(states), float(stop))
+                (states,) = self._resampled_by_lag[place].advance(states, [stop], self.learning_rate)
+            counts.append(steps)
+        alone = len(rules) == 1
+        direct = np.full(len(states), np.nan) if last is None else counts[0] if alone else None
+        if direct is None and last is not None:
+            direct = self._count_resampled(self.target, start, last)[0]
+        assert direct is not None
+        return ResampledSteps(np.stack(counts), direct)
+
+    def _count_resampled(self, task: int, states: FloatArray, goal: Goal) -> tuple[FloatArray, FloatArray]:
+        """Steps of every row to the goal and the states then; late rows never arrive."""
+        expected = float(self.steps_to(task, self.start[None], goal)[0][0])
+        descent = self._resampled_by_lag[task]
+        if not math.isfinite(expected):
+            return np.full(len(states), math.nan), states
+        if self.problems[task].two_layers is None:
+            least = self.problems[task].by_lag.rest_losses(descent)
+        else:
+            best = PooledDescent(descent.power, descent.cross, self.network.hidden_size)
+            least = descent.constant - best.baseline_loss
+        goals = least + goal.excess(descent.constant - least, self.least_loss(task))
+        most = int(LATE_SINGLE * expected) + 1000
+        steps, ends = descent.steps_to(states, goals, self.learning_rate, most)
+        return np.where(np.isnan(steps), np.inf, steps), ends
 
 
 class PooledMethod(LinearMethod):
@@ -208,7 +221,6 @@ class PooledMethod(LinearMethod):
 
     name = "pooled"
     counts_many = True
-    countable = math.inf
 
     def __init__(self, tasks: Sequence[Task], network: LinearRNN | TwoLayer, training: Training, seed: int = 0) -> None:
         super().__init__(tasks, network, training, seed)
@@ -223,7 +235,7 @@ class PooledMethod(LinearMethod):
     @cached_property
     def descents(self) -> list[PooledDescent]:
         """Each task's descent."""
-        return [PooledDescent(p.power, p.cross) for p in self.pooled]
+        return [p.descent for p in self.pooled]
 
     @cached_property
     def _basis(self) -> FloatArray:
@@ -246,17 +258,18 @@ class PooledMethod(LinearMethod):
     def network_of(self, state: FloatArray) -> LinearRNN | TwoLayer:
         return self.network if state is self.start else self.network.with_maps(*self._maps(state))
 
-    def steps_to(self, task: int, states: FloatArray, goal: Goal) -> tuple[FloatArray, FloatArray]:
-        if self.unreachable(task, goal):
-            return np.full(len(states), np.inf), states
+    def most_counted(self, task: int, state: FloatArray) -> float:
+        return float(self.descents[task].most_counted(state[None], self.learning_rate))
+
+    def _steps_to(self, task: int, states: FloatArray, goal: Goal) -> tuple[FloatArray, FloatArray]:
         # A forecast, its plan and the resamples of both ask for the same counts.
         key = task, goal, states.shape, states.tobytes()
         if key not in self._counts:
             going = self._bounded(states)  # weights that have diverged would set the pace of all
             steps, ends = np.full(len(states), np.inf), states.copy()
             if going.any():
-                goal_loss = self._loss_goal(task, goal)
-                steps[going], ends[going] = self.descents[task].steps_to(states[going], goal_loss, self.learning_rate)
+                excess = self.goal_excess(task, goal)
+                steps[going], ends[going] = self.descents[task].steps_to(states[going], excess, self.learning_rate)
             self._counts[key] = steps, np.where(np.isfinite(ends), ends, 0.0)
         steps, ends = self._counts[key]
         return steps.copy(), ends
@@ -317,10 +330,12 @@ class PooledMethod(LinearMethod):
                 rng = np.random.default_rng(self._resampling_seed)  # tasks of the same trials are resampled identically
                 pooled = pooled_recording(task, self.pooled[k].recurrence)
                 each = [PooledProblem.of(resampled(pooled, rng), self.network) for _ in range(number)]
-                every.append(PooledDescent(np.stack([p.power for p in each]), np.stack([p.cross for p in each])))
+                power, cross = np.stack([p.power for p in each]), np.stack([p.cross for p in each])
             else:
-                d = self.descents[k]
-                every.append(PooledDescent(*(np.broadcast_to(v, (number, *v.shape)) for v in (d.power, d.cross))))
+                power, cross = (
+                    np.repeat(v[None], number, axis=0) for v in (self.pooled[k].power, self.pooled[k].cross)
+                )
+            every.append(PooledDescent(power, cross, self.network.hidden_size))
         return every
 
     def _count_resamples(
@@ -334,8 +349,11 @@ class PooledMethod(LinearMethod):
         some = np.flatnonzero(limits >= 0)  # the others are below the least loss
         if len(some):
             rows, rate = descent.rows(some), self.learning_rate
-            steps[some], ends[some] = rows.steps_to(states[some], limits[some], rate, most, precise=False)
-        return np.where(np.isnan(steps), np.inf, steps), np.where(np.isfinite(ends), ends, 0.0)
+            counted = min(most, rows.most_counted(states[some], rate, MOST_RESAMPLE_MOVES))
+            steps[some], ends[some] = rows.steps_to(states[some], limits[some], rate, counted, precise=False)
+            if counted == most:  # the others are late; otherwise they are unknown
+                steps[np.isnan(steps)] = np.inf
+        return steps, np.where(np.isfinite(ends), ends, 0.0)
 
     def _resampled_direct(self, goal: Goal) -> FloatArray:
         """Steps of direct training in every resample, counted once."""
@@ -451,48 +469,9 @@ class TwoLayerMethod(PooledMethod):
 
 
 class FlowMethod(LinearMethod):
-    """Any linear network and any weights that learn: gradient flow, integrated.
-
-    A network that learns its recurrence may not reach the best linear filter. The least loss of a task is therefore
-    where training on it from the start rests.
-    """
+    """Any linear network and any weights that learn: gradient flow, integrated."""
 
     name = "flow"
-    tolerance = SEARCH_TOLERANCE
-
-    @cached_property
-    def precise(self) -> FlowMethod:
-        """These flows, integrated to the precision of a report."""
-        method = FlowMethod(self.tasks, self.network, self.training.with_(learn=self.learn), self._resampling_seed)
-        method.problems, method.tolerance, method.floors = self.problems, REPORT_TOLERANCE, self.floors
-        return method
-
-    @cached_property
-    def floors(self) -> list[float]:
-        """Excess loss over the best linear filter at which training on each task from the start rests."""
-        return [self._floor(k) for k in range(len(self.tasks))]
-
-    def _floor(self, task: int) -> float:
-        if self.problems[task].pooled_recurrence is not None:
-            return 0.0  # the readout can be any map of the pooled input
-        left = float(self.flow(task, self.start).limit().dataset["excess_loss"][0])
-        return max(left, 0.0) if math.isfinite(left) else 0.0
-
-    def baseline_loss(self, task: int) -> float:
-        return super().baseline_loss(task) - self.floors[task]
-
-    def excess_loss(self, task: int, states: FloatArray) -> FloatArray:
-        """Loss above where direct training rests; a plan may end below it."""
-        return super().excess_loss(task, states) - self.floors[task]
-
-    def least_loss(self, task: int) -> float:
-        return super().least_loss(task) + self.floors[task]
-
-    def _loss_goal(self, task: int, goal: Goal) -> float:
-        return self.floors[task] + super()._loss_goal(task, goal)
-
-    def flow(self, task: int, state: FloatArray) -> FlowSolution:
-        return self._integrate(self.problems[task].task, state, self.tolerance)
 
 
 def _with_target_power(task: Task) -> Task:
@@ -506,6 +485,6 @@ def _with_target_power(task: Task) -> Task:
     steps, channels, readouts, outputs = cross.shape
     flat = cross.dense().reshape(steps * channels, readouts * outputs)
     power = inputs.dense().reshape(steps * channels, steps * channels)
-    explained = flat.T @ np.linalg.lstsq(power, flat, rcond=None)[0]
+    explained = best_map(power, flat.T) @ flat
     target = Dense(((explained + explained.T) / 2).reshape(readouts, outputs, readouts, outputs))
     return Task.trusted(inputs, cross, target, name=task.name, trials=task.trials)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -18,9 +18,10 @@ from learncast.networks import Network
 from learncast.networks.activated import Activated
 from learncast.procedure.goals import Goal
 from learncast.procedure.training import Training
-from learncast.results import Provenance, Status, spec_hash
+from learncast.results import Provenance, Status, Steps, spec_hash
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import Assumption, Trust, worst
+from learncast.theory.dynamics.learning_problem import NOTHING
 from learncast.theory.dynamics.modes import Modes
 from learncast.theory.dynamics.solution import LearningTime, Solution, status_of
 
@@ -84,8 +85,6 @@ class Method(ABC):
     counts_many: bool = False
     #: Each task's modes in one frame; empty if the tasks have no common modes.
     modes: tuple[Modes, ...] = ()
-    #: Flow steps beyond which descent is not counted.
-    countable: float = math.inf
     #: Seed of measured responses.
     seed: int | None = None
     #: Weights that learn.
@@ -97,6 +96,7 @@ class Method(ABC):
         self.tasks, self.network, self.training = tuple(tasks), network, training
         self.learning_rate = training.learning_rate
         self._conditions: dict[int, tuple[Assumption, ...]] = {}
+        self._direct: dict[tuple[int, Goal], Steps] = {}
 
     @property
     def target(self) -> int:
@@ -152,9 +152,16 @@ class Method(ABC):
     def flow_states(self, flow: Solution, times: FloatArray) -> FloatArray:
         """States of a flow of this method at times in gradient steps; infinity is where the flow rests."""
 
-    @abstractmethod
     def flow_steps_to(self, task: int, state: FloatArray, goal: Goal, flow: Solution | None = None) -> float:
-        """Flow steps on a task until the goal is reached; infinite if never."""
+        """Flow steps on a task until the goal is reached; infinite if provably never, nan if unknown."""
+        if self.nothing_to_learn(task, goal):
+            return 0.0
+        if self.unreachable(task, goal):
+            return math.inf
+        return self._flow_steps_to(task, state, goal, self.flow(task, state) if flow is None else flow)
+
+    def _flow_steps_to(self, task: int, state: FloatArray, goal: Goal, flow: Solution) -> float:
+        return flow.time_to_loss(self.goal_excess(task, goal))
 
     def after_flow(self, task: int, state: FloatArray, steps: float, flow: Solution | None = None) -> FloatArray:
         """State after flow steps; the state itself if the flow does not get that far."""
@@ -165,12 +172,25 @@ class Method(ABC):
 
     # Gradient descent
 
-    @abstractmethod
     def steps_to(self, task: int, states: FloatArray, goal: Goal) -> tuple[FloatArray, FloatArray]:
         """Steps of gradient descent until each state reaches the goal, (rows,), and the states then.
 
-        Steps are infinite where descent diverges and nan where the count was stopped.
+        Steps are infinite where descent diverges or is proved never to arrive, and nan where it does not arrive within
+        `most_counted` steps.
         """
+        if self.nothing_to_learn(task, goal):
+            return np.zeros(len(states)), states
+        if self.unreachable(task, goal):
+            return np.full(len(states), np.inf), states
+        return self._steps_to(task, states, goal)
+
+    def _steps_to(self, task: int, states: FloatArray, goal: Goal) -> tuple[FloatArray, FloatArray]:
+        """Count steps to a goal that the network can reach."""
+        raise NotImplementedError
+
+    def most_counted(self, task: int, state: FloatArray) -> float:
+        """Descent steps after which a count ends."""
+        return math.inf
 
     @abstractmethod
     def advance(self, task: int, states: FloatArray, stops: Sequence[int]) -> FloatArray:
@@ -181,6 +201,13 @@ class Method(ABC):
     def goal_excess(self, task: int, goal: Goal) -> float:
         """Excess loss at which the goal is reached."""
         return goal.excess(self.baseline_loss(task), self.least_loss(task))
+
+    def nothing_to_learn(self, task: int, goal: Goal) -> bool:
+        """Whether no map is better than the zero map, so that a goal relative to the baseline loss is met at once."""
+        baseline = self.baseline_loss(task)
+        least = self.least_loss(task)
+        whole = baseline + (0.0 if math.isnan(least) else max(least, 0.0))
+        return baseline <= NOTHING * whole and (self.per_mode(goal) or self.goal_excess(task, goal) <= NOTHING * whole)
 
     def unreachable(self, task: int, goal: Goal) -> bool:
         """Whether the goal is a loss below the least that the network can reach."""
@@ -212,12 +239,32 @@ class Method(ABC):
 
     def learning_time(self, task: int, goal: Goal) -> LearningTime:
         """Steps of training on one task from the start, mode by mode where there are modes."""
-        steps = self.flow_steps_to(task, self.start, goal)
-        counted = steps if math.isinf(steps) else math.nan
-        if steps <= self.countable and math.isfinite(steps):
-            counted = float(self.steps_to(task, self.start[None], goal)[0][0])
-        accuracy = self.goal_accuracy(task, goal)
-        return LearningTime(accuracy, np.array([steps]), np.array([counted]), (self.status(task, steps, counted),))
+        if (task, goal) not in self._direct:
+            self._direct[task, goal] = self.train(task, self.start, self.start, goal)[0]
+        steps = self._direct[task, goal]
+        return LearningTime(
+            self.goal_accuracy(task, goal), np.array([steps.flow]), np.array([steps.descent]), (steps.status,),
+            tried=steps.tried, loss=steps.loss,
+        )  # fmt: skip
+
+    def train(
+        self, task: int, flow_state: FloatArray, state: FloatArray, goal: Goal, flow: Solution | None = None
+    ) -> tuple[Steps, FloatArray]:
+        """Steps of the flow and of descent to a goal, each from its own state, and the state of descent then."""
+        flow = self.flow(task, flow_state) if flow is None else flow
+        time = self.flow_steps_to(task, flow_state, goal, flow)
+        if math.isinf(time):
+            return Steps(time, time, status=Status.not_learned), state
+        counted, tried, loss = math.nan, math.nan, math.nan
+        if not time > self.most_counted(task, state):
+            counts, ends = self.steps_to(task, state[None], goal)
+            counted, state = float(counts[0]), ends[0]
+            if math.isnan(counted):
+                tried, loss = self.most_counted(task, state), float(self.loss(task, ends)[0])
+        status = status_of(time, counted, flow.conditions_until(time))
+        if not math.isnan(tried):
+            status = Status.not_within
+        return Steps(counted, time, status=status, tried=tried, loss=loss), state
 
     def goal_text(self, task: int, goal: Goal) -> str:
         """What the goal means for a task, in words."""
@@ -226,10 +273,6 @@ class Method(ABC):
         return f"{goal.text}: the excess loss is {share:.3g} of the baseline loss"
 
     # Conditions
-
-    def status(self, task: int, flow_steps: float, descent_steps: float) -> Status:
-        """Status of a pair of step counts on a task."""
-        return status_of(flow_steps, descent_steps, self.conditions(task))
 
     @abstractmethod
     def measure_conditions(self, task: int) -> tuple[Assumption, ...]:
@@ -258,6 +301,16 @@ class Method(ABC):
     def stable_on(self, task: int) -> bool:
         """Whether gradient descent settles on one task."""
         return all(a.holds for a in self.conditions(task) if a.name == "stable_learning_rate")
+
+    def assumes_gaussian(self, task: int) -> bool:
+        """Whether numbers about a task assume Gaussian trials, because only its second moments are known."""
+        return False
+
+    def trial_values(self, places: Iterable[int]) -> dict[str, bool]:
+        """JSON value that says whether Gaussian trials are assumed; none for linear networks, which need no trials."""
+        if self.promise != "response":
+            return {}
+        return {"gaussian_trials_assumed": any(map(self.assumes_gaussian, places))}
 
     @property
     def applies(self) -> bool:

@@ -19,9 +19,10 @@ from learncast.procedure.goals import Accuracy, Goal
 from learncast.procedure.training import Training
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import Assumption
+from learncast.theory.dynamics.mode_equation import resolved_start
 from learncast.theory.dynamics.modes import Modes, ModeSolution, can_be_resampled, modes_of, with_resamples
 from learncast.theory.dynamics.solution import LearningTime, Solution
-from learncast.theory.dynamics.steps.mode_descent import Problem, Reached
+from learncast.theory.dynamics.steps.mode_descent import MOST_STEPS, Problem, Reached
 
 if TYPE_CHECKING:
     from learncast.training.measured_accuracy import LossRange
@@ -65,7 +66,7 @@ class ModeMethod(Method):
     @cached_property
     def problems(self) -> tuple[Problem, ...]:
         """Each task's weighted strengths."""
-        return tuple(Problem(m.weighted_cross, m.weighted_input, m.imbalance) for m in self.modes)
+        return tuple(m.problem for m in self.modes)
 
     @property
     def optimum(self) -> FloatArray:
@@ -83,8 +84,8 @@ class ModeMethod(Method):
         return self.modes[task].excess_loss(self.strengths(states))
 
     def least_loss(self, task: int) -> float:
-        best = np.nan_to_num(self.modes[task].optimum, nan=0.0)
-        return float(self.modes[task].loss(best))
+        m = self.modes[task]
+        return float(m.loss(np.where(m.held, np.nan_to_num(m.optimum, nan=0.0), 0.0)))
 
     def baseline_loss(self, task: int) -> float:
         return float(self.modes[task].excess_loss(np.zeros(len(self.modes[task]))))
@@ -102,16 +103,15 @@ class ModeMethod(Method):
     def flow_states(self, flow: Solution, times: FloatArray) -> FloatArray:
         return np.stack(cast(ModeSolution, flow).weights_at(times), axis=1)
 
-    def flow_steps_to(self, task: int, state: FloatArray, goal: Goal, flow: Solution | None = None) -> float:
+    def _flow_steps_to(self, task: int, state: FloatArray, goal: Goal, flow: Solution) -> float:
         if not self.per_mode(goal):
-            if self.unreachable(task, goal):
-                return math.inf
-            excess = max(self.goal_excess(task, goal), 1e-300)
-            return (self.flow(task, state) if flow is None else flow).time_to_loss(excess)
-        assert isinstance(goal, Accuracy)
-        p, strength = self.problems[task], state[0] * state[1]
+            return super()._flow_steps_to(task, state, goal, flow)
+        p = self.problems[task]
+        start, earlier = resolved_start(state[0], state[1], p.cross)
+        if earlier.any():
+            return cast(ModeSolution, flow).time_to(goal.value).flow_steps
         here = Problem(p.cross, p.power, self._imbalance(state))
-        return float(here.arrival(strength, 1.0 - goal.value)[0]) / self.learning_rate
+        return float(here.arrival(start, 1.0 - goal.value)[0]) / self.learning_rate
 
     def _imbalance(self, state: FloatArray) -> FloatArray:
         """Imbalance of a state; the start's where they agree, since the flow conserves it."""
@@ -129,9 +129,12 @@ class ModeMethod(Method):
         baseline = (problem.power * problem.optimum**2).sum(axis=-1) / 2
         return problem.below(goal.excess(baseline, self.least_loss(task)))
 
-    def steps_to(self, task: int, states: FloatArray, goal: Goal) -> tuple[FloatArray, FloatArray]:
+    def _steps_to(self, task: int, states: FloatArray, goal: Goal) -> tuple[FloatArray, FloatArray]:
         p = self.problems[task]
         return p.steps_to(states, self._arrived(p, task, goal), self.learning_rate)
+
+    def most_counted(self, task: int, state: FloatArray) -> float:
+        return float(MOST_STEPS)
 
     def advance(self, task: int, states: FloatArray, stops: Sequence[int]) -> FloatArray:
         return np.stack(self.problems[task].advance(states, stops, self.learning_rate))
@@ -151,7 +154,7 @@ class ModeMethod(Method):
         return f"{goal.text}: every mode is within {1.0 - goal.value:.3g} of its optimum"
 
     def learning_time(self, task: int, goal: Goal) -> LearningTime:
-        if not isinstance(goal, Accuracy):
+        if not isinstance(goal, Accuracy) or self.nothing_to_learn(task, goal):
             return super().learning_time(task, goal)
         return self.from_start[task].time_to(goal.value)
 
@@ -172,7 +175,8 @@ class ModeMethod(Method):
         for m in (modes[k] for k in places):
             cross, power = (m.weighted_cross[None], m.weighted_input[None]) if m.replicas is None else m.replicas
             shape = (number, len(m))
-            problems.append(Problem(np.broadcast_to(cross, shape), np.broadcast_to(power, shape), m.imbalance))
+            problems.append(Problem(np.broadcast_to(np.where(m.held, cross, 0.0), shape),
+                                    np.broadcast_to(np.where(m.held, power, 0.0), shape), m.imbalance))  # fmt: skip
         return problems
 
     def resample(self, places: Sequence[int], rules: Sequence[Rule]) -> ResampledSteps | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, cast
 
@@ -15,14 +16,16 @@ from learncast.planning.methods.method import Method, ResampledSteps, Rule
 from learncast.planning.methods.modes import ModeMethod
 from learncast.procedure.goals import Goal
 from learncast.procedure.training import Training
+from learncast.results import Status, Steps
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import Assumption
 from learncast.theory.dynamics.modes import Modes, ModeSolution
 from learncast.theory.dynamics.solution import LearningTime, Solution
+from learncast.theory.responses.bootstrap import interval
 from learncast.theory.responses.modes import ResponseModes, ResponseModeSolution, modes_of_responses
 from learncast.theory.responses.problem import Arrival, descent_states, network_of, reduced_problem
 from learncast.theory.responses.response import linear_weights, response
-from learncast.theory.responses.solution import ResponseFlow, ResponseFlowSolution
+from learncast.theory.responses.solution import TRIED, ResponseFlow, ResponseFlowSolution
 
 
 class ResponseModeMethod(ModeMethod):
@@ -50,6 +53,9 @@ class ResponseModeMethod(ModeMethod):
         own = cast(ResponseModes, modes)
         return ResponseModeSolution(own, linear_weights(own.response.network), self.learning_rate)
 
+    def assumes_gaussian(self, task: int) -> bool:
+        return cast(ResponseModes, self.modes[task]).response.assumes_gaussian
+
 
 class ResponseMethod(Method):
     """Several responses: their flow is integrated, with intervals. A state is the weights of the active units.
@@ -70,7 +76,9 @@ class ResponseMethod(Method):
         self.seed: int = seed
         self.responses = [response(task, network, rng=seed, trials=trials) for task in tasks]
         self.problems = [reduced_problem(r)[0] for r in self.responses]
+        self._flows: dict[tuple[int, bytes], ResponseFlowSolution] = {}
         self._counts: dict[tuple[int, Goal, bytes], Arrival] = {}
+        self._resampled: dict[tuple[tuple[int, Rule], ...], FloatArray] = {}
 
     @property
     def _settings(self) -> tuple[Any, ...]:
@@ -84,7 +92,12 @@ class ResponseMethod(Method):
         return self.network if state is self.start else network_of(self.network, state)
 
     def flow(self, task: int, state: FloatArray) -> ResponseFlowSolution:
-        return ResponseFlowSolution(self.responses[task], self.learning_rate, ResponseFlow(self.problems[task], state))
+        key = task, state.tobytes()  # a forecast, its resamples and its report ask for the same flow
+        if key not in self._flows:
+            problem = self.problems[task]
+            flow = ResponseFlow(problem.row(0), state)
+            self._flows[key] = ResponseFlowSolution(self.responses[task], self.learning_rate, problem, flow)
+        return self._flows[key]
 
     def flow_states(self, flow: Solution, times: FloatArray) -> FloatArray:
         return cast(ResponseFlowSolution, flow).states_at(times)
@@ -95,16 +108,15 @@ class ResponseMethod(Method):
         least = problem.least_loss
         return np.asarray(least + goal.excess(problem.constant - least, float(least[0])))
 
-    def flow_steps_to(self, task: int, state: FloatArray, goal: Goal, flow: Solution | None = None) -> float:
-        solution = cast(ResponseFlowSolution, self.flow(task, state) if flow is None else flow)
-        return solution.flow_steps_to(float(self.goals(task, goal)[0]))
+    def _flow_steps_to(self, task: int, state: FloatArray, goal: Goal, flow: Solution) -> float:
+        return cast(ResponseFlowSolution, flow).flow_steps_to(float(self.goals(task, goal)[0]))
 
-    def steps_to(self, task: int, states: FloatArray, goal: Goal) -> tuple[FloatArray, FloatArray]:
+    def _steps_to(self, task: int, states: FloatArray, goal: Goal) -> tuple[FloatArray, FloatArray]:
         rows = [self._count(task, state, goal) for state in states]
         return np.array([row.steps[0] for row in rows]), np.stack([row.state[0] for row in rows])
 
     def _count(self, task: int, state: FloatArray, goal: Goal) -> Arrival:
-        key = task, goal, state.tobytes()  # a forecast, its resamples and its report ask for the same count
+        key = task, goal, state.tobytes()
         if key not in self._counts:
             self._counts[key] = self.flow(task, state).descent_to(self.goals(task, goal))
         return self._counts[key]
@@ -140,8 +152,19 @@ class ResponseMethod(Method):
             for k in range(len(best))
         ]
 
+    def train(
+        self, task: int, flow_state: FloatArray, state: FloatArray, goal: Goal, flow: Solution | None = None
+    ) -> tuple[Steps, FloatArray]:
+        steps, end = super().train(task, flow_state, state, goal, flow)
+        return (replace(steps, tried=float(TRIED)) if steps.status is Status.not_within else steps), end
+
     def learning_time(self, task: int, goal: Goal) -> LearningTime:
-        return self.flow(task, self.start).learning_time(self.goal_accuracy(task, goal), self.goals(task, goal))
+        time = super().learning_time(task, goal)
+        counts = self._pass_through([task], [(goal, None)])[0]
+        return replace(time, descent_interval=interval(time.descent_steps, counts)[:, None])
+
+    def assumes_gaussian(self, task: int) -> bool:
+        return self.responses[task].assumes_gaussian
 
     def measure_conditions(self, task: int) -> tuple[Assumption, ...]:
         return self.flow(task, self.start).assumptions
@@ -155,6 +178,9 @@ class ResponseMethod(Method):
 
     def _pass_through(self, places: Sequence[int], rules: Sequence[Rule]) -> FloatArray:
         """Steps of stages in every resample, (stages, resamples); each resample continues from its own end."""
+        key = tuple(zip(places, rules, strict=True))
+        if key in self._resampled:
+            return self._resampled[key]
         single, many = self.start, np.repeat(self.start[None], self.responses[0].resamples + 1, axis=0)
         stages = []
         for place, (goal, steps) in zip(places, rules, strict=True):
@@ -168,4 +194,5 @@ class ResponseMethod(Method):
                 counts, many = flow.resampled_steps(many, self.goals(place, goal), float(arrival.steps[0]))
                 single = arrival.state[0]
             stages.append(counts)
-        return np.stack(stages)
+        self._resampled[key] = np.stack(stages)
+        return self._resampled[key]

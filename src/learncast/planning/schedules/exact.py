@@ -147,10 +147,11 @@ def search_modes(method: ModeMethod, terms: PoolTerms, strict: bool, progress: P
     share = 0.5 if searches else 1.0
     single = _stops if closed_form else _pairs
     singles = single(method, terms, direct, lambda done: progress(share * done))
+    usable = usable_candidates(method, strict)
     if not searches:
-        best = min([direct, *singles], key=lambda r: r.total)
+        best = min([direct, *(singles[k] for k in usable)], key=lambda r: r.total)
         return SearchResult(direct, singles, best, best.total, "certified")
-    search = ScheduleSearch.of(method, terms, usable_candidates(method, strict))
+    search = ScheduleSearch.of(method, terms, usable)
     schedule = search.run(lambda done: progress(share + share * done))
     route = schedule.route
     if not math.isfinite(route.total) and math.isfinite(rest) and np.isfinite(terms.most_loss).any():

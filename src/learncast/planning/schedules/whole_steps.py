@@ -27,8 +27,8 @@ from learncast.planning.search import PRECISION, Route
 from learncast.planning.terms import PoolTerms
 from learncast.theory.dynamics.steps.mode_descent import EDGE
 
-#: Intervals that are propagated at most: a few seconds.
-MOST_PIECES = 100_000
+#: Intervals that are propagated at most, and steps of one stage up to which all stops are compared: a few seconds.
+MOST_PIECES, MOST_STEPS = 100_000, 10_000
 #: Relative difference of squared weights up to which a mode is balanced: rounding of a change of frame.
 BALANCED = 1e-12
 #: Newton steps to the inverse of a step, which is nearly the identity.
@@ -41,7 +41,7 @@ Key = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class StepMap:
+class StrengthStep:
     """One step on a task as a map of the strength, on [0, most].
 
     Attributes
@@ -168,7 +168,7 @@ class WholeStepProblem:
 
     Attributes
     ----------
-    maps : list of StepMap
+    maps : list of StrengthStep
     start : float
     band : (low, high)
         Where the target counts as learned.
@@ -179,7 +179,7 @@ class WholeStepProblem:
         Strengths at which a stage may end, and from which its last step may be taken.
     """
 
-    maps: list[StepMap]
+    maps: list[StrengthStep]
     start: float
     band: Span
     costs: list[int]
@@ -206,7 +206,7 @@ class WholeStepProblem:
         optima = [(growth - 1) / damping if damping > 0 else 0.0 for growth, damping in steps]
         # Long steps overshoot, at most to the peak of their map.
         most = max(start, *optima, *(4 / 27 * growth**3 / damping for growth, damping in steps if growth > 1.5))
-        maps = [StepMap(growth, damping, most) for growth, damping in steps]
+        maps = [StrengthStep(growth, damping, most) for growth, damping in steps]
         if not (start > 0 and optima[-1] > 0 and all(m.bounded for m in maps)):
             return None
         half_width = optima[-1] * (1 - method.goal_accuracy(method.target, terms.goal)) * (1 + EDGE)
@@ -226,30 +226,37 @@ class WholeStepProblem:
 
         Direct training if no stop costs less.
         """
-        levels = self._levels(1, math.inf)
-        if levels is None:
+        most = self._rests(np.array([self.start]))[0] * self.costs[-1]
+        if most > MOST_STEPS * min(self.costs):
             return None
-        sets = sorted((low, high, cost) for cost, level in levels.items() for low, high in level[self._last].spans)
-        lows, highs, rests = map(np.array, zip(*sets, strict=True))
-        direct = max(levels)
         routes = []
-        for k, step in enumerate(self.maps[:-1]):
+        for k, (step, cost) in enumerate(zip(self.maps[:-1], self.costs, strict=False)):
             path = [self.start]
-            for _ in range(min(direct // self.costs[k], MOST_PIECES)):
-                path.append(step.range(path[-1], path[-1])[0])
-            before, after = np.array(path[:-1]), np.array(path[1:])
-            place = np.maximum(np.searchsorted(lows, after, side="right") - 1, 0)
-            known = (lows[place] <= after) & (after <= highs[place])
-            known &= _inside(self.stops[k], after) & _inside(self.steps_from[k], before)
-            spent = self.switch_cost + self.costs[k] * np.arange(1, len(path))
-            totals = np.where(known, spent + rests[place], np.inf)
-            best = int(np.argmin(totals)) if len(totals) else 0
-            route = Route((), (), direct / self.costs[-1], direct * self.unit)
-            if len(totals) and totals[best] < direct:
-                rest = float(rests[place[best]] / self.costs[-1])
-                route = Route((k,), (float(best + 1),), rest, float(totals[best]) * self.unit)
-            routes.append(route)
+            for _ in range(int(most // cost)):
+                path.append(path[-1] * (step.growth - step.damping * path[-1]) ** 2)
+            after = np.array(path)
+            rests = self._rests(after)
+            totals = self.switch_cost + cost * np.arange(len(path)) + self.costs[-1] * rests
+            totals[1:][~(_inside(self.stops[k], after[1:]) & _inside(self.steps_from[k], after[:-1]))] = np.inf
+            totals[0] = most
+            n = int(np.argmin(totals))
+            stages = ((k,), (float(n),)) if n else ((), ())
+            routes.append(Route(*stages, float(rests[n]), float(totals[n]) * self.unit))
         return routes
+
+    def _rests(self, strengths: FloatArray) -> FloatArray:
+        """Steps on the target from each strength until the band is reached; infinite if that takes too long."""
+        target, (low, high) = self.maps[-1], self.band
+        rests, rows = np.full(len(strengths), np.inf), np.arange(len(strengths))
+        for n in range(MOST_STEPS):
+            check_time()
+            inside = (low <= strengths) & (strengths <= high)
+            rests[rows[inside]] = n
+            strengths, rows = strengths[~inside], rows[~inside]
+            if not len(rows):
+                break
+            strengths = strengths * (target.growth - target.damping * strengths) ** 2
+        return rests
 
     def cheapest(self, max_stages: int, known: float = math.inf) -> Route | None:
         """Cheapest schedule of at most `max_stages` stages, with tasks numbered as those of this problem.

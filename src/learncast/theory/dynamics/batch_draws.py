@@ -124,8 +124,8 @@ class TrialBatches(Batches):
         if self.pooled is not None:
             power, cross = self.moments(one)
             return LagStatistics(power[0][None, :, None, :], cross, np.nan)
-        inputs, cross, _ = self.trials.chosen(self._next(one)[0]).moments()
-        return LagStatistics.from_covariances(inputs.values, cross.values[:, :, 0, :])
+        inputs, targets, _ = self.trials.chosen(self._next(one)[0]).moments()
+        return LagStatistics.from_covariances(inputs.values, targets.values[:, :, 0, :])
 
     def gradient_variance(self, problem: LearningProblem, first: FloatArray, second: FloatArray) -> float:
         if self.batch >= len(self.trials):

@@ -69,7 +69,7 @@ class Descent(Solution):
     loss : (steps + 1,)
         Loss on the exact statistics, also for descent in batches.
     status : Status
-        ``diverged`` if the weights became infinite, ``not_learned`` if the goal was not reached.
+        ``diverged`` if the weights became infinite, ``not_within`` if the goal was not reached in all these steps.
 
     Examples
     --------
@@ -140,11 +140,14 @@ class Descent(Solution):
         """Return the first step at which the excess loss is at most (1 - accuracy)^2 of the baseline loss."""
         accuracy = between("accuracy", accuracy, 0.0, 1.0)
         with np.errstate(invalid="ignore"):
-            inside = self.loss - self.problem.least_loss <= self.problem.target_excess(accuracy)
+            inside = self.loss - self.problem.least_loss <= (1 - accuracy) ** 2 * self.problem.baseline_loss
         if inside.any():
             return LearningTime(accuracy, np.array([math.nan]), np.array([float(np.argmax(inside))]), (Status.ok,))
-        status = Status.diverged if self.status is Status.diverged else Status.not_learned
-        return LearningTime(accuracy, np.array([math.nan]), np.array([math.inf]), (status,))
+        diverged = self.status is Status.diverged
+        steps, status = (math.inf, Status.diverged) if diverged else (math.nan, Status.not_within)
+        tried = math.nan if diverged else float(self.steps)
+        last = float(self.loss[-1])
+        return LearningTime(accuracy, np.array([math.nan]), np.array([steps]), (status,), tried=tried, loss=last)
 
     @property
     def assumptions(self) -> tuple[Assumption, ...]:
@@ -226,7 +229,7 @@ def descend(
     state = _Snapshot(problem, _batches(problem, training, rng), problem.start, Optimizer(training))
     strengths, losses, snapshots = [], [], [state.copy()]
     every = 1
-    status = Status.ok if target is None else Status.not_learned
+    status = Status.ok if target is None else Status.not_within
     for n in range(limit + 1):
         with np.errstate(over="ignore", invalid="ignore"):
             loss, slopes = problem.loss_and_slopes(state.weights)
@@ -252,28 +255,20 @@ def descend(
     return Descent(problem, training.learning_rate, *known, status, str(training.optimizer), tuple(snapshots))
 
 
-def count_steps(problem: LearningProblem, learning_rate: float, excess_loss: float, expected: float) -> float:
-    """Count the gradient-descent steps to an excess loss over the best linear map.
+def count_steps(problem: LearningProblem, learning_rate: float, goal: float, expected: float) -> float:
+    """Count the gradient-descent steps to a loss.
 
     The count is infinite if descent diverges, and nan if `expected`, the flow time, is too long to count single steps.
     """
-    if not math.isfinite(expected):
+    if math.isinf(expected):
         return expected
     if problem.two_layers is not None:
-        return problem.two_layers.steps_to(excess_loss, learning_rate)
+        return problem.two_layers.steps_to(goal - problem.least_loss, learning_rate)
     if expected > MOST_COUNTED:
         return math.nan
-    goal, weights = problem.least_loss + excess_loss, problem.start
-    for step in range(int(2 * expected + 1000)):
-        check_time()
-        with np.errstate(over="ignore", invalid="ignore"):
-            loss, slopes = problem.loss_and_slopes(weights)
-            if loss <= goal:
-                return float(step)
-            if not math.isfinite(loss):
-                return math.inf
-            weights = {**weights, **{name: weights[name] - learning_rate * slope for name, slope in slopes.items()}}
-    return math.nan
+    most = MOST_COUNTED if math.isnan(expected) else int(2 * expected + 1000)
+    descent = problem.by_lag
+    return float(descent.steps_to(descent.start[None], np.array([goal]), learning_rate, most)[0][0])
 
 
 def _end(
@@ -288,7 +283,9 @@ def _end(
         return count("steps", steps, least=0), None
     least = problem.least_loss
     meant = goal_of(goal, recorded=problem.task.recording is not None)
-    target = meant.target_loss(problem.statistics.constant - least, least)
+    target = meant.target_loss(problem.baseline_loss, least)
+    if problem.nothing_to_learn and target <= least:
+        return 0, None
     if math.isnan(target) and problem.task.target_covariance is None:
         name = problem.task.name
         raise InvalidSpec(f"Task {name!r} must have a target_covariance, got none.", field="target_covariance")

@@ -27,6 +27,7 @@ from learncast.theory.dynamics.descent import count_steps
 from learncast.theory.dynamics.learning_problem import AS_RECURRENT, LearningProblem, Weights, curvature
 from learncast.theory.dynamics.pooled import PooledProblem
 from learncast.theory.dynamics.solution import LearningTime, Solution, checked_time, checked_times, status_of
+from learncast.theory.dynamics.steps.lag_descent import DENSE
 from learncast.theory.dynamics.steps.pooled_descent import hidden_basis
 
 __all__ = ["FlowSolution", "gradient_flow"]
@@ -42,8 +43,8 @@ AT_REST = 1e-9
 #: Factor on the time at which the gradient became small until the flow counts as at rest: a weak mode may still grow
 #: from a small start. The explicit method is slow at rest, so its factor is smaller.
 PATIENCE = {"LSODA": 10.0, "DOP853": 1.5}
-#: Number of times at which the curvature along a flow is measured, and the solver tolerance for that.
-CURVATURE_POINTS, LOOSE = 7, 1e-7
+#: Number of times at which the curvature along a flow is measured.
+CURVATURE_POINTS = 7
 
 #: Function of time and weights: velocity of the weights, or its Jacobian.
 Velocity = Callable[[float, FloatArray], FloatArray]
@@ -61,7 +62,7 @@ class FlowCourse:
     loss_of : callable
         Loss, given weights.
     tolerance : float
-        Error per solver step, relative, and absolute in units of the largest weight (at most 1).
+        Error per solver step, relative, and absolute in units of the largest weight at the start.
     state : {"going", "rest", "diverged", "unfinished"}
     """
 
@@ -87,7 +88,7 @@ class FlowCourse:
     def new_solver(self, *, short_step: bool = False) -> scipy.integrate.OdeSolver:
         """Return a solver that continues from here; its first step may be limited by the slope nearby."""
         scale = float(np.abs(self.now).max(initial=0.0)) or 1.0
-        absolute = self.tolerance * min(scale, 1.0)
+        absolute = self.tolerance * scale
         options: dict[str, Any] = {} if self.jacobian is None else {"jac": self.jacobian}
         if short_step:
             steep = float(np.abs(self.slope(0.0, self.now + 0.01 * scale)).max())
@@ -123,6 +124,12 @@ class FlowCourse:
         elif len(self.pieces) >= MOST_STEPS:
             self.state = "unfinished"
 
+    @property
+    def still_moves(self) -> bool:
+        """Whether the gradient is not 0 and the solver may continue."""
+        moving = self.solver.status == "running" and np.abs(self.slope(0.0, self.now)).any()
+        return bool(moving) and self.patience < math.inf and len(self.pieces) < MOST_STEPS
+
     def turn(self) -> None:
         """Modify the state after a solver step; a hook for flows that are not smooth."""
 
@@ -151,6 +158,8 @@ class FlowCourse:
     def time_to(self, goal: float) -> float:
         """Return the first flow time with a loss of at most `goal`; infinite if it rests above, nan if unknown."""
         while not self.loss(self.ends[-1]) <= goal:
+            if self.state == "rest" and self.still_moves:
+                self.state, self.patience = "going", math.inf  # a small gradient alone does not prove a rest
             known = len(self.ends)
             self.advance(math.nextafter(self.ends[-1], math.inf))
             if known == len(self.ends):
@@ -174,6 +183,8 @@ class FlowSolution(Solution):
         Error per solver step, relative and absolute.
     conditions : tuple of Assumption, optional
         Conditions that were measured by gradient descent.
+    known_least : float, optional
+        Least loss of the network, if it is not that of `problem`: a later stage is measured against the first start.
 
     Examples
     --------
@@ -192,6 +203,12 @@ class FlowSolution(Solution):
     _course: FlowCourse = field(repr=False)
     _basis: FloatArray | None = field(default=None, repr=False)
     conditions: tuple[Assumption, ...] | None = None
+    known_least: float | None = None
+
+    @property
+    def least_loss(self) -> float:
+        """Least loss that the network can reach."""
+        return self.problem.least_loss if self.known_least is None else self.known_least
 
     def at(self, times: ArrayLike) -> Trajectory:
         """Return strengths, weights and loss at times in gradient steps; at infinity the flow is at rest.
@@ -204,7 +221,7 @@ class FlowSolution(Solution):
         known = [row if row is not None else unknown for row in rows]
         loss = np.array([math.nan if row is None else self.problem.loss_and_slopes(row)[0] for row in rows])
         strength = np.stack([self.problem.strengths(row) for row in known])
-        values = {"strength": strength, "loss": loss, "excess_loss": loss - self.problem.least_loss}
+        values = {"strength": strength, "loss": loss, "excess_loss": loss - self.least_loss}
         weights = {name: np.stack([row[name] for row in known]) for name in self.problem.start}
         values |= {f"{AS_RECURRENT[name]}_weights": weights[name] for name in self.problem.learn}
         if self.problem.pooled is not None:
@@ -241,33 +258,37 @@ class FlowSolution(Solution):
     def time_to(self, accuracy: float) -> LearningTime:
         """Return the first time at which the excess loss is at most (1 - accuracy)^2 of the baseline loss.
 
-        The excess is relative to the final loss of this flow or, if that was not reached, to the least loss of any
-        linear map. Descent steps are nan if they are too many to count.
+        Descent steps are nan if they are too many to count.
         """
         accuracy = between("accuracy", accuracy, 0.0, 1.0)
-        course = self._course
-        course.advance(math.inf)
-        rest = course.loss(course.ends[-1]) if course.state == "rest" else self.problem.least_loss
-        goal = rest + (1 - accuracy) ** 2 * (self.problem.statistics.constant - rest)
+        goal = self.least_loss + (1 - accuracy) ** 2 * (self.problem.statistics.constant - self.least_loss)
+        if self.problem.nothing_to_learn:
+            return LearningTime(accuracy, np.zeros(1), np.zeros(1), (Status.ok,))
         flow = self._steps_to(goal)
-        descent = count_steps(self.problem, self.learning_rate, goal - self.problem.least_loss, flow)
-        diverged = math.isinf(flow) and course.state == "diverged"
-        status = Status.diverged if diverged else status_of(flow, descent, self.assumptions)
+        descent = count_steps(self.problem, self.learning_rate, goal, flow)
+        status = status_of(flow, descent, self.conditions_until(flow))
+        if status is Status.diverged and math.isnan(flow):
+            flow = math.inf
         return LearningTime(accuracy, np.array([flow]), np.array([descent]), (status,))
 
     def _time_to_loss(self, excess: float) -> float:
-        return self._steps_to(self.problem.least_loss + excess)
+        return self._steps_to(self.least_loss + excess)
 
     def _steps_to(self, goal: float) -> float:
-        time = self._course.time_to(goal)
-        return time / self.learning_rate if math.isfinite(time) else math.inf
+        return self._course.time_to(goal) / self.learning_rate
 
     @property
     def assumptions(self) -> tuple[Assumption, ...]:
-        """Measured conditions: a stable learning rate, or those that gradient descent itself showed."""
+        """Measured conditions: a stable learning rate at the start, or those that gradient descent itself showed."""
         if self.conditions is not None:
             return self.conditions
-        return (stable_learning_rate(self.learning_rate, self.curvatures),)
+        return (stable_learning_rate(self.learning_rate, np.array(curvature(self.problem))),)
+
+    def conditions_until(self, steps: float) -> tuple[Assumption, ...]:
+        """Return the conditions of training up to a number of gradient steps."""
+        if self.conditions is not None or not math.isfinite(steps):
+            return super().conditions_until(steps)
+        return (stable_learning_rate(self.learning_rate, self.curvatures_until(steps)),)
 
     @cached_property
     def imbalance(self) -> Imbalance | None:
@@ -279,14 +300,19 @@ class FlowSolution(Solution):
         """Return notes on the time bounds that follow from the imbalance."""
         return () if self.imbalance is None else self.imbalance.remarks(accuracy)
 
-    @cached_property
-    def curvatures(self) -> FloatArray:
-        """Curvature of the loss at several times from the start to the end of the flow."""
-        # A separate integration with a loose tolerance: the curvature is needed to a few per cent.
-        course = replace(self._course, tolerance=max(self.tolerance, LOOSE), ends=[0.0], pieces=[], state="going")
-        course.advance(math.inf)
-        places = np.unique(np.linspace(0, len(course.ends) - 1, CURVATURE_POINTS).astype(int))
-        flats = (course.weights(course.ends[k]) for k in places)
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """A note on the loss that is left because there are too few hidden units."""
+        return self.problem.remarks
+
+    def curvatures_until(self, steps: float) -> FloatArray:
+        """Return the curvature of the loss at several times up to a number of gradient steps, as far as it is known."""
+        course, until = self._course, steps * self.learning_rate
+        course.advance(until)
+        last = min(until, course.ends[-1])
+        times = [*(t for t in course.ends if t < last), last]
+        picked = np.unique(np.linspace(0, len(times) - 1, CURVATURE_POINTS).astype(int))
+        flats = [course.weights(times[k]) for k in picked]
         return np.array([curvature(self.problem, self._unpack(flat)) for flat in flats if flat is not None])
 
     @property
@@ -390,14 +416,18 @@ def gradient_flow(
     small, basis = _reduced(problem)
     start = small.flatten(small.start)
 
+    by_lag = small.by_lag
+
     def slope(_: float, flat: FloatArray) -> FloatArray:
-        return -small.flatten(small.loss_and_slopes(small.unflatten(flat, small.start))[1])
+        return -by_lag.loss_and_slopes(flat[None])[1][0]
 
     def loss(flat: FloatArray) -> float:
-        return small.loss_and_slopes(small.unflatten(flat, small.start))[0]
+        return float(by_lag.loss_and_slopes(flat[None])[0][0])
 
     name = "LSODA" if len(start) <= STIFF_SIZE else "DOP853"
     course = FlowCourse(start, slope, loss, allowed, getattr(scipy.integrate, name), PATIENCE[name])
+    if small.two_layers is None and len(start) <= DENSE:
+        course = replace(course, jacobian=lambda _, flat: -by_lag.hessian(flat))
     if small.two_layers is not None:
         velocity, jacobian = _pooled_slopes(small.two_layers)
         course = replace(course, slope=velocity, jacobian=jacobian if name == "LSODA" else None)

@@ -17,6 +17,7 @@ from learncast.tasks.geometry import Frame, common_frame
 from learncast.tasks.task import Task
 from learncast.theory.dynamics.pooled import PooledProblem
 from learncast.theory.dynamics.statistics import LagStatistics, loss_and_gradient
+from learncast.theory.dynamics.steps.lag_descent import LagDescent
 
 __all__ = ["LearningProblem", "curvature", "lag_statistics"]
 
@@ -24,6 +25,9 @@ Weights = dict[str, FloatArray]
 
 #: Names of the weights of each kind of network, in the order of its arguments.
 KINDS = {LinearRNN: ("input", "recurrent", "output"), TwoLayer: ("first", "second")}
+
+#: Share of the loss of the zero map that counts as nothing to learn: round-off.
+NOTHING = 1e-12
 
 #: A two-layer network is a recurrent network with one step; the names of its weights as such.
 AS_RECURRENT = {"input": "input", "recurrent": "recurrent", "output": "output", "first": "input", "second": "output"}
@@ -144,26 +148,56 @@ class LearningProblem:
 
     def strengths(self, weights: Weights) -> FloatArray:
         """Return the strength of each mode: the diagonal of `function` in the frame."""
-        f = self.frame
-        return np.einsum("mk,mn,nk->k", f.mode_outputs, self.function(weights), f.mode_inputs)
+        return self._strengths_of(self.function(weights))
+
+    def _strengths_of(self, function: FloatArray) -> FloatArray:
+        return np.einsum("mk,mn,nk->k", self.frame.mode_outputs, function, self.frame.mode_inputs)
+
+    @property
+    def best_strengths(self) -> FloatArray:
+        """Strength of each mode at the least loss."""
+        if self.two_layers is None:
+            return self.strengths(self.unflatten(self.by_lag.rest[0], self.start))
+        return self._strengths_of(self.two_layers.descent.reachable)
+
+    @cached_property
+    def by_lag(self) -> LagDescent:
+        """Gradient descent on the statistics by lag, many networks in parallel."""
+        s, n = self.statistics, self.statistics.lags * self.statistics.inputs
+        first, second = (self.start[name] for name in self.map_names)
+        recurrent = self.start.get("recurrent", np.zeros((len(first), len(first))))
+        learns = tuple(name in map(AS_RECURRENT.get, self.learn) for name in ("input", "recurrent", "output"))
+        cross = s.cross.transpose(1, 0, 2).reshape(s.outputs, n)
+        return LagDescent(s.input.reshape(n, n), cross, np.array(s.constant), (first, recurrent, second), learns)
 
     @cached_property
     def least_loss(self) -> float:
-        """Loss of the best linear map of the pooled input or, if the recurrence is no fixed scalar, of all lags.
+        """Least loss that this network can reach; nan if the variance of the targets is unknown.
 
-        In the first case the network can reach it with enough hidden units. In the second it is a lower bound.
+        For a fixed scalar recurrence it is the loss of the best linear map of the pooled input, of the rank that the
+        hidden units allow and through the weights that do not learn. Otherwise it is the loss at which training from
+        these weights rests. This is the one definition against which tasks count as learned.
         """
-        if self.pooled is not None:
+        if self.pooled is None:
+            return self.by_lag.rest[1]
+        if len(self.learn) == 2:
             return self.pooled.least_loss
-        s = self.statistics
-        n = s.lags * s.inputs
-        B = s.cross.transpose(0, 2, 1).reshape(n, s.outputs)
-        explained = float(np.sum(B * np.linalg.lstsq(s.input.reshape(n, n), B, rcond=None)[0]))
-        return s.constant - explained / 2
+        return self.pooled.least_loss_of_one_layer(self.map_names[0] in self.learn)
 
-    def target_excess(self, accuracy: float) -> float:
-        """Return the excess loss at an accuracy, (1 - accuracy)^2 of the baseline loss."""
-        return (1 - accuracy) ** 2 * (self.statistics.constant - self.least_loss)
+    @property
+    def baseline_loss(self) -> float:
+        """Excess loss of the zero map over `least_loss`."""
+        return self.statistics.constant - self.least_loss
+
+    @property
+    def nothing_to_learn(self) -> bool:
+        """Whether no map is better than the zero map, to round-off."""
+        return self.baseline_loss <= NOTHING * self.statistics.constant
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """A note on the loss that is left because there are too few hidden units."""
+        return () if self.two_layers is None else self.two_layers.remarks
 
 
 def checked_learn(network: LinearRNN | TwoLayer, learn: Sequence[str] | None) -> tuple[str, ...]:
@@ -219,15 +253,12 @@ _DENSE = 48
 _VECTORS = 24
 #: Relative residual at which the Lanczos iteration ends. The eigenvalue, with a quadratic error, is then known to 1e-9.
 _PRECISION = 1e-5
-#: Step of the differences of gradients, relative to the weights: balances truncation against round-off.
-_STEP = float(np.finfo(float).eps ** (1 / 3))
 
 
 def curvature(problem: LearningProblem, weights: Weights | None = None) -> float:
     """Return the largest eigenvalue of the Hessian of the loss in the weights that learn.
 
-    It is exact if the recurrence is a fixed scalar. Otherwise it is computed by Lanczos iteration on differences of the
-    analytic gradient.
+    It is computed from exact products with the Hessian, by Lanczos iteration if there are many weights.
 
     Parameters
     ----------
@@ -256,7 +287,8 @@ def curvature(problem: LearningProblem, weights: Weights | None = None) -> float
     """
     at = problem.start if weights is None else weights
     if problem.pooled is None:
-        return _differenced(problem, at)
+        flat = problem.flatten(at)
+        return _largest_eigenvalue(lambda v: problem.by_lag.hessian_product(flat, v[None])[0], len(flat))
     first, second = problem.map_names
     learn = first in problem.learn, second in problem.learn
     return pooled_curvature(problem.pooled.cross, problem.pooled.power, at[first], at[second], learn)
@@ -330,21 +362,6 @@ def _norm(matrix: FloatArray) -> float:
     if 1 in matrix.shape:
         return float(np.sqrt(np.vdot(matrix, matrix)))
     return float(np.linalg.svd(matrix, compute_uv=False).max(initial=0.0))
-
-
-def _differenced(problem: LearningProblem, weights: Weights) -> float:
-    """Return the curvature from differences of gradients, for a recurrence that is a matrix or learned."""
-    here = problem.flatten(weights)
-    step = _STEP * max(float(np.abs(here).max(initial=0.0)), 1e-3)
-
-    def gradient(flat: FloatArray) -> FloatArray:
-        return problem.flatten(problem.loss_and_slopes(problem.unflatten(flat, weights))[1])
-
-    def product(flat: FloatArray) -> FloatArray:
-        size = step / (float(np.abs(flat).max(initial=0.0)) or 1.0)
-        return (gradient(here + size * flat) - gradient(here - size * flat)) / (2 * size)
-
-    return _largest_eigenvalue(product, len(here))
 
 
 def _largest_eigenvalue(product: Callable[[FloatArray], FloatArray], size: int) -> float:

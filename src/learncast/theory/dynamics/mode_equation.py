@@ -32,6 +32,8 @@ _ROUNDING = 8 * np.finfo(float).eps
 _FAR = 2.0
 #: Smallest imbalance whose square does not underflow.
 _LEAST_IMBALANCE = 1e-150
+#: Weights below this size grow exponentially; their products may underflow.
+_LEAST_WEIGHT = 1e-75
 #: Relative imbalance below which the weights count as balanced: rounding of a change of frame.
 _BALANCED = 1e-13
 #: Gauss-Legendre nodes for the drift of an unbalanced descent; the integrand is smooth in time.
@@ -106,6 +108,43 @@ def _excess(u: FloatArray, S: FloatArray, ell: FloatArray) -> FloatArray:
     larger = S + 2 * np.abs(u)
     fall = np.divide(ell * rise, larger, out=np.zeros_like(larger), where=larger > 0)
     return np.where(u >= 0, rise, -fall)
+
+
+def resolved_start(
+    input_weight: ArrayLike, output_weight: ArrayLike, cross: ArrayLike
+) -> tuple[FloatArray, FloatArray]:
+    """Return the strength a c of a mode and 0, or, if it underflows, a tiny strength and the time until it is reached.
+
+    Weights that are so small grow exponentially: (a + c) at the rate beta, while (a - c) decays.
+
+    Parameters
+    ----------
+    input_weight, output_weight : array_like
+        a and c before training.
+    cross : array_like
+        beta, the recurrence-weighted cross strength.
+
+    Returns
+    -------
+    strength : array
+    time : array
+        Flow time.
+
+    Examples
+    --------
+    >>> from learncast.theory.dynamics.mode_equation import resolved_start
+    >>> [float(v) for v in resolved_start(0.1, 0.2, 1.0)]
+    [0.020000000000000004, 0.0]
+    >>> [round(float(v), 1) for v in resolved_start(1e-200, 1e-200, 1.0)]
+    [0.0, 287.8]
+    """
+    a, c, beta = np.broadcast_arrays(*(np.asarray(v, float) for v in (input_weight, output_weight, cross)))
+    sign = np.where(beta < 0, -1.0, 1.0)
+    growing = np.abs(a + sign * c) / 2
+    tiny = (np.maximum(np.abs(a), np.abs(c)) < _LEAST_WEIGHT) & (growing > 0) & (beta != 0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        time = np.where(tiny, (np.log(_LEAST_WEIGHT) - np.log(growing)) / np.abs(beta), 0.0)
+    return np.where(tiny, sign * _LEAST_WEIGHT**2, a * c), time
 
 
 def band_scale(optimum: ArrayLike) -> FloatArray:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from learncast._core.errors import UnsupportedModel
 from learncast._core.validation import FloatArray, between
@@ -107,6 +107,25 @@ class Modes:
         with np.errstate(invalid="ignore", divide="ignore"):
             return self.weighted_cross / self.weighted_input
 
+    @cached_property
+    def held(self) -> NDArray[np.bool_]:
+        """Modes that the hidden units can hold, (modes,): the most valuable ones, and any that have weights."""
+        value, units = self.weighted_input * self._best**2, len(self.alignment.directions)
+        held = (value <= 0) | (self.alignment.input_weight != 0) | (self.alignment.output_weight != 0)
+        held[np.argsort(-value, kind="stable")[:units]] = True
+        return held
+
+    @property
+    def bottleneck_loss(self) -> float:
+        """Loss that is left because there are fewer hidden units than modes."""
+        return float((self.weighted_input * self._best**2 / 2)[~self.held].sum())
+
+    @property
+    def problem(self) -> Problem:
+        """The modes that can be held, as a descent problem; the others have no influence."""
+        return Problem(np.where(self.held, self.weighted_cross, 0.0), np.where(self.held, self.weighted_input, 0.0),
+                       self.imbalance)  # fmt: skip
+
     def loss(self, strengths: FloatArray) -> FloatArray:
         """Half mean squared error at strengths (..., modes): E|y|^2 / 2 + sum of (B u^2 / 2 - beta u).
 
@@ -118,11 +137,12 @@ class Modes:
         return self.task.target_power / 2 + quadratic.sum(axis=-1)
 
     def excess_loss(self, strengths: FloatArray) -> FloatArray:
-        """Loss above its minimum, sum over modes of B (u - u*)^2 / 2.
+        """Loss above the least that the hidden units allow, sum over modes of B (u - u*)^2 / 2.
 
         Implements: curriculum2025 Eq. (37), completed to a square with the 1/2
         """
-        return np.asarray((self.weighted_input * (strengths - self._best) ** 2 / 2).sum(axis=-1))
+        above = (self.weighted_input * (strengths - self._best) ** 2 / 2).sum(axis=-1)
+        return np.asarray(above - self.bottleneck_loss)
 
     @cached_property
     def _best(self) -> FloatArray:
@@ -130,8 +150,8 @@ class Modes:
         return np.where(self.weighted_input > 0, self.optimum, 0.0)
 
     def accuracy(self, strengths: FloatArray) -> FloatArray:
-        """Return 1 - |u - u*| / |u*| of each mode; if u* = 0, relative to the strongest mode."""
-        return mode_equation.accuracy(strengths, self.weighted_cross, self.weighted_input)
+        """Return 1 - |u - u*| / |u*| of each mode that can be held; if u* = 0, relative to the strongest mode."""
+        return np.where(self.held, mode_equation.accuracy(strengths, self.weighted_cross, self.weighted_input), 1.0)
 
     @cached_property
     def cross_strength(self) -> FloatArray:
@@ -320,9 +340,15 @@ class ModeSolution(Solution):
 
     def _strengths(self, steps: FloatArray) -> FloatArray:
         m = self.modes
-        return mode_equation.strength(
-            steps[:, None] * self.learning_rate, m.start, m.imbalance, m.weighted_cross, m.weighted_input
-        )
+        start, earlier = self._resolved_start
+        time = np.maximum(steps[:, None] * self.learning_rate - earlier, 0.0)
+        return mode_equation.strength(time, start, m.imbalance, m.weighted_cross, m.weighted_input)
+
+    @cached_property
+    def _resolved_start(self) -> tuple[FloatArray, FloatArray]:
+        """Strength of each mode, not underflown, and the flow time until it is reached."""
+        alignment = self.modes.alignment
+        return mode_equation.resolved_start(alignment.input_weight, alignment.output_weight, self.modes.weighted_cross)
 
     def weights_at(self, times: ArrayLike) -> tuple[FloatArray, FloatArray]:
         """Return the input and output weight of each mode at times in gradient steps, (times, modes) each."""
@@ -350,11 +376,15 @@ class ModeSolution(Solution):
         """Return the time at which each mode first satisfies |u - u*| <= (1 - accuracy) |u*|."""
         accuracy = between("accuracy", accuracy, 0.0, 1.0)
         m = self.modes
-        arguments = (m.imbalance, m.weighted_cross, m.weighted_input)
-        flow, _ = mode_equation.time_to_band(m.start, *arguments, 1.0 - accuracy)
+        start, earlier = self._resolved_start
+        flow, _ = mode_equation.time_to_band(start, m.imbalance, m.weighted_cross, m.weighted_input, 1.0 - accuracy)
+        flow = flow + earlier
         descent = self._descent_steps((1.0 - accuracy) * mode_equation.band_scale(m.optimum))
-        status = tuple(status_of(f, d, self.assumptions) for f, d in zip(flow, descent, strict=True))
-        return LearningTime(accuracy, flow / self.learning_rate, descent, status)
+        if not m.weighted_cross.any():  # nothing to learn
+            flow, descent = np.zeros_like(flow), np.zeros_like(descent)
+        known = self.conditions_until(float(flow[m.held].max(initial=0.0)) / self.learning_rate)
+        status = tuple(status_of(f, d, known) for f, d in zip(flow, descent, strict=True))
+        return LearningTime(accuracy, flow / self.learning_rate, descent, status, held=m.held)
 
     def _descent_steps(self, distance: FloatArray) -> FloatArray:
         """Count the descent steps until each mode, in a row of its own, is within the distance of its optimum."""
@@ -370,20 +400,36 @@ class ModeSolution(Solution):
 
     @cached_property
     def curvatures(self) -> FloatArray:
-        """Curvature of the loss at the start and at the end, or the larger of them; it is no larger in between.
+        """Curvature of the loss along the whole flow."""
+        return self.curvatures_until(math.inf)
+
+    def curvatures_until(self, steps: float) -> FloatArray:
+        """Return the curvature at the start and at a stop, or the larger of them; it is no larger in between.
 
         A recurrence matrix is restricted to the hidden directions of the modes.
         """
         m = self.modes
         pooled = LearningProblem.of(m.task, self.network, ("input", "output")).pooled
         if pooled is not None:
-            ends = [self.network.maps, self._maps_at(math.inf)]
+            ends = [self.network.maps, self._maps_at(steps)]
             return np.array([sharpest_curvature(pooled.cross, pooled.power, ends)])
-        networks = [self.network, self.network_at(math.inf)]
+        networks = [self.network, self.network_at(steps)]
         if self.network.scalar_recurrence is None:
             to, b = m.alignment.directions, np.diag(m.recurrence)
             networks = [LinearRNN(to.T @ n.input_weights, b, n.output_weights @ to) for n in networks]
         return np.array([curvature(LearningProblem.of(m.task, n, ("input", "output"))) for n in networks])
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """A note on the modes that the hidden units cannot hold."""
+        m = self.modes
+        if m.held.all():
+            return ()
+        numbers = ", ".join(map(str, np.flatnonzero(~m.held)))
+        return (
+            f"{plural(len(m.alignment.directions), 'hidden unit')} cannot hold all {len(m)} modes: mode {numbers} and "
+            f"a loss of {m.bottleneck_loss:.3g} are lost to this bottleneck",
+        )
 
     @property
     def provenance(self) -> Provenance:

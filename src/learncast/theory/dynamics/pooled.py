@@ -8,12 +8,13 @@ from functools import cached_property
 import numpy as np
 
 from learncast._core.validation import FloatArray
+from learncast.display import plural
 from learncast.networks.linear_rnn import LinearRNN, check_fit
 from learncast.networks.two_layer import TwoLayer
 from learncast.tasks.geometry import pooled_statistics, share
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import Assumption
-from learncast.theory.dynamics.steps.pooled_descent import PooledDescent, hidden_basis
+from learncast.theory.dynamics.steps.pooled_descent import RANK, PooledDescent, hidden_basis
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,13 +99,34 @@ class PooledProblem:
 
     @property
     def least_loss(self) -> float:
-        """Loss of the best linear map, E|y|^2 / 2 - tr(S P^+ S^T) / 2; nan if E|y|^2 is unknown."""
+        """Loss of the best linear map of the rank that the hidden units allow; nan if E|y|^2 is unknown."""
         return self.target_power / 2 - float(self.descent.baseline_loss)
+
+    def least_loss_of_one_layer(self, first: bool) -> float:
+        """Least loss if only the first layer learns, or only the second."""
+        if first:  # outputs in the span of the second layer's columns
+            left, sizes, _ = np.linalg.svd(self.second, full_matrices=False)
+            kept = left[:, sizes > RANK * sizes.max(initial=0.0)]
+            return self.target_power / 2 - float(PooledDescent(self.power, kept.T @ self.cross).baseline_loss)
+        hidden = self.first @ self.power @ self.first.T, self.cross @ self.first.T
+        return self.target_power / 2 - float(PooledDescent(*hidden).baseline_loss)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """A note on the loss that is left because there are fewer hidden units than modes."""
+        rank, lost = self.descent.rank, float(self.descent.bottleneck_loss)
+        if rank <= len(self.first):
+            return ()
+        share = lost / (lost + float(self.descent.baseline_loss))
+        return (
+            f"{plural(len(self.first), 'hidden unit')} can hold {len(self.first)} of the {rank} modes of this task: "
+            f"a loss of {lost:.3g} ({share:.2g} of what a linear map can explain) is lost to this bottleneck",
+        )
 
     @cached_property
     def descent(self) -> PooledDescent:
         """Gradient descent on these statistics."""
-        return PooledDescent(self.power, self.cross)
+        return PooledDescent(self.power, self.cross, len(self.first))
 
     def steps_to(self, excess: float, learning_rate: float) -> float:
         """Count the gradient-descent steps until the excess loss is at most `excess`."""

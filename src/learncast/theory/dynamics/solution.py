@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
@@ -10,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import scipy
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from learncast._core.citations import bibliography
 from learncast._core.errors import InvalidSpec, brief
@@ -20,7 +21,7 @@ from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
 from learncast.results import FORECAST_CLASSES, Provenance, Status, Trajectory
 from learncast.tasks.task import Task
-from learncast.theory.assumptions import Assumption, Trust, exact
+from learncast.theory.assumptions import Assumption, Trust, exact, stable_learning_rate
 
 __all__ = ["LearningTime", "Solution", "status_of", "worst_status"]
 
@@ -45,6 +46,10 @@ class LearningTime:
     mode_status : tuple of Status, one per mode
     descent_interval : (2, modes), optional
         Ends of the 95% confidence interval of the descent steps, if the statistics were estimated from trials.
+    held : (modes,) of bool, optional
+        Modes that the hidden units can hold; the others do not count. All by default.
+    tried, loss : float
+        Steps that were tried without success, and the loss after them; otherwise nan.
 
     Examples
     --------
@@ -61,6 +66,9 @@ class LearningTime:
     mode_descent_steps: FloatArray
     mode_status: tuple[Status, ...]
     descent_interval: FloatArray | None = None
+    held: NDArray[np.bool_] | None = None
+    tried: float = math.nan
+    loss: float = math.nan
 
     @property
     def interval(self) -> tuple[float, float] | None:
@@ -73,12 +81,15 @@ class LearningTime:
     @property
     def flow_steps(self) -> float:
         """Flow time until all modes are learned."""
-        return _slowest(self.mode_flow_steps)
+        return _slowest(self._counting(self.mode_flow_steps))
 
     @property
     def descent_steps(self) -> float:
         """Descent steps until all modes are learned."""
-        return _slowest(self.mode_descent_steps)
+        return _slowest(self._counting(self.mode_descent_steps))
+
+    def _counting(self, steps: FloatArray) -> FloatArray:
+        return steps if self.held is None else steps[self.held]
 
     @property
     def horizon(self) -> float:
@@ -88,8 +99,9 @@ class LearningTime:
 
     @property
     def status(self) -> Status:
-        """Worst status of any mode."""
-        return worst_status(self.mode_status)
+        """Worst status of any mode that counts."""
+        held = itertools.repeat(True) if self.held is None else self.held
+        return worst_status(itertools.compress(self.mode_status, held))
 
     def __repr__(self) -> str:
         within = "" if self.interval is None else f" ({self.interval[0]:.6g} to {self.interval[1]:.6g})"
@@ -103,7 +115,9 @@ def _slowest(steps: FloatArray) -> float:
     return float(np.max(steps)) if len(steps) else 0.0  # nan (unknown) stays nan
 
 
-_SEVERITY = [Status.ok, Status.too_few_samples, Status.outside_theory, Status.diverged, Status.not_learned]
+_SEVERITY = [
+    Status.ok, Status.too_few_samples, Status.outside_theory, Status.not_within, Status.diverged, Status.not_learned,
+]  # fmt: skip
 
 
 def worst_status(statuses: Iterable[Status]) -> Status:
@@ -150,10 +164,10 @@ def status_of(flow: float, descent: float, assumptions: Iterable[Assumption]) ->
     ('ok', 'diverged')
     """
     known = tuple(assumptions)
-    if math.isnan(flow):
-        return Status.outside_theory
-    if math.isinf(flow):
+    if math.isinf(flow) and not math.isfinite(descent):
         return Status.not_learned
+    if math.isnan(flow) and math.isnan(descent):
+        return Status.not_within
     settles = all(a.holds for a in known if a.name == "stable_learning_rate")
     if math.isinf(descent) or not settles:
         return Status.diverged
@@ -240,6 +254,25 @@ class Solution(Displayable, ABC):
     def optimum(self) -> FloatArray:
         """Strength of each mode at infinite time."""
         return np.asarray(self.limit()["strength"].values[0])
+
+    def conditions_until(self, steps: float) -> tuple[Assumption, ...]:
+        """Return the conditions of training up to a number of gradient steps.
+
+        If the learning rate is stable to the end of training, it is stable at any stop. Otherwise the curvature is
+        measured along the flow up to the stop.
+        """
+        own, rate = self.assumptions, "stable_learning_rate"
+        if not math.isfinite(steps) or all(a.holds for a in own if a.name == rate):
+            return own
+        curvatures = self.curvatures_until(steps)
+        if not len(curvatures):
+            return own
+        measured = stable_learning_rate(self.learning_rate, curvatures)
+        return tuple(measured if a.name == rate else a for a in own)
+
+    def curvatures_until(self, steps: float) -> FloatArray:
+        """Return curvatures of the loss along the flow up to a number of gradient steps; empty if not measured."""
+        return np.empty(0)
 
     def limit(self) -> Trajectory:
         """Return the state at infinite time."""

@@ -107,10 +107,10 @@ def interval(estimate: FloatArray | float, resamples: FloatArray, *, signed: boo
     Noise biases the estimate (weak modes that are noise count as learnable, slow directions get slower), and resampling
     adds the same bias once more. The interval therefore lies around the estimate minus the difference between the
     median resample and the estimate. It is symmetric, on a logarithmic scale for counts and on a linear one for
-    quantities of either sign (`signed`): its half width is the larger of the distances from the median to the 2.5% and
+    quantities of either sign (`signed`). Its half width is the larger of the distances from the median to the 2.5% and
     the 97.5% quantile, because few trials estimate the shorter tail too short. It is extended to the estimate. The
-    quantiles of the resamples themselves are returned if the estimate is 0 or infinite, or if half of the resamples
-    are infinite. ``python -m benchmarks coverage`` measures how often the intervals cover.
+    quantiles of the resamples themselves are returned if the estimate is 0 or infinite, or if half of the resamples are
+    infinite. ``python -m benchmarks coverage`` measures how often the intervals cover.
 
     Parameters
     ----------
@@ -132,13 +132,14 @@ def interval(estimate: FloatArray | float, resamples: FloatArray, *, signed: boo
     """
     values, centre = np.asarray(resamples, dtype=float), np.asarray(estimate, dtype=float)
     plain = bounds(values)
-    scale, back = (np.asarray, np.asarray) if signed else (np.log, np.exp)
+    scale = np.asarray if signed else np.log
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        middle, here = scale(np.median(values, axis=0)), scale(centre)
+        middle = scale(np.median(values, axis=0))
         tails = np.abs(scale(plain) - middle)
         half = np.where(np.isfinite(tails), tails, 0.0).max(axis=0)
-        ends = back(2 * here - middle + np.stack([-half, half]))
-    known = np.isfinite(ends).all(axis=0) & np.isfinite(plain)
+        moved = scale(centre) - middle + np.stack([-half, half])
+        ends = centre + moved if signed else centre * np.exp(moved)
+    known = np.isfinite(middle) & np.isfinite(ends).all(axis=0) & np.isfinite(plain)
     return np.where(known, np.stack([np.minimum(ends[0], centre), np.maximum(ends[1], centre)]), plain)
 
 

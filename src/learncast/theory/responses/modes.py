@@ -107,7 +107,7 @@ class ResponseModeSolution(ResponseSolution, ModeSolution):
     >>> solution
     <ResponseModeSolution of 'integration' at learning rate 0.001: one response feature, response>
     >>> solution.time_to(0.9)
-    <LearningTime to 0.9: 1056.08 flow steps (1042.63 to 1073.58), 1057 descent steps, ok>
+    <LearningTime to 0.9: 1056.08 flow steps, 1057 descent steps (1040 to 1074), ok>
     """
 
     modes: ResponseModes

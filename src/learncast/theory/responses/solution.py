@@ -10,17 +10,19 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
+from learncast._core.progress import check_time
 from learncast._core.validation import FloatArray, between, count
 from learncast.networks.activated import Activated
-from learncast.results import Provenance, Status, Trajectory, spec_hash
-from learncast.theory.assumptions import Assumption
+from learncast.results import Provenance, Trajectory, spec_hash
+from learncast.theory.assumptions import Assumption, stable_learning_rate
 from learncast.theory.dynamics.gradient_flow import STIFF_SIZE, FlowCourse
-from learncast.theory.dynamics.solution import LearningTime, Solution, checked_time, checked_times
+from learncast.theory.dynamics.solution import LearningTime, Solution, checked_time, checked_times, status_of
 from learncast.theory.responses.bootstrap import interval
 from learncast.theory.responses.problem import (
     Arrival,
     FeatureProblem,
     ReducedProblem,
+    TableProblem,
     descend_to,
     descent_states,
     full_weights,
@@ -32,8 +34,8 @@ from learncast.theory.responses.response import Response
 
 __all__ = ["ResponseFlowSolution", "ResponseSolution"]
 
-#: Largest number of descent steps that are taken one by one.
-MOST_STEPS = 20_000
+#: Descent steps that are taken one by one before descent counts as not within them.
+TRIED = 20_000
 
 #: Learning rate times curvature up to which resamples may take longer steps than the estimate.
 _STRIDE = 0.05
@@ -42,14 +44,17 @@ _STRIDE = 0.05
 MOST_RESAMPLE_STEPS = 2_000
 _INTEGRATED_RESAMPLES = 20
 
-#: Resamples that take this many times longer than the estimate count as never learned.
-_LATE = 4.0
+#: Places between two solver steps at which a crossing is looked for.
+_FINE = np.linspace(0.0, 1.0, 257)
+
+#: Resamples that take this many times longer than the estimate count as never learned: by descent, and by one flow.
+_LATE, _MUCH_LATER = 4.0, 100.0
 
 #: Shares of the learning time at which the curvature along the flow is measured.
 _SHARES = np.array([0.0, 0.25, 0.5, 0.75, 0.9, 1.0])
 
 #: Error allowed per step of the integration; a table is not smooth beyond its own accuracy.
-_FEATURE_TOLERANCE, _TABLE_TOLERANCE, _RESAMPLE_TOLERANCE = 1e-11, 1e-9, 1e-6
+_FEATURE_TOLERANCE, _TABLE_TOLERANCE, _RESAMPLE_TOLERANCE = 1e-11, 1e-8, 1e-5
 
 
 class ResponseSolution(Solution):
@@ -123,6 +128,8 @@ class ResponseFlowSolution(ResponseSolution):
         Statistics, trials and the network before training.
     learning_rate : float
         Times are in steps of this size.
+    problem : FeatureProblem or TableProblem
+        The reduced learning problem of the estimate and its resamples.
 
     Examples
     --------
@@ -143,18 +150,15 @@ class ResponseFlowSolution(ResponseSolution):
 
     response: Response
     learning_rate: float
+    problem: ReducedProblem
     _flow: ResponseFlow = field(repr=False)
+    _curvatures: dict[float, FloatArray] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, response: Response, learning_rate: float) -> ResponseFlowSolution:
         """Prepare the flow from the network of a response."""
         problem, start = reduced_problem(response)
-        return cls(response, learning_rate, ResponseFlow(problem, start[0]))
-
-    @property
-    def problem(self) -> ReducedProblem:
-        """The reduced learning problem."""
-        return self._flow.problem
+        return cls(response, learning_rate, problem, ResponseFlow(problem.row(0), start[0]))
 
     def at(self, times: ArrayLike) -> Trajectory:
         """Return strengths, weights and loss at times in gradient steps; infinity is where the flow comes to rest.
@@ -179,16 +183,10 @@ class ResponseFlowSolution(ResponseSolution):
     def time_to(self, accuracy: float) -> LearningTime:
         """Return the first time at which the loss reaches the goal, by the flow and by descent, with intervals."""
         accuracy, least = between("accuracy", accuracy, 0.0, 1.0), self.problem.least_loss
-        return self.learning_time(accuracy, least + (1 - accuracy) ** 2 * (self.problem.constant - least))
-
-    def learning_time(self, accuracy: float, goals: FloatArray) -> LearningTime:
-        """Return the time to a loss, given for the estimate and for each resample."""
+        goals = least + (1 - accuracy) ** 2 * (self.problem.constant - least)
         flow = self.flow_steps_to(float(goals[0]))
-        if not math.isfinite(flow):
-            status = Status.not_learned if math.isinf(flow) else Status.outside_theory
-            return LearningTime(accuracy, np.array([flow]), np.array([flow]), (status,))
-        descent = float(self.descent_to(goals).steps[0])
-        status = Status.diverged if math.isinf(descent) else Status.ok
+        descent = flow if math.isinf(flow) else float(self.descent_to(goals).steps[0])
+        status = status_of(flow, descent, self.conditions_until(flow))
         counts, _ = self.resampled_steps(np.repeat(self._flow.start[None], len(goals), axis=0), goals, descent)
         ends = interval(descent, counts)[:, None]
         return LearningTime(accuracy, np.array([flow]), np.array([descent]), (status,), descent_interval=ends)
@@ -203,10 +201,9 @@ class ResponseFlowSolution(ResponseSolution):
         Many steps are counted by the flow of the modified equation, which descent follows to second order in its step.
         """
         rate, flow = self.learning_rate, self.flow_steps_to(float(goals[0]))
-        if not flow > MOST_STEPS:
-            most = int(2 * flow + 1000) if math.isfinite(flow) else 0
-            return descend_to(self.problem.row(0), self._flow.start[None], rate, goals[:1], most)
-        modified = ResponseFlow(self.problem, self._flow.start, step=rate)
+        if not flow > TRIED / 2:
+            return descend_to(self._flow.problem, self._flow.start[None], rate, goals[:1], TRIED)
+        modified = ResponseFlow(self._flow.problem, self._flow.start, step=rate)
         steps = modified.time_to(float(goals[0])) / rate
         whole = float(math.ceil(steps)) if math.isfinite(steps) else steps
         state = modified.weights(whole * rate)
@@ -224,7 +221,9 @@ class ResponseFlowSolution(ResponseSolution):
         if not (math.isfinite(flow) and math.isfinite(counted)):
             return unknown, start
         stride = self.stride(flow)
-        if flow / stride > MOST_RESAMPLE_STEPS:
+        if isinstance(self.problem, TableProblem):
+            steps, states = self._integrated_together(start, goals, _MUCH_LATER * flow)
+        elif flow / stride > MOST_RESAMPLE_STEPS:
             steps, states = self._integrated(start, goals)
         else:
             most = int(_LATE * flow / stride + 1000)
@@ -242,6 +241,40 @@ class ResponseFlowSolution(ResponseSolution):
             states = states - steps * self.learning_rate / coarse * self.problem.loss_and_slopes(states)[1]
         return states
 
+    def _integrated_together(self, start: FloatArray, goals: FloatArray, most: float) -> tuple[FloatArray, FloatArray]:
+        """Return steps and weights of smooth flows, integrated as one system; nan if not within `most` steps.
+
+        Loss and weights between two solver steps are cubic Hermite interpolants.
+        """
+        problem, rate, (rows, weights) = self.problem, self.learning_rate, start.shape
+
+        def slope(_: float, flat: FloatArray) -> FloatArray:
+            return -problem.loss_and_slopes(flat.reshape(rows, weights))[1].ravel()
+
+        solver = scipy.integrate.LSODA(
+            slope, 0.0, start.ravel(), most * rate, rtol=_RESAMPLE_TOLERANCE,
+            atol=_RESAMPLE_TOLERANCE * float(np.abs(start).max()), lband=weights - 1, uband=weights - 1,
+        )  # fmt: skip
+        steps, ends, state = np.full(rows, np.nan), start.copy(), start
+        loss, slopes = problem.loss_and_slopes(start)
+        steps[loss <= goals] = 0.0
+        while np.isnan(steps).any() and solver.status == "running":
+            check_time()
+            solver.step()
+            before = state, loss, slopes
+            state = solver.y.reshape(rows, weights)
+            loss, slopes = problem.loss_and_slopes(state)
+            new = np.isnan(steps) & (loss <= goals)
+            if new.any():
+                span = solver.t - solver.t_old
+                old_state, old_loss, old_slopes = (part[new] for part in before)
+                falls = -span * (old_slopes**2).sum(axis=1), -span * (slopes[new] ** 2).sum(axis=1)
+                course = _hermite(_FINE[:, None], old_loss, falls[0], loss[new], falls[1])
+                share = _FINE[(course <= goals[new]).argmax(axis=0)]
+                steps[new] = (solver.t_old + share * span) / rate
+                ends[new] = _hermite(share[:, None], old_state, -span * old_slopes, state[new], -span * slopes[new])
+        return steps, ends
+
     def _integrated(self, start: FloatArray, goals: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return steps and weights by integrating the first resamples, which stand for the others in turn."""
         used = min(len(start), 1 + _INTEGRATED_RESAMPLES)
@@ -257,14 +290,28 @@ class ResponseFlowSolution(ResponseSolution):
 
     def stride(self, flow_steps: float) -> float:
         """Return how many steps resamples may take in one: only their spread matters, which depends little on it."""
-        places = [self._flow.weights(float(share) * flow_steps * self.learning_rate) for share in _SHARES]
-        sharp = sharpness(self.problem.row(0), np.stack([p for p in places if p is not None]))
+        sharp = float(self.curvatures_until(flow_steps).max())
         return max(1.0, _STRIDE / (sharp * self.learning_rate)) if sharp > 0 else 1.0
+
+    def curvatures_until(self, steps: float) -> FloatArray:
+        """Return the largest curvature of the loss along the flow up to a number of gradient steps, (1,)."""
+        if steps not in self._curvatures:
+            places = [self._flow.weights(float(time)) for time in np.unique(_SHARES * steps * self.learning_rate)]
+            known = np.stack([p for p in places if p is not None])
+            self._curvatures[steps] = np.array([sharpness(self._flow.problem, known)])
+        return self._curvatures[steps]
+
+    def conditions_until(self, steps: float) -> tuple[Assumption, ...]:
+        """Return the conditions, with the curvature along the flow up to a number of gradient steps."""
+        rate = stable_learning_rate(self.learning_rate, self.curvatures_until(steps if math.isfinite(steps) else 0.0))
+        if isinstance(self.problem, TableProblem):
+            return rate, Assumption("bounded_optimum", self.problem.table.saturation)
+        return (rate,)
 
     @property
     def assumptions(self) -> tuple[Assumption, ...]:
-        """None: a flow on measured statistics makes no assumption about the task or the network."""
-        return ()
+        """Learning rate times the curvature at the start, and for a tanh unit whether its best weight is finite."""
+        return self.conditions_until(0.0)
 
     def __repr__(self) -> str:
         reached = self._flow.ends[-1] / self.learning_rate
@@ -272,6 +319,15 @@ class ResponseFlowSolution(ResponseSolution):
             f"<ResponseFlowSolution of {self.response.name!r} at learning rate {self.learning_rate:g}: "
             f"{self.response.statistics.summary}; {self._flow.state}, known to step {reached:.4g}>"
         )
+
+
+def _hermite(
+    x: FloatArray, begin: FloatArray, begin_slope: FloatArray, end: FloatArray, end_slope: FloatArray
+) -> FloatArray:
+    """Return the cubic with these values and slopes at 0 and 1."""
+    rest = 1 - x
+    inside = begin_slope * rest - end_slope * x + (begin - end) * (rest - x)
+    return np.asarray(begin * rest + end * x + x * rest * inside)
 
 
 def _trajectory(

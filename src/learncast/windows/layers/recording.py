@@ -17,8 +17,6 @@ from learncast.windows.layers.replay import Replay
 from learncast.windows.layers.stepped import SteppedLayer
 
 Loss = Callable[..., Tensor]
-#: Numbers in one array of the steps that are replayed at a time: a few such arrays fit into a core's cache.
-_BLOCK = 2**18
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -49,17 +47,6 @@ class Capture:
             self.outputs[layer][sequences],
             None if start is None else tuple(state[sequences] for state in start),
         )
-
-    def blocks(self, layer: int = 0) -> Iterator[tuple[slice, Replay]]:
-        """Replay one layer on all sequences in consecutive blocks of steps; yields the steps and their replay."""
-        inputs, outputs, start = self.inputs[layer], self.outputs[layer], self.initial[layer]
-        number, steps, width = outputs.shape
-        size = max(1, _BLOCK // (number * width))
-        for begin in range(0, steps, size):
-            block = slice(begin, min(begin + size, steps))
-            replay = self.layers[layer].replay(inputs[:, block], outputs[:, block], start)
-            yield block, replay
-            start = replay.last
 
 
 def capture(model: nn.Module, inputs: Tensor, targets: Tensor | None = None, loss: Loss | None = None) -> Capture:

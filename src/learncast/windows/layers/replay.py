@@ -8,14 +8,13 @@ from functools import cached_property
 from itertools import repeat
 from typing import Any, NamedTuple, Protocol
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from learncast._core.errors import InvalidSpec
 
 
-class StepMap(Protocol):
+class StateMap(Protocol):
     """Adds the change of the new state after a change of the previous state to `out`."""
 
     def __call__(self, change: Tensor, out: Tensor) -> None: ...
@@ -263,31 +262,9 @@ class Chain:
     reset: Tensor | None = None
     gated: bool = True
 
-    def allocate(self, steps: int) -> Chain:
-        """An uninitialised chain with the same tensors but `steps` steps."""
-        return self._map(lambda part: empty_array(part, steps, *part.shape[1:]))
-
-    def write(self, steps: slice, part: Chain) -> None:
-        """Copy another chain to some of the steps."""
-        for name in ("retention", "mixing", "cell_slope", "output_loop", "reset"):
-            if getattr(self, name) is not None:
-                getattr(self, name)[steps] = getattr(part, name)
-
     def take(self, sequences: slice) -> Chain:
         """The chain of some of the sequences."""
-        return self._map(lambda part: part[:, sequences])
-
-    def _map(self, function: Callable[[Tensor], Tensor]) -> Chain:
-        parts = {one.name: getattr(self, one.name) for one in fields(self)}
-        new: dict[str, Any] = {name: function(part) for name, part in parts.items() if isinstance(part, Tensor)}
-        return replace(self, **new)
-
-
-def empty_array(like: Tensor, *shape: int) -> Tensor:
-    """An uninitialised tensor like another; numpy asks for large pages, which are faster to get than small ones."""
-    if like.device.type != "cpu":
-        return like.new_empty(shape)
-    return torch.from_numpy(np.empty(shape, dtype=str(like.dtype).removeprefix("torch.")))
+        return replace(self, **{one.name: _taken(getattr(self, one.name), sequences) for one in fields(self)})
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -343,11 +320,6 @@ class Replay:
         return Chain(self.retention, self.mixing, slope, loop, self.gates.get("reset"), self.gated)
 
     @property
-    def last(self) -> tuple[Tensor, ...]:
-        """The state after the last step: the hidden units, and the cells of an LSTM."""
-        return (self.hidden[-1],) if self.output_gate is None else (self.hidden[-1], self.gates["cell"][-1])
-
-    @property
     def recurrent_pathways(self) -> tuple[Pathway, ...]:
         """Pathways through which the previous state acts."""
         return tuple(pathway for pathway in self.pathways if pathway.recurrent is not None)
@@ -357,12 +329,12 @@ class Replay:
         first, *others = (pathway.diagonal() for pathway in self.recurrent_pathways)
         return sum(others, first)
 
-    def step_map(self) -> StepMap:
+    def step_map(self) -> StateMap:
         """Effect of a change of each previous state, (..., time, batch, states), at all steps."""
         output = () if self.output_gate is None else (self.output_gate.slope, self.output_gate.pathway)
         return GatedStep(self.direct, self.recurrent_pathways, *output)
 
-    def step_maps(self) -> Sequence[StepMap]:
+    def step_maps(self) -> Sequence[StateMap]:
         """Effect of a change of the previous state, (..., batch, states), at each step.
 
         All tensors are split into steps beforehand: a single step is too short to do it.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,10 +15,8 @@ from learncast._core.validation import FloatArray
 from learncast.windows.layers.replay import Chain, Replay
 from learncast.windows.transport.factor import StepFactors
 
-#: Bytes per array that stay in a core's cache while all lags are computed from them.
-_CACHED = 1 << 20
-#: Products of two numbers below this size are safe in single precision.
-_MODERATE = 1e4
+#: Numbers per array that stay in a core's cache while all lags are computed from them.
+_CACHED = 2**17
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -90,9 +87,8 @@ def lag_sums(
 ) -> tuple[Transport, FloatArray]:
     """Compute mean transport and, with `sensitivities` and `deltas`, each unit's contribution to the gradient.
 
-    Sequences are processed a few at a time, because factors are cheap to use while they are in the cache. A model in
-    single precision is computed in single precision, with the factors of each unit in units of their mean, unless a
-    product could leave its range; everything else is in double precision.
+    Sequences are processed a few at a time, because factors are cheap to use while they are in the cache. All sums are
+    in double precision.
 
     Parameters
     ----------
@@ -122,22 +118,18 @@ def lag_sums(
     Implements: livi2025 Eq. (12), times the effective rate of Eq. (6)
     """
     sums = _Accumulator(chain, lags, rates, sensitivities, deltas, from_start)
-    options: dict[str, Any] = {"order": order, "auxiliary": auxiliary, "from_start": from_start}
-    (steps, batch, width), dtype = chain.retention.shape, chain.retention.dtype
-    size = max(1, _CACHED // (steps * width * chain.retention.element_size()))
+    steps, batch, width = chain.retention.shape
+    size = max(1, _CACHED // (steps * width))
     for begin in range(0, batch, size):
         block = slice(begin, min(begin + size, batch))
         part = chain.take(block)
-        if chain.gated and not auxiliary and dtype == torch.float32:
-            balanced = StepFactors.of(part, dtype=dtype, **options).balanced()
-            if balanced is not None and sums.add(balanced, block):
-                continue
-        sums.add(StepFactors.of(part, **options), block, signed=not part.gated)
+        factors = StepFactors.of(part, order=order, auxiliary=auxiliary, from_start=from_start)
+        sums.add(factors, block, signed=not part.gated)
     return sums.transport, sums.contributions.numpy()
 
 
 class _Accumulator:
-    """Sums over blocks of sequences; a block whose factors leave the range of their precision adds nothing."""
+    """Sums over blocks of sequences."""
 
     def __init__(
         self,
@@ -157,21 +149,22 @@ class _Accumulator:
         # Sums of |gamma0|, |gamma| and, if rates differ, |gamma| times the rate at the source.
         self._sums = torch.zeros(2 + len(self._rates), len(lags), width, dtype=torch.float64)
         self.contributions = torch.zeros(len(self._sensitivities), batch, len(lags), width, dtype=torch.float64)
-        self._part, self._size = torch.empty(0, 0, 0, 0), torch.empty(0, 0, 0)
 
-    def add(self, factors: StepFactors, block: slice, *, signed: bool = False) -> bool:
-        """Add a block lag by lag; False if its factors leave the range of their precision."""
-        part, products = self._allocate(block, factors.keep.dtype)
-        if self._size.shape[1:] != part.shape[2:] or self._size.dtype != part.dtype:
-            self._size = part.new_empty(len(self._like) + 1, *part.shape[2:])
-        targets, sources, weights, unit = self._signals(block, part.dtype)
+    def add(self, factors: StepFactors, block: slice, *, signed: bool = False) -> None:
+        """Add a block lag by lag."""
+        weights = self._rates[:, :, block].double().nan_to_num(0.0)
         # Contiguous: rows a fixed power of two apart would compete for a few lines of the cache.
-        targets = targets.contiguous()
-        product = torch.empty_like(targets)
+        targets = self._deltas[:, block].double().contiguous()
+        sources = self._sensitivities[:, :, block].double().contiguous()
+        for weight in weights:
+            sources = sources * weight
+        part = targets.new_empty(len(self._sums), len(self._lags), *factors.keep.shape[1:])
+        products = targets.new_empty(len(sources), *part.shape[1:])
+        product, sizes = torch.empty_like(targets), targets.new_empty(len(self._like) + 1, *part.shape[2:])
         for row, (lag, zeroth, total) in enumerate(factors.factors(self._lags)):
             number = len(total)
             torch.sum(zeroth.abs() if signed else zeroth, 0, out=part[0, row])
-            size = torch.abs(total, out=self._size[:number])
+            size = torch.abs(total, out=sizes[:number])
             torch.sum(size, 0, out=part[1, row])
             for weight in weights:
                 sum_over_steps(part[2, row], size, weight[:number])
@@ -179,35 +172,9 @@ class _Accumulator:
                 torch.mul(total, targets[lag:], out=product[:number])
             for j, source in enumerate(sources):
                 sum_over_steps(products[j, row], product[:number], source[:number])
-        if not factors.within_range(part[0]):
-            return False
-        self._finish(block, part, products, unit, factors.scale(self._lags))
-        return True
-
-    def _allocate(self, block: slice, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Arrays for the sums of one block, (2 or 3, lags, block, hidden) and (directions, lags, block, hidden)."""
-        shape = (len(self._lags), block.stop - block.start, self._like.shape[2])
-        if self._part.shape[1:] != shape or self._part.dtype != dtype:
-            self._part = self._like.new_empty(len(self._sums), *shape, dtype=dtype)
-        return self._part, self._like.new_empty(len(self._sensitivities), *shape, dtype=dtype)
-
-    def _signals(self, block: slice, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor, float]:
-        """Deltas and weighted sensitivities of moderate size, base rates, and the unit of their products."""
-        weights = self._rates[:, :, block].to(dtype).nan_to_num(0.0)
-        targets, sources = self._deltas[:, block].to(dtype), self._sensitivities[:, :, block].to(dtype).contiguous()
-        if not len(sources):
-            return targets, sources, weights, 1.0
-        for weight in weights:
-            sources = sources * weight
-        (targets, target_unit), (sources, source_unit) = _rescaled(targets), _rescaled(sources)
-        return targets, sources, weights, target_unit * source_unit * self._rate
-
-    def _finish(self, block: slice, part: Tensor, products: Tensor, unit: float, scale: Tensor | None) -> None:
-        """Add the sums of a block, given in units of `scale`."""
-        self._sums += (part.double() if scale is None else part * scale).sum(2).cpu()
-        number = len(self._like) - torch.tensor(self._lags, dtype=torch.float64, device=part.device)
-        each = unit / number[:, None, None]
-        means = products * (each if scale is None else scale * each)
+        self._sums += part.sum(2).cpu()
+        steps = len(self._like) - torch.tensor(self._lags, dtype=torch.float64, device=part.device)
+        means = products * (self._rate / steps[:, None, None])
         self.contributions[:, block] = means.transpose(1, 2).cpu()
 
     @property
@@ -217,19 +184,6 @@ class _Accumulator:
         zeroth, total, *weighted = np.asarray(self._sums) / windows[:, None]
         effective = weighted[0] if weighted else self._rate * total
         return Transport(np.array(self._lags, dtype=np.int64), windows, zeroth, total, effective)
-
-
-def _rescaled(values: Tensor) -> tuple[Tensor, float]:
-    """Values of moderate size and their unit, so that products of very small values do not underflow."""
-    flat = (values if values.is_contiguous() else values.transpose(0, 1)).reshape(-1)
-    if len(flat) / _MODERATE**2 < float(flat @ flat) < _MODERATE**2:  # the fastest sum, which suffices
-        return values, 1.0
-    low, high = (float(end) for end in torch.aminmax(values))
-    largest = max(-low, high)
-    if largest == 0 or not math.isfinite(largest) or 1 / _MODERATE < largest < _MODERATE:
-        return values, 1.0
-    unit = math.ldexp(1.0, math.frexp(largest)[1])  # a power of two: nothing is rounded
-    return values / unit, unit
 
 
 def sum_over_steps(out: Tensor, left: Tensor, right: Tensor) -> None:

@@ -109,9 +109,7 @@ def _each(directions: Mapping[str, Tensor]) -> list[dict[str, Tensor]]:
 
 
 @torch.no_grad()
-def forward_gradients(
-    replay: Replay, derivatives: Tensor, deltas: Tensor, *, before: Tensor | None = None
-) -> FloatArray:
+def forward_gradients(replay: Replay, derivatives: Tensor, deltas: Tensor) -> FloatArray:
     """The exact gradient of every sequence's loss by the layer's parameters, along each direction.
 
     Carries the derivative of all states along each direction forward in time. It equals backpropagation through time
@@ -124,8 +122,6 @@ def forward_gradients(
     derivatives : (directions, time, batch, states) tensor
         Immediate derivatives from `state_sensitivities`. They are overwritten by the total derivatives.
     deltas : (batch, time, hidden) tensor
-    before : (directions, batch, states) tensor, optional
-        Total derivatives at the step before the first, if the replay continues another.
 
     Returns
     -------
@@ -136,10 +132,9 @@ def forward_gradients(
     Implements: livi2025 Eq. (3)
     """
     errors = deltas.transpose(0, 1).contiguous()
-    for step, now in zip(replay.step_maps(), derivatives.unbind(1), strict=True):
-        if before is not None:
-            step(before, now)
-        before = now
+    steps = derivatives.unbind(1)
+    for step, before, now in zip(replay.step_maps()[1:], steps, steps[1:], strict=False):
+        step(before, now)
     hidden = derivatives[..., : replay.hidden.shape[2]]
     totals = errors.new_empty(len(derivatives), *errors.shape[1:])
     for total, one in zip(totals, hidden, strict=True):

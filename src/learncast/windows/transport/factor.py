@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
 
 import torch
@@ -14,10 +13,6 @@ from learncast._core.errors import UnsupportedModel
 from learncast.windows.layers.replay import Chain, Replay
 
 T = TypeVar("T")
-
-#: Single precision ranges from e^-87 to e^88. While single factors and sums of their products stay within e^+-20,
-#: products without one factor stay below e^40, one mixing makes it e^60, and what underflows is negligible.
-_RANGE = math.exp(20.0)
 
 
 @torch.no_grad()
@@ -60,8 +55,6 @@ class StepFactors:
         Factors of an LSTM's last step, from cell to hidden state: to zeroth order, and through the weights.
     reset : tensor, optional
         Reset gates, if auxiliary envelopes are requested.
-    level : (batch, hidden) tensor, optional
-        Unit in which `keep` and `mix` are given; 1 by default.
     """
 
     keep: Tensor
@@ -69,23 +62,14 @@ class StepFactors:
     last: Tensor | None = None
     last_mix: Tensor | None = None
     reset: Tensor | None = None
-    level: Tensor | None = None
 
     @classmethod
-    def of(
-        cls,
-        chain: Chain,
-        *,
-        order: int = 1,
-        auxiliary: bool = False,
-        from_start: bool = False,
-        dtype: torch.dtype = torch.float64,
-    ) -> StepFactors:
+    def of(cls, chain: Chain, *, order: int = 1, auxiliary: bool = False, from_start: bool = False) -> StepFactors:
         """Compute the factors of a chain."""
         first = 0 if from_start else 1
 
         def cut(values: Tensor) -> Tensor:
-            return values[first:].to(dtype).contiguous()
+            return values[first:].double().contiguous()
 
         keep, mix = cut(chain.retention), cut(chain.mixing) if order else None
         if auxiliary and chain.reset is None:
@@ -101,40 +85,6 @@ class StepFactors:
         before = torch.cat([torch.zeros_like(e[:1]), e[:-1]])
         loop = torch.addcmul(cut(chain.output_loop), e, mix)
         return cls(keep, mix * before, last, loop.mul_(before))
-
-    def balanced(self) -> StepFactors | None:
-        """Factors in units of the geometric mean of each unit's retention, whose products rarely under- or overflow.
-
-        None if a single factor is out of the range in which single precision is safe.
-        """
-        level = self.keep.log().mean(0).exp_()
-        keep, mix = self.keep / level, None
-        low, high = (float(end) for end in torch.aminmax(keep))
-        if not 1 / _RANGE < low <= high < _RANGE:
-            return None
-        if self.mix is not None:
-            mix = self.mix / level
-            low, high = (float(end) for end in torch.aminmax(mix))
-            if not max(-low, high) < _RANGE:
-                return None
-        return replace(self, keep=keep, mix=mix, level=level)
-
-    def within_range(self, sums: Tensor) -> bool:
-        """Whether sums of zeroth-order products show that no relevant product under- or overflowed."""
-        if self.level is None:
-            return True
-        sums = sums if self.last is None else sums / self.last.mean(0)
-        low, high = (float(end) for end in torch.aminmax(sums))
-        return 1 / _RANGE < low <= high < _RANGE
-
-    def scale(self, lags: Sequence[int]) -> Tensor | None:
-        """Unit of the products of each lag, (lags, batch, hidden) in double precision; None for 1."""
-        if self.level is None:
-            return None
-        steps = torch.tensor(lags, dtype=torch.float64, device=self.level.device)
-        if self.last is not None:
-            steps = steps - 1  # the last step of an LSTM is not in units of the level
-        return (self.level.double().log() * steps[:, None, None]).exp_()
 
     def factors(self, lags: Sequence[int]) -> Iterator[tuple[int, Tensor, Tensor]]:
         """Lag, gamma0 and gamma of each lag in turn; see `transport_factors`."""

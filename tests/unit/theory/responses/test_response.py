@@ -178,12 +178,20 @@ def test_bounds_of_infinite_and_nan_resamples():
     assert np.isnan(bounds(np.array([1.0, np.nan, 2.0]))).all()
 
 
-def test_interval_is_the_union_of_the_plain_and_the_bias_corrected_one():
-    resamples = np.linspace(100, 140, 99)  # their median is 120
-    low, high = interval(110.0, resamples)  # the median resample is 12/11 of the estimate
-    np.testing.assert_allclose([low, high], [101 * (11 / 12) ** 2, 139], rtol=0.01)
-    np.testing.assert_allclose(interval(110.0, resamples, signed=True), [81, 139], rtol=0.01)
-    np.testing.assert_allclose(interval(120.0, resamples), bounds(resamples))  # no bias
+def test_interval_is_symmetric_about_the_estimate_without_its_bias():
+    resamples = np.linspace(100, 140, 99)  # quantiles 101 and 139, median 120
+    centre, width = (
+        110 * 11 / 12,
+        120 / 101,
+    )  # the median resample is 12/11 of the estimate; the longer tail is the lower
+    np.testing.assert_allclose(interval(110.0, resamples), [centre / width, centre * width], rtol=0.01)
+    np.testing.assert_allclose(interval(110.0, resamples, signed=True), [100 - 19, 100 + 19], rtol=0.01)
+    np.testing.assert_allclose(interval(120.0, resamples, signed=True), bounds(resamples))  # neither bias nor skew
+    assert (interval(160.0, resamples)[0], interval(80.0, resamples)[1]) == (160, 80)  # extended to the estimate
+    late = np.where(np.arange(99) > 90, np.inf, resamples)  # some resamples never learn
+    low, high = interval(110.0, late)
+    assert np.isinf(high)
+    assert low == pytest.approx(centre / width, rel=0.01)
     for estimate in (np.inf, np.nan):
         np.testing.assert_array_equal(interval(estimate, resamples), bounds(resamples))
     half = np.where(np.arange(99) < 60, np.inf, resamples)  # an infinite median
@@ -425,7 +433,7 @@ def test_responses_serve_networks_with_other_weights():
 def test_long_descent_is_counted_by_the_modified_equation(network, rate, monkeypatch):
     found = response(TASK, network, trials=FEW, bootstrap=2)
     one_by_one = solve_response(found, learning_rate=rate).time_to(0.6)
-    monkeypatch.setattr("learncast.theory.responses.solution.MOST_STEPS", 10)
+    monkeypatch.setattr("learncast.theory.responses.solution.TRIED", 20)
     integrated = solve_response(found, learning_rate=rate).time_to(0.6)
     assert one_by_one.descent_steps > 10
     assert abs(integrated.descent_steps - one_by_one.descent_steps) <= 1

@@ -91,7 +91,8 @@ class Imbalance:
     @cached_property
     def excess(self) -> float:
         """Excess loss at the start."""
-        return float(self.problem.descent.excess_of(self.problem.second @ self.problem.first))
+        descent = self.problem.descent
+        return float(descent.excess_of(self.problem.second @ self.problem.first) + descent.bottleneck_loss)
 
     @cached_property
     def slowest(self) -> float:
@@ -188,6 +189,7 @@ class Imbalance:
 
     def interval(self, excess: float) -> tuple[float, float]:
         """Return bounds of the flow time, in steps, at which the excess loss first falls to `excess`."""
+        excess += float(self.problem.descent.bottleneck_loss)
         if self.excess <= excess:
             return 0.0, 0.0
         needed = math.log(self.excess / excess) / (2 * self.learning_rate)

@@ -12,7 +12,6 @@ from numpy.typing import ArrayLike
 
 from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray, between, one_of, positive, real_array
-from learncast.display import plural
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
 from learncast.results import STEPS, Provenance, Trajectory, described, spec_hash
@@ -106,7 +105,7 @@ class TwoLayerSolution(Solution):
         for name in include:
             one_of("include", name, EXTRAS)
         grams, strengths, losses = self.flow.course(self._flow_times(steps))
-        n, excess = self.problem.first.shape[1], self.problem.variance * losses
+        n, excess = self.problem.first.shape[1], self._above_least(losses)
         values = {
             "network_function": grams[:, n:, :n],
             "input_gram": grams[:, :n, :n],
@@ -118,6 +117,11 @@ class TwoLayerSolution(Solution):
         if include:
             values |= self._weights_over(steps, include)
         return self._trajectory(steps, values, self.problem.task)
+
+    def _above_least(self, losses: FloatArray) -> FloatArray:
+        """Excess loss over the least that the hidden units allow, from losses of the whitened task."""
+        above = self.problem.variance * losses - float(self.problem.descent.bottleneck_loss)
+        return np.asarray(np.maximum(above, 0.0))  # round-off
 
     def _flow_times(self, steps: FloatArray) -> FloatArray:
         return steps * self._clock if self._clock > 0 else np.zeros_like(steps)
@@ -149,17 +153,16 @@ class TwoLayerSolution(Solution):
         return self.network.with_maps(first, second)
 
     def time_to(self, accuracy: float) -> LearningTime:
-        """Return the first time at which |W2 W1 - optimum| <= (1 - accuracy) |optimum|, from the exact loss."""
+        """Return the first time at which the excess loss is at most (1 - accuracy)^2 of the baseline loss."""
         accuracy = between("accuracy", accuracy, 0.0, 1.0)
-        baseline = float((self.optimum**2).sum()) * self.problem.variance / 2
-        excess = (1.0 - accuracy) ** 2 * baseline
-        flow = self._time_to_loss(excess)
-        descent = self.problem.steps_to(excess, self.learning_rate) if math.isfinite(flow) else flow
-        status = status_of(flow, descent, self.assumptions)
+        excess = (1.0 - accuracy) ** 2 * float(self.problem.descent.baseline_loss)
+        flow = self._time_to_loss(excess) if excess > 0 or accuracy == 1 else 0.0  # nothing to learn
+        descent = self.problem.steps_to(excess, self.learning_rate) if 0 < flow < math.inf else flow
+        status = status_of(flow, descent, self.conditions_until(flow))
         return LearningTime(accuracy, np.array([flow]), np.array([descent]), (status,))
 
     def _excess_loss(self, time: float) -> float:
-        return self.problem.variance * float(self.flow.losses(self._flow_times(np.array([time])))[0])
+        return float(self._above_least(self.flow.losses(self._flow_times(np.array([time])))[0]))
 
     @property
     def assumptions(self) -> tuple[Assumption, ...]:
@@ -194,19 +197,23 @@ class TwoLayerSolution(Solution):
     @cached_property
     def sharpness(self) -> float:
         """Largest curvature of the loss, at the start or at the end."""
-        ends = [(self.problem.first, self.problem.second), self.flow.weights(np.inf)]
-        return sharpest_curvature(self.problem.cross, self.problem.power, ends)
+        return float(self.curvatures_until(math.inf)[0])
+
+    def curvatures_until(self, steps: float) -> FloatArray:
+        """Return the larger of the curvatures at the start and at a stop."""
+        end = self.flow.weights(float(self._flow_times(np.array([steps]))[0]))
+        ends = [(self.problem.first, self.problem.second), end]
+        return np.array([sharpest_curvature(self.problem.cross, self.problem.power, ends)])
 
     @property
     def remarks(self) -> tuple[str, ...]:
         """Modes that the exact flow never learns, and the step at which real training stalls."""
-        lost, loss = self.flow.lost_modes, self.problem.variance * self.flow.final_loss
+        lost, loss = self.flow.lost_modes, self._excess_loss(math.inf)
         if not len(lost):
             return ()
-        modes = ("mode " if len(lost) == 1 else "modes ") + ", ".join(str(int(k)) for k in lost)
         if int(np.count_nonzero(self.flow.singular_values)) - len(lost) >= self._units:
-            units = plural(self._units, "hidden unit")
-            return (f"{units} cannot learn all modes; without {modes} the final excess loss is {loss:.4g}",)
+            return self.problem.remarks
+        modes = ("mode " if len(lost) == 1 else "modes ") + ", ".join(str(int(k)) for k in lost)
         stall = self._time_to_loss((1 + STALLED) * loss)
         return (
             f"exact gradient flow never learns {modes} from this start: final excess loss {loss:.4g}; real training "
@@ -242,7 +249,7 @@ def checked_two_layer(solution: Solution) -> TwoLayerSolution:
 
 
 def _rank(singular_values: FloatArray) -> int:
-    return int(np.count_nonzero(singular_values > 1e-12 * max(float(singular_values[0]), 1e-300)))
+    return int(np.count_nonzero(singular_values > 1e-12 * singular_values[0]))
 
 
 def shallow(task: Task, start: ArrayLike, times: ArrayLike, *, learning_rate: float) -> xr.Dataset:

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from learncast._core.validation import FloatArray
 from learncast.theory.dynamics import mode_equation
-from learncast.theory.dynamics.mode_equation import band_scale, imbalance_of, sharpness
+from learncast.theory.dynamics.mode_equation import band_scale, imbalance_of, resolved_start, sharpness
 from learncast.theory.dynamics.steps.strides import UNLEARNED, Descents, Rows
 
 __all__ = ["Problem"]
@@ -113,7 +113,7 @@ class Problem:
         diverged = ~(np.abs(start).reshape(len(start), -1).max(axis=1, initial=0.0) < DIVERGED)
         start = np.where(diverged[:, None, None], 0.0, start)
         a, c = start[:, 0], start[:, 1]
-        u, imbalance = a * c, imbalance_of(a, c)
+        (u, _), imbalance = resolved_start(a, c, self.cross), imbalance_of(a, c)
         unstable = (sharpness(u, imbalance, self.cross, self.power) * learning_rate > 2.0).any(axis=-1)
         limit = mode_equation.strength(np.inf, u, imbalance, self.cross, self.power)
         rest = np.stack(mode_equation.weights(a, c, limit), axis=1)

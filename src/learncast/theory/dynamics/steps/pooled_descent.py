@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -13,13 +13,15 @@ import scipy
 from numpy.typing import ArrayLike, NDArray
 
 from learncast._core.validation import FloatArray
-from learncast.tasks.best_map import best_map
-from learncast.theory.dynamics.steps.strides import UNLEARNED, Descents
+from learncast.tasks.best_map import Correlations, best_map
+from learncast.theory.dynamics.steps.strides import MOST_MOVES, UNLEARNED, Descents
 
 __all__ = ["PooledDescent"]
 
 #: Relative size of the weights below which a hidden direction is round-off.
 RANK = 1e-13
+#: Share of the strongest mode's part of the answer below which a mode is round-off.
+SILENT_MODE = 1e-7
 #: Largest number of descent steps that are counted.
 MOST_STEPS = 2_000_000
 
@@ -67,20 +69,49 @@ class PooledDescent:
         S = E[z z^T].
     cross : ([rows,] outputs, inputs)
         R = E[y z^T].
+    units : int, optional
+        Number of hidden units, the largest rank that a map can have; not limited by default.
     """
 
     power: FloatArray
     cross: FloatArray
+    units: int | None = None
 
     @cached_property
     def best(self) -> FloatArray:
-        """Best linear map M* = R S^+."""
+        """Best linear map M* = R S^+ of any rank."""
         return best_map(self.power, self.cross)
 
+    @cached_property
+    def _principal(self) -> tuple[FloatArray, FloatArray]:
+        """Left singular vectors and singular values of M* S^1/2: what each rank adds to the best map."""
+        left, values, _ = np.linalg.svd(self.cross @ Correlations.of(self.power).root, full_matrices=False)
+        return left, values
+
+    @cached_property
+    def reachable(self) -> FloatArray:
+        """Best linear map of the rank that the hidden units allow."""
+        if self.units is None or self.units >= min(self.best.shape[-2:]):
+            return self.best
+        kept = self._principal[0][..., : self.units]
+        return np.asarray(kept @ (np.swapaxes(kept, -1, -2) @ self.best))
+
+    @cached_property
+    def bottleneck_loss(self) -> FloatArray:
+        """Loss of the best map that the hidden units allow, above that of the best map of any rank."""
+        values = self._principal[1]
+        return np.asarray((values[..., self.units :] ** 2).sum(axis=-1) / 2 if self.units else 0.0 * values[..., 0])
+
     @property
+    def rank(self) -> int:
+        """Number of modes of the best map of any rank, for one task."""
+        values = self._principal[1]
+        return int(np.count_nonzero(values > SILENT_MODE * values.max(initial=0.0)))
+
+    @cached_property
     def baseline_loss(self) -> FloatArray:
         """Excess loss of the zero map."""
-        return np.asarray((self.best * self.cross).sum(axis=(-2, -1)) / 2)
+        return np.asarray((self._principal[1][..., : self.units] ** 2).sum(axis=-1) / 2)
 
     @property
     def inputs(self) -> int:
@@ -102,7 +133,7 @@ class PooledDescent:
     def curvature(self) -> float:
         """Largest curvature at the balanced optimum, sigma_1(M*) S + S^1/2 |M*| S^1/2."""
         root = self._root
-        _, strengths, right = np.linalg.svd(self.best, full_matrices=False)
+        _, strengths, right = np.linalg.svd(self.reachable, full_matrices=False)
         size = np.swapaxes(right, -1, -2) @ (strengths[..., None] * right)
         first = strengths[..., :1, None] * np.eye(self.inputs)
         return float(np.linalg.eigvalsh(root @ (first + size) @ root).max(initial=0.0))
@@ -114,7 +145,7 @@ class PooledDescent:
         Descent with a learning rate above 2 / flattest never converges. Below, it may leave a sharp optimum for a
         flatter one.
         """
-        inner = self._root @ np.swapaxes(self.best, -1, -2) @ self.best @ self._root
+        inner = self._root @ np.swapaxes(self.reachable, -1, -2) @ self.reachable @ self._root
 
         def largest(log: float) -> float:
             return float(np.linalg.eigvalsh(math.exp(log) * self.power + math.exp(-log) * inner).max(initial=0.0))
@@ -133,13 +164,14 @@ class PooledDescent:
         return float(np.linalg.eigvalsh(root @ (size + first @ np.swapaxes(first, -1, -2)) @ root).max(initial=0.0))
 
     def excess(self, states: FloatArray, rows: NDArray[np.intp] | None = None) -> FloatArray:
-        """Loss of states above that of the best linear map."""
+        """Loss of states above the least that the hidden units allow."""
         return self.excess_of(states[..., self.inputs :, :] @ np.swapaxes(states[..., : self.inputs, :], -1, -2), rows)
 
     def excess_of(self, maps: FloatArray, rows: NDArray[np.intp] | None = None) -> FloatArray:
-        """Loss of maps (..., outputs, inputs) above that of the best linear map."""
-        gap = maps - self._of(self.best, rows)
-        return np.asarray((gap @ self._of(self.power, rows) * gap).sum(axis=(-2, -1)) / 2)
+        """Loss of maps (..., outputs, inputs) above the least that the hidden units allow."""
+        gap, lost = maps - self._of(self.best, rows), self.bottleneck_loss
+        above = (gap @ self._of(self.power, rows) * gap).sum(axis=(-2, -1)) / 2
+        return np.asarray(above - (lost[rows] if lost.ndim and rows is not None else lost))
 
     @staticmethod
     def _of(values: FloatArray, rows: NDArray[np.intp] | None) -> FloatArray:
@@ -161,6 +193,10 @@ class PooledDescent:
         """
         return self._towards(np.asarray(goal), states, learning_rate).steps_to_goal(states, most_steps, precise=precise)
 
+    def most_counted(self, states: FloatArray, learning_rate: float, moves: int = MOST_MOVES) -> int:
+        """Steps that a number of strides or single steps can count, by default those after which `steps_to` ends."""
+        return self._towards(np.zeros(()), states, learning_rate).most_counted(states, MOST_STEPS, moves)
+
     def advance(
         self, states: FloatArray, stops: Sequence[int], learning_rate: float, *, precise: bool = True
     ) -> list[FloatArray]:
@@ -169,7 +205,7 @@ class PooledDescent:
 
     def rows(self, chosen: NDArray[np.intp]) -> PooledDescent:
         """Return the problem of the chosen rows, with repetitions."""
-        return PooledDescent(self._of(self.power, chosen), self._of(self.cross, chosen))
+        return replace(self, power=self._of(self.power, chosen), cross=self._of(self.cross, chosen))
 
     def _towards(self, goal: FloatArray, states: FloatArray, learning_rate: float) -> Descents:
         last: list[Any] = [None, None, None]  # thousands of steps use the same rows: keep their statistics

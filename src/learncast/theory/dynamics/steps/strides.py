@@ -26,6 +26,8 @@ STEP_ERROR, WEIGHT_ERROR = 0.05, 1e-8
 PRECISE_STEP_ERROR = 0.002
 #: Longest descents that are counted again if in doubt; an error of one step in longer ones does not matter.
 MOST_RECOUNTED = 1_000_000
+#: Largest number of moves, strides or single steps, in a count.
+MOST_MOVES = 100_000
 #: Shortest stride: four gradients replace fewer steps without gain.
 LEAST = 8
 #: Length at which the bisection of a stride changes to single steps.
@@ -175,6 +177,10 @@ class Descents:
             steps = min(steps, min(GROWTH, error**0.25) / growth)
         return int(min(steps, 1e6)) if steps >= LEAST else 1
 
+    def most_counted(self, states: FloatArray, most: int, moves: int = MOST_MOVES) -> int:
+        """Largest number of steps that are counted: single steps take too long to count as many as strides do."""
+        return min(most, moves * self._stride_length(states))
+
     def _stride_length(self, states: FloatArray, *, precise: bool = False) -> int:
         steps = self.longest(precise=precise)
         return 1 if self._in_floats(states) and steps < FLOAT_STEPS // max(states.size, 1) else steps
@@ -237,7 +243,7 @@ class Descents:
         is counted again in shorter strides and finally in single steps.
         """
         counts = np.full(len(states), np.nan), states.copy()
-        rows = np.arange(len(states))
+        rows, most = np.arange(len(states)), self.most_counted(states, most)
         shorter = ((self._stride_length(states, precise=True), PRECISE_STEP_ERROR), (1, 0.0)) if precise else ()
         for longest, error in ((self._stride_length(states), STEP_ERROR), *shorter):
             rows = self._count(states, rows, most, longest, error, counts)
@@ -289,7 +295,8 @@ class Descents:
             if not going.all():
                 never = diverged | resting
                 steps[rows[never]], ends[rows[never]] = np.inf, states[never]
-                last_strides.setdefault(length, []).append((rows[inside], before[inside], taken))
+                if inside.any():
+                    last_strides.setdefault(length, []).append((rows[inside], before[inside], taken))
                 rows, states = rows[going], states[going]
             taken += length
         steps[rows], ends[rows] = np.nan, states

@@ -1,0 +1,245 @@
+"""Gradient descent of linear recurrent networks on statistics by lag, many networks in parallel."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+import scipy
+
+from learncast._core.progress import check_time
+from learncast._core.validation import FloatArray
+from learncast.theory.dynamics.steps.pooled_descent import PooledDescent
+from learncast.theory.dynamics.steps.strides import Rows
+
+__all__: list[str] = []  # internal
+
+#: Step of complex differences, relative to the weights: its square is below round-off.
+TINY = 1e-30
+#: Largest number of weights for a dense Hessian, and of moves along a flow to its rest.
+DENSE, MOST_MOVES = 150, 100
+#: Error of a move, relative to the gradient, and the shortest move in units of the smallest time constant.
+MOVE_ERROR, SHORTEST = 0.2, 1e-6
+#: Newton steps to the end of a long valley.
+NEWTON_STEPS = 200
+#: Share of the baseline by which the loss may still fall at rest.
+SETTLED = 1e-13
+#: Eigenvalues of the Hessian below this share of the largest count as 0, and those that show a saddle.
+FLAT, SADDLE = 1e-12, 1e-6
+#: Eigenvalues of the Hessian along which a rest moves with the statistics, as a share of the largest.
+CURVED = 1e-6
+#: Moves after which a flow that rests on a saddle stays there.
+ESCAPE = 60
+#: Growth factor of the loss at which descent counts as diverged.
+RUNAWAY = 1e6
+
+
+@dataclass(frozen=True, eq=False)
+class LagDescent:
+    """Gradient descent of networks h <- W h + A x with outputs C h, on statistics by lag.
+
+    States are the weights that learn, flattened in the order A, W, C: (rows, weights). All rows share one task, or each
+    row has its own.
+
+    Attributes
+    ----------
+    power : ([rows,] lags x inputs, lags x inputs)
+        E[x_j x_k^T], summed over readouts.
+    cross : ([rows,] outputs, lags x inputs)
+        E[y x_k^T], summed over readouts.
+    constant : float or (rows,)
+        Loss of the zero map.
+    weights : (A, W, C)
+        Before training.
+    learns : three bools
+        Whether A, W and C learn.
+    """
+
+    power: FloatArray
+    cross: FloatArray
+    constant: FloatArray
+    weights: tuple[FloatArray, FloatArray, FloatArray]
+    learns: tuple[bool, bool, bool]
+
+    @property
+    def start(self) -> FloatArray:
+        """The weights that learn, before training."""
+        return np.concatenate([w.ravel() for w, learns in zip(self.weights, self.learns, strict=True) if learns])
+
+    def _parts(self, states: FloatArray) -> list[FloatArray]:
+        """A, W and C of each row; those that do not learn have one row."""
+        parts, at = [], 0
+        for w, learns in zip(self.weights, self.learns, strict=True):
+            size = w.size if learns else 0
+            parts.append(states[:, at : at + size].reshape(-1, *w.shape) if learns else w[None])
+            at += size
+        return parts
+
+    @np.errstate(over="ignore", invalid="ignore")
+    def loss_and_slopes(self, states: FloatArray, rows: Rows | None = None) -> tuple[FloatArray, FloatArray]:
+        """Loss (rows,) and its gradient (rows, weights); see `learncast.theory.loss_and_gradient`."""
+        A, W, C = self._parts(states)
+        power, cross = (v if v.ndim == 2 or rows is None else v[rows] for v in (self.power, self.cross))
+        lags, number = cross.shape[-1] // A.shape[2], len(states)
+        J = np.empty((lags, number, *C.shape[1:]), dtype=states.dtype)
+        J[0] = C
+        for k in range(1, lags):
+            np.matmul(J[k - 1], W, out=J[k])
+        K = np.moveaxis(J @ A, 0, 2).reshape(number, C.shape[1], -1)
+        D = K @ power - cross
+        constant = self.constant if np.ndim(self.constant) == 0 or rows is None else self.constant[rows]
+        loss = (K * (D - cross)).sum(axis=(1, 2)) / 2 + constant
+        D = np.moveaxis(D.reshape(number, C.shape[1], lags, -1), 2, 0)
+        slopes = []
+        if self.learns[0]:
+            slopes.append((np.swapaxes(J, 2, 3) @ D).sum(axis=0))
+        if self.learns[1] or self.learns[2]:
+            M = D @ np.swapaxes(A, 1, 2)
+            for k in range(lags - 2, -1, -1):
+                M[k] += M[k + 1] @ np.swapaxes(W, 1, 2)
+            if self.learns[1]:
+                slopes.append((np.swapaxes(J[:-1], 2, 3) @ M[1:]).sum(axis=0))
+            if self.learns[2]:
+                slopes.append(M[0])
+        return loss, np.concatenate([s.reshape(number, -1) for s in slopes], axis=1)
+
+    def hessian_product(self, state: FloatArray, directions: FloatArray) -> FloatArray:
+        """Products of the Hessian at one state with directions (rows, weights), exact to round-off."""
+        size = np.abs(state).max(initial=0.0) or 1.0
+        step = TINY * size / np.maximum(np.abs(directions).max(axis=1, keepdims=True), np.finfo(float).tiny)
+        return np.asarray(self.loss_and_slopes(state + 1j * step * directions)[1].imag / step)
+
+    def hessian(self, state: FloatArray) -> FloatArray:
+        """Hessian of the loss at one state."""
+        H = self.hessian_product(state, np.eye(len(state)))
+        return np.asarray((H + H.T) / 2)
+
+    @cached_property
+    def rest(self) -> tuple[FloatArray, float]:
+        """State and loss at which training from the start rests; nan if it overflows or a variance is unknown."""
+        finite = np.isfinite(self.loss_and_slopes(self.start[None])[0]).all()
+        if np.isnan(self.constant) or not finite:
+            return self.start, math.nan
+        state, now, settled = self._follow(self.start) if len(self.start) <= DENSE else (self.start, math.inf, False)
+        if settled:
+            return state, now
+        scale = float(self.constant) or 1.0
+
+        def loss(flat: FloatArray) -> tuple[float, FloatArray]:
+            value, slopes = self.loss_and_slopes(flat[None])
+            return float(value[0]) / scale, slopes[0] / scale
+
+        if len(state) <= DENSE:
+            return self._bottom(state, now)
+        options = {"maxiter": 5_000, "maxfun": 10_000, "ftol": 1e-16, "gtol": 0.0}
+        found = scipy.optimize.minimize(loss, state, jac=True, method="L-BFGS-B", options=options)
+        return found.x, scale * float(found.fun)
+
+    def rest_losses(self, others: LagDescent) -> FloatArray:
+        """Losses at which training on slightly different statistics, one per row of `others`, rests, (rows,).
+
+        They follow from one Newton step at the rest of these statistics.
+        """
+        state = self.rest[0]
+        losses, slopes = others.loss_and_slopes(np.repeat(state[None], len(others.cross), axis=0))
+        if len(state) <= DENSE:
+            values, vectors = np.linalg.eigh(self.hessian(state))
+            curved = values > CURVED * values[-1]
+            losses = losses - ((slopes @ vectors[:, curved]) ** 2 / values[curved]).sum(axis=1) / 2
+        best = others.constant - PooledDescent(others.power, others.cross).baseline_loss
+        return np.asarray(np.maximum(losses, best))
+
+    def _bottom(self, state: FloatArray, now: float) -> tuple[FloatArray, float]:
+        """State and loss at the end of a long valley, by damped Newton steps."""
+        damping = 1e-6
+        for _ in range(NEWTON_STEPS):
+            slope = self.loss_and_slopes(state[None])[1][0]
+            values, vectors = np.linalg.eigh(self.hessian(state))
+            size = np.abs(values).max()
+            while damping < 1.0:
+                moved = state - vectors @ ((vectors.T @ slope) / (np.abs(values) + damping * size))
+                then = float(self.loss_and_slopes(moved[None])[0][0])
+                if then < now:
+                    break
+                damping *= 8
+            else:
+                break
+            fell, state, now, damping = now - then, moved, then, max(damping / 8, FLAT)
+            if fell <= SETTLED * self.constant:
+                break
+        return state, now
+
+    def _follow(self, state: FloatArray) -> tuple[FloatArray, float, bool]:
+        """Follow the flow in long moves, each exact for a quadratic loss; return state, loss and whether it rests."""
+        (now,), (slope,) = self.loss_and_slopes(state[None])
+        values, vectors = np.linalg.eigh(self.hessian(state))
+        time, waited = 0.1 / (np.abs(values).max(initial=0.0) or 1.0), 0
+        for _ in range(MOST_MOVES):
+            check_time()
+            size, along = np.abs(values).max(initial=0.0), vectors.T @ slope
+            steep = np.abs(values) > FLAT * size
+            left = (along[steep] ** 2 / np.abs(values[steep])).sum() / 2  # by which the loss may still fall
+            saddle = values.min(initial=0.0) < -SADDLE * size and along.any()
+            waited += left <= SETTLED * self.constant
+            if waited > (ESCAPE if saddle else 0):
+                return state, float(now), True
+            while True:
+                moved = state - vectors @ (along * _spread(values, time))
+                (then,), (after,) = self.loss_and_slopes(moved[None])
+                off = np.linalg.norm(after - slope - vectors @ (values * (vectors.T @ (moved - state))))
+                error = off / max(np.linalg.norm(slope), np.linalg.norm(after))
+                if (error <= MOVE_ERROR and then <= now) or time * size < SHORTEST:
+                    break
+                time /= 4
+            if not then < now + SETTLED * self.constant:
+                break
+            state, slope, now, time = moved, after, then, time * (4 if error < MOVE_ERROR / 4 else 1.5)
+            values, vectors = np.linalg.eigh(self.hessian(state))
+        return state, float(now), False
+
+    def steps_to(
+        self, states: FloatArray, goal: FloatArray, learning_rate: float, most: int
+    ) -> tuple[FloatArray, FloatArray]:
+        """Count the descent steps until the loss of each row is at most its goal; return steps and final states.
+
+        Steps are infinite if descent diverges, and nan if the goal is not reached within `most` steps.
+        """
+        steps, ends, rows = np.full(len(states), np.nan), states.copy(), np.arange(len(states))
+        limit = RUNAWAY * np.maximum(self.loss_and_slopes(states, rows)[0], self.constant)
+        for step in range(most + 1):
+            if step % 256 == 0:
+                check_time()
+            loss, slopes = self.loss_and_slopes(states, rows)
+            inside, lost = loss <= goal[rows], ~(loss <= limit[rows])
+            if (inside | lost).any():
+                steps[rows[inside]], steps[rows[lost]] = step, np.inf
+                ends[rows[inside]] = states[inside]
+                going = ~(inside | lost)
+                rows, states, slopes = rows[going], states[going], slopes[going]
+            if not len(rows):
+                break
+            states = states - learning_rate * slopes
+        ends[rows] = states
+        return steps, ends
+
+    def advance(self, states: FloatArray, stops: Sequence[int], learning_rate: float) -> list[FloatArray]:
+        """States after each of the increasing numbers of steps."""
+        results, rows = [], np.arange(len(states))
+        for before, after in pairwise((0, *stops)):
+            for step in range(before, after):
+                if step % 256 == 0:
+                    check_time()
+                states = states - learning_rate * self.loss_and_slopes(states, rows)[1]
+            results.append(states)
+        return results
+
+
+def _spread(values: FloatArray, time: float) -> FloatArray:
+    """Return (1 - exp(-values time)) / values, which is `time` where the value is 0."""
+    exponent = np.maximum(-values * time, -700.0)
+    small = np.abs(exponent) < 1e-8
+    return np.where(small, time, np.expm1(np.minimum(exponent, 50.0)) / np.where(small, 1.0, -values))

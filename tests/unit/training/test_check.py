@@ -1,0 +1,55 @@
+"""Checks of forecasts for recorded tasks train on the recorded trials."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import learncast as lc
+from learncast.training.check import CheckedCurriculum
+
+
+def recording(channels=1):
+    rng = np.random.default_rng(0)
+    inputs = rng.exponential(size=(120, 6, channels))
+    return lc.Task.from_samples(inputs, inputs.sum(axis=1) + rng.standard_normal((120, channels)))
+
+
+def network(activation, channels=1):
+    linear = lc.LinearRNN.aligned(recurrence=0.8, initial=0.1, hidden_size=3, task=recording(channels))
+    return linear if activation == "linear" else lc.Activated(linear, activation)
+
+
+def checked(task, start, rate=2e-3, **options):
+    forecast = lc.forecast(task, start, learning_rate=rate, goal=lc.Accuracy(0.9), strict=False)
+    return forecast, lc.check(forecast, processes=1, **options)
+
+
+@pytest.mark.parametrize(("activation", "channels"), [("linear", 1), ("linear", 3), ("relu", 1)])
+def test_training_on_all_recorded_trials_takes_the_forecast_steps(activation, channels):
+    forecast, check = checked(recording(channels), network(activation, channels), seeds=3)
+    assert check.batch is None
+    (curriculum,) = check.curricula
+    np.testing.assert_array_equal(curriculum.measured, np.full(3, forecast.steps.descent))
+    assert check.verdicts == {"direct training": "agrees"}
+
+
+def test_a_batch_of_all_trials_is_the_full_batch():
+    _, check = checked(recording(), network("relu"), seeds=2, batch=500)
+    assert check.batch is None
+
+
+def test_batches_of_recorded_trials_are_trained_on():
+    forecast, check = checked(recording(), network("relu"), seeds=4, batch=40)
+    (curriculum,) = check.curricula
+    assert check.batch == 40
+    assert len(set(curriculum.measured)) > 1  # every seed draws its own batches
+    assert curriculum.measured.mean() == pytest.approx(forecast.steps.descent, rel=0.2)
+
+
+def test_the_check_on_all_trials_detects_an_error_of_five_per_cent():
+    forecast, check = checked(recording(), network("relu"), rate=2e-4, seeds=2)
+    wrong = lc.forecast(recording(), network("relu"), learning_rate=2.1e-4, goal=lc.Accuracy(0.9))
+    runs = check.curricula[0].runs
+    verdicts = [CheckedCurriculum("one", f, runs, None, full_batch=True).verdict(None, 0.01) for f in (forecast, wrong)]
+    assert verdicts == ["agrees", "differs"]
