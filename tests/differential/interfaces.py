@@ -315,7 +315,9 @@ def saved(trials: Trials, folder: Path, file: str) -> dict[str, object]:
     if trials.classes is not None:
         keys["classes"] = trials.classes
     if trials.form in ("table", "list") and not labels:
-        table_of(trials).to_csv(folder / f"{file}.csv", index=False)
+        table = table_of(trials)
+        table = table if trials.form == "table" else table.sort_index()  # resamples follow the order of the rows
+        table.to_csv(folder / f"{file}.csv", index=False)
         return keys | {"data": f"{file}.csv", "at": at_of(trials)}
     if trials.form == "statistics":
         del keys["centre"], keys["scale"]

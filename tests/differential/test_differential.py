@@ -11,7 +11,8 @@ from tests.differential.plain import SLOPES, Plain, Rows, gradient
 #: Kinds that take less than half a second each.
 QUICK = (
     *("counts", "labels", "offsets", "unequal_lengths", "few_trials", "every_step", "forms", "one_hot", "starts"),
-    *("channel_scales", "zero_targets", "preprocessed", "web_prior_knowledge"),
+    *("channel_scales", "zero_targets", "preprocessed", "web_prior_knowledge", "bottlenecks", "recurrence_lists"),
+    *("non_normal_recurrence", "learned_recurrence", "relu", "tanh"),
     *("two_layers", "forgetting", "many_stages", "plans", "costly_plans", "batches", "web_uploads", "web_pins"),
 )
 

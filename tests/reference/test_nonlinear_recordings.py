@@ -123,3 +123,20 @@ def test_centred_and_scaled_trials_are_followed(activation, units):
     steps = lc.forecast(task, start, goal=lc.Accuracy(0.8), learning_rate=5e-2).steps
     assert steps.descent == true
     assert steps.low <= true <= steps.high
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_best_input_weight_of_a_tanh_unit_is_the_best_of_all(seed):
+    """Targets without a relation to the inputs have several best weights."""
+    rng = np.random.default_rng(seed)
+    inputs, targets = rng.standard_normal((80, 4, 1)), rng.standard_normal((80, 1))
+    table = lc.theory.response((inputs, targets), network("tanh")[0], bootstrap=2).statistics
+    (best, *_), (explained, *_) = table.best
+    largest = best / table.saturation
+    shares = []
+    for a in np.geomspace(1e-4 * largest, largest, 300):
+        h = np.zeros((80, 1))
+        for x in inputs.transpose(1, 0, 2):
+            h = np.tanh(0.8 * h + a * x)
+        shares.append((h * targets).mean() ** 2 / (h**2).mean())
+    assert explained >= (1 - 1e-6) * max(shares)

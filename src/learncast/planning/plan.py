@@ -67,14 +67,12 @@ class Costs:
         resampled, direct = forecast.resampled, forecast.direct
         if resampled is None or direct is None:
             return None
-        prices = terms.cost[list(forecast.places)]
-        switches = terms.switch_cost * (len(forecast.places) - 1)
         steps = [s.steps.flow if resampled.flow else s.steps.descent for s in forecast.stages]
         last = float(terms.cost[-1])
         return cls(
-            float(prices @ steps) + switches,
+            float(terms.price(forecast.places, steps)),
             (direct.flow if resampled.flow else direct.descent) * last,
-            prices @ resampled.stages + switches,
+            terms.price(forecast.places, resampled.stages),
             resampled.direct * last,
         )
 
@@ -472,9 +470,7 @@ class Plan(Displayable):
 
     def cost_of(self, forecast: Forecast) -> float:
         """Cost of stages under the terms of this plan."""
-        steps = zip(map(self.method.place, forecast.tasks), self.stage_steps(forecast), strict=True)
-        used = [(k, n) for k, n in steps if n > 0 or k == self.method.target]
-        return float(sum(n * self.terms.cost[k] for k, n in used) + self.terms.switch_cost * (len(used) - 1))
+        return float(self.terms.price(list(map(self.method.place, forecast.tasks)), self.stage_steps(forecast)))
 
     @cached_property
     def alternatives(self) -> tuple[Alternative, ...]:

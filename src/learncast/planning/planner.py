@@ -168,8 +168,9 @@ class _Planner:
     @cached_property
     def whole_steps(self) -> WholeStepProblem | None:
         """The exact search in whole steps, where there is one."""
-        counted = self.descent is not None and isinstance(self.method, ModeMethod)
-        return WholeStepProblem.of(self.method, self.terms, self.usable) if counted else None
+        if self.descent is None or not isinstance(self.method, ModeMethod):
+            return None
+        return WholeStepProblem.of(self.method, self.terms, self.usable)
 
     @cached_property
     def pairs(self) -> dict[int, Route] | None:
@@ -315,7 +316,7 @@ class _Planner:
 
     def _robust(self, best: Route) -> Route:
         """Scale all stops by one factor to where the mean over resampled pools is least; 0 is direct training."""
-        price = np.array([self.terms.cost[k] for k in (*best.order, self.method.target)])
+        places = (*best.order, self.method.target)
 
         def scaled(scale: float) -> list[int]:
             return [max(round(scale * t), 1) if scale > 0 else 0 for t in best.durations]
@@ -325,7 +326,7 @@ class _Planner:
             steps = self.method.resample_stops(best.order, [scaled(s) for s in scales], self.terms.goal)
             found = {}
             for scale, rows in zip(scales, steps, strict=True):
-                totals = (rows * price[:, None]).sum(axis=0) + self.terms.switch_cost * len(best.order) * (scale > 0)
+                totals = self.terms.price(places, rows)
                 finite = totals[np.isfinite(totals)]
                 found[scale] = (1.0 - len(finite) / len(totals), float(finite.mean()) if len(finite) else math.inf)
             return found

@@ -155,11 +155,6 @@ class Search(ABC):
         stops = [self.steps_from_start(task, Accuracy(v)) for v in limits]
         return [t for t in stops if 0 < t <= span]
 
-    def cost(self, kept: Sequence[tuple[int, float]], rest: float) -> float:
-        """Cost of stages (task, steps) and the rest on the target."""
-        before = sum(n * float(self.terms.cost[task]) + self.terms.switch_cost for task, n in kept)
-        return float(before + rest * float(self.terms.cost[-1]))
-
     def remembers(self, ends: FloatArray) -> NDArray[np.bool_]:
         """Whether end states (rows, ...) meet the limits on forgetting."""
         met = np.ones(len(ends), dtype=bool)
@@ -254,7 +249,7 @@ class DescentSearch(Search):
         routes = []
         for row, own, good in zip(lengths, rest.tolist(), allowed.tolist(), strict=True):
             kept = [(task, float(n)) for task, n in zip(order, row, strict=True) if n > 0]
-            total = self.cost(kept, own) if good else math.inf
+            total = float(self.terms.price((*order, method.target), (*row, own))) if good else math.inf
             routes.append(Route(tuple(k for k, _ in kept), tuple(n for _, n in kept), own, total))
         return routes
 
@@ -357,7 +352,7 @@ class FlowSearch(Search):
         rest = method.flow_steps_to(target, state, terms.goal, None if kept else self._from_start(target))
         if not math.isfinite(rest) or not self._remembers(state, rest):
             return Route(names, spent, rest, math.inf)
-        return Route(names, spent, rest, self.cost(kept, rest))
+        return Route(names, spent, rest, float(terms.price((*names, target), (*spent, rest))))
 
     def _may_stop(self, task: int, state: FloatArray) -> bool:
         low, high = self.terms.least[task], self.terms.most[task]

@@ -63,7 +63,7 @@ class Terms:
     def __post_init__(self) -> None:
         goal_of(self.goal, recorded=False)
         # Equal terms must hash and print identically, whatever the type of the numbers given.
-        plain: dict[str, Any] = {name: _plain(name, getattr(self, name)) for name in ("costs", *_LIMITS)}
+        plain: dict[str, object] = {name: _plain(name, getattr(self, name)) for name in ("costs", *_LIMITS)}
         plain |= {
             "max_stages": count("max_stages", self.max_stages),
             "switch_cost": checked_switch_cost(self.switch_cost),
@@ -200,6 +200,12 @@ class PoolTerms:
         """These terms without limits on stages."""
         none = np.full_like(self.least, np.inf)
         return replace(self, least=-none, most=np.ones_like(self.most), most_loss=none)
+
+    def price(self, places: Sequence[int], steps: ArrayLike) -> FloatArray:
+        """Cost of steps (stages, ...) on tasks, the target last; empty stages before it cost nothing."""
+        counts = np.asarray(steps, dtype=float)
+        switches = np.count_nonzero(counts[:-1] > 0, axis=0)
+        return np.asarray(np.tensordot(self.cost[list(places)], counts, axes=1) + self.switch_cost * switches)
 
     def may_finish(self, candidate: int, accuracy: float) -> bool:
         """Whether a candidate may be trained to an accuracy."""

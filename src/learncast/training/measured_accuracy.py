@@ -80,7 +80,7 @@ class StrengthMeasure:
             "is unreliable; use criterion='loss'"
         )
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, object]:
         """Return the state as plain numbers and lists."""
         recent = [[features.tolist(), wanted.tolist()] for features, wanted in self._recent]
         return {"strength": self.strength.tolist(), "unexplained": self.unexplained, "recent": recent}
@@ -214,7 +214,7 @@ class LossMeasure:
         excess = max(float(np.mean(self._excess)), 0.0)
         return 1.0 - float(np.sqrt(excess / self.losses.baseline))
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, object]:
         """Return the state as plain numbers and lists."""
         return {"excess": list(self._excess)}
 

@@ -240,8 +240,8 @@ class WholeStepProblem:
             totals[1:][~(_inside(self.stops[k], after[1:]) & _inside(self.steps_from[k], after[:-1]))] = np.inf
             totals[0] = most
             n = int(np.argmin(totals))
-            stages = ((k,), (float(n),)) if n else ((), ())
-            routes.append(Route(*stages, float(rests[n]), float(totals[n]) * self.unit))
+            order, durations = ((k,), (float(n),)) if n else ((), ())
+            routes.append(Route(order, durations, float(rests[n]), float(totals[n]) * self.unit))
         return routes
 
     def _rests(self, strengths: FloatArray) -> FloatArray:

@@ -69,9 +69,10 @@ class Resampling:
 def group_sums(trials: TrialStream, measure: Measure) -> FloatArray:
     """Add up what `measure` returns for the blocks of each group: (groups, numbers)."""
     sums: dict[int, FloatArray] = {}
-    for group, *block in trials.blocks():
+    for group, inputs, targets, counted in trials.blocks():
         check_time()  # measuring many long trials takes minutes
-        sums[group] = sums.get(group, 0.0) + measure(*block)
+        part = measure(inputs, targets, counted)
+        sums[group] = sums[group] + part if group in sums else part
     return np.stack(list(sums.values()))
 
 

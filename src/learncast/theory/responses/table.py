@@ -153,15 +153,13 @@ class ResponseTable:
     def best(self) -> tuple[FloatArray, FloatArray]:
         """Best input weight of each row, and max_a |E[y h]|^2 / E[h^2], the power that it explains.
 
-        The table grows until the best weight lies inside it or is far into saturation. The first weight tried is so
-        small that the unit is linear.
+        Weights range from one so small that the unit is linear to one far into saturation.
         """
-        while True:
-            weights = np.concatenate([self.ends[1:2] * 1e-6, self._grid()])
-            shares = np.stack([self._explained_at(np.full(len(self.target_power), a)) for a in weights])
-            if shares[:, 0].argmax() < len(weights) - 1 or self.ends[-1] >= _SATURATED * self._natural_weight:
-                break
-            self.reach(1.5 * float(self.ends[-1]))
+        largest = _SATURATED * self._natural_weight
+        self.reach(largest)
+        grid = self._grid()[3::4]
+        weights = np.concatenate([self.ends[1:2] * 1e-6, grid[grid < largest], [largest]])
+        shares = np.stack([self._explained_at(np.full(len(self.target_power), a)) for a in weights])
         k = shares.argmax(axis=0)
         low, high = weights[np.maximum(k - 1, 0)], weights[np.minimum(k + 1, len(weights) - 1)]
         for _ in range(_SECTIONS):
