@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from learncast._core.errors import InvalidSpec, LearncastError, SchemaMismatch, UnsupportedModel
-from learncast._core.limits import allowed, library_message
+from learncast._core.limits import allowed, allowing, library_message
 
 T = TypeVar("T")
 
@@ -144,7 +144,7 @@ def _answer(read: Callable[..., object], arguments: tuple[object, ...], limits: 
     """Call `read` under the limits; return its result, or its exception, as bytes."""
     try:
         limits.apply()
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), allowing(limits.bytes):
             warnings.simplefilter("ignore")
             return pickle.dumps(("result", read(*arguments)), protocol=5)
     except LearncastError as problem:

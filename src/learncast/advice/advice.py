@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -307,7 +307,7 @@ def advice_of(
     score: str,
     shortlist: Sequence[str],
     warnings: Sequence[str],
-    **facts: Any,
+    **facts: object,
 ) -> Advice:
     """Return advice from plans, best first, and the measured conditions.
 

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -208,7 +207,7 @@ class Request:
         return self.goal.chance(y, w) if isinstance(self.goal, TrialGoal) else math.nan
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """Attributes of a dataset that describe the request."""
         return {
             "target": self.target.name,

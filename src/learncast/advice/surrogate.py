@@ -274,7 +274,7 @@ class _Filter(torch.autograd.Function):
         return torch.matmul(reach, drive[:, None]).transpose(1, 2)
 
     @staticmethod
-    def backward(ctx: Any, *given: Any) -> Any:
+    def backward(ctx: Any, *given: Any) -> object:
         drive, recurrence, reach = ctx.saved_tensors
         slope = given[0].transpose(1, 2)  # (copies, lags, outputs, inputs)
         direct = torch.matmul(slope, drive[:, None].transpose(2, 3))
@@ -435,7 +435,7 @@ def _keep(moving: Parameters, rule: torch.optim.Optimizer, index: Tensor) -> Non
     """Continue with some copies and the state of their optimiser."""
     with torch.no_grad():
         for value in moving.values():
-            state: dict[str, Any] = rule.state.get(value, {})
+            state: dict[str, object] = rule.state.get(value, {})
             for key, moment in state.items():
                 if isinstance(moment, Tensor) and moment.shape == value.shape:
                     state[key] = moment[index]

@@ -83,13 +83,13 @@ def agreement(
         )
     if accuracy is not None:
         variables |= _steps(theory, runs, accuracy)
-    coordinates: dict[str, Any] = {"seed": ("seed", np.arange(len(runs)))}
+    coordinates: dict[str, object] = {"seed": ("seed", np.arange(len(runs)))}
     if any("time" in variable[0] for variable in variables.values()):
         coordinates["time"] = expected["time"]
     return xr.Dataset(variables, coords=coordinates, attrs={"runs": len(runs)})
 
 
-def _deviations(name: str, expected: xr.DataArray, measured: list[xr.DataArray]) -> dict[str, Any]:
+def _deviations(name: str, expected: xr.DataArray, measured: list[xr.DataArray]) -> dict[str, object]:
     rows = []
     for one in measured:
         both = xr.align(expected, one, join="left", exclude=[d for d in expected.dims if d != "time"])
@@ -113,13 +113,13 @@ def _deviations(name: str, expected: xr.DataArray, measured: list[xr.DataArray])
     }
 
 
-def _t_factor(runs: Any) -> Any:
+def _t_factor(runs: object) -> Any:
     """Half-width of the interval of a mean in standard errors, by number of runs; nan for one."""
     with np.errstate(invalid="ignore"):
         return scipy.stats.t.ppf((1 + CONFIDENCE) / 2, np.where(np.asarray(runs) > 1, np.asarray(runs) - 1, np.nan))
 
 
-def _steps(theory: Solution | Forecast | Trajectory, runs: list[Trajectory], accuracy: float) -> dict[str, Any]:
+def _steps(theory: Solution | Forecast | Trajectory, runs: list[Trajectory], accuracy: float) -> dict[str, object]:
     accuracy = between("accuracy", accuracy, 0.0, 1.0)
     if isinstance(theory, Forecast):
         flow, descent = theory.steps.flow, theory.steps.descent
@@ -133,7 +133,7 @@ def _steps(theory: Solution | Forecast | Trajectory, runs: list[Trajectory], acc
     return step_statistics(flow, descent, measured)
 
 
-def step_statistics(flow: float, descent: float, measured: FloatArray) -> dict[str, Any]:
+def step_statistics(flow: float, descent: float, measured: FloatArray) -> dict[str, object]:
     """Predicted and measured steps as variables of a Dataset."""
     n = len(measured)
     mean = float(measured.mean())
@@ -150,7 +150,7 @@ def step_statistics(flow: float, descent: float, measured: FloatArray) -> dict[s
         "measured_high": (mean + half, "measured steps, upper bound of the mean", STEPS),
         "steps_deviation": (deviation, "measured over predicted steps, minus 1", "1"),
     }
-    found: dict[str, Any] = {name: ((), v, described(text, units)) for name, (v, text, units) in values.items()}
+    found: dict[str, object] = {name: ((), v, described(text, units)) for name, (v, text, units) in values.items()}
     found["measured_steps"] = ("seed", measured, described("measured steps", STEPS))
     return found
 
@@ -186,7 +186,7 @@ class ConvergenceOrder:
     standard_error: float
 
 
-def convergence_order(gap: Callable[[float], float], learning_rates: Any) -> ConvergenceOrder:
+def convergence_order(gap: Callable[[float], float], learning_rates: object) -> ConvergenceOrder:
     """Fit the order at which a gap between theory and training closes as the learning rate falls.
 
     Parameters

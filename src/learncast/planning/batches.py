@@ -89,15 +89,15 @@ class BatchSteps:
         return self.floor > CHANCE or bool(np.isinf(self.totals).any())
 
     @property
-    def where(self) -> str:
-        """The batches in words, at the start of a sentence."""
-        drawn = " Gaussian trials" if self.gaussian else " trials in shuffled epochs" if self.shuffle else " trials"
-        return f"In batches of {self.batch:,}{drawn}"
+    def drawn(self) -> str:
+        """The batches in words."""
+        trials = "Gaussian trials" if self.gaussian else "trials in shuffled epochs" if self.shuffle else "trials"
+        return f"batches of {self.batch:,} {trials}"
 
     @property
     def sentence(self) -> str:
         """The result in one sentence."""
-        of = self.where
+        of = f"In {self.drawn}"
         if np.isinf(self.totals).any():
             never = int(np.isinf(self.totals).sum())
             return f"{of}, {never} of {self.runs} runs do not arrive in {LATE} times the steps. Use larger batches."

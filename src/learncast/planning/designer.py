@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import scipy
@@ -295,7 +294,7 @@ def _packed(
     )
 
 
-def _checked_bounds(target: Task, bounds: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
+def _checked_bounds(target: Task, bounds: Mapping[str, object]) -> dict[str, tuple[float, float]]:
     if not bounds:
         raise InvalidSpec(
             "bounds must name at least one keyword of the target's family, such as {'target_strength': (0.5, 2.0)}.",

@@ -277,11 +277,11 @@ class Forecast(Displayable):
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Notes on stages that never learn a mode."""
+        """Notes on stages that never learn a mode, and on the recorded trials of a stage."""
         return tuple(
             f"stage {k + 1} ({stage.task.name}): {remark}"
             for k, (stage, flow) in enumerate(zip(self.requested, self._run.flows, strict=True))
-            for remark in flow.remarks
+            for remark in (*flow.remarks, *_data_notes(stage.task))
         )
 
     @property
@@ -681,6 +681,10 @@ def _with_interval(
         return steps
     low, high = interval(steps.flow if resampled.flow else steps.descent, samples, signed=signed)
     return replace(steps, low=float(low), high=float(high))
+
+
+def _data_notes(task: Task) -> tuple[str, ...]:
+    return () if task.recording is None else task.recording.sentences(task.trials or 0)
 
 
 def _count_text(steps: Steps) -> str:

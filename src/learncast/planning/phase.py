@@ -305,7 +305,7 @@ def portrait_times(
     own: ModeMethod,
     *,
     vary: str,
-    values: Sequence[Any] | FloatArray,
+    values: Sequence[object] | FloatArray,
     accuracies: Sequence[float] | FloatArray,
     accuracy: float = 0.99,
     firsts: Sequence[Modes] | None = None,
@@ -343,7 +343,7 @@ def portrait_times(
 
 
 def _first_problems(
-    own: ModeMethod, vary: str, values: Any, given: Sequence[Modes] | None, seed: int
+    own: ModeMethod, vary: str, values: object, given: Sequence[Modes] | None, seed: int
 ) -> tuple[Problem, tuple[Assumption, ...], list[Problem] | None]:
     """Weighted strengths of every first task, (values, 1, modes), the worst of each condition, and resamples."""
     modes, network = own.modes[-1], cast(LinearRNN | Activated, own.network)
@@ -407,7 +407,7 @@ def _factors(there: FloatArray, here: FloatArray) -> FloatArray | None:
     return factors if same else None
 
 
-def _as_given(target: Task, vary: str, value: Any) -> Any:
+def _as_given(target: Task, vary: str, value: object) -> object:
     """Repeat a single number for a keyword that the target has per channel."""
     own = target.recipe.parameters.get(vary) if target.recipe else None
     return [value] * len(own) if np.ndim(own) == 1 and np.ndim(value) == 0 else value  # type: ignore[arg-type]
@@ -420,7 +420,7 @@ def _check_values(vary: str, values: Any) -> None:
         raise InvalidSpec(f"values must be a list, got {values!r:.60}.", field="values")
 
 
-def _checked_accuracies(accuracies: Any) -> FloatArray:
+def _checked_accuracies(accuracies: object) -> FloatArray:
     stops = real_array("accuracies", accuracies, ndim=1)
     for stop in (stops.min(initial=0.0), stops.max(initial=0.0)):
         between("accuracies", stop, 0.0, 1.0)
@@ -436,7 +436,7 @@ def _check_size(values: int, accuracies: int) -> None:
         )
 
 
-def _intervals(times: PortraitTimes, firsts: list[Problem]) -> dict[str, Any]:
+def _intervals(times: PortraitTimes, firsts: list[Problem]) -> dict[str, object]:
     """Ends of the confidence intervals over the grid, one first task at a time."""
     own, tolerances, target_tolerance = times.own, 1.0 - times.stops, 1.0 - times.accuracy
     if not firsts:
@@ -454,7 +454,7 @@ def _intervals(times: PortraitTimes, firsts: list[Problem]) -> dict[str, Any]:
         total.append(interval(times.total[k], steps))
         with np.errstate(invalid="ignore"):
             saved.append(interval(times.direct - times.total[k], direct - steps, signed=True))
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for k, end in enumerate(("low", "high")):
         for name, values in (("total_steps", total), ("speedup_steps", saved)):
             note = f"{name.replace('_', ' ')}, {end} end of its interval"
@@ -555,7 +555,7 @@ def _labelled(
     grids: FloatArray,
     direct: float,
     direct_counted: float,
-    **more: Any,
+    **more: object,
 ) -> xr.Dataset:
     import xarray as xr
 
@@ -581,7 +581,7 @@ def _labelled(
     )
 
 
-def _stamped(portrait: xr.Dataset, method: Method, vary: str, values: Any, goal: Goal, trust: Trust) -> xr.Dataset:
+def _stamped(portrait: xr.Dataset, method: Method, vary: str, values: object, goal: Goal, trust: Trust) -> xr.Dataset:
     given = np.asarray(values)
     known = given if given.dtype.kind in "fiu" else str(given.tolist())
     origin: Provenance = method.provenance(vary, known, portrait["accuracy"].values, repr(goal))

@@ -63,7 +63,7 @@ class Terms:
     def __post_init__(self) -> None:
         goal_of(self.goal, recorded=False)
         # Equal terms must hash and print identically, whatever the type of the numbers given.
-        plain: dict[str, Any] = {name: _plain(name, getattr(self, name)) for name in ("costs", *_LIMITS)}
+        plain: dict[str, object] = {name: _plain(name, getattr(self, name)) for name in ("costs", *_LIMITS)}
         plain |= {
             "max_stages": count("max_stages", self.max_stages),
             "switch_cost": checked_switch_cost(self.switch_cost),

@@ -25,7 +25,7 @@ _TOGETHER = 2**18
 def variant_of(target: Task, changes: Mapping[str, Any]) -> Task:
     """Make one variant; a single number for a per-channel keyword is used for all channels."""
     own: Mapping[str, Any] = target.recipe.parameters if target.recipe else {}
-    given: dict[str, Any] = {}
+    given: dict[str, object] = {}
     for key, value in changes.items():
         number = int(value) if key == "steps" else float(value)
         given[key] = [number] * len(own[key]) if np.ndim(own.get(key, 0.0)) == 1 else number
@@ -62,7 +62,7 @@ def weighted_variants(
     return cross, power
 
 
-def share_geometry(target: Task, changes: Mapping[str, Any]) -> bool:
+def share_geometry(target: Task, changes: Mapping[str, object]) -> bool:
     """Whether variants share the target's geometry by construction: channel keywords that are single numbers."""
     recipe = target.recipe
     if recipe is None or recipe.name not in FAMILIES:

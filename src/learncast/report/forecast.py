@@ -168,14 +168,20 @@ def _lead(name: str, goal: Goal, made: Forecast, method: Method, place: int) -> 
     if math.isinf(flow):
         why = next(iter(method.flow(place, method.start).remarks), f"it {steps.status.value}")
         return f"{task} never reaches {goal.text}: {why}.{note}"
-    if made.batches is not None:
-        full = f"full batches take {format_count(made.full_batch.steps.descent)}"
-        return f"{task} reaches {goal.text} as follows. {made.batches.sentence} In comparison, {full}.{note}"
+    if made.batches is not None and made.batches.by_chance:
+        full = f"Full batches reach {goal.text} in {format_count(made.full_batch.steps.descent)} steps."
+        return f"{task}: {made.batches.sentence} {full}{note}"
     if not math.isfinite(descent):
         text = "descent is too long to count" if math.isnan(descent) else _divergence(method.largest_rate(place))
         return f"The gradient flow of {task} reaches {goal.text} in {format_number(flow)} steps; {text}.{note}"
     within = "" if steps.interval is None else f"; 95% interval {format_interval(steps.interval)}"
-    count = f"{format_count(descent)} gradient steps (flow: {format_number(flow)}{within})"
+    spread, batches = "", ""
+    if made.batches is not None:
+        spread, full = f" ± {format_count(steps.spread)}", format_count(made.full_batch.steps.descent)
+        batches = (
+            f"{made.batches.drawn}, mean and standard deviation of {made.batches.runs} runs; full batches: {full}; "
+        )
+    count = f"{format_count(descent)}{spread} gradient steps ({batches}flow: {format_number(flow)}{within})"
     return f"{task} reaches {goal.text} in {count}.{note}"
 
 

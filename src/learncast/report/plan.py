@@ -95,7 +95,7 @@ def _in_batches(plan: Plan, training: Training) -> tuple[dict[str, Any] | None, 
         return values, next((run for run in runs if run.by_chance), runs[0]).sentence
     plan_text, direct_text = (f"{run.mean:,.0f} ± {run.spread:,.0f} steps" for run in runs)
     note = f"mean and standard deviation of {runs[0].runs} runs"
-    return values, f"{runs[0].where}, the plan takes {plan_text}, direct training {direct_text} ({note})."
+    return values, f"In {runs[0].drawn}, the plan takes {plan_text}, direct training {direct_text} ({note})."
 
 
 def _values(study: Study, plan: Plan) -> dict[str, object]:

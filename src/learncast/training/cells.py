@@ -68,12 +68,12 @@ class SteppedCell(nn.Module):
         """Return the effect of inputs (..., inputs), computed for all steps together."""
         return inputs
 
-    def recurrence(self) -> Any:
+    def recurrence(self) -> object:
         """Return what is the same at every step; computed once per sequence."""
         return None
 
     @abstractmethod
-    def moved(self, state: Tensor, drive: Tensor, recurrence: Any) -> Tensor:
+    def moved(self, state: Tensor, drive: Tensor, recurrence: object) -> Tensor:
         """Return the next state from the state and the drive of the input."""
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -156,7 +156,7 @@ class MaskedRecurrence(nn.Module):
 
     mask: Tensor
 
-    def __init__(self, hidden_size: int, *, mask: Any, gain: float = 1.0) -> None:
+    def __init__(self, hidden_size: int, *, mask: object, gain: float = 1.0) -> None:
         super().__init__()
         present = real_array("mask", mask, ndim=2)
         if present.shape != (hidden_size, hidden_size) or not np.isin(present, (0.0, 1.0)).all():
@@ -221,7 +221,7 @@ class RateRNN(SteppedCell):
         recurrence: str | nn.Module = "full",
         seed: int = 0,
         batch_first: bool = True,
-        **options: Any,
+        **options: object,
     ) -> None:
         super().__init__(inputs, hidden_size, batch_first=batch_first)
         self.alpha = between("alpha", alpha, 0.0, 1.0)
@@ -243,7 +243,7 @@ class RateRNN(SteppedCell):
         """Return U x + b."""
         return nn.functional.linear(inputs, self.input_weights, self.bias)
 
-    def recurrence(self) -> Any:
+    def recurrence(self) -> object:
         """Return W transposed."""
         return self.recurrent().T
 
@@ -301,7 +301,7 @@ class MinimalGRU(SteppedCell):
         gate, candidate = nn.functional.linear(inputs, self.input_weights, self.bias).chunk(2, -1)
         return torch.cat([gate.sigmoid(), candidate], -1)
 
-    def moved(self, state: Tensor, drive: Tensor, recurrence: Any) -> Tensor:
+    def moved(self, state: Tensor, drive: Tensor, recurrence: object) -> Tensor:
         """Return the next state."""
         gate, candidate = drive.chunk(2, -1)
         return torch.lerp(state, candidate, gate)
@@ -371,7 +371,7 @@ class LinearRecurrentUnit(SteppedCell):
         given = nn.functional.linear(inputs, self.input_weights, self.bias)
         return given * (torch.cat([scale, scale]) if self.turning else scale)
 
-    def recurrence(self) -> Any:
+    def recurrence(self) -> object:
         """Return the factor of each unit, and of its partner if units rotate in pairs."""
         kept = self._retention()
         if self.angle is None:

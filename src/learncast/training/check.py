@@ -200,7 +200,7 @@ class Check:
     def dataset(self) -> xr.Dataset:
         """Forecast and measured steps of every curriculum, labelled."""
         rows = [c.statistics for c in self.curricula]
-        variables: dict[str, Any] = {
+        variables: dict[str, object] = {
             key: ("plan", [float(row[key][1]) for row in rows], rows[0][key][2])
             for key in rows[0]
             if key != "measured_steps"

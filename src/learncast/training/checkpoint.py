@@ -17,7 +17,7 @@ from learncast._core.files import draft_of
 FORMAT = b"learncast-training-4"
 
 
-def save_checkpoint(path: str | os.PathLike[str], state: dict[str, Any], *, spec: str) -> None:
+def save_checkpoint(path: str | os.PathLike[str], state: dict[str, object], *, spec: str) -> None:
     """Write tensors, numbers and text atomically; `spec` is the hash of the run."""
     content = BytesIO()
     torch.save({"spec": spec, **state}, content)
@@ -36,7 +36,7 @@ def load_checkpoint(path: str | os.PathLike[str], *, spec: str) -> dict[str, Any
     begin = len(FORMAT) + sha256().digest_size
     if content[len(FORMAT) : begin] != sha256(content[begin:]).digest():
         raise _refused(source, "is damaged")
-    state: dict[str, Any] = torch.load(BytesIO(content[begin:]), weights_only=True)
+    state: dict[str, object] = torch.load(BytesIO(content[begin:]), weights_only=True)
     if state["spec"] != spec:
         raise _refused(source, "is a checkpoint of another run")
     return state

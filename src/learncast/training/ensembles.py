@@ -335,7 +335,7 @@ class _Ensemble:
 
     def dataset(self) -> xr.Dataset:
         """Return the records as a Dataset."""
-        variables: dict[str, Any] = {
+        variables: dict[str, object] = {
             name: (("time", "network", *LABELS[name][0]), values, described(*LABELS[name][1:]))
             for name, values in self.records.items()
         }

@@ -6,7 +6,6 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -179,7 +178,7 @@ class Measured(TrialGoal):
     (0.96, True)
     """
 
-    function: Callable[..., Any]
+    function: Callable[..., object]
     _: KW_ONLY
     at_least: float | None = None
     at_most: float | None = None
@@ -225,7 +224,7 @@ class Measured(TrialGoal):
         return f"{name} of at {'most' if self.at_least is None else 'least'} {self.level:.3g}"
 
 
-def checked_measurable(goal: Any, *, field: str = "goal") -> Goal:
+def checked_measurable(goal: object, *, field: str = "goal") -> Goal:
     """Return a goal that can be measured on trials; refuse any other."""
     if not isinstance(goal, Loss | R2 | TrialGoal):
         raise InvalidSpec(f"{field} must be measurable on trials, got {type(goal).__name__}.", field=field)
@@ -248,7 +247,7 @@ def loss_of(goal: Loss, loss: LossFunction) -> LossFunction:
     return loss if goal.function is None else LossFunction.read(goal.function)
 
 
-def _indices(name: str, given: Any) -> tuple[int, ...]:
+def _indices(name: str, given: object) -> tuple[int, ...]:
     """Return indices given as numbers or as a boolean mask."""
     if isinstance(given, int | np.integer) and not isinstance(given, bool):
         return (int(given),)

@@ -232,7 +232,7 @@ class Loop:
         """Value of the current goal at its last evaluation; nan before."""
         return self.watch.latest
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[object]:
         """Yield batches of the current stage until the last stage is over."""
         self._pending.clear()
         while not self.done:
@@ -244,7 +244,7 @@ class Loop:
             self._pending.append((stage, batch))
             yield batch
 
-    def update(self, loss: float | torch.Tensor, output: Any = None) -> None:
+    def update(self, loss: float | torch.Tensor, output: object = None) -> None:
         """Report one optimiser step on the oldest batch that was given.
 
         Parameters
@@ -330,7 +330,7 @@ class Loop:
         kept = "" if self.index == 0 else f", optimiser {'kept' if self.reset is None else 'reset'}"
         self.log(f"stage {self.index + 1} of {len(self.stages)}: {stage.name} {stage.text}{kept}")
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, object]:
         """Return the state as plain numbers and lists, to be saved with model and optimiser."""
         stages = [
             {
@@ -357,7 +357,7 @@ class Loop:
             self.watch = self.stage.make_watch(None)
             self.watch.restore(state["watch"])
 
-    def snapshot(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, object]:
         """Return the state of the loop, the module and the optimiser of `Updates`; see `restore`."""
         assert self.updates is not None, "made with Updates"
         parts = {"module": self.updates.module, "optimizer": self.updates.optimizer, "schedule": self.updates.schedule}
@@ -493,7 +493,7 @@ class CurriculumCallback:
         super().__init__()
         self.loop = loop
 
-    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+    def on_train_start(self, trainer: object, pl_module: object) -> None:
         """Find the trainer's optimisers; refuse a trainer that accumulates gradients."""
         accumulated = getattr(trainer, "accumulate_grad_batches", 1)
         if accumulated != 1:
@@ -505,7 +505,7 @@ class CurriculumCallback:
             self.loop.optimizers = list(getattr(trainer, "optimizers", ()))
 
     def on_train_batch_end(
-        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, *rest: Any
+        self, trainer: Any, pl_module: object, outputs: Any, batch: object, batch_idx: int, *rest: object
     ) -> None:
         """Report a step to the loop, and stop the trainer when the loop is done."""
         loss, output = outputs, None
@@ -515,10 +515,10 @@ class CurriculumCallback:
         if self.loop.done:
             trainer.should_stop = True
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, object]:
         """Return the state of the loop."""
         return self.loop.state_dict()
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: dict[str, object]) -> None:
         """Restore the state of the loop."""
         self.loop.load_state_dict(state_dict)

@@ -142,7 +142,7 @@ class LossFunction(ABC):
         return float("nan")
 
     @classmethod
-    def read(cls, loss: str | Callable[..., Any]) -> LossFunction:
+    def read(cls, loss: str | Callable[..., object]) -> LossFunction:
         """Return a LossFunction from a name, a known torch loss, or a function of (answers, targets[, weights])."""
         if isinstance(loss, LossFunction):
             return loss
@@ -321,7 +321,7 @@ class OwnLoss(LossFunction):
     `Training` takes the function itself: ``lc.Training(0.01, loss=absolute_error)``.
     """
 
-    function: Callable[..., Any] | None = None
+    function: Callable[..., object] | None = None
 
     meaning: ClassVar[str] = (
         "Nothing is known about this loss. Forecasts use half the squared error, and say which plan brings the answers "

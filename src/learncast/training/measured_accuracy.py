@@ -14,6 +14,7 @@ from learncast._core.validation import FloatArray
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
+from learncast.tasks.best_map import best_map
 from learncast.tasks.geometry import pooled_statistics, recurrence_kernel
 from learncast.tasks.task import Task
 from learncast.theory.dynamics.modes import Modes
@@ -79,7 +80,7 @@ class StrengthMeasure:
             "is unreliable; use criterion='loss'"
         )
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, object]:
         """Return the state as plain numbers and lists."""
         recent = [[features.tolist(), wanted.tolist()] for features, wanted in self._recent]
         return {"strength": self.strength.tolist(), "unexplained": self.unexplained, "recent": recent}
@@ -147,7 +148,7 @@ class LossRange:
     def pooled(cls, task: Task, recurrence: float) -> LossRange:
         """Return the range for one scalar recurrence, where the best map is known without modes."""
         cross, power = pooled_statistics(task, recurrence)
-        best = np.linalg.pinv(power, hermitian=True) @ cross
+        best = best_map(power, cross.T).T
 
         def features(x: FloatArray, every_step: bool) -> FloatArray:
             return pooled_inputs(x, recurrence, every_step).reshape(-1, x.shape[2])
@@ -213,7 +214,7 @@ class LossMeasure:
         excess = max(float(np.mean(self._excess)), 0.0)
         return 1.0 - float(np.sqrt(excess / self.losses.baseline))
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, object]:
         """Return the state as plain numbers and lists."""
         return {"excess": list(self._excess)}
 

@@ -299,7 +299,7 @@ def gated_module(
     outputs: int = 1,
     every_step: bool = False,
     seed: int = 0,
-    **keywords: Any,
+    **keywords: object,
 ) -> GatedModule:
     """Make a recurrent layer with a linear readout; torch's random state is not changed.
 

@@ -78,7 +78,7 @@ class BatchWatch(Watch):
             self.latest = self.measure.accuracy_of(before.strength)
         return self
 
-    def take(self, step: int, batch: tuple[Any, ...], output: Any) -> None:
+    def take(self, step: int, batch: tuple[object, ...], output: Any) -> None:
         if self.measure is None or step % self.every or (output is None and self.goal is None):
             return
         inputs, targets = batch
@@ -92,7 +92,7 @@ class BatchWatch(Watch):
     def over(self, step: int, view: NetworkView | None) -> bool:
         return step >= self.stage.expected_steps if self.goal is None else self.latest >= self.goal
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, object]:
         return {"latest": self.latest, "measure": None if self.measure is None else self.measure.state()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -103,7 +103,7 @@ class BatchWatch(Watch):
 
 def plan_loop(
     planned: Sequence[PlannedStage],
-    loaders: Mapping[str, Any],
+    loaders: Mapping[str, object],
     *,
     spec: str,
     criterion: str = "loss",
@@ -168,11 +168,11 @@ def _no_watch(previous: Watch | None) -> Watch:
 class _Feed:
     """Gives the batches of a loader one after the other, however they are numbered."""
 
-    def __init__(self, source: Any, name: str) -> None:
+    def __init__(self, source: object, name: str) -> None:
         self.source, self.name = source, name
-        self._batches: Iterator[Any] | None = None
+        self._batches: Iterator[object] | None = None
 
-    def __call__(self, number: int) -> tuple[Any, Any]:
+    def __call__(self, number: int) -> tuple[object, object]:
         self._batches = self._batches or repeated_batches(self.source)
         return pair_of(next(self._batches), f"a batch of {self.name!r}")
 
@@ -192,7 +192,7 @@ def _measure(planned: PlannedStage, criterion: str, goal: float | None, window: 
     return LossMeasure(losses, usual if window is None else count("window", window))
 
 
-def _check_names(planned: Sequence[PlannedStage], loaders: Mapping[str, Any]) -> None:
+def _check_names(planned: Sequence[PlannedStage], loaders: Mapping[str, object]) -> None:
     """Refuse different tasks with one name, and tasks without a loader."""
     names = [task.name for task in {id(one.stage.task): one.stage.task for one in planned}.values()]
     for name in names:

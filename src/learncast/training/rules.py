@@ -177,18 +177,18 @@ class Watch:
     status: Status = Status.ok
     latest: float = np.nan
 
-    def take(self, step: int, batch: tuple[Any, ...], output: Any) -> None:
+    def take(self, step: int, batch: tuple[object, ...], output: object) -> None:
         """Take notice of a step: the batch, and the network's output if the caller reported it."""
 
     def over(self, step: int, view: NetworkView | None) -> bool:
         """Whether the stage is over after this step."""
         raise NotImplementedError
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, object]:
         """The state as plain numbers and lists."""
         return {}
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def restore(self, state: Mapping[str, object]) -> None:
         """Continue from a saved state."""
 
 
@@ -296,7 +296,7 @@ class GoalWatch(Watch):
         """Return the mean of the last evaluations; nan if there are fewer."""
         return float(np.mean(list(self._recent)[-looks:])) if len(self._recent) >= looks else np.nan
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, object]:
         return {
             "learned": self.learned,
             "latest": self.latest,
@@ -377,7 +377,7 @@ class PlateauWatch(Watch):
             )
             return bool(rest and before[0] - loss <= tolerance * abs(loss))
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, object]:
         return {
             "steps": self.steps,
             "means": [value.tolist() for value in self.means],

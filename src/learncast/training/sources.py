@@ -22,7 +22,7 @@ from learncast.tasks.task import Task
 from learncast.training.losses import IGNORED
 
 #: Draws trials: (trials, rng) to inputs and targets, or to inputs, targets and weights.
-Sampler = Callable[[int, np.random.Generator], tuple[Any, ...]]
+Sampler = Callable[[int, np.random.Generator], tuple[object, ...]]
 #: Trials for training: a task, arrays, a loader, a data set, an environment or a function that draws or loads them.
 Trials: TypeAlias = (
     "Task | Source | EnvironmentTrials | Environment | MapDataset | Iterable[object] | Callable[..., object]"
@@ -54,7 +54,7 @@ class Batch(NamedTuple):
         w = None if self.weights is None else torch.as_tensor(self.weights, dtype=dtype)
         return Batch(torch.as_tensor(self.inputs, dtype=dtype), y if not y.is_floating_point() else y.to(dtype), w)
 
-    def rows(self, chosen: Any) -> Batch:
+    def rows(self, chosen: object) -> Batch:
         """Return some of the trials."""
         return Batch(*(None if part is None else part[chosen] for part in self))
 
@@ -77,7 +77,7 @@ def trials(
     lengths: ArrayLike | torch.Tensor | None = None,
     batch_first: bool | None = None,
     labels: bool | None = None,
-    held_out: float | int | tuple[Any, ...] | None = None,
+    held_out: float | int | tuple[object, ...] | None = None,
     name: str | None = None,
     gaussian: bool = False,
 ) -> Source:
@@ -182,7 +182,7 @@ class Source:
     @classmethod
     def of(
         cls,
-        source: Any,
+        source: object,
         *,
         batch_first: bool | None = None,
         gaussian: bool = False,
@@ -243,7 +243,7 @@ class Source:
         return cls(task.name, None, data, task, task.hash)
 
     @classmethod
-    def _streamed(cls, source: Any, batch_first: bool, labels: bool | None = None) -> Source:
+    def _streamed(cls, source: object, batch_first: bool, labels: bool | None = None) -> Source:
         passes = Passes(source, batch_first, labels)
         name = getattr(source, "__qualname__", type(source).__name__)
         parts = [part for part in passes.first(1) if part is not None]
@@ -317,7 +317,7 @@ class Source:
         data = None if self.passes is None else getattr(self.passes.source, "dataset", None)
         return data is not None and is_dataset(data)
 
-    def split(self, held_out: float | int | tuple[Any, ...]) -> Source:
+    def split(self, held_out: float | int | tuple[object, ...]) -> Source:
         """Set some trials aside for evaluation."""
         if isinstance(held_out, tuple):
             kept = _checked(*held_out, batch_first=self.batch_first, labels=self.labels)
@@ -344,7 +344,7 @@ class Passes:
     The first batches are kept for evaluation. They are trained on only when the loader gives them again.
     """
 
-    def __init__(self, source: Any, batch_first: bool = True, labels: bool | None = None) -> None:
+    def __init__(self, source: object, batch_first: bool = True, labels: bool | None = None) -> None:
         self.source, self._given, self._passes, self._layout = source, 0, 1, (batch_first, labels)
         self._batches = batches_of(source)
         self._held: list[Batch] = []
@@ -383,7 +383,7 @@ class Passes:
 def _gives_batches(source: Any) -> bool:
     """Whether this is a function without arguments; one of (trials, rng) is a sampler."""
 
-    def takes(*values: Any) -> bool:
+    def takes(*values: object) -> bool:
         try:
             inspect.signature(source).bind(*values)
         except (TypeError, ValueError):  # some functions written in C have no signature
@@ -397,7 +397,7 @@ def _stream(key: tuple[int, int], step: int) -> np.random.Generator:
     return np.random.default_rng([*key, step])
 
 
-def _is_stream(source: Any) -> bool:
+def _is_stream(source: object) -> bool:
     """Whether this is an iterator that states its layout, as neurogym's Dataset does."""
     return hasattr(source, "__next__") and hasattr(source, "batch_first")
 
@@ -407,7 +407,7 @@ def joined(batches: list[Batch]) -> Batch:
     return Batch(*(None if parts[0] is None else np.concatenate(parts) for parts in zip(*batches, strict=True)))
 
 
-def checked_trials(batch: Any, where: str, batch_first: bool = True, labels: bool | None = None) -> Batch:
+def checked_trials(batch: object, where: str, batch_first: bool = True, labels: bool | None = None) -> Batch:
     """Return a checked batch from (inputs, targets), (inputs, targets, mask) or a mapping with these keys."""
     if isinstance(batch, Mapping) and "mask" in batch:
         batch = (*pair_of(batch, where), batch["mask"])
@@ -415,17 +415,17 @@ def checked_trials(batch: Any, where: str, batch_first: bool = True, labels: boo
     return _checked(*parts, batch_first=batch_first, labels=labels, complete=False, where=f" of {where}")
 
 
-def _raw(name: str, values: Any) -> Any:
+def _raw(name: str, values: object) -> Any:
     return as_numpy(array_like(name, values))
 
 
 def _checked(
-    inputs: Any,
-    targets: Any,
-    weights: Any = None,
+    inputs: object,
+    targets: object,
+    weights: object = None,
     *,
     batch_first: bool = True,
-    lengths: Any = None,
+    lengths: object = None,
     labels: bool | None = None,
     complete: bool = True,
     where: str = "",
@@ -478,7 +478,7 @@ def _fitting(weights: FloatArray, readouts: tuple[int, ...], targets: Any, where
     return weights
 
 
-def _cut(x: FloatArray, y: Any, weights: Any, lengths: Any, every_step: bool) -> tuple[FloatArray, Any, Any]:
+def _cut(x: FloatArray, y: object, weights: Any, lengths: Any, every_step: bool) -> tuple[FloatArray, object, object]:
     """Shorten trials: later targets do not count; a trial with one target at its end is shifted to the array's end."""
     if lengths.shape != (len(x),) or x.ndim != 3 or not ((lengths >= 1) & (lengths <= x.shape[1])).all():
         raise InvalidSpec(

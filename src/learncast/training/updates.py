@@ -53,11 +53,11 @@ class SGD:
             if parameter.grad is not None:
                 parameter.add_(parameter.grad, alpha=-self.param_groups[0]["lr"])
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, object]:
         """Return an empty state."""
         return {"state": {}}
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: dict[str, object]) -> None:
         """Do nothing: there is no state."""
 
 
@@ -104,7 +104,7 @@ class OptimizerLike:
         self.kind: Any = type(optimizer)
         self.__qualname__ = self.kind.__name__
         accepted = inspect.signature(self.kind.__init__).parameters
-        self.groups: list[tuple[list[str], dict[str, Any]]] = []
+        self.groups: list[tuple[list[str], dict[str, object]]] = []
         for group in optimizer.param_groups:
             known = [names[id(value)] for value in group["params"] if id(value) in names]
             self.groups.append((known, {key: value for key, value in group.items() if key in accepted}))
@@ -140,7 +140,7 @@ def optimizer_of(training: Training, parameters: Iterable[Tensor] | Mapping[str,
             rule(listed, lr=training.learning_rate) if isinstance(rule, type) else rule(listed)
         )
         return made
-    settings: dict[str, Any] = {"foreach": False}
+    settings: dict[str, object] = {"foreach": False}
     if training.weight_decay is not None:
         settings["weight_decay"] = training.weight_decay
     if rule == "momentum":
@@ -160,7 +160,7 @@ def update_rule_of(training: Training, parameters: Sequence[nn.Parameter]) -> to
     return optimizer_of(training, parameters)
 
 
-def schedule_of(training: Training, optimizer: Any) -> torch.optim.lr_scheduler.LRScheduler | None:
+def schedule_of(training: Training, optimizer: object) -> torch.optim.lr_scheduler.LRScheduler | None:
     """Return a new learning-rate schedule, or None."""
     if training.schedule is None:
         return None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from glob import glob
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import xarray as xr
@@ -114,7 +114,7 @@ def evolution(
     return Evolution(dataset, Provenance("diagnosis", ("livi2025",), digest, windows[0].provenance.seed))
 
 
-def _restore(states: Iterable[tuple[nn.Module | optim.Optimizer, dict[str, Any]]]) -> None:
+def _restore(states: Iterable[tuple[nn.Module | optim.Optimizer, dict[str, object]]]) -> None:
     for part, state in states:
         part.load_state_dict(state)
 

@@ -79,7 +79,7 @@ def build_model(kind: str, *, inputs: int, outputs: int, hidden_size: int, seed:
     return CellReadout(block, outputs, generator=generator)
 
 
-def build_optimizer(kind: str, model: nn.Module, *, learning_rate: float, **options: Any) -> optim.Optimizer:
+def build_optimizer(kind: str, model: nn.Module, *, learning_rate: float, **options: object) -> optim.Optimizer:
     """Create an optimiser of a supported kind for all parameters of `model`."""
     one_of("optimizer", kind, tuple(OPTIMIZERS))
     return OPTIMIZERS[kind](model.parameters(), lr=positive("learning_rate", learning_rate), **options)

@@ -135,7 +135,7 @@ class WindowMonitor:
         )
 
 
-def lightning_callback(data: Pair, **options: Any) -> Any:
+def lightning_callback(data: Pair, **options: Any) -> object:
     """A Lightning callback that monitors the window of the trained module with its first optimiser.
 
     Its `monitor` is None until the first batch has been trained on.
@@ -171,7 +171,7 @@ def lightning_callback(data: Pair, **options: Any) -> Any:
             super().__init__()
             self.monitor: WindowMonitor | None = None
 
-        def on_train_batch_end(self, trainer: Any, pl_module: Any, *rest: Any, **named: Any) -> None:
+        def on_train_batch_end(self, trainer: Any, pl_module: Any, *rest: object, **named: object) -> None:
             if self.monitor is None:
                 self.monitor = WindowMonitor(pl_module, trainer.optimizers[0], data, **options)
             self.monitor.step()

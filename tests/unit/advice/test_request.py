@@ -117,7 +117,7 @@ def test_the_plan_is_carried_out_and_told(advice, tmp_path):
     x, y, w = advice.request.target.held_out(500, (0, 0), torch.float32)
     with torch.no_grad():
         assert GOAL.met(GOAL.measure(run.module(x), y, w))
-    execution = Execution(dtype="float32", checkpoint=tmp_path / "run.safetensors", checkpoint_every=5)
+    execution = Execution(dtype="float32", checkpoint=tmp_path / "run.pt", checkpoint_every=5)
     stopped = Records(("loss", "goal"), every=10, evaluation=500, log=partial(stop_at, "stage 2"))
     with pytest.raises(KeyboardInterrupt):
         advice.train(plan, most_steps=600, execution=execution, record=stopped)

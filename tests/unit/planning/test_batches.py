@@ -1,6 +1,7 @@
 """Steps in batches, against plain stochastic descent on trials."""
 
 import itertools
+import json
 import math
 
 import numpy as np
@@ -8,6 +9,8 @@ import pytest
 
 import learncast as lc
 from learncast import tasks
+from learncast.report.forecast import forecast_report
+from learncast.study import Study
 from learncast.tasks import Task
 
 RATE = 1e-3
@@ -292,3 +295,46 @@ def test_a_learned_recurrence_sees_batches_of_the_trials(shuffle):
     reached = [w[0, 0] for w in (end.input_weights, end.recurrent_weights, end.output_weights)]
     distance = (weights - 0.01 * weights.grad).detach().numpy() - reached
     assert np.abs(distance).max(axis=1).min() < 1e-12
+
+
+def test_command_and_python_report_the_same_steps_in_batches(tmp_path):
+    x, y, network = recording()
+    np.savez(tmp_path / "trials.npz", inputs=x, targets=y)
+    names = ("input_weights", "recurrent_weights", "output_weights")
+    np.savez(tmp_path / "start.npz", **{name: getattr(network, name) for name in names})
+    study = tmp_path / "study.toml"
+    study.write_text(
+        '[network]\nweights = "start.npz"\n[training]\nlearning_rate = 5e-4\naccuracy = 0.8\n'
+        "batch = 16\nshuffle = true\n"
+        '[target]\ndata = "trials.npz"\ninputs = "inputs"\ntargets = "targets"\n'
+    )
+    values = json.loads(forecast_report(Study.load(study)).json())
+    training = lc.Training(5e-4, batch=16, shuffle=True)
+    found = lc.forecast(Task.from_samples(x, y), network, training, lc.Accuracy(0.8), strict=False)
+    assert values["descent_steps"] == found.steps.descent
+    assert values["full_batch_steps"] == found.full_batch.steps.descent
+    assert values["interval"] == pytest.approx(list(found.steps.interval))
+    batches = values["in_batches"]
+    assert (batches["mean_steps"], batches["spread"]) == pytest.approx((found.batches.mean, found.steps.spread))
+    assert (batches["shuffle"], batches["gaussian"]) == (True, False)
+
+
+def test_stages_in_batches_add_up_to_their_total():
+    target = tasks.integration(6)
+    network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.3, hidden_size=3, task=target)
+    stages = [lc.Stage(target.varied(target_strength=1.5), goal=0.5), lc.Stage(target, goal=0.8)]
+    found = lc.follow(stages, network, lc.Training(5e-3, batch=8))
+    assert found.steps.descent == sum(s.steps.descent for s in found.stages)
+    assert abs(found.steps.descent - found.batches.mean) <= 0.5
+    alone = lc.forecast(target, network, lc.Training(5e-3, batch=8), 0.8)
+    assert found.direct.descent == alone.steps.descent
+    assert found.saving.descent == alone.steps.descent - found.steps.descent
+    assert found.full_batch.saving.descent == found.full_batch.direct.descent - found.full_batch.steps.descent
+
+
+def test_a_nonlinear_network_has_no_forecast_in_batches():
+    task = tasks.integration(10)
+    network = lc.Activated(lc.LinearRNN.aligned(recurrence=0.8, hidden_size=2, task=task), "relu")
+    with pytest.raises(lc.UnsupportedModel) as caught:
+        lc.forecast(task, network, lc.Training(1e-3, batch=8), 0.9)
+    assert caught.value.field == "batch"

@@ -26,7 +26,7 @@ from learncast.theory.assumptions import Assumption, stable_learning_rate
 from learncast.theory.dynamics.balanced.two_layer import TwoLayerSolution
 from learncast.theory.dynamics.descent import MOST_COUNTED
 from learncast.theory.dynamics.gradient_flow import FlowSolution, gradient_flow
-from learncast.theory.dynamics.learning_problem import LearningProblem
+from learncast.theory.dynamics.learning_problem import LearningProblem, curvature
 from learncast.theory.dynamics.modes import can_be_resampled
 from learncast.theory.dynamics.pooled import PooledProblem
 from learncast.theory.dynamics.solution import Solution
@@ -44,6 +44,8 @@ POOLED_RESAMPLES, FLOW_RESAMPLES = 100, 40
 MEAN_RESAMPLES = 24
 #: Multiple of the estimated steps after which a resample counts as never learning, in strides and in single steps.
 LATE, LATE_SINGLE = 10, 4
+#: Learning rate x curvature of resampled descents: their steps differ from those of the flow by less than resamples do.
+COARSE = 0.1
 #: Strides or single steps that are counted for all resamples together.
 MOST_RESAMPLE_MOVES = 20_000
 #: Steps after which descent from a start that is too sharp has diverged, and the growth of weights that shows it.
@@ -64,6 +66,7 @@ class LinearMethod(Method):
         self.recorded = any(map(can_be_resampled, tasks))
         self._resampling_seed = seed
         self._flows: dict[tuple[int, float], FlowSolution] = {}
+        self._direct_resamples: dict[Goal, FloatArray] = {}
 
     @cached_property
     def start(self) -> FloatArray:
@@ -175,41 +178,64 @@ class LinearMethod(Method):
             every.append(replace(problem.by_lag, **parts))
         return every
 
+    @property
+    def _resampled_start(self) -> FloatArray:
+        return np.repeat(self._learned_weights(self.start[None]), FLOW_RESAMPLES, axis=0)
+
     def resample(self, places: Sequence[int], rules: Sequence[Rule]) -> ResampledSteps | None:
         if not self.recorded:
             return None
-        start = np.repeat(self._learned_weights(self.start[None]), FLOW_RESAMPLES, axis=0)
-        states, counts, last = start, [], rules[-1][0]
+        states, counts, last = self._resampled_start, [], rules[-1][0]
+        direct = np.full(len(states), np.nan) if last is None else self._resampled_direct(last)
+        if last is not None and list(places) == [self.target]:
+            return ResampledSteps(direct[None], direct)
         for place, (goal, given) in zip(places, rules, strict=True):
             if goal is not None:
                 steps, states = self._count_resampled(place, states, goal)
             else:
                 stop = math.ceil(given or 0.0)
-                steps = np.full(len(states), float(stop))
-                (states,) = self._resampled_by_lag[place].advance(states, [stop], self.learning_rate)
+                steps, states = np.full(len(states), float(stop)), self._advance_resampled(place, states, stop)
             counts.append(steps)
-        alone = len(rules) == 1
-        direct = np.full(len(states), np.nan) if last is None else counts[0] if alone else None
-        if direct is None and last is not None:
-            direct = self._count_resampled(self.target, start, last)[0]
-        assert direct is not None
         return ResampledSteps(np.stack(counts), direct)
+
+    def _resampled_direct(self, goal: Goal) -> FloatArray:
+        """Steps of direct training in every resample, counted once."""
+        if goal not in self._direct_resamples:
+            counts = self._count_resampled(self.target, self._resampled_start, goal)[0]
+            self._direct_resamples[goal] = counts
+        return self._direct_resamples[goal]
+
+    @cached_property
+    def _coarse_rate(self) -> float:
+        """Learning rate of resamples: larger where descent is so slow that it follows the flow."""
+        sharpest = max(
+            float(curvature(p, p.unflatten(w, p.start)))
+            for p in self.problems
+            for w in (p.by_lag.start, p.by_lag.rest[0])
+        )
+        return max(self.learning_rate, COARSE / sharpest if 0 < sharpest < math.inf else 0.0)
+
+    def _advance_resampled(self, task: int, states: FloatArray, stop: int) -> FloatArray:
+        """States of every resample after some steps."""
+        whole, left = divmod(stop * self.learning_rate, self._coarse_rate)
+        (after,) = self._resampled_by_lag[task].advance(states, [int(whole)], self._coarse_rate)
+        return self._resampled_by_lag[task].advance(after, [1], left)[0]
 
     def _count_resampled(self, task: int, states: FloatArray, goal: Goal) -> tuple[FloatArray, FloatArray]:
         """Steps of every row to the goal and the states then; late rows never arrive."""
-        expected = float(self.steps_to(task, self.start[None], goal)[0][0])
-        descent = self._resampled_by_lag[task]
+        expected = self.train(task, self.start, self.start, goal)[0].descent
+        problem, descent, rate = self.problems[task], self._resampled_by_lag[task], self._coarse_rate
         if not math.isfinite(expected):
             return np.full(len(states), math.nan), states
-        if self.problems[task].two_layers is None:
-            least = self.problems[task].by_lag.rest_losses(descent)
+        if problem.two_layers is None:
+            least = problem.by_lag.rest_losses(descent)
         else:
             best = PooledDescent(descent.power, descent.cross, self.network.hidden_size)
             least = descent.constant - best.baseline_loss
         goals = least + goal.excess(descent.constant - least, self.least_loss(task))
-        most = int(LATE_SINGLE * expected) + 1000
-        steps, ends = descent.steps_to(states, goals, self.learning_rate, most)
-        return np.where(np.isnan(steps), np.inf, steps), ends
+        share = rate / self.learning_rate
+        steps, ends = descent.steps_to(states, goals, rate, int(LATE_SINGLE * expected / share) + 100)
+        return np.where(np.isnan(steps), np.inf, np.ceil(share * steps)), ends
 
 
 class PooledMethod(LinearMethod):
@@ -225,7 +251,6 @@ class PooledMethod(LinearMethod):
     def __init__(self, tasks: Sequence[Task], network: LinearRNN | TwoLayer, training: Training, seed: int = 0) -> None:
         super().__init__(tasks, network, training, seed)
         self._counts: dict[tuple[Any, ...], tuple[FloatArray, FloatArray]] = {}
-        self._direct_resamples: dict[Goal, FloatArray] = {}
 
     @cached_property
     def pooled(self) -> list[PooledProblem]:
@@ -299,7 +324,7 @@ class PooledMethod(LinearMethod):
 
     def _bounded(self, states: FloatArray) -> NDArray[np.bool_]:
         """Whether the weights of states (rows, ...) have not diverged."""
-        limit = DIVERGED * max(float(np.abs(self.start).max()), 1.0)
+        limit = DIVERGED * max(float(np.abs(self.start).max()), *(d.size for d in self.descents))
         return np.asarray(np.abs(states).reshape(len(states), -1).max(axis=1) < limit)
 
     def flow(self, task: int, state: FloatArray) -> Solution:
@@ -338,6 +363,17 @@ class PooledMethod(LinearMethod):
             every.append(PooledDescent(power, cross, self.network.hidden_size))
         return every
 
+    @property
+    def _resampled_start(self) -> FloatArray:
+        return np.repeat(self.start[None], POOLED_RESAMPLES, axis=0)
+
+    def _advance_resampled(self, task: int, states: FloatArray, stop: int) -> FloatArray:
+        after = self._resampled_descents[task].advance(states, [stop], self.learning_rate, precise=False)[0]
+        return np.where(np.isfinite(after), after, 0.0)
+
+    def _count_resampled(self, task: int, states: FloatArray, goal: Goal) -> tuple[FloatArray, FloatArray]:
+        return self._count_resamples(self._resampled_descents[task], task, states, goal)
+
     def _count_resamples(
         self, descent: PooledDescent, task: int, states: FloatArray, goal: Goal
     ) -> tuple[FloatArray, FloatArray]:
@@ -355,16 +391,6 @@ class PooledMethod(LinearMethod):
                 steps[np.isnan(steps)] = np.inf
         return steps, np.where(np.isfinite(ends), ends, 0.0)
 
-    def _resampled_direct(self, goal: Goal) -> FloatArray:
-        """Steps of direct training in every resample, counted once."""
-        if goal not in self._direct_resamples:
-            start, descent = (
-                np.repeat(self.start[None], POOLED_RESAMPLES, axis=0),
-                self._resampled_descents[self.target],
-            )
-            self._direct_resamples[goal] = self._count_resamples(descent, self.target, start, goal)[0]
-        return self._direct_resamples[goal]
-
     def resample_stops(self, order: Sequence[int], lengths: Sequence[Sequence[int]], goal: Goal) -> FloatArray:
         """Fewer resamples than `resample` uses; one stage before the target descends once for all its lengths."""
         if len(order) != 1:
@@ -379,24 +405,6 @@ class PooledMethod(LinearMethod):
         rest = self._count_resamples(descent, self.target, states, goal)[0].reshape(len(lengths), -1)
         spent = np.repeat(np.array(lengths, dtype=float), MEAN_RESAMPLES, axis=1)
         return np.stack([spent, rest], axis=1)
-
-    def resample(self, places: Sequence[int], rules: Sequence[Rule]) -> ResampledSteps | None:
-        if not self.recorded:
-            return None
-        states, counts = np.repeat(self.start[None], POOLED_RESAMPLES, axis=0), []
-        for place, (goal, given) in zip(places, rules, strict=True):
-            descent = self._resampled_descents[place]
-            if goal is not None:
-                steps, states = self._count_resamples(descent, place, states, goal)
-            else:
-                stop = math.ceil(given or 0.0)
-                steps = np.full(len(states), float(stop))
-                states = descent.advance(states, [stop], self.learning_rate, precise=False)[0]
-                states = np.where(np.isfinite(states), states, 0.0)
-            counts.append(steps)
-        last = rules[-1][0]
-        direct = np.full(len(states), np.nan) if last is None else self._resampled_direct(last)
-        return ResampledSteps(np.stack(counts), direct)
 
 
 class TwoLayerMethod(PooledMethod):

@@ -96,7 +96,7 @@ class Method(ABC):
         self.tasks, self.network, self.training = tuple(tasks), network, training
         self.learning_rate = training.learning_rate
         self._conditions: dict[int, tuple[Assumption, ...]] = {}
-        self._direct: dict[tuple[int, Goal], Steps] = {}
+        self._direct: dict[tuple[int, Goal], tuple[Steps, FloatArray]] = {}
 
     @property
     def target(self) -> int:
@@ -239,9 +239,7 @@ class Method(ABC):
 
     def learning_time(self, task: int, goal: Goal) -> LearningTime:
         """Steps of training on one task from the start, mode by mode where there are modes."""
-        if (task, goal) not in self._direct:
-            self._direct[task, goal] = self.train(task, self.start, self.start, goal)[0]
-        steps = self._direct[task, goal]
+        steps = self.train(task, self.start, self.start, goal)[0]
         return LearningTime(
             self.goal_accuracy(task, goal), np.array([steps.flow]), np.array([steps.descent]), (steps.status,),
             tried=steps.tried, loss=steps.loss,
@@ -251,6 +249,15 @@ class Method(ABC):
         self, task: int, flow_state: FloatArray, state: FloatArray, goal: Goal, flow: Solution | None = None
     ) -> tuple[Steps, FloatArray]:
         """Steps of the flow and of descent to a goal, each from its own state, and the state of descent then."""
+        if flow_state is self.start and state is self.start:
+            if (task, goal) not in self._direct:
+                self._direct[task, goal] = self._train(task, flow_state, state, goal, flow)
+            return self._direct[task, goal]
+        return self._train(task, flow_state, state, goal, flow)
+
+    def _train(
+        self, task: int, flow_state: FloatArray, state: FloatArray, goal: Goal, flow: Solution | None
+    ) -> tuple[Steps, FloatArray]:
         flow = self.flow(task, flow_state) if flow is None else flow
         time = self.flow_steps_to(task, flow_state, goal, flow)
         if math.isinf(time):
@@ -263,7 +270,7 @@ class Method(ABC):
                 tried, loss = self.most_counted(task, state), float(self.loss(task, ends)[0])
         status = status_of(time, counted, flow.conditions_until(time))
         if not math.isnan(tried):
-            status = Status.not_within
+            counted, status = (math.inf, status) if status is Status.diverged else (counted, Status.not_within)
         return Steps(counted, time, status=status, tried=tried, loss=loss), state
 
     def goal_text(self, task: int, goal: Goal) -> str:

@@ -181,7 +181,9 @@ def _mat_array(path: Path, name: str) -> Any:
 
     if h5py.is_hdf5(path):
         return _mat73_array(path, name)
-    return _as_trials(loadmat(path, variable_names=[name])[name])
+    trials = _as_trials(loadmat(path, variable_names=[name])[name])
+    check_bytes(f"{path}: array {name!r}", sum(np.asarray(one).nbytes for one in trials))
+    return trials
 
 
 def _mat73_array(path: Path, name: str) -> Any:

@@ -11,6 +11,9 @@ from learncast.tasks.recorded.blocks import Blocks
 from learncast.tasks.recorded.masked import MaskedTrials
 from learncast.tasks.recorded.trials import RecordedTrials
 
+#: Fewest trials with which the coverage of intervals was measured.
+TESTED_TRIALS = 20
+
 
 @dataclass(frozen=True, eq=False)
 class Recording:
@@ -104,6 +107,8 @@ class Recording:
     def sentences(self, trials: int) -> tuple[str, ...]:
         """Sentences that describe the preprocessing; `trials` is the number of trials that count."""
         lines = []
+        if trials < TESTED_TRIALS:
+            lines.append(f"Intervals from {trials} trials may be too narrow; {TESTED_TRIALS} or more were tested.")
         if self.given is not None and self.given != trials:
             lines.append(f"{trials} of {self.given} trials count; the others are left out.")
         if self.classes is not None:

@@ -34,8 +34,8 @@ __all__ = ["FlowSolution", "gradient_flow"]
 
 #: Largest number of weights for LSODA, which solves dense systems of this size when the flow is stiff.
 STIFF_SIZE = 500
-#: Weights beyond this size have diverged.
-LARGEST = 1e8
+#: Weights beyond this size have diverged: their products overflow.
+LARGEST = 1e100
 #: Largest number of solver steps.
 MOST_STEPS = 4_000
 #: Gradient, relative to the largest so far, at which a flow may be at rest.

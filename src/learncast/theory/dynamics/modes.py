@@ -14,7 +14,7 @@ from learncast._core.errors import UnsupportedModel
 from learncast._core.validation import FloatArray, between
 from learncast.display import plural
 from learncast.networks.linear_rnn import Alignment, LinearRNN, check_fit
-from learncast.results import Provenance, Trajectory, spec_hash
+from learncast.results import Provenance, Status, Trajectory, spec_hash
 from learncast.tasks.covariance import Sampled
 from learncast.tasks.geometry import ABSENT, Frame, common_frame, pooled_statistics
 from learncast.tasks.recorded.resampling import resampled
@@ -384,6 +384,8 @@ class ModeSolution(Solution):
             flow, descent = np.zeros_like(flow), np.zeros_like(descent)
         known = self.conditions_until(float(flow[m.held].max(initial=0.0)) / self.learning_rate)
         status = tuple(status_of(f, d, known) for f, d in zip(flow, descent, strict=True))
+        settles = np.array([s is not Status.diverged for s in status])
+        descent = np.where(settles | np.isfinite(descent), descent, np.inf)
         return LearningTime(accuracy, flow / self.learning_rate, descent, status, held=m.held)
 
     def _descent_steps(self, distance: FloatArray) -> FloatArray:

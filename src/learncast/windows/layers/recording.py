@@ -131,10 +131,10 @@ class _LayerRecorder:
             for handle in handles:
                 handle.remove()
 
-    def _enter(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+    def _enter(self, module: nn.Module, args: tuple[object, ...]) -> None:
         torch.set_grad_enabled(False)  # the graph inside the block is never used and would only cost memory
 
-    def _record(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+    def _record(self, module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object], output: object) -> object:
         torch.set_grad_enabled(self.differentiate)
         self.calls += 1
         sequence = args[0] if args else kwargs["input"]
@@ -147,7 +147,7 @@ class _LayerRecorder:
             return self._record_stack(module, sequence.detach(), initial, output)
         return self._record_cell(sequence, initial, output)
 
-    def _record_cell(self, sequence: Tensor, initial: Any, output: Any) -> Any:
+    def _record_cell(self, sequence: Tensor, initial: object, output: Any) -> object:
         """A layer that returns its states, or a tuple of its states and its last state."""
         start = initial.detach() if isinstance(initial, Tensor) else None
         self.inputs = [sequence.detach()]
@@ -160,7 +160,7 @@ class _LayerRecorder:
         last = self.outputs[0].select(time, -1)
         return self.outputs[0], last.reshape(output[1].shape), *output[2:]
 
-    def _record_stack(self, module: nn.RNNBase, sequence: Tensor, initial: Any, output: Any) -> Any:
+    def _record_stack(self, module: nn.RNNBase, sequence: Tensor, initial: object, output: Any) -> object:
         """Run the layers one by one, because a fused stack hides the sequences between them."""
         given = initial if isinstance(initial, tuple) or initial is None else (initial,)
         top, last = output
@@ -205,7 +205,7 @@ class _LayerRecorder:
 def _run_layer(module: nn.RNNBase, index: int, sequence: Tensor, start: tuple[Tensor, ...] | None) -> Tensor:
     """Outputs of one layer of a fused stack, differentiable in its inputs only."""
     weights = next(module.parameters())
-    options: dict[str, Any] = {name: getattr(module, name) for name in ("bias", "batch_first")}
+    options: dict[str, object] = {name: getattr(module, name) for name in ("bias", "batch_first")}
     if isinstance(module, nn.RNN):
         options["nonlinearity"] = module.nonlinearity
     kind: Any = type(module)

@@ -227,7 +227,7 @@ def _check_module(name: str, module: nn.Module) -> None:
 def _is_leaky(module: nn.Module) -> bool:
     """Whether a cell is a leaky rate network by its attributes, with recurrent weights that are its own parameter."""
     leaky = is_stepped(module) and getattr(module, "nonlinearity", None) in RATES and hasattr(module, "alpha")
-    recurrent: Any = getattr(module, "recurrent", None)
+    recurrent: object = getattr(module, "recurrent", None)
     return leaky and callable(recurrent) and any(recurrent() is value for value in module.parameters())
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from learncast._core.errors import InvalidSpec
 
 
-class StepMap(Protocol):
+class StateMap(Protocol):
     """Adds the change of the new state after a change of the previous state to `out`."""
 
     def __call__(self, change: Tensor, out: Tensor) -> None: ...
@@ -329,18 +329,18 @@ class Replay:
         first, *others = (pathway.diagonal() for pathway in self.recurrent_pathways)
         return sum(others, first)
 
-    def step_map(self) -> StepMap:
+    def step_map(self) -> StateMap:
         """Effect of a change of each previous state, (..., time, batch, states), at all steps."""
         output = () if self.output_gate is None else (self.output_gate.slope, self.output_gate.pathway)
         return GatedStep(self.direct, self.recurrent_pathways, *output)
 
-    def step_maps(self) -> Sequence[StepMap]:
+    def step_maps(self) -> Sequence[StateMap]:
         """Effect of a change of the previous state, (..., batch, states), at each step.
 
         All tensors are split into steps beforehand: a single step is too short to do it.
         """
         pathways = zip(*(pathway.by_step() for pathway in self.recurrent_pathways), strict=True)
-        parts: list[Any] = [self.direct.unbind(), pathways]
+        parts: list[object] = [self.direct.unbind(), pathways]
         if self.output_gate is not None:
             parts += [self.output_gate.slope.unbind(), self.output_gate.pathway.by_step()]
         return [GatedStep(*part) for part in zip(*parts, strict=True)]
@@ -371,7 +371,7 @@ class Replay:
         return float((self.hidden - self.reproduce()).abs().max())
 
 
-def _taken(part: Any, sequences: slice) -> Any:
+def _taken(part: object, sequences: slice) -> Any:
     """Take sequences of every (time, batch, ...) tensor inside `part`; weights have two dimensions and are shared."""
     if isinstance(part, Tensor):
         return part[:, sequences] if part.dim() > 2 else part

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from learncast._core.errors import UnsupportedModel
-from learncast.windows.layers.replay import Replay, StepMap, check_signals
+from learncast.windows.layers.replay import Replay, StateMap, check_signals
 
 Point = TypeVar("Point", Tensor, dict[str, Tensor])
 
@@ -154,10 +154,10 @@ class SteppedReplay(Replay):
     def _self_coupling(self) -> Tensor:
         return self.jacobian.diagonal(dim1=2, dim2=3) - self.direct
 
-    def step_map(self) -> StepMap:
+    def step_map(self) -> StateMap:
         return partial(_add_product, self.jacobian)
 
-    def step_maps(self) -> list[StepMap]:
+    def step_maps(self) -> list[StateMap]:
         return [partial(_add_product, one) for one in self.jacobian.unbind()]
 
     def sensitivity(self, direction: Mapping[str, Tensor]) -> Tensor:

@@ -318,7 +318,7 @@ def test_a_loader_is_repeated_and_its_first_batches_are_held_out():
 
 def test_a_run_on_a_loader_has_no_checkpoint(network, tmp_path):
     loader = DataLoader(as_dataset(tasks.integration(6), 40, np.random.default_rng(0)), batch_size=8)
-    settings, execution = lc.Training(1e-2), lc.training.Execution(checkpoint=tmp_path / "run.safetensors")
+    settings, execution = lc.Training(1e-2), lc.training.Execution(checkpoint=tmp_path / "run.pt")
     with pytest.raises(lc.InvalidSpec) as caught:
         lc.training.train(loader, network, settings, steps=3, execution=execution)
     assert caught.value.field == "checkpoint"

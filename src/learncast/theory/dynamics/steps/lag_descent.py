@@ -38,6 +38,10 @@ ESCAPE = 60
 RUNAWAY = 1e6
 
 
+#: Diverging weights overflow, which is an outcome of training.
+_overflowing = np.errstate(over="ignore", invalid="ignore")
+
+
 @dataclass(frozen=True, eq=False)
 class LagDescent:
     """Gradient descent of networks h <- W h + A x with outputs C h, on statistics by lag.
@@ -79,33 +83,33 @@ class LagDescent:
             at += size
         return parts
 
-    @np.errstate(over="ignore", invalid="ignore")
     def loss_and_slopes(self, states: FloatArray, rows: Rows | None = None) -> tuple[FloatArray, FloatArray]:
         """Loss (rows,) and its gradient (rows, weights); see `learncast.theory.loss_and_gradient`."""
         A, W, C = self._parts(states)
-        power, cross = (v if v.ndim == 2 or rows is None else v[rows] for v in (self.power, self.cross))
-        lags, number = cross.shape[-1] // A.shape[2], len(states)
+        power, cross, constant = self.power, self.cross, self.constant
+        if rows is not None and power.ndim == 3 and len(rows) < len(power):
+            power, cross, constant = power[rows], cross[rows], constant[rows]
+        number, outputs, lags = len(states), C.shape[1], cross.shape[-1] // A.shape[2]
         J = np.empty((lags, number, *C.shape[1:]), dtype=states.dtype)
         J[0] = C
         for k in range(1, lags):
             np.matmul(J[k - 1], W, out=J[k])
-        K = np.moveaxis(J @ A, 0, 2).reshape(number, C.shape[1], -1)
-        D = K @ power - cross
-        constant = self.constant if np.ndim(self.constant) == 0 or rows is None else self.constant[rows]
-        loss = (K * (D - cross)).sum(axis=(1, 2)) / 2 + constant
-        D = np.moveaxis(D.reshape(number, C.shape[1], lags, -1), 2, 0)
+        K = np.matmul(J, A).transpose(1, 2, 0, 3).reshape(number, outputs, -1)
+        D = np.matmul(K, power) - cross
+        loss = np.einsum("roi,roi->r", K, D - cross) / 2 + constant
+        D = D.reshape(number, outputs, lags, -1).transpose(2, 0, 1, 3)
         slopes = []
         if self.learns[0]:
-            slopes.append((np.swapaxes(J, 2, 3) @ D).sum(axis=0))
+            slopes.append(np.matmul(J.transpose(0, 1, 3, 2), D).sum(axis=0).reshape(number, -1))
         if self.learns[1] or self.learns[2]:
-            M = D @ np.swapaxes(A, 1, 2)
+            M, back = np.matmul(D, A.transpose(0, 2, 1)), W.transpose(0, 2, 1)
             for k in range(lags - 2, -1, -1):
-                M[k] += M[k + 1] @ np.swapaxes(W, 1, 2)
+                M[k] += np.matmul(M[k + 1], back)
             if self.learns[1]:
-                slopes.append((np.swapaxes(J[:-1], 2, 3) @ M[1:]).sum(axis=0))
+                slopes.append(np.matmul(J[:-1].transpose(0, 1, 3, 2), M[1:]).sum(axis=0).reshape(number, -1))
             if self.learns[2]:
-                slopes.append(M[0])
-        return loss, np.concatenate([s.reshape(number, -1) for s in slopes], axis=1)
+                slopes.append(M[0].reshape(number, -1))
+        return loss, np.concatenate(slopes, axis=1)
 
     def hessian_product(self, state: FloatArray, directions: FloatArray) -> FloatArray:
         """Products of the Hessian at one state with directions (rows, weights), exact to round-off."""
@@ -119,24 +123,22 @@ class LagDescent:
         return np.asarray((H + H.T) / 2)
 
     @cached_property
+    @_overflowing
     def rest(self) -> tuple[FloatArray, float]:
         """State and loss at which training from the start rests; nan if it overflows or a variance is unknown."""
         finite = np.isfinite(self.loss_and_slopes(self.start[None])[0]).all()
         if np.isnan(self.constant) or not finite:
             return self.start, math.nan
-        state, now, settled = self._follow(self.start) if len(self.start) <= DENSE else (self.start, math.inf, False)
-        if settled:
-            return state, now
+        if len(self.start) <= DENSE:
+            return self._bottom(*self._follow(self.start))
         scale = float(self.constant) or 1.0
 
         def loss(flat: FloatArray) -> tuple[float, FloatArray]:
             value, slopes = self.loss_and_slopes(flat[None])
             return float(value[0]) / scale, slopes[0] / scale
 
-        if len(state) <= DENSE:
-            return self._bottom(state, now)
         options = {"maxiter": 5_000, "maxfun": 10_000, "ftol": 1e-16, "gtol": 0.0}
-        found = scipy.optimize.minimize(loss, state, jac=True, method="L-BFGS-B", options=options)
+        found = scipy.optimize.minimize(loss, self.start, jac=True, method="L-BFGS-B", options=options)
         return found.x, scale * float(found.fun)
 
     def rest_losses(self, others: LagDescent) -> FloatArray:
@@ -154,14 +156,17 @@ class LagDescent:
         return np.asarray(np.maximum(losses, best))
 
     def _bottom(self, state: FloatArray, now: float) -> tuple[FloatArray, float]:
-        """State and loss at the end of a long valley, by damped Newton steps."""
+        """State and loss at the end of a long valley, by damped Newton steps; units of the weights do not matter."""
         damping = 1e-6
         for _ in range(NEWTON_STEPS):
-            slope = self.loss_and_slopes(state[None])[1][0]
-            values, vectors = np.linalg.eigh(self.hessian(state))
-            size = np.abs(values).max()
+            H = self.hessian(state)
+            unit = np.sqrt(np.abs(np.diagonal(H)))
+            unit = np.divide(1.0, unit, out=np.zeros_like(unit), where=unit > 0)
+            slope = unit * self.loss_and_slopes(state[None])[1][0]
+            values, vectors = np.linalg.eigh(unit[:, None] * H * unit)
+            size = np.abs(values).max(initial=0.0) or 1.0
             while damping < 1.0:
-                moved = state - vectors @ ((vectors.T @ slope) / (np.abs(values) + damping * size))
+                moved = state - unit * (vectors @ ((vectors.T @ slope) / (np.abs(values) + damping * size)))
                 then = float(self.loss_and_slopes(moved[None])[0][0])
                 if then < now:
                     break
@@ -173,8 +178,9 @@ class LagDescent:
                 break
         return state, now
 
-    def _follow(self, state: FloatArray) -> tuple[FloatArray, float, bool]:
-        """Follow the flow in long moves, each exact for a quadratic loss; return state, loss and whether it rests."""
+    @_overflowing
+    def _follow(self, state: FloatArray) -> tuple[FloatArray, float]:
+        """Follow the flow in long moves, each exact for a quadratic loss; return the last state and its loss."""
         (now,), (slope,) = self.loss_and_slopes(state[None])
         values, vectors = np.linalg.eigh(self.hessian(state))
         time, waited = 0.1 / (np.abs(values).max(initial=0.0) or 1.0), 0
@@ -186,7 +192,7 @@ class LagDescent:
             saddle = values.min(initial=0.0) < -SADDLE * size and along.any()
             waited += left <= SETTLED * self.constant
             if waited > (ESCAPE if saddle else 0):
-                return state, float(now), True
+                break
             while True:
                 moved = state - vectors @ (along * _spread(values, time))
                 (then,), (after,) = self.loss_and_slopes(moved[None])
@@ -199,8 +205,9 @@ class LagDescent:
                 break
             state, slope, now, time = moved, after, then, time * (4 if error < MOVE_ERROR / 4 else 1.5)
             values, vectors = np.linalg.eigh(self.hessian(state))
-        return state, float(now), False
+        return state, float(now)
 
+    @_overflowing
     def steps_to(
         self, states: FloatArray, goal: FloatArray, learning_rate: float, most: int
     ) -> tuple[FloatArray, FloatArray]:
@@ -226,6 +233,7 @@ class LagDescent:
         ends[rows] = states
         return steps, ends
 
+    @_overflowing
     def advance(self, states: FloatArray, stops: Sequence[int], learning_rate: float) -> list[FloatArray]:
         """States after each of the increasing numbers of steps."""
         results, rows = [], np.arange(len(states))

@@ -106,8 +106,8 @@ class Problem:
     ) -> tuple[FloatArray, FloatArray]:
         """Count the descent steps from weights `start` (rows, 2, modes) to the goal; return steps and final weights.
 
-        Steps are infinite if descent diverges or the flow never reaches the goal, and nan if `most_steps` are not
-        enough. Counts that are not precise may be off by about one step.
+        Steps are infinite if descent diverges or the flow never reaches the goal, and nan if `most_steps`, or fewer
+        single ones, are not enough. Counts that are not precise may be off by about one step.
         """
         every = np.arange(len(start))
         diverged = ~(np.abs(start).reshape(len(start), -1).max(axis=1, initial=0.0) < DIVERGED)
@@ -117,8 +117,9 @@ class Problem:
         unstable = (sharpness(u, imbalance, self.cross, self.power) * learning_rate > 2.0).any(axis=-1)
         limit = mode_equation.strength(np.inf, u, imbalance, self.cross, self.power)
         rest = np.stack(mode_equation.weights(a, c, limit), axis=1)
-        # A goal whose edge is the final state itself is reached at infinite time only.
-        never = diverged | ((unstable | ~goal(rest, every, -EDGE)) & ~goal(start, every))
+        # A goal whose edge is the final state itself is reached at infinite time only. Descent at a rate that is
+        # unstable at the end may pass the goal before, so it is counted.
+        never = diverged | (~unstable & ~goal(rest, every, -EDGE) & ~goal(start, every))
         steps, ends = np.where(never, np.inf, np.nan), start.copy()
         going = every[~never]
         if len(going):
@@ -146,7 +147,8 @@ class Problem:
             growth = max(growth, float((self.power * (a**2 + c**2)).max(initial=0.0)))
         curvature = float(sharp[np.isfinite(sharp)].max(initial=0.0))
         steps = ModeSteps(cross, power, float(learning_rate))
-        return Descents(steps.slope, goal, curvature, growth, learning_rate, steps)
+        size = float(np.sqrt(np.abs(self.optimum).max(initial=0.0)))
+        return Descents(steps.slope, goal, curvature, growth, learning_rate, steps, size)
 
 
 @dataclass(eq=False)

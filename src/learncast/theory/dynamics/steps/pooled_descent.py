@@ -139,6 +139,11 @@ class PooledDescent:
         return float(np.linalg.eigvalsh(root @ (first + size) @ root).max(initial=0.0))
 
     @cached_property
+    def size(self) -> float:
+        """Size of the weights of a balanced optimum."""
+        return math.sqrt(float(np.linalg.norm(self.reachable, 2, axis=(-2, -1)).max(initial=0.0)))
+
+    @cached_property
     def flattest(self) -> float:
         """Largest curvature at the flattest optimum, min over g of g^2 S + g^-2 S^1/2 M*^T M* S^1/2.
 
@@ -222,4 +227,4 @@ class PooledDescent:
         # If the initial loss far exceeds the baseline, unlearning sets the pace instead of growth.
         unlearns = (self.excess(states) > UNLEARNED * self.baseline_loss).any()
         growth = max(self.growth, sharp) if unlearns else self.growth
-        return Descents(slope, arrived, max(self.curvature, sharp), growth, learning_rate)
+        return Descents(slope, arrived, max(self.curvature, sharp), growth, learning_rate, size=self.size)

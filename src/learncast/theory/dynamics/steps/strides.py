@@ -158,6 +158,8 @@ class Descents:
     learning_rate : float
     single_steps : callable, optional
         Implementation of single steps in Python floats, faster for small states.
+    size : float
+        Size of the weights at the goal: much larger weights have diverged.
     """
 
     slope: Slope
@@ -166,6 +168,7 @@ class Descents:
     growth: float
     learning_rate: float
     single_steps: SingleSteps | None = None
+    size: float = 0.0
 
     def longest(self, *, precise: bool = False) -> int:
         """Largest number of steps per stride: to count steps or, if precise, to compute weights."""
@@ -263,7 +266,7 @@ class Descents:
     ) -> Rows:
         """Fill in steps and final states of some rows, in strides of at most `longest`; return the rows in doubt."""
         (steps, ends), states = counts, start[rows]
-        limit = RUNAWAY * float(np.abs(states).max(initial=1.0))
+        limit = RUNAWAY * float(np.abs(states).max(initial=self.size))
         strided = longest >= LEAST
         taken, single = 0, _single_steps_first(len(start)) if strided else most
         first_strides = _first_strides(longest)
