@@ -72,8 +72,8 @@ class Costs:
         return cls(
             float(terms.price(forecast.places, steps)),
             (direct.flow if resampled.flow else direct.descent) * last,
-            terms.price(forecast.places, resampled.stages),
-            resampled.direct * last,
+            _finished(terms.price(forecast.places, resampled.stages)),
+            _finished(resampled.direct * last),
         )
 
     @property
@@ -777,6 +777,12 @@ class SavedPlan(Displayable):
     def __repr__(self) -> str:
         target = self.dataset.attrs["target"]
         return f"<SavedPlan for {target!r}: saves {self.saving:.6g} of {self.direct_total:.6g}; {self.proof}>"
+
+
+def _finished(costs: FloatArray) -> FloatArray:
+    """Costs of resamples, infinite where the count was stopped; unknown if no count ended."""
+    unknown = np.isnan(costs)
+    return costs if unknown.all() else np.where(unknown, np.inf, costs)
 
 
 def hardly_pays(direct: float, total: float) -> bool:

@@ -22,7 +22,7 @@ PROOFS = {
     "certified": (
         "by the gradient flow, no schedule that meets the terms costs less than the lower bound, which is within the "
         "gap; whole steps were searched near the flow's best",
-        "; by the gradient flow, no other order or stop is better by more than the gap",
+        "; by the gradient flow, all orders and stops cost at least as much, up to the gap",
     ),
     "robust": (
         "the stops are the best on average over resampled statistics",

@@ -111,6 +111,18 @@ def test_a_robust_plan_and_its_candidate_have_one_total(folder: Path) -> None:
     assert plan.saving == own.saving
 
 
+@pytest.mark.parametrize(("unlearned", "least"), [(0, -8.0), (1, -8.0), (5, -math.inf)])
+def test_resamples_that_are_never_learned_may_save_any_cost(unlearned: int, least: float) -> None:
+    direct = np.linspace(90.0, 110.0, 101)
+    saved = np.linspace(-8.0, 12.0, 101)
+    total = direct - saved
+    direct[:unlearned] = total[:unlearned] = math.inf
+    costs = Costs(98.0, 100.0, total, direct)
+    low, high = costs.saving_interval
+    assert low <= 0 < high
+    assert math.isinf(low) == math.isinf(least)
+
+
 def test_every_interface_reports_the_same_totals(folder: Path) -> None:
     plan = python_plan(folder, lc.Terms(lc.Explained(0.95)))
     study(folder)

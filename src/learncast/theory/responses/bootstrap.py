@@ -173,5 +173,5 @@ def _quantile(ordered: FloatArray, share: float) -> FloatArray:
     place = min(max(share * (len(ordered) + 1) - 1, 0.0), len(ordered) - 1.0)
     below, above = ordered[int(np.floor(place))], ordered[int(np.ceil(place))]
     with np.errstate(invalid="ignore"):
-        step = np.where(below == above, 0.0, (above - below) * (place - np.floor(place)))
+        step = np.where((below == above) | np.isneginf(below), 0.0, (above - below) * (place - np.floor(place)))
     return below + step
