@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from learncast._core.validation import FloatArray
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
-from learncast.planning.methods.method import Learned, Method, ResampledSteps, Rule
+from learncast.planning.methods.method import CONVERGED, Learned, Method, ResampledSteps, Rule
 from learncast.procedure.goals import Goal
 from learncast.procedure.training import Training
 from learncast.results import Status
@@ -284,6 +284,18 @@ class PooledMethod(LinearMethod):
     def network_of(self, state: FloatArray) -> LinearRNN | TwoLayer:
         return self.network if state is self.start else self.network.with_maps(*self._maps(state))
 
+    def converged(self, task: int, state: FloatArray, rest: FloatArray) -> FloatArray:
+        """Descend to the end: finite steps leave saddles of the flow, and unbalance the layers a little."""
+        if self.nothing_to_learn(task, CONVERGED) or self.proved_never(task, state, CONVERGED):
+            return rest
+        steps, ends = self.steps_to(task, state[None], CONVERGED)
+        return ends[0] if math.isfinite(steps[0]) else rest
+
+    def proved_never(self, task: int, state: FloatArray, goal: Goal) -> bool:
+        first, second = self._maps(state)
+        own = replace(self.pooled[task], first=first, second=second)
+        return super().proved_never(task, state, goal) or own.never_reaches(self.goal_excess(task, goal))
+
     def most_counted(self, task: int, state: FloatArray) -> float:
         return float(self.descents[task].most_counted(state[None], self.learning_rate))
 
@@ -460,7 +472,9 @@ class TwoLayerMethod(PooledMethod):
         solution = self.flow(task, self.start)
         status = self.learning_time(task, goal).status
         begin, end = solution.at([0.0, np.inf])["strength"].values
-        p, lost = solution.problem, set(solution.flow.lost_modes.tolist())
+        # A mode at a saddle of the flow is lost unless descent leaves the saddle.
+        left = status is not Status.not_learned and solution.orientation_margin == 0
+        p, lost = solution.problem, set() if left else set(solution.flow.lost_modes.tolist())
         return [
             {
                 "mode": k,
