@@ -17,11 +17,10 @@ from learncast._core.errors import InvalidSpec, UnsupportedModel
 from learncast._core.validation import FloatArray
 from learncast.display import Displayable, HtmlRepr, Plot, Table, format_number
 from learncast.networks import Network
-from learncast.planning.batches import BatchSteps, in_batches
+from learncast.planning.batches import BatchSteps, in_batches, most_steps
 from learncast.planning.explanation import Explanation, explain
 from learncast.planning.methods.choice import method_for
 from learncast.planning.methods.method import Method, ResampledSteps, Rule
-from learncast.planning.summary import count_text
 from learncast.procedure.goals import Accuracy, Goal
 from learncast.procedure.stage import Stage
 from learncast.procedure.training import Training
@@ -182,7 +181,10 @@ class Forecast(Displayable):
         flow, status = float(sum(s.flow for s in each)), worst_status(s.status for s in each)
         if self.batches is not None:
             return _in_batches(self.full_batch.steps, descent, self.batches.totals)
-        tried, loss = next(((s.tried, s.loss) for s in each if s.status is Status.not_within), (math.nan, math.nan))
+        late = next((k for k, s in enumerate(each) if s.status is Status.not_within), None)
+        tried, loss = math.nan, math.nan
+        if late is not None:  # the steps before it were taken too
+            tried, loss = each[late].tried + sum(s.descent for s in each[:late]), each[late].loss
         total = Steps(descent, flow, status=status, tried=tried, loss=loss)
         resampled = self.resampled
         return _with_interval(total, resampled, None if resampled is None else resampled.stages.sum(axis=0))
@@ -204,8 +206,7 @@ class Forecast(Displayable):
             if len(self.requested) == 1:
                 return self.steps
             return replace(self, requested=self.requested[-1:], places=self.places[-1:]).steps
-        steps = Steps(time.descent_steps, time.flow_steps, status=time.status, tried=time.tried, loss=time.loss)
-        return _with_interval(steps, self.resampled, None if self.resampled is None else self.resampled.direct)
+        return _with_interval(time.steps, self.resampled, None if self.resampled is None else self.resampled.direct)
 
     @cached_property
     def saving(self) -> Steps:
@@ -695,17 +696,15 @@ def _data_notes(task: Task) -> tuple[str, ...]:
 def _count_text(steps: Steps) -> str:
     """Descent steps, with their spread over batches."""
     spread = "" if math.isnan(steps.spread) else f" ± {format_number(steps.spread, 0)}"
-    return count_text(steps.descent, steps.status) + spread
+    return steps.count + spread
 
 
 def _in_batches(full: Steps, mean: float, runs: FloatArray) -> Steps:
     """Steps in batches: mean and spread over runs, with the sampling interval of the full-batch steps in proportion."""
     share = mean / full.descent if full.descent else 1.0
     spread = float(runs.std(ddof=1)) if np.isfinite(runs).all() else math.nan
-    status = full.status if math.isfinite(mean) else Status.not_learned
-    return replace(
-        full, descent=float(mean), low=share * full.low, high=share * full.high, status=status, spread=spread
-    )
+    steps = replace(full, descent=float(mean), low=share * full.low, high=share * full.high, spread=spread)
+    return steps if math.isfinite(mean) else replace(steps, status=Status.not_within, tried=most_steps(full.descent))
 
 
 def settling(flow: Solution) -> float:
@@ -726,4 +725,4 @@ def ratio(direct: float, total: float) -> float:
     """Direct steps over total; 1 if neither takes any, unknown if both are infinite."""
     if direct == total:
         return math.nan if math.isinf(direct) else 1.0
-    return direct / total if total > 0 else math.inf
+    return math.inf if total == 0 else direct / total

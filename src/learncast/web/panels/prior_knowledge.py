@@ -339,7 +339,7 @@ def _table(key: str, title: str, rows: tuple[str, ...], values: FloatArray, colo
 def _readings(learning: SequentialLearning) -> tuple[Reading, ...]:
     labels = ("task A is learned in", "task B is learned in", "task B without prior knowledge")
     times = list(zip(labels, learning.times, strict=True))
-    descent, flow = [Reading.steps(label, t.descent_steps) for label, t in times], learning.times[0].flow_steps
+    descent, flow = [Reading.counted(label, t.steps) for label, t in times], learning.times[0].flow_steps
     if learning.trained[0] < flow < math.inf:
         late = f"{descent[0].text}, after its stage of {learning.trained[0]:.4g}"
         descent[0] = replace(descent[0], text=late)
@@ -359,13 +359,13 @@ def _answer(learning: SequentialLearning) -> str:
         return f"Without prior knowledge task B is learned in {_steps_text(second)}."
     if not math.isfinite(second):
         without = f" Without task A it takes {_steps_text(naive)}." if math.isfinite(naive) else ""
-        return f"After task A this network never learns task B.{without}"
+        return f"After task A, task B {learning.times[1].steps.outcome}.{without}"
     lost = "Nothing is forgotten."
     if learning.forgotten > ROUNDING:
         lost = f"The loss of task A rises by {format_loss(learning.forgotten, 3)}."
     learned = f"After task A, task B is learned in {_steps_text(second)}"
     if not math.isfinite(naive):
-        return f"{learned}; without task A it is never learned. {lost}"
+        return f"{learned}; without task A it {learning.times[2].steps.outcome}. {lost}"
     flow = " instead of ".join(format_number(time.flow_steps, 0) for time in learning.times[1:])
     return f"{learned}; without task A it takes {format_count(naive)}. {lost} (Flow: {flow}.)"
 

@@ -228,7 +228,7 @@ class LagDescent:
                 ends[rows[inside]] = states[inside]
                 going = ~(inside | lost)
                 rows, states, slopes = rows[going], states[going], slopes[going]
-            if not len(rows):
+            if not len(rows) or step == most:
                 break
             states = states - learning_rate * slopes
         ends[rows] = states
