@@ -95,6 +95,8 @@ class Steps:
     about 2,000,000 steps (gradient flow)
     >>> print(Steps(float("nan"), float("nan"), status=lc.Status.not_within, tried=50_000, loss=0.25))
     not within 50,000 steps (loss 0.25)
+    >>> Steps(float("inf"), float("inf"), status=lc.Status.not_learned).outcome
+    'is never learned'
     """
 
     descent: float
@@ -115,6 +117,27 @@ class Steps:
     def interval(self) -> tuple[float, float] | None:
         """Ends of the 95% interval; None without one."""
         return None if math.isnan(self.low) or math.isnan(self.high) else (self.low, self.high)
+
+    @property
+    def count(self) -> str:
+        """Descent steps for a table: a number, "never", "diverges", "not within N" or "unknown"."""
+        if self.status is Status.diverged and math.isinf(self.descent):
+            return "diverges"
+        if self.status is Status.not_within and not math.isnan(self.tried):
+            return f"not within {format_count(self.tried)}"
+        return format_count(self.descent)
+
+    @property
+    def outcome(self) -> str:
+        """What becomes of a task without a finite number of steps, to follow its name in a sentence."""
+        if self.status is Status.diverged:
+            return "is not learned, because gradient descent diverges at this learning rate"
+        if self.status is Status.not_learned:
+            return "is never learned"
+        if math.isnan(self.tried):
+            return "is learned in an unknown number of steps"
+        reached = "" if math.isnan(self.loss) else f" (the loss is then {self.loss:.3g})"
+        return f"is not learned within {format_count(self.tried)} steps{reached}"
 
     def __float__(self) -> float:
         return float(self.value)

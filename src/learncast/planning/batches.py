@@ -26,7 +26,7 @@ from learncast.theory.responses.bootstrap import bounds
 RUNS = {True: 24, False: 6}
 #: Steps of a stage beyond which batches are not simulated.
 MOST_SIMULATED = 40_000
-#: Multiple of the full-batch steps after which a run counts as never arriving.
+#: Multiple of the full-batch steps after which a run ends that has not reached the goal.
 LATE = 4
 #: Share of the goal's excess loss from which on the noise of batches decides when a run arrives.
 CHANCE = 0.5
@@ -110,6 +110,11 @@ class BatchSteps:
         return f"{of}, it takes {count} (mean and standard deviation of {self.runs} runs)."
 
 
+def most_steps(full_batch: float) -> int:
+    """Return the steps after which a run ends that has not reached the goal."""
+    return int(LATE * full_batch) + 1000
+
+
 def in_batches(
     method: Method,
     places: Sequence[int],
@@ -162,7 +167,7 @@ def in_batches(
     simulation = (_Pooled if pooled else _Single)(method, number)
     for place, (goal, given), problem, steps in zip(places, rules, problems, expected, strict=True):
         draws = Batches.of(problem, size, rng, runs=number if pooled else 1, shuffle=shuffle)
-        most = math.ceil(given or 0.0) if goal is None else int(LATE * steps) + 1000
+        most = math.ceil(given or 0.0) if goal is None else most_steps(steps)
         stages.append(simulation.advance(place, goal, problem, draws, most))
         gaussian |= draws.gaussian
     last = rules[-1][0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,11 +17,10 @@ from learncast._core.errors import InvalidSpec, UnsupportedModel
 from learncast._core.validation import FloatArray
 from learncast.display import Displayable, HtmlRepr, Plot, Table, format_number
 from learncast.networks import Network
-from learncast.planning.batches import BatchSteps, in_batches
+from learncast.planning.batches import BatchSteps, in_batches, most_steps
 from learncast.planning.explanation import Explanation, explain
 from learncast.planning.methods.choice import method_for
 from learncast.planning.methods.method import Method, ResampledSteps, Rule
-from learncast.planning.summary import count_text
 from learncast.procedure.goals import Accuracy, Goal
 from learncast.procedure.stage import Stage
 from learncast.procedure.training import Training
@@ -182,7 +181,10 @@ class Forecast(Displayable):
         flow, status = float(sum(s.flow for s in each)), worst_status(s.status for s in each)
         if self.batches is not None:
             return _in_batches(self.full_batch.steps, descent, self.batches.totals)
-        tried, loss = next(((s.tried, s.loss) for s in each if s.status is Status.not_within), (math.nan, math.nan))
+        late = next((k for k, s in enumerate(each) if s.status is Status.not_within), None)
+        tried, loss = math.nan, math.nan
+        if late is not None:  # the steps before it were taken too
+            tried, loss = each[late].tried + sum(s.descent for s in each[:late]), each[late].loss
         total = Steps(descent, flow, status=status, tried=tried, loss=loss)
         resampled = self.resampled
         return _with_interval(total, resampled, None if resampled is None else resampled.stages.sum(axis=0))
@@ -204,8 +206,7 @@ class Forecast(Displayable):
             if len(self.requested) == 1:
                 return self.steps
             return replace(self, requested=self.requested[-1:], places=self.places[-1:]).steps
-        steps = Steps(time.descent_steps, time.flow_steps, status=time.status, tried=time.tried, loss=time.loss)
-        return _with_interval(steps, self.resampled, None if self.resampled is None else self.resampled.direct)
+        return _with_interval(time.steps, self.resampled, None if self.resampled is None else self.resampled.direct)
 
     @cached_property
     def saving(self) -> Steps:
@@ -278,11 +279,16 @@ class Forecast(Displayable):
     @property
     def remarks(self) -> tuple[str, ...]:
         """Notes on stages that never learn a mode, and on the recorded trials of a stage."""
-        return tuple(
-            f"stage {k + 1} ({stage.task.name}): {remark}"
-            for k, (stage, flow) in enumerate(zip(self.requested, self._run.flows, strict=True))
-            for remark in (*flow.remarks, *_data_notes(stage.task))
-        )
+        return (*self.switch_remarks, *self._by_stage(_data_notes(stage.task) for stage in self.requested))
+
+    @property
+    def switch_remarks(self) -> tuple[str, ...]:
+        """Notes on stages that never learn a mode."""
+        return self._by_stage(flow.remarks for flow in self._run.flows)
+
+    def _by_stage(self, notes: Iterable[Iterable[str]]) -> tuple[str, ...]:
+        stages = enumerate(zip(self.requested, notes, strict=True), start=1)
+        return tuple(f"stage {k} ({stage.task.name}): {note}" for k, (stage, own) in stages for note in own)
 
     @property
     def modes(self) -> tuple[Modes, ...]:
@@ -708,17 +714,15 @@ def _data_notes(task: Task) -> tuple[str, ...]:
 def _count_text(steps: Steps) -> str:
     """Descent steps, with their spread over batches."""
     spread = "" if math.isnan(steps.spread) else f" ± {format_number(steps.spread, 0)}"
-    return count_text(steps.descent, steps.status) + spread
+    return steps.count + spread
 
 
 def _in_batches(full: Steps, mean: float, runs: FloatArray) -> Steps:
     """Steps in batches: mean and spread over runs, with the sampling interval of the full-batch steps in proportion."""
     share = mean / full.descent if full.descent else 1.0
     spread = float(runs.std(ddof=1)) if np.isfinite(runs).all() else math.nan
-    status = full.status if math.isfinite(mean) else Status.not_learned
-    return replace(
-        full, descent=float(mean), low=share * full.low, high=share * full.high, status=status, spread=spread
-    )
+    steps = replace(full, descent=float(mean), low=share * full.low, high=share * full.high, spread=spread)
+    return steps if math.isfinite(mean) else replace(steps, status=Status.not_within, tried=most_steps(full.descent))
 
 
 def settling(flow: Solution) -> float:
@@ -739,4 +743,4 @@ def ratio(direct: float, total: float) -> float:
     """Direct steps over total; 1 if neither takes any, unknown if both are infinite."""
     if direct == total:
         return math.nan if math.isinf(direct) else 1.0
-    return direct / total if total > 0 else math.inf
+    return math.inf if total == 0 else direct / total

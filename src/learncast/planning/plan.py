@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from learncast.planning.forecast import Forecast, difference, ratio
 from learncast.planning.front import Front, front_with
 from learncast.planning.methods.method import Method
 from learncast.planning.search import UNTRIED, DescentSearch, FlowSearch, Route
-from learncast.planning.summary import PROOFS, count_text, percent
+from learncast.planning.summary import PROOFS, percent
 from learncast.planning.terms import PoolTerms
 from learncast.procedure.goals import Goal
 from learncast.procedure.stage import Stage
@@ -176,7 +176,8 @@ class Candidate:
         own = self.forecast.steps
         same = self.route is self.flow_route or not self.flow_route.order
         flow = own.flow if same else self.flow_route.steps
-        return Steps(self.route.steps, flow, own.low, own.high, status_of(flow, self.route.steps, self.assumptions))
+        status = status_of(flow, self.route.steps, self.assumptions)
+        return Steps(self.route.steps, flow, own.low, own.high, status, own.tried, own.loss)
 
     @property
     def helps(self) -> bool:
@@ -220,8 +221,8 @@ class Candidate:
         terms = self.forecast.explanation
         found = {} if terms is None else terms.as_dict()
         if not self.helps:
-            never = math.isinf(self.direct_total)
-            reason = f"makes {target} learnable" if never else f"saves time: train {target} directly"
+            late = f"reaches the goal of {target} in the steps tried"
+            reason = late if not math.isfinite(self.direct_total) else f"saves time: train {target} directly"
             return {**found, "sentence": f"no stop of {name} {reason}"}
         direct = self.forecast.direct_time
         assert direct is not None
@@ -387,7 +388,7 @@ class Plan(Displayable):
         time, own = self.direct_time, self.best.direct
         assert own is not None
         low, high = time.interval or (own.low, own.high)
-        return Steps(time.descent_steps, time.flow_steps, low, high, time.status)
+        return replace(time.steps, low=low, high=high)
 
     @property
     def direct_steps(self) -> float:
@@ -397,7 +398,7 @@ class Plan(Displayable):
     @cached_property
     def trust(self) -> Trust:
         """How far the recommended stages can be trusted."""
-        return self.method.trust(self.best.places)
+        return self.best.trust
 
     @property
     def forecast_class(self) -> str:
@@ -661,7 +662,7 @@ class Plan(Displayable):
             (
                 c.task.name,
                 f"{c.accuracy:.4g}" if c.helps else "do not use" if c.tried else "not tried",
-                count_text(c.steps.descent, c.steps.status),
+                c.steps.count,
                 format_number(c.steps.flow),
                 format_count(c.saving),
                 f"{c.saving_ratio:.3f}",
@@ -669,7 +670,7 @@ class Plan(Displayable):
             for c in some
         ]
         direct = self.direct
-        steps = count_text(direct.descent, direct.status), format_number(direct.flow)
+        steps = direct.count, format_number(direct.flow)
         rows.append(("direct training", "", *steps, "", "1.000"))
         columns: tuple[str, ...] = ("candidate", "best stop", "descent steps", "flow steps", "saves", "ratio")
         if self.terms.priced:

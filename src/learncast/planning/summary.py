@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from learncast.display import format_count
 from learncast.results import Status
 
 if TYPE_CHECKING:
@@ -78,11 +77,6 @@ def steps_text(number: float) -> str:
     return "1 step" if round(number) == 1 else f"{round(number):,} steps"
 
 
-def count_text(number: float, status: Status) -> str:
-    """Format a count of descent steps for a table."""
-    return "diverges" if status is Status.diverged and math.isinf(number) else format_count(number)
-
-
 def paragraph(plan: Plan) -> str:
     """Write the recommendation, its saving, the obvious alternative, its sensitivity and how far to trust it."""
     sentences = [
@@ -102,10 +96,10 @@ def _unit(plan: Plan) -> str:
 
 def _recommendation(plan: Plan) -> str:
     target, direct = f'"{plan.target.name}"', plan.direct
-    if not math.isfinite(plan.total) and math.isinf(direct.flow):
-        return (
-            ": ".join((f"{target} is never learned, directly or after any candidate", *plan.method.remarks[:1])) + "."
-        )
+    if not math.isfinite(plan.total) and (math.isinf(direct.flow) or direct.status is Status.not_within):
+        tried = ", directly or after any candidate" if plan.candidates else ""
+        why = plan.method.remarks[:1] if direct.status is Status.not_learned else ()
+        return ": ".join((f"{target} {direct.outcome}{tried}", *why)) + "."
     if not math.isfinite(plan.total) or not plan.method.stable_on(plan.method.target):
         flow = steps_text(direct.flow) if direct.flow >= 1 else "less than a step"
         return (
@@ -125,7 +119,7 @@ def _recommendation(plan: Plan) -> str:
         )
     stages = _stages(plan)
     if not math.isfinite(plan.direct_total):
-        return f"{stages[:1].upper()}{stages[1:]}. Directly, {target} is never learned."
+        return f"{stages[:1].upper()}{stages[1:]}. Directly, {target} {direct.outcome}."
     last = round(plan.stage_steps()[-1])
     total = (
         ""
@@ -164,9 +158,9 @@ def _flow_differs(plan: Plan) -> bool:
 def _interval(plan: Plan) -> str:
     resampled = plan.best.resampled
     if resampled is not None and plan.trust.holds:
-        never = int(np.isinf(resampled.stages.sum(axis=0)).sum())
-        if never > TAIL * resampled.stages.shape[1]:
-            return f"In {never} of {resampled.stages.shape[1]} resamples of the data it is never learned."
+        late = int(np.isinf(resampled.stages.sum(axis=0)).sum())
+        if late > TAIL * resampled.stages.shape[1]:
+            return f"In {late} of {resampled.stages.shape[1]} resamples of the data it is not learned in time."
     if plan.saving_interval is None or not plan.pretrains:
         return ""
     low, high = plan.saving_interval
@@ -186,7 +180,7 @@ def _interval(plan: Plan) -> str:
 def _in_sample(plan: Plan) -> str:
     """The cheapest stages on these data, if others are recommended because they are better on average."""
     route = plan.in_sample_route
-    if route.total == plan.total:
+    if route.total == plan.total or not math.isfinite(route.total):
         return ""
     stages = ", then ".join(
         f'"{plan.method.tasks[k].name}" for {steps_text(n)}' for k, n in zip(route.order, route.durations, strict=True)

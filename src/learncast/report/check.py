@@ -13,7 +13,7 @@ from learncast.display import Table, format_count, format_number
 from learncast.planning.forecast import Forecast
 from learncast.planning.planner import plan_with
 from learncast.procedure.stage import Stage
-from learncast.report.report import Report, as_count, batch_values
+from learncast.report.report import Report, as_count, batch_values, outcome_values
 from learncast.results import Provenance, spec_hash
 from learncast.study import Study
 
@@ -117,6 +117,7 @@ def _values(c: CheckedCurriculum, verdict: str) -> dict[str, object]:
         "plan": c.name,
         "predicted_flow_steps": steps.flow,
         "predicted_descent_steps": as_count(steps.descent),
+        **outcome_values(steps),
         "predicted_interval": steps.interval,
         "measured_steps": [as_count(float(n)) for n in c.measured],
         "measured_mean": c.number("measured_mean"),
@@ -138,7 +139,7 @@ def _table(result: Check) -> Table:
         batched = "" if c.batched is None else f"{format_number(c.batched.mean, 1)} ± {c.batched.spread:.1f}"
         trained = f"{format_number(mean, 1)} ± {c.number('measured_sd'):.1f}" if math.isfinite(mean) else "not reached"
         deviation = f"{c.deviation:+.1%}" if math.isfinite(c.deviation) else "unknown"
-        forecast = f"{format_count(steps.value)}{interval}"
+        forecast = f"{format_count(steps.value) if math.isfinite(steps.value) else steps.count}{interval}"
         cells.append((c.name, forecast, batched, trained, deviation, result.verdicts[c.name]))
     simulated = result.tolerance is None and all(c.batched is not None for c in result.curricula)
     batches = "every step sees all recorded trials" if result.batch is None else (

@@ -11,7 +11,7 @@ from learncast.display import plural
 from learncast.planning.forget import stages_of
 from learncast.planning.methods.choice import method_for
 from learncast.planning.methods.method import Method
-from learncast.report.report import validity
+from learncast.report.report import outcome_values, validity
 from learncast.results import FORECAST_CLASSES
 from learncast.study import Study
 
@@ -74,8 +74,8 @@ def _cost(study: Study, method: Method) -> dict[str, object]:
             direct = method.learning_time(method.target, study.goal)
     except OutOfTime:
         return {"direct_steps": None, "direct_status": "", "orders": orders}
-    steps = direct.flow_steps if math.isnan(direct.descent_steps) else direct.descent_steps
-    return {"direct_steps": steps, "direct_status": direct.status.value, "orders": orders}
+    outcome = {f"direct_{key}": value for key, value in outcome_values(direct.steps).items()}
+    return {"direct_steps": direct.steps.value, **outcome, "direct_status": direct.status.value, "orders": orders}
 
 
 def explanation_text(study: Study, parts: dict[str, Any]) -> str:
@@ -101,8 +101,11 @@ def _cost_text(study: Study, parts: dict[str, Any]) -> list[str]:
     if parts["direct_steps"] is None:
         return [f"direct training could not be forecast in {SECONDS:.0f} s: use --seconds"]
     steps = parts["direct_steps"]
+    if "direct_tried" in parts:
+        reached = f"the loss is then {parts['direct_loss_reached']:.3g}"
+        return [f"direct training is forecast not to reach its goal within {parts['direct_tried']:,} steps; {reached}"]
     if not math.isfinite(steps):
-        return [f"direct training is forecast never to reach its goal ({parts['direct_status']})"]
+        return [f"direct training {parts['direct_status']}"]
     lines = [f"direct training is forecast to take {steps:,.0f} steps ({parts['direct_status']})"]
     if study.candidates and parts["method"] == "modes":
         lines.append(f"`learncast plan` solves {plural(parts['orders'], 'candidate')} in closed form")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +14,10 @@ from learncast._core.validation import FloatArray
 from learncast.display import Table, format_count, format_interval, format_number
 from learncast.planning.forecast import Forecast
 from learncast.planning.methods.method import Method
-from learncast.planning.summary import count_text
 from learncast.procedure.goals import Goal
 from learncast.procedure.stage import Stage
 from learncast.report.recurrence import LearnedRecurrence
-from learncast.report.report import Report, as_count, batch_values, data_notes, method_note, spread_rows
+from learncast.report.report import Report, as_count, batch_values, data_notes, method_note, outcome_values, spread_rows
 from learncast.results import Status, Steps
 from learncast.study import Study
 
@@ -44,8 +44,11 @@ def forecast_report(
     chosen = study.target if task is None else study.task(task)
     m, goal = study.method(method).precise, study.goal
     place = m.place(chosen)
-    trust, learned, flow = m.trust([place]), m.learning_time(place, goal), m.flow(place, m.start)
-    made = Forecast(m, (Stage(chosen, goal),), (place,), learned, batch=study.batch if trust.holds else None)
+    learned, flow = m.learning_time(place, goal), m.flow(place, m.start)
+    made = Forecast(m, (Stage(chosen, goal),), (place,), learned)
+    trust = made.trust
+    if study.batch is not None and trust.holds:
+        made = replace(made, batch=study.batch)
     steps, refusal = _steps_in_batches(made)
     rows = m.mode_rows(place, goal)
     recurrence = LearnedRecurrence.of(study, chosen, flow)
@@ -60,7 +63,7 @@ def forecast_report(
         **m.trial_values([place]),
         "flow_steps": steps.flow,
         "descent_steps": as_count(steps.descent),
-        "status": steps.status.name,
+        **outcome_values(steps),
         **({} if steps.interval is None else {"interval": list(steps.interval)}),
         **_batch_values(made, refusal),
         "modes": [
@@ -68,6 +71,7 @@ def forecast_report(
             for k, row in enumerate(rows)
         ],
         **recurrence.values,
+        "bottleneck_loss": flow.bottleneck_loss,
         "remarks": remarks,
     }
     span = np.linspace(0.0, learned.horizon, 400 if m.name == "modes" else 120)
@@ -90,7 +94,7 @@ def forecast_report(
     return Report(
         kind="forecast",
         title=f"{study.name}: forecast",
-        lead=lead + refusal + recurrence.sentence,
+        lead=lead + refusal + _bottleneck(flow.bottleneck_loss) + recurrence.sentence,
         trust=trust,
         values=values,
         tables=tables,
@@ -142,7 +146,8 @@ def _steps(row: dict[str, Any]) -> tuple[str, str]:
     """Steps of one mode; empty for modes that learn together."""
     if "flow_steps" not in row:
         return "", ""
-    return count_text(row["descent_steps"], Status[row["status"]]), format_number(row["flow_steps"])
+    steps = Steps(row["descent_steps"], row["flow_steps"], status=Status[row["status"]])
+    return steps.count, format_number(steps.flow)
 
 
 def _known(value: float, digits: int, tiny: float = 0.0) -> str:
@@ -161,8 +166,7 @@ def _lead(name: str, goal: Goal, made: Forecast, method: Method, place: int) -> 
         rest = count if math.isfinite(flow) else "no finite number of steps"
         return f"{note} The {'flow' if method.applies else 'approximation'} takes {rest}."
     if steps.status is Status.not_within:
-        tried = f"within {format_count(steps.tried)} steps; the loss is then {steps.loss:.3g}"
-        return f"{task} does not reach {goal.text} {tried}.{note}"
+        return f"{task} {steps.outcome}: it does not reach {goal.text}.{note}"
     if math.isnan(flow):
         return f"It is unknown whether {task} reaches {goal.text}: {steps.status.value}.{note}"
     if math.isinf(flow):
@@ -183,6 +187,10 @@ def _lead(name: str, goal: Goal, made: Forecast, method: Method, place: int) -> 
         )
     count = f"{format_count(descent)}{spread} gradient steps ({batches}flow: {format_number(flow)}{within})"
     return f"{task} reaches {goal.text} in {count}.{note}"
+
+
+def _bottleneck(loss: float) -> str:
+    return f" There are fewer hidden units than modes: a loss of {loss:.3g} cannot be learned." if loss > 0 else ""
 
 
 def _divergence(most: float) -> str:

@@ -14,7 +14,7 @@ from learncast.planning.front import Front
 from learncast.planning.plan import Candidate, Plan
 from learncast.planning.planner import plan_with
 from learncast.procedure.training import Training
-from learncast.report.report import Report, as_count, batch_values, data_notes, method_note, validity
+from learncast.report.report import Report, as_count, batch_values, data_notes, method_note, outcome_values, validity
 from learncast.study import Study
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def _values(study: Study, plan: Plan) -> dict[str, object]:
             "descent_steps": as_count(plan.direct.descent),
             "flow_steps": plan.direct.flow,
             "total": plan.direct_total,
-            "status": plan.direct.status.name,
+            **outcome_values(plan.direct),
             **_interval(plan.direct_interval),
         },
         "candidates": [_candidate(c) for c in plan.candidates],
@@ -130,7 +130,7 @@ def _values(study: Study, plan: Plan) -> dict[str, object]:
                     "accuracy": getattr(s.stage.goal, "value", s.accuracy),
                     "descent_steps": as_count(s.steps.descent),
                     "flow_steps": s.steps.flow,
-                    "status": s.steps.status.name,
+                    **outcome_values(s.steps),
                     **_interval(s.steps.interval),
                 }
                 for s in best.stages
@@ -177,7 +177,7 @@ def _candidate(c: Candidate) -> dict[str, object]:
         **_interval(c.interval),
         "helps": c.helps,
         "usable": c.usable,
-        "status": c.steps.status.name,
+        **outcome_values(c.steps),
         "why": c.why,
         "validity": [validity(a) for a in c.assumptions],
     }

@@ -19,7 +19,7 @@ from learncast._core.files import draft_folder
 from learncast.display import Table, data_uri, escape
 from learncast.planning.batches import BatchSteps
 from learncast.planning.methods.method import Method
-from learncast.results import FORECAST_CLASSES, Provenance, save_dataset
+from learncast.results import FORECAST_CLASSES, Provenance, Status, Steps, save_dataset
 from learncast.tasks.recorded.summary import summary
 from learncast.theory.assumptions import Assumption, Trust
 
@@ -175,6 +175,8 @@ class Report:
 
         try:
             return png(self.draw())
+        except OSError:  # a full disk concerns every file
+            raise
         except Exception as error:  # whatever fails in a figure must not lose the answer
             warnings.warn(
                 f"The figure could not be drawn ({error}). The numbers are complete.", FigureWarning, stacklevel=3
@@ -243,6 +245,13 @@ def plain(value: object) -> object:
 def as_count(steps: float) -> float | int:
     """Return a finite count as an integer."""
     return int(steps) if math.isfinite(steps) else steps
+
+
+def outcome_values(steps: Steps) -> dict[str, object]:
+    """JSON values of the status; with the steps tried and the loss then, if the goal was not reached within them."""
+    if steps.status is not Status.not_within:
+        return {"status": steps.status.name}
+    return {"status": steps.status.name, "tried": as_count(steps.tried), "loss_reached": steps.loss}
 
 
 #: Notes on methods other than modes.

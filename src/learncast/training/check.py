@@ -11,7 +11,7 @@ import numpy as np
 import xarray as xr
 from scipy import stats
 
-from learncast._core.errors import InvalidSpec, UnsupportedModel
+from learncast._core.errors import InvalidSpec, NotLearned, UnsupportedModel
 from learncast._core.progress import Progress, check_time, noticed, silent, until
 from learncast._core.validation import FloatArray, count, positive
 from learncast.planning.agreement import agreement, step_statistics
@@ -23,7 +23,7 @@ from learncast.planning.plan import Plan
 from learncast.planning.planner import plan_with
 from learncast.procedure.goals import Accuracy, Goal, Loss
 from learncast.procedure.stage import Stage
-from learncast.results import described
+from learncast.results import Status, described
 from learncast.tasks.recorded.resampling import halves
 from learncast.theory.dynamics.modes import can_be_resampled
 from learncast.training.run import Records, TrainingRun
@@ -115,6 +115,8 @@ class CheckedCurriculum:
             tolerance = FULL_BATCH if self.full_batch else TOLERANCES[self.forecast.forecast_class]
             if self.full_batch and abs(mean - self.forecast.steps.descent) <= 1:
                 return "agrees"
+        if self.forecast.steps.status is Status.not_within:
+            return "differs" if (self.measured < self.forecast.steps.tried).any() else "agrees"
         if math.isinf(mean) and math.isinf(self.forecast.steps.flow):
             return "agrees"
         if self.on_a_saddle:
@@ -131,8 +133,11 @@ class CheckedCurriculum:
 
     @property
     def largest_deviation(self) -> float:
-        """Largest deviation of mean strength or loss from theory, as a share of its largest value."""
-        result = agreement(self.forecast, list(self.runs))
+        """Largest deviation of mean strength or loss from theory, as a share of its largest value; nan if unknown."""
+        try:
+            result = agreement(self.forecast, list(self.runs))
+        except NotLearned:  # the flow is not known as far as the runs went
+            return math.nan
         return max((float(result[key]) for key in result.data_vars if str(key).endswith("_largest")), default=math.nan)
 
 

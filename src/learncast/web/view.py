@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from learncast.display import bracketed_interval, format_count, format_number
-from learncast.results import FORECAST_CLASSES
+from learncast.results import FORECAST_CLASSES, Steps
 from learncast.theory.assumptions import Assumption, exact
 from learncast.web.chart import Chart, Overlay, Trace
 
@@ -54,6 +54,11 @@ class Reading:
     def steps(cls, label: str, value: float, interval: tuple[float, float] | None = None) -> Self:
         """Make a reading of descent steps, with their interval if there is one."""
         return cls(label, value, "steps", format_count(value) + bracketed_interval(interval))
+
+    @classmethod
+    def counted(cls, label: str, steps: Steps) -> Self:
+        """Make a reading of descent steps with their outcome: "never", "diverges" or "not within N" if not reached."""
+        return cls(label, steps.descent, "steps", steps.count + bracketed_interval(steps.interval))
 
     @classmethod
     def flow(cls, label: str, value: float, interval: tuple[float, float] | None = None, unit: str = "steps") -> Self:

@@ -305,6 +305,11 @@ class FlowSolution(Solution):
         """A note on the loss that is left because there are too few hidden units."""
         return self.problem.remarks
 
+    @property
+    def bottleneck_loss(self) -> float:
+        """Loss that is left because there are fewer hidden units than modes."""
+        return 0.0 if self.problem.two_layers is None else self.problem.two_layers.bottleneck_loss
+
     def curvatures_until(self, steps: float) -> FloatArray:
         """Return the curvature of the loss at several times up to a number of gradient steps, as far as it is known."""
         course, until = self._course, steps * self.learning_rate

@@ -422,6 +422,11 @@ class ModeSolution(Solution):
         return np.array([curvature(LearningProblem.of(m.task, n, ("input", "output"))) for n in networks])
 
     @property
+    def bottleneck_loss(self) -> float:
+        """Loss that is left because there are fewer hidden units than modes."""
+        return self.modes.bottleneck_loss
+
+    @property
     def remarks(self) -> tuple[str, ...]:
         """A note on the modes that the hidden units cannot hold."""
         m = self.modes

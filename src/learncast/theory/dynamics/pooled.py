@@ -114,10 +114,15 @@ class PooledProblem:
         return self.target_power / 2 - float(PooledDescent(*hidden).baseline_loss)
 
     @property
+    def bottleneck_loss(self) -> float:
+        """Loss that is left because there are fewer hidden units than modes."""
+        return float(self.descent.bottleneck_loss) if self.descent.rank > len(self.first) else 0.0
+
+    @property
     def remarks(self) -> tuple[str, ...]:
         """A note on the loss that is left because there are fewer hidden units than modes."""
-        rank, lost = self.descent.rank, float(self.descent.bottleneck_loss)
-        if rank <= len(self.first):
+        rank, lost = self.descent.rank, self.bottleneck_loss
+        if not lost:
             return ()
         share = lost / (lost + float(self.descent.baseline_loss))
         return (

@@ -19,7 +19,7 @@ from learncast._core.validation import FloatArray, positive
 from learncast.display import Displayable, HtmlRepr, Plot, Table, format_count, format_number
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
-from learncast.results import FORECAST_CLASSES, Provenance, Status, Trajectory
+from learncast.results import FORECAST_CLASSES, Provenance, Status, Steps, Trajectory
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import Assumption, Trust, exact, stable_learning_rate
 
@@ -87,6 +87,11 @@ class LearningTime:
     def descent_steps(self) -> float:
         """Descent steps until all modes are learned."""
         return _slowest(self._counting(self.mode_descent_steps))
+
+    @property
+    def steps(self) -> Steps:
+        """Steps until all modes are learned, without their interval."""
+        return Steps(self.descent_steps, self.flow_steps, status=self.status, tried=self.tried, loss=self.loss)
 
     def _counting(self, steps: FloatArray) -> FloatArray:
         return steps if self.held is None else steps[self.held]
@@ -286,6 +291,11 @@ class Solution(Displayable, ABC):
     def remarks(self) -> tuple[str, ...]:
         """Notes for the reader, such as modes that are never learned."""
         return ()
+
+    @property
+    def bottleneck_loss(self) -> float:
+        """Loss that is left because there are fewer hidden units than modes; 0 if there are enough."""
+        return 0.0
 
     def bounds(self, accuracy: float) -> tuple[str, ...]:
         """Return notes on bounds of the time to an accuracy that are known without integration."""

@@ -275,7 +275,7 @@ def _portrait_notes(state: CurriculumState, saved: FloatArray) -> tuple[Note, ..
     notes = []
     never = int(np.isneginf(saved).sum() + np.isnan(saved).sum())
     if never:
-        notes.append(Note(f"At {never} of {saved.size} points, left blank, the target is never learned."))
+        notes.append(Note(f"At {never} of {saved.size} points, left blank, the target is not learned."))
     rescued = int(np.isposinf(saved).sum())
     if rescued:
         notes.append(Note(f"At {rescued} points, left blank, the target is learned only with pretraining."))
@@ -330,13 +330,15 @@ def _edge_arrows(numbers: PortraitTimes) -> tuple[Arrow, ...]:
 def _best_answer(state: CurriculumState, numbers: PortraitTimes) -> str:
     best, direct = numbers.best, numbers.direct_descent
     if not math.isfinite(direct) and (best is None or best[2] != math.inf):
-        return "The target is never learned: at this learning rate descent does not converge."
+        if math.isinf(numbers.direct):
+            return "The target is never learned: the gradient flow ends before its goal."
+        return "The target is not learned: at this learning rate descent does not converge."
     if best is None or best[2] <= 0:
         return f"Train the target directly: no first task in this chart needs fewer than {format_count(direct)} steps."
     stop = float(numbers.stops[best[1]])
     first = f"Train on {state.describe(float(numbers.values[best[0]]))} until {stop:.0%} accuracy first"
     if best[2] == math.inf:
-        return f"{first}: without it the target is never learned."
+        return f"{first}: without it the target is not learned."
     return f"{first}: {format_count(direct - best[2])} steps in total. Direct training takes {format_count(direct)}."
 
 

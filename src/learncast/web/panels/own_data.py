@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -120,8 +121,9 @@ def comparison(settings: OwnDataSettings) -> View:
 def _readings(best: Plan) -> tuple[Reading, ...]:
     target = best.target
     trials = f"{target.trials:,}" if target.trials else "unknown"
+    direct = Reading.counted("direct training", replace(best.direct, low=math.nan, high=math.nan))
     return (
-        Reading.steps("direct training", best.direct_steps),
+        direct if best.counted else Reading.steps("direct training", best.direct_steps),
         Reading.steps("with the plan", best.total, best.interval),
         Reading.steps("saved", best.saving, best.saving_interval),
         Reading.flow("direct training", best.direct.flow),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -26,13 +27,11 @@ def answer(curriculum: Forecast, first_task: str, stop: float) -> str:
     direct, total = curriculum.direct.descent, curriculum.steps.descent
     first, last = (stage.steps.descent for stage in curriculum.stages)
     if not math.isfinite(total) and not math.isfinite(direct):
-        slow = math.isfinite(curriculum.direct.flow)
-        why = ": at this learning rate descent does not converge" if slow else ""
-        return f"The target is never learned, neither directly nor after {first_task}{why}."
-    takes = f"takes {format_count(direct)} steps" if math.isfinite(direct) else "never learns it"
-    directly = f"Direct training {takes}."
+        return f"Directly, the target {curriculum.direct.outcome}. After {first_task}, it {curriculum.steps.outcome}."
+    takes = f"Direct training takes {format_count(direct)} steps."
+    directly = takes if math.isfinite(direct) else f"Directly, it {curriculum.direct.outcome}."
     if not math.isfinite(total):
-        return f"Do not pretrain on {first_task}: the target is never learned after it. {directly}"
+        return f"Do not pretrain on {first_task}: after it, the target {curriculum.steps.outcome}. {directly}"
     flow = f"(Flow: {format_number(curriculum.steps.flow, 0)} instead of {format_number(curriculum.direct.flow, 0)}.)"
     compared = f"{format_count(total)} steps in total. {directly} {flow}"
     if total >= direct:
@@ -139,11 +138,11 @@ def readings(curriculum: Forecast) -> tuple[Reading, ...]:
     assert curriculum.direct is not None
     steps, direct, saving, (first, last) = curriculum.steps, curriculum.direct, curriculum.saving, curriculum.stages
     return (
-        Reading.steps("both stages", steps.descent, steps.interval),
-        Reading.steps("direct training", direct.descent, direct.interval),
+        Reading.counted("both stages", steps),
+        Reading.counted("direct training", direct),
         Reading.steps("saved", saving.descent, saving.interval),
-        Reading.steps("first task", first.steps.descent),
-        Reading.steps("target after it", last.steps.descent),
+        Reading.counted("first task", replace(first.steps, low=math.nan, high=math.nan)),
+        Reading.counted("target after it", replace(last.steps, low=math.nan, high=math.nan)),
         Reading.flow("both stages", steps.flow),
     )
 

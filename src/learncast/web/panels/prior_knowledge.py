@@ -13,13 +13,13 @@ import numpy as np
 
 from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray
-from learncast.display import format_count, format_loss, format_number, plural
+from learncast.display import format_loss, format_number, plural
 from learncast.networks.two_layer import TwoLayer
 from learncast.planning.forecast import Forecast, follow, forecast, settling
 from learncast.planning.forget import stages_of
 from learncast.procedure.goals import Accuracy
 from learncast.procedure.stage import Stage
-from learncast.results import STEPS, Status, Steps
+from learncast.results import STEPS, Steps
 from learncast.study.study_file import to_toml
 from learncast.tasks.geometry import pooled_statistics
 from learncast.tasks.one_step import static
@@ -344,8 +344,7 @@ def _table(key: str, title: str, rows: tuple[str, ...], values: FloatArray, colo
 def _readings(learning: SequentialLearning) -> tuple[Reading, ...]:
     labels = ("task A is learned in", "task B is learned in", "task B without prior knowledge")
     times = list(zip(labels, learning.times, strict=True))
-    descent = [Reading(label, t.descent, "steps", _count_text(t)) for label, t in times]
-    flow = learning.times[0].flow
+    descent, flow = [Reading.counted(label, t) for label, t in times], learning.times[0].flow
     if learning.trained[0] < flow < math.inf:
         late = f"{descent[0].text}, after its stage of {learning.trained[0]:.4g}"
         descent[0] = replace(descent[0], text=late)
@@ -362,10 +361,8 @@ def _answer(learning: SequentialLearning) -> str:
     """Say how many steps prior knowledge saves on task B, and what is forgotten."""
     second, naive = learning.times[1:]
     if learning.trained[0] == 0:
-        return f"Without prior knowledge task B is learned: {_steps_text(second)}."
-    if not math.isfinite(second.descent):
-        return f"Task B is learned after task A: {_steps_text(second)}; without task A: {_steps_text(naive)}."
-    learned = f"After task A, task B is learned in {_steps_text(second)}; without task A it takes {_steps_text(naive)}."
+        return f"Without prior knowledge task B {_outcome(second)}."
+    learned = f"After task A, task B {_outcome(second)}; without task A it {_outcome(naive)}."
     if not math.isfinite(second.flow):  # losses are those at which the flow rests
         return learned
     lost = "Nothing is forgotten."
@@ -375,12 +372,8 @@ def _answer(learning: SequentialLearning) -> str:
     return f"{learned} {lost} (Flow: {flow}.)"
 
 
-def _count_text(steps: Steps) -> str:
-    return str(steps) if steps.status is Status.not_within else format_count(steps.descent)
-
-
-def _steps_text(steps: Steps) -> str:
-    return plural(int(steps.descent), "step") if math.isfinite(steps.descent) else _count_text(steps)
+def _outcome(steps: Steps) -> str:
+    return f"is learned in {plural(int(steps.descent), 'step')}" if math.isfinite(steps.descent) else steps.outcome
 
 
 def _diagram(state: PriorKnowledgeState, learning: SequentialLearning) -> Diagram:

@@ -208,6 +208,11 @@ class TwoLayerSolution(Solution):
         return np.array([sharpest_curvature(self.problem.cross, self.problem.power, ends)])
 
     @property
+    def bottleneck_loss(self) -> float:
+        """Loss that is left because there are fewer hidden units than modes."""
+        return self.problem.bottleneck_loss
+
+    @property
     def remarks(self) -> tuple[str, ...]:
         """Modes that the exact flow never learns, and the step at which real training stalls."""
         lost, loss = self.flow.lost_modes, self._excess_loss(math.inf)

@@ -1,0 +1,131 @@
+"""A goal that is not reached within the steps tried, and a loss that a bottleneck leaves, in every report."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from typer.testing import CliRunner
+
+import learncast as lc
+from learncast.cli import app
+from learncast.planning.methods import linear
+from learncast.report import check_report, explain_study, forecast_report, plan_report
+from learncast.results import Steps
+from learncast.study import Study
+from learncast.theory.dynamics import gradient_flow
+
+TRIED = 40
+STUDY = """
+[network]
+hidden_size = 4
+recurrence = 0.5
+initial = 0.1
+[training]
+learning_rate = 1e-2
+accuracy = 0.95
+learn = ["input", "recurrent", "output"]
+[target]
+name = "slow"
+family = "leaky_integration"
+steps = 10
+timescale = 5.0
+"""
+CANDIDATE = '[[candidates]]\nname = "quick"\nfamily = "leaky_integration"\nsteps = 10\ntimescale = 2.0\n'
+NARROW = """
+[network]
+kind = "two-layer"
+hidden_size = 2
+scale = 0.05
+[training]
+learning_rate = 1e-2
+explained = 0.9
+[target]
+name = "three modes"
+family = "static"
+cross_correlation = [[1.0, 0.0, 0.0], [0.0, 0.7, 0.0], [0.0, 0.0, 0.4]]
+"""
+
+
+@pytest.fixture
+def study(tmp_path):
+    def read(text):
+        path = tmp_path / "study.toml"
+        path.write_text(text, encoding="utf-8")
+        return Study.load(path)
+
+    return read
+
+
+@pytest.fixture
+def short(monkeypatch):
+    """Give up after few steps of descent and of the integrated flow."""
+    monkeypatch.setattr(gradient_flow, "MOST_STEPS", 5)
+    monkeypatch.setattr(linear, "MOST_COUNTED", TRIED)
+
+
+def loss_after(study, steps):
+    """Loss after plain descent."""
+    return lc.descend(study.target, study.network, study.training, steps=steps).loss[-1]
+
+
+def test_forecast_and_explain_give_the_steps_tried_and_the_loss_reached(study, short):
+    slow = study(STUDY)
+    found, explained = forecast_report(slow).values, explain_study(slow)
+    assert (found["status"], found["tried"]) == ("not_within", TRIED)
+    assert found["loss_reached"] == pytest.approx(loss_after(slow, TRIED), rel=1e-9)
+    assert (explained["direct_tried"], explained["direct_loss_reached"]) == (TRIED, found["loss_reached"])
+
+
+def test_plan_gives_the_steps_tried_and_the_loss_reached(study, short):
+    found = plan_report(study(STUDY + CANDIDATE)).values
+    parts = [found["direct"], *found["best"]["stages"], *found["candidates"]]
+    assert {part["status"] for part in parts} == {"not_within"}
+    assert all(part["tried"] == TRIED and math.isfinite(part["loss_reached"]) for part in parts)
+    assert math.isnan(found["best"]["saving_ratio"])
+
+
+def test_a_check_agrees_if_training_does_not_arrive_within_the_steps_tried(study, short):
+    row = check_report(study(STUDY), seeds=2, processes=1).values["rows"][0]
+    assert (row["status"], row["tried"]) == ("not_within", TRIED)
+    assert row["verdict"] == ("agrees" if min(row["measured_steps"]) >= TRIED else "differs")
+
+
+def test_a_reached_goal_has_no_steps_tried(study):
+    found = forecast_report(study(STUDY)).values
+    assert found["status"] == "ok"
+    assert not {"tried", "loss_reached"} & set(found)
+
+
+def test_the_total_of_stages_counts_the_steps_before_the_stage_that_is_not_learned(study, short):
+    slow = study(STUDY)
+    stages = [lc.Stage(slow.target, steps=7), lc.Stage(slow.target, slow.goal)]
+    found = lc.follow(stages, slow.network, training=slow.training).steps
+    assert (found.status, found.tried) == (lc.Status.not_within, 7 + TRIED)
+
+
+@pytest.mark.parametrize(
+    ("status", "tried", "count"),
+    [
+        (lc.Status.not_learned, math.nan, "never"),
+        (lc.Status.diverged, math.nan, "diverges"),
+        (lc.Status.not_within, 1500, "not within 1,500"),
+    ],
+)
+def test_never_is_said_only_where_it_is_proved(status, tried, count):
+    assert Steps(math.inf, math.inf, status=status, tried=tried).count == count
+
+
+@pytest.mark.parametrize("method", ["auto", "pooled", "flow"])
+def test_forecast_gives_the_loss_that_a_bottleneck_leaves(study, method):
+    found = forecast_report(study(NARROW), method=method).values
+    assert found["bottleneck_loss"] == pytest.approx(0.4**2 / 2)
+    assert found["status"] == "ok"
+    assert len(found["remarks"]) >= 1
+
+
+def test_forecast_without_a_bottleneck_loses_nothing(study, tmp_path):
+    assert forecast_report(study(NARROW.replace("hidden_size = 2", "hidden_size = 3"))).values["bottleneck_loss"] == 0
+    written = CliRunner().invoke(app, ["forecast", str(tmp_path / "study.toml"), "--json"])
+    assert json.loads(written.stdout)["bottleneck_loss"] == 0
