@@ -143,7 +143,7 @@ def test_the_best_input_weight_of_a_tanh_unit_is_the_best_of_all(seed):
 
 
 def test_a_relu_unit_whose_input_weight_reaches_zero_is_no_sign_of_divergence():
-    """There the slope jumps: a difference of slopes across 0 is no curvature that the learning rate would have to bear."""
+    """There the slope jumps, which is no curvature that limits the learning rate."""
     inputs = np.random.default_rng(3).normal(size=(30, 2, 1))
     a, b, c = np.array([[-0.07], [0.0126], [-0.08]]), 0.65 * np.ones(3), np.array([[-0.1, -0.15, 0.002]])
     hidden = np.zeros((30, 1))
