@@ -48,6 +48,8 @@ LATE, LATE_SINGLE = 10, 4
 COARSE = 0.1
 #: Strides or single steps that are counted for all resamples together.
 MOST_RESAMPLE_MOVES = 20_000
+#: Share of the resamples that are counted on alone after that.
+FEW_LEFT = 0.1
 #: Steps after which descent from a start that is too sharp has diverged, and the growth of weights that shows it.
 TRIAL_STEPS, DIVERGED = 500, 1e8
 
@@ -400,7 +402,14 @@ class PooledMethod(LinearMethod):
             rows, rate = descent.rows(some), self.learning_rate
             counted = min(most, rows.most_counted(states[some], rate, MOST_RESAMPLE_MOVES))
             steps[some], ends[some] = rows.steps_to(states[some], limits[some], rate, counted, precise=False)
-            if counted == most:  # the others are late; otherwise they are unknown
+            left = np.flatnonzero(np.isnan(steps))
+            if counted < most and 0 < len(left) <= FEW_LEFT * len(states):
+                last = descent.rows(left)
+                more = min(most - counted, last.most_counted(ends[left], rate))
+                steps[left], ends[left] = last.steps_to(ends[left], limits[left], rate, more, precise=False)
+                steps[left] += counted
+                counted += more
+            if counted == most or 2 * len(left) < len(states):  # the others are late; otherwise they are unknown
                 steps[np.isnan(steps)] = np.inf
         return steps, np.where(np.isfinite(ends), ends, 0.0)
 
