@@ -20,6 +20,8 @@ REMEDIES = {
     Status.ok: "Nothing.",
     Status.not_learned: "Use other initial weights (a larger `initial`, other signs), let more weights learn, or require less accuracy. "
     "`solution.remarks` says where learning ends.",
+    Status.not_within: "Allow more steps (`most_steps`), use a larger learning rate, or require less accuracy; the result has the loss "
+    "that was reached.",
     Status.diverged: "Use a smaller learning rate; the condition `stable_learning_rate` says how much smaller.",
     Status.outside_theory: "See which condition fails. Use `method='auto'`, or treat the number as an approximation.",
     Status.too_few_samples: "Use more sequences or trials, or a smaller lag.",

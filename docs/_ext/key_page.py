@@ -47,7 +47,7 @@ EXAMPLES = {
     "alpha": 0.2, "rank": 2, "excitatory": 0.8, "nonlinearity": "relu", "clip": 1.0, "decisions": 0.85, "loss": 0.05, "ignore": 0, "r2": 0.9,
 }  # fmt: skip
 #: Examples of keys that differ in one table.
-IN_TABLE = {("[task]", "inputs"): 8, ("[goal]", "steps"): [12, 13], ("[goal]", "outputs"): [1, 2]}
+IN_TABLE = {("[training]", "shuffle"): True, ("[task]", "inputs"): 8, ("[goal]", "steps"): [12, 13], ("[goal]", "outputs"): [1, 2]}
 
 
 def page() -> str:

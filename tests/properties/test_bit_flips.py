@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 
 import learncast as lc
 from learncast import sweep, tasks
-from learncast.windows.stored_model import load_checkpoint
+from learncast.windows import stored_model
 
 FEW, MANY = 25, 2000
 NUMBERS = pytest.mark.parametrize("number", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
@@ -73,7 +73,7 @@ def test_stored_weights(number, tmp_path):
         path.write_bytes(flipped(content, rng))
         model = torch.nn.Linear(3, 2, bias=False)
         with contextlib.suppress(lc.LearncastError):
-            load_checkpoint(model, None, path)
+            stored_model.load_checkpoint(model, None, path)
 
 
 @NUMBERS
@@ -138,10 +138,10 @@ def test_a_ledger_with_another_task_fails_its_check(tmp_path):
 
 
 def test_removing_the_lock_file_admits_no_second_driver(tmp_path):
-    from learncast.sweep.store import Store
+    from learncast.sweep import store
 
     sweep.run(squared, {"x": [1]}, store=tmp_path, executor="in-process")
-    with Store(tmp_path).locked():
+    with store.Store(tmp_path).locked():
         (tmp_path / "lock").unlink()
         with pytest.raises(lc.InvalidSpec) as error:
             sweep.run(squared, {"x": [1]}, store=tmp_path, executor="in-process")

@@ -182,7 +182,7 @@ def test_batch_of_all_trials_has_the_slope_of_their_moments(every_step):
     padded = moments_of(np.pad(x, before), np.pad(y, before) if every_step else y)
     longer = MomentStack.of([short, padded])
     expected = longer.loss_and_slope(filters)[1][0]
-    found = BatchSlopes([Source.of((x, y))], None, (0, 0), STEPS + 1).at(filters, 0)[0]
+    found = BatchSlopes([Source.of((x, y))], lc.Training(1e-3), 0, STEPS + 1).at(filters, 0)[0]
     np.testing.assert_allclose(found.numpy(), expected.numpy(), atol=1e-11)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -279,11 +279,16 @@ class Forecast(Displayable):
     @property
     def remarks(self) -> tuple[str, ...]:
         """Notes on stages that never learn a mode, and on the recorded trials of a stage."""
-        return tuple(
-            f"stage {k + 1} ({stage.task.name}): {remark}"
-            for k, (stage, flow) in enumerate(zip(self.requested, self._run.flows, strict=True))
-            for remark in (*flow.remarks, *_data_notes(stage.task))
-        )
+        return (*self.switch_remarks, *self._by_stage(_data_notes(stage.task) for stage in self.requested))
+
+    @property
+    def switch_remarks(self) -> tuple[str, ...]:
+        """Notes on stages that never learn a mode."""
+        return self._by_stage(flow.remarks for flow in self._run.flows)
+
+    def _by_stage(self, notes: Iterable[Iterable[str]]) -> tuple[str, ...]:
+        stages = enumerate(zip(self.requested, notes, strict=True), start=1)
+        return tuple(f"stage {k} ({stage.task.name}): {note}" for k, (stage, own) in stages for note in own)
 
     @property
     def modes(self) -> tuple[Modes, ...]:

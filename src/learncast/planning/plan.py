@@ -398,7 +398,7 @@ class Plan(Displayable):
     @cached_property
     def trust(self) -> Trust:
         """How far the recommended stages can be trusted."""
-        return self.method.trust(self.best.places)
+        return self.best.trust
 
     @property
     def forecast_class(self) -> str:

@@ -35,7 +35,7 @@ from learncast.procedure.goals import Accuracy, goal_of
 from learncast.procedure.stage import Stage
 from learncast.procedure.training import Training
 from learncast.tasks.task import Task
-from learncast.theory.assumptions import require
+from learncast.theory.assumptions import Assumption, require
 from learncast.theory.dynamics.solution import LearningTime
 from learncast.theory.responses.trials import seed_of
 
@@ -240,12 +240,18 @@ class _Planner:
                     flow_route=flow,
                     direct_route=self.direct,
                     terms=self.terms,
-                    assumptions=self.method.conditions(k),
+                    assumptions=self._conditions(k, flow),
                     failures=failures(self.method, k, self.strict),
                     refined=refined,
                 )
             )
         return candidates
+
+    def _conditions(self, task: int, route: Route) -> tuple[Assumption, ...]:
+        """Conditions of training on a candidate up to its stop."""
+        if not route.durations or math.isnan(route.durations[0]):
+            return self.method.conditions(task)
+        return self.method.flow(task, self.method.start).conditions_until(route.durations[0])
 
     def _in_pool(self, route: Route) -> Route:
         """A route of the usable candidates, with the tasks numbered as in the pool and counted by the method."""

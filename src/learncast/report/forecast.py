@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -43,8 +44,11 @@ def forecast_report(
     chosen = study.target if task is None else study.task(task)
     m, goal = study.method(method).precise, study.goal
     place = m.place(chosen)
-    trust, learned, flow = m.trust([place]), m.learning_time(place, goal), m.flow(place, m.start)
-    made = Forecast(m, (Stage(chosen, goal),), (place,), learned, batch=study.batch if trust.holds else None)
+    learned, flow = m.learning_time(place, goal), m.flow(place, m.start)
+    made = Forecast(m, (Stage(chosen, goal),), (place,), learned)
+    trust = made.trust
+    if study.batch is not None and trust.holds:
+        made = replace(made, batch=study.batch)
     steps, refusal = _steps_in_batches(made)
     rows = m.mode_rows(place, goal)
     recurrence = LearnedRecurrence.of(study, chosen, flow)

@@ -51,7 +51,7 @@ class LearnedRecurrence:
         rows = _order(task, view, study.learning_rate, "recurrent" in learn) if aligned else []
         end = _end(flow, task, study.horizons, learn)
         remarks = _remarks(task, view, end) if aligned else []
-        known = math.isfinite(float(end["spectral_radius"]))
+        known = math.isfinite(cast(float, end["spectral_radius"]))
         ends = f" It ends with a {end['stability']} recurrence (spectral radius {end['spectral_radius']:.4g})."
         sentence = ends if known else ""
         return cls(rows, {"learn": list(learn), "final": end}, _tables(task, rows, end), remarks, sentence)

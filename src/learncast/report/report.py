@@ -175,6 +175,8 @@ class Report:
 
         try:
             return png(self.draw())
+        except OSError:  # a full disk concerns every file
+            raise
         except Exception as error:  # whatever fails in a figure must not lose the answer
             warnings.warn(
                 f"The figure could not be drawn ({error}). The numbers are complete.", FigureWarning, stacklevel=3

@@ -512,9 +512,8 @@ def largest_kept_rate(network: LinearRNN, task: Task, rng: np.random.Generator, 
     1.0
     """
     weights = network.input_weights, network.recurrent_weights, network.output_weights
-    sizes = [float(np.abs(W).max(initial=0.0)) or 1.0 for W in weights]
-    kicks = [1e-6 * size * rng.standard_normal(W.shape) for W, size in zip(weights, sizes, strict=True)]
-    perturbed = LinearRNN(*(W + kick for W, kick in zip(weights, kicks, strict=True)))
+    size = max(float(np.abs(W).max(initial=0.0)) for W in weights) or 1.0
+    perturbed = LinearRNN(*(W + 1e-6 * size * rng.standard_normal(W.shape) for W in weights))
     middle = largest_stable_rate(network, task).learning_rate
     low, high = 0.5 * middle, 2.2 * middle  # not centred on the prediction, so that agreement is not by chance
     for _ in range(halvings):

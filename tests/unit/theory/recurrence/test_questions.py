@@ -401,7 +401,7 @@ def test_feature_learning_reports_divergence_and_step_limits():
     assert wild.network is None
     assert wild.losses[0] == math.inf
     short = theory.feature_learning(task, mode(0.1, 0.5, 0.1), learning_rate=0.01, most_steps=5)
-    assert short.status is Status.not_learned
+    assert short.status is Status.not_within
     assert (short.losses > 1e-4).all()
 
 

@@ -21,7 +21,7 @@ __all__: list[str] = []  # internal
 #: Step of complex differences, relative to the weights: its square is below round-off.
 TINY = 1e-30
 #: Largest number of weights for a dense Hessian, and of moves along a flow to its rest.
-DENSE, MOST_MOVES = 150, 100
+DENSE, MOST_MOVES = 150, 300
 #: Error of a move, relative to the gradient, and the shortest move in units of the smallest time constant.
 MOVE_ERROR, SHORTEST = 0.2, 1e-6
 #: Newton steps to the end of a long valley.
@@ -155,6 +155,7 @@ class LagDescent:
         best = others.constant - PooledDescent(others.power, others.cross).baseline_loss
         return np.asarray(np.maximum(losses, best))
 
+    @_overflowing
     def _bottom(self, state: FloatArray, now: float) -> tuple[FloatArray, float]:
         """State and loss at the end of a long valley, by damped Newton steps; units of the weights do not matter."""
         damping = 1e-6
@@ -168,7 +169,8 @@ class LagDescent:
             while damping < 1.0:
                 moved = state - unit * (vectors @ ((vectors.T @ slope) / (np.abs(values) + damping * size)))
                 then = float(self.loss_and_slopes(moved[None])[0][0])
-                if then < now:
+                # A longer move may leave the valley for a distant one.
+                if then < now and np.linalg.norm(moved - state) <= np.linalg.norm(state):
                     break
                 damping *= 8
             else:
@@ -178,6 +180,7 @@ class LagDescent:
                 break
         return state, now
 
+    @_overflowing
     def _follow(self, state: FloatArray) -> tuple[FloatArray, float]:
         """Follow the flow in long moves, each exact for a quadratic loss; return the last state and its loss."""
         (now,), (slope,) = self.loss_and_slopes(state[None])
