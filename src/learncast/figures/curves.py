@@ -760,7 +760,7 @@ def ranking(dataset: xr.Dataset, ax: Axes, *, most: int = 12, priced: bool = Fal
     ax.set_xlim(0, 1.32 * max(direct if np.isfinite(direct) else 0.0, float(total.max(initial=0.0))) or 1.0)
     key(ax, below=True, ncols=3)
     for row, value in zip(rows, best["saving"].values, strict=True):
-        text = "never learned" if not np.isfinite(direct) else "no gain" if not value > 0 else f"saves {value:.0f}"
+        text = "not learned" if not np.isfinite(direct) else "no gain" if not value > 0 else f"saves {value:.0f}"
         # Right of the line of direct training, which the text would otherwise cross.
         beyond = max(total[row], direct) if np.isfinite(direct) else total[row]
         ax.annotate(text, (beyond, row), xytext=(4, 0), textcoords="offset points", va="center", fontsize=6.5)

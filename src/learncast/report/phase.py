@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +13,10 @@ from learncast._core.validation import FloatArray
 from learncast.display import Table, format_count, format_number
 from learncast.planning.phase import phase
 from learncast.report.report import Report, spread_rows
-from learncast.results import Provenance
+from learncast.results import Provenance, Steps
 from learncast.study import Study
 from learncast.theory.assumptions import ASSUMPTIONS, Assumption, Trust
+from learncast.theory.dynamics.solution import status_of
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -87,6 +89,9 @@ def _lead(dataset: xr.Dataset, trust: Trust, best: dict[str, float]) -> str:
         if best["saved_descent_steps"] > 0
         else f"Pretraining pays nowhere on this grid; direct training takes {direct}."
     )
+    if math.isinf(descent):
+        alone = Steps(descent, flow, status=status_of(flow, descent, ()))
+        lead = f"Directly, the target {alone.outcome}."
     if "incomplete" in dataset.attrs:
         lead = f"Out of time: {dataset.attrs['incomplete']}. {lead}"
     if not trust.holds:

@@ -54,7 +54,7 @@ class EnsembleRun(Result):
         diverged network are nan. Smaller networks are padded with 0. ``final_loss`` and ``steps`` over network are
         always present.
     status : tuple of Status
-        Of each network: ``ok``, ``not_learned`` if the steps ran out above its target loss, or ``diverged`` if its
+        Of each network: ``ok``, ``not_within`` if the steps ran out above its target loss, or ``diverged`` if its
         numbers stopped being finite.
     networks : tuple of TwoLayer or Activated
         After training; the last finite weights of a diverged network. Files do not contain them.
@@ -201,7 +201,7 @@ def _outcome(loss: float, goal: float) -> Status:
     """Return the status of a network that stops now; the goal is minus infinity if there is none."""
     if not np.isfinite(loss):
         return Status.diverged
-    return Status.ok if np.isneginf(goal) or loss <= goal else Status.not_learned
+    return Status.ok if np.isneginf(goal) or loss <= goal else Status.not_within
 
 
 class _Ensemble:

@@ -56,7 +56,7 @@ class StageRun:
     loss, reached : float
         Last reported loss and last measured value of the goal; nan before.
     status : Status or None
-        None until the stage is over: ``ok``, ``not_learned`` if it was given up, ``diverged`` if the loss became
+        None until the stage is over: ``ok``, ``not_within`` if it was given up, ``diverged`` if the loss became
         infinite or nan.
     """
 
@@ -93,7 +93,7 @@ class Loop:
     index : int
         Number of the current stage; the number of stages when all are over.
     status : Status
-        ``ok`` unless the loop ended early: ``not_learned`` if a stage was given up, ``diverged`` if a loss was not
+        ``ok`` unless the loop ended early: ``not_within`` if a stage was given up, ``diverged`` if a loss was not
         finite.
     optimizers : list of torch optimisers
         Their state is cleared when a stage begins, unless `reset` is None.
@@ -305,7 +305,7 @@ class Loop:
             self.on_judged(ended)
             if not ended:
                 return
-            self._leave(Status.ok if over else Status.not_learned)
+            self._leave(Status.ok if over else Status.not_within)
 
     def _leave(self, status: Status) -> None:
         stage = self.stage
@@ -393,7 +393,7 @@ class Loop:
         """What did not go as expected."""
         texts = []
         for one in self.stages:
-            if one.status is Status.not_learned:
+            if one.status is Status.not_within:
                 texts.append(f"{one.name}: given up after {one.steps} steps without reaching its goal")
             if one.status is Status.diverged:
                 texts.append(f"{one.name}: diverged at step {one.steps}; lower the learning rate")

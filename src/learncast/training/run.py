@@ -118,7 +118,7 @@ class TrainingRun(Trajectory):
         The variables of every trajectory, nan if not recorded; ``batch_loss`` and ``goal`` on request; ``optimum`` over
         (stage, mode); ``stage`` at each time. Torch modules have no strengths.
     status : Status
-        ``ok`` if the last stage reached its goal, ``not_learned`` if a stage was given up, ``diverged`` if numbers
+        ``ok`` if the last stage reached its goal, ``not_within`` if a stage was given up, ``diverged`` if numbers
         stopped being finite (the last finite weights are kept).
     stage_steps : tuple of int
         Steps of each stage.

@@ -230,7 +230,7 @@ def test_a_stage_ends_when_what_lies_ahead_is_met():
     )
     assert ended.status is lc.Status.ok
     assert ended.stage_steps[0] < 20
-    assert not_ended.status is lc.Status.not_learned
+    assert not_ended.status is lc.Status.not_within
     assert not_ended.stage_steps[0] == 60
 
 

@@ -275,7 +275,7 @@ def test_a_network_that_is_not_the_planned_one_is_remarked_on(recorded):
     loop = loop_on(recorded, most=0.1)
     module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(6, 1), torch.nn.Tanh()).double()
     trained(loop, module, RATE)
-    assert [s.status for s in loop.stages] == [Status.not_learned] * 2
+    assert [s.status for s in loop.stages] == [Status.not_within] * 2
     assert all(stage.warnings for stage in loop.stages)
 
 
@@ -313,7 +313,7 @@ def test_a_stage_that_does_not_learn_is_given_up_and_said_so(recorded):
     trained(loop, recorded[2], 1e-9)
     limits = [max(int(np.ceil(2 * o.steps.descent)), 100) for o in curriculum_of(recorded).stages]
     assert [s.steps for s in loop.stages] == limits
-    assert [s.status for s in loop.stages] == [Status.not_learned] * 2
+    assert [s.status for s in loop.stages] == [Status.not_within] * 2
     assert [str(limit) in text for limit, text in zip(limits, loop.warnings, strict=True)] == [True, True]
     assert loop.done
 

@@ -537,7 +537,7 @@ def test_what_is_not_reached_is_given_up(network, rule):
     """Also when the first of two passes finds no plateau: then no optimum is known, and none is reached."""
     learn = None if isinstance(network, nn.Module) else ENDS
     run = train(TASK, network, Training(0.001, batch=20, learn=learn, most_steps=30), goal=rule)
-    assert run.status is lc.Status.not_learned
+    assert run.status is lc.Status.not_within
     assert np.isfinite(run["loss"]).all()
     if network is NETWORK:
         assert run.steps == 30
@@ -554,7 +554,7 @@ def test_what_is_reached_at_the_last_step_allowed_is_reached(rule):
     assert again.steps == run.steps
     assert again.status is lc.Status.ok
     fewer = training.with_(most_steps=run.steps - 1)
-    assert train(TASK, NETWORK, fewer, goal=rule).status is lc.Status.not_learned
+    assert train(TASK, NETWORK, fewer, goal=rule).status is lc.Status.not_within
 
 
 @pytest.mark.slow
@@ -642,7 +642,7 @@ def test_moments_are_reset_or_kept(optimizer):
 def test_a_stage_given_up_ends_the_curriculum_with_its_status():
     stages = [lc.Stage(TASK, steps=3), lc.Stage(OTHER, goal=0.999)]
     run = train(stages, NETWORK, Training(0.001, batch=20, learn=ENDS, most_steps=25))
-    assert run.status is lc.Status.not_learned
+    assert run.status is lc.Status.not_within
     assert run.stage_steps == (3, 25)
 
 

@@ -231,7 +231,7 @@ class FlowSolution(Solution):
                 "input_gram": np.swapaxes(first, 1, 2) @ first,
                 "output_gram": second @ np.swapaxes(second, 1, 2),
             }
-        lost = "diverged" if self._course.state == "diverged" else "not_learned"
+        lost = "diverged" if self._course.state == "diverged" else "not_within"
         status = np.array([lost if row is None else "ok" for row in rows], dtype=str)
         return self._trajectory(steps, values, self.problem.task, coords={"status": ("time", status)})
 
