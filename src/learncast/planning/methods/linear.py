@@ -466,7 +466,8 @@ class TwoLayerMethod(PooledMethod):
     @property
     def for_plans(self) -> Method:
         """Descent counted on pooled statistics, if the flow from the start rests at a saddle that descent may leave."""
-        if all(self.flow(k, self.start).orientation_margin > 0 for k in range(len(self.tasks))):
+        saddles = [k for k in range(len(self.tasks)) if self.flow(k, self.start).orientation_margin == 0]
+        if all(self.proved_never(k, self.start, CONVERGED) for k in saddles):
             return self
         return PooledMethod(self.tasks, self.network, self.training, self._resampling_seed)
 
