@@ -111,7 +111,7 @@ class Steps:
     @property
     def value(self) -> float:
         """Reported number: the descent steps, or the flow time if they were not counted."""
-        return self.flow if math.isnan(self.descent) else self.descent
+        return self.flow if math.isnan(self.descent) and not math.isinf(self.flow) else self.descent
 
     @property
     def interval(self) -> tuple[float, float] | None:

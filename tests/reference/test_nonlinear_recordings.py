@@ -140,3 +140,19 @@ def test_the_best_input_weight_of_a_tanh_unit_is_the_best_of_all(seed):
             h = np.tanh(0.8 * h + a * x)
         shares.append((h * targets).mean() ** 2 / (h**2).mean())
     assert explained >= (1 - 1e-6) * max(shares)
+
+
+def test_a_relu_unit_whose_input_weight_reaches_zero_is_no_sign_of_divergence():
+    """There the slope jumps, which is no curvature that limits the learning rate."""
+    inputs = np.random.default_rng(3).normal(size=(30, 2, 1))
+    a, b, c = np.array([[-0.07], [0.0126], [-0.08]]), 0.65 * np.ones(3), np.array([[-0.1, -0.15, 0.002]])
+    hidden = np.zeros((30, 1))
+    for x in inputs.transpose(1, 0, 2):
+        hidden = np.maximum(0.65 * hidden - x, 0.0)
+    task = lc.Task.from_samples(inputs, 0.05 * hidden)
+    network = lc.Activated(lc.LinearRNN(a, np.diag(b), c), "relu")
+    found = lc.forecast(task, network, learning_rate=0.2, goal=lc.Accuracy(0.5))
+    true = plain_steps(inputs, 0.05 * hidden[:, None], (a, b, c), "relu", 0.2, 0.5)
+    assert (found.steps.descent, found.steps.status, found.forecast_class) == (true, lc.Status.ok, "response")
+    stable = next(x for x in found.trust.assumptions if x.name == "stable_learning_rate")
+    assert stable.measured < 0.1

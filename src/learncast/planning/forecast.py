@@ -648,10 +648,14 @@ def _carry_out(method: Method, stages: Sequence[Stage], places: Sequence[int]) -
     counting, found, flows, states, descent_states = True, [], [], [method.start], [method.start]
     for stage, place in zip(stages, places, strict=True):
         flow = method.flow(place, flow_state)
+        if stage.goal is not None and found and found[-1].stage.steps == math.inf:
+            at = zip(places, [*flows, flow], [*states], strict=False)
+            if any(method.rests_at_saddle(k, state, one) for k, one, state in at):
+                descent_state = _converged(method, [s.stage for s in found], places, descent_states)
         steps, descent_state = _train(method, place, stage, flow_state, descent_state, flow)
         after = flow_state if math.isnan(steps.flow) else method.after_flow(place, flow_state, steps.flow, flow)
         if not counting:  # an earlier stage has no known end
-            steps = replace(steps, descent=steps.flow if math.isinf(steps.flow) else math.nan)
+            steps = replace(steps, descent=math.inf if steps.status is Status.not_learned else math.nan)
         counting = counting and (math.isfinite(steps.descent) or stage.goal is None)
         start, end = method.strengths(np.stack([flow_state, after]))
         accuracy = float(method.accuracy(place, after[None])[0])
@@ -661,6 +665,20 @@ def _carry_out(method: Method, stages: Sequence[Stage], places: Sequence[int]) -
         states.append(flow_state)
         descent_states.append(descent_state)
     return _Run(tuple(found), tuple(flows), tuple(states), tuple(descent_states))
+
+
+def _converged(
+    method: Method, stages: Sequence[Stage], places: Sequence[int], states: Sequence[FloatArray]
+) -> FloatArray:
+    """State of descent after stages of which the last are to convergence, if it does not rest where the flow does.
+
+    Finite steps leave saddles of the flow. How they leave the next one depends on how they came there.
+    """
+    first = max((k + 1 for k, stage in enumerate(stages) if stage.steps != math.inf), default=0)
+    state = states[first]
+    for place, rest in zip(places[first:], states[first + 1 :], strict=False):
+        state = method.converged(place, state, rest)
+    return state
 
 
 def _train(

@@ -8,6 +8,7 @@ import xarray as xr
 
 import learncast as lc
 from learncast import tasks
+from learncast.planning.methods import linear
 from learncast.planning.methods.method import by_mode
 from learncast.theory import PooledDescent, modes
 
@@ -122,6 +123,24 @@ def test_resamples_are_counted_in_strides_only(monkeypatch):
     assert {precise for rows, precise in asked if rows > 1} == {False}
     assert {rows for rows, precise in asked if precise} == {1}  # the estimate itself
     assert len([rows for rows, _ in asked if rows > 1]) == 2  # direct training, once, and the means
+
+
+def test_late_resamples_do_not_cost_the_interval(monkeypatch):
+    """The few resamples that are left after most moves are counted alone; more of them are later than all others."""
+    rng = np.random.default_rng(4)
+    inputs = rng.normal(size=(12, 5, 2))
+    task = lc.Task.from_samples(inputs, inputs.sum(axis=1) + rng.normal(size=(12, 2)))
+    network = lc.LinearRNN.random(2, 6, 2, recurrence=0.5, scale=0.2, rng=0)
+    everything = np.sort(method_of([task], network, "pooled").resample([0], [(lc.Accuracy(0.9), None)]).direct)
+    for left in (5, 30):
+        moves = int(everything[-left]) - 1
+        monkeypatch.setattr(linear, "MOST_RESAMPLE_MOVES", 1)
+        monkeypatch.setattr(PooledDescent, "most_counted", lambda *_, moves=moves: moves if len(_) > 3 else 10**6)
+        found = np.sort(method_of([task], network, "pooled").resample([0], [(lc.Accuracy(0.9), None)]).direct)
+        known = len(found) if left == 5 else int((found <= moves).sum())
+        np.testing.assert_allclose(found[:known], everything[:known], atol=2)
+        assert np.isinf(found[known:]).all()
+        assert not np.isnan(lc.theory.bounds(found)).any()
 
 
 def test_a_sharp_start_is_unstable_if_descent_from_it_diverges():

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from learncast._core.validation import FloatArray
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
-from learncast.planning.methods.method import Learned, Method, ResampledSteps, Rule
+from learncast.planning.methods.method import CONVERGED, Learned, Method, ResampledSteps, Rule
 from learncast.procedure.goals import Goal
 from learncast.procedure.training import Training
 from learncast.results import Status
@@ -48,6 +48,8 @@ LATE, LATE_SINGLE = 10, 4
 COARSE = 0.1
 #: Strides or single steps that are counted for all resamples together.
 MOST_RESAMPLE_MOVES = 20_000
+#: Share of the resamples that are counted on alone after that.
+FEW_LEFT = 0.1
 #: Steps after which descent from a start that is too sharp has diverged, and the growth of weights that shows it.
 TRIAL_STEPS, DIVERGED = 500, 1e8
 
@@ -284,6 +286,18 @@ class PooledMethod(LinearMethod):
     def network_of(self, state: FloatArray) -> LinearRNN | TwoLayer:
         return self.network if state is self.start else self.network.with_maps(*self._maps(state))
 
+    def converged(self, task: int, state: FloatArray, rest: FloatArray) -> FloatArray:
+        """Descend to the end: finite steps leave saddles of the flow, and unbalance the layers a little."""
+        if self.nothing_to_learn(task, CONVERGED) or self.proved_never(task, state, CONVERGED):
+            return rest
+        steps, ends = self.steps_to(task, state[None], CONVERGED)
+        return ends[0] if math.isfinite(steps[0]) else rest
+
+    def proved_never(self, task: int, state: FloatArray, goal: Goal) -> bool:
+        first, second = self._maps(state)
+        own = replace(self.pooled[task], first=first, second=second)
+        return super().proved_never(task, state, goal) or own.never_reaches(self.goal_excess(task, goal))
+
     def most_counted(self, task: int, state: FloatArray) -> float:
         return float(self.descents[task].most_counted(state[None], self.learning_rate))
 
@@ -388,7 +402,14 @@ class PooledMethod(LinearMethod):
             rows, rate = descent.rows(some), self.learning_rate
             counted = min(most, rows.most_counted(states[some], rate, MOST_RESAMPLE_MOVES))
             steps[some], ends[some] = rows.steps_to(states[some], limits[some], rate, counted, precise=False)
-            if counted == most:  # the others are late; otherwise they are unknown
+            left = np.flatnonzero(np.isnan(steps))
+            if counted < most and 0 < len(left) <= FEW_LEFT * len(states):
+                last = descent.rows(left)
+                more = min(most - counted, last.most_counted(ends[left], rate))
+                steps[left], ends[left] = last.steps_to(ends[left], limits[left], rate, more, precise=False)
+                steps[left] += counted
+                counted += more
+            if counted == most or 2 * len(left) < len(states):  # the others are late; otherwise they are unknown
                 steps[np.isnan(steps)] = np.inf
         return steps, np.where(np.isfinite(ends), ends, 0.0)
 
@@ -460,7 +481,9 @@ class TwoLayerMethod(PooledMethod):
         solution = self.flow(task, self.start)
         status = self.learning_time(task, goal).status
         begin, end = solution.at([0.0, np.inf])["strength"].values
-        p, lost = solution.problem, set(solution.flow.lost_modes.tolist())
+        # A mode at a saddle of the flow is lost unless descent leaves the saddle.
+        left = status is not Status.not_learned and solution.orientation_margin == 0
+        p, lost = solution.problem, set() if left else set(solution.flow.lost_modes.tolist())
         return [
             {
                 "mode": k,

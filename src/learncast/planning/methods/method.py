@@ -16,7 +16,7 @@ from learncast._core.errors import InvalidSpec, NotLearned
 from learncast._core.validation import FloatArray
 from learncast.networks import Network
 from learncast.networks.activated import Activated
-from learncast.procedure.goals import Goal
+from learncast.procedure.goals import Accuracy, Goal
 from learncast.procedure.training import Training
 from learncast.results import Provenance, Status, Steps, spec_hash
 from learncast.tasks.task import Task
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 #: Whether each of some maps of the pooled input, (rows, outputs, inputs), has learned a task.
 Learned = Callable[[FloatArray], NDArray[np.bool_]]
+
+#: Goal at which descent has converged.
+CONVERGED = Accuracy(1 - 1e-6)
 
 #: When a stage of a curriculum ends: a goal, or a number of steps.
 Rule = tuple[Goal | None, float | None]
@@ -172,6 +175,15 @@ class Method(ABC):
 
     # Gradient descent
 
+    def rests_at_saddle(self, task: int, state: FloatArray, flow: Solution) -> bool:
+        """Whether the flow of training on a task from a state rests above the least loss."""
+        rest = self.after_flow(task, state, math.inf, flow)
+        return bool(self.excess_loss(task, rest[None])[0] > self.goal_excess(task, CONVERGED))
+
+    def converged(self, task: int, state: FloatArray, rest: FloatArray) -> FloatArray:
+        """State at which descent rests, if the flow rests at `rest`."""
+        return rest
+
     def steps_to(self, task: int, states: FloatArray, goal: Goal) -> tuple[FloatArray, FloatArray]:
         """Steps of gradient descent until each state reaches the goal, (rows,), and the states then.
 
@@ -187,6 +199,17 @@ class Method(ABC):
     def _steps_to(self, task: int, states: FloatArray, goal: Goal) -> tuple[FloatArray, FloatArray]:
         """Count steps to a goal that the network can reach."""
         raise NotImplementedError
+
+    def proved_never(self, task: int, state: FloatArray, goal: Goal) -> bool:
+        """Whether descent from a state, from which the flow never reaches the goal, is proved never to reach it.
+
+        Finite steps can leave a saddle at which the flow rests.
+        """
+        return self.unreachable(task, goal) or self.rests(task, state)
+
+    def rests(self, task: int, state: FloatArray) -> bool:
+        """Whether a step of descent does not change a state."""
+        return bool(np.array_equal(self.advance(task, state[None], [1])[0, 0], state))
 
     def most_counted(self, task: int, state: FloatArray) -> float:
         """Descent steps after which a count ends."""
@@ -260,15 +283,18 @@ class Method(ABC):
     ) -> tuple[Steps, FloatArray]:
         flow = self.flow(task, flow_state) if flow is None else flow
         time = self.flow_steps_to(task, flow_state, goal, flow)
-        if math.isinf(time):
+        if math.isinf(time) and self.proved_never(task, state, goal):
             return Steps(time, time, status=Status.not_learned), state
         counted, tried, loss = math.nan, math.nan, math.nan
-        if not time > self.most_counted(task, state):
+        most = self.most_counted(task, state)
+        if math.isinf(time) or not time > most:
             counts, ends = self.steps_to(task, state[None], goal)
             counted, state = float(counts[0]), ends[0]
             if math.isnan(counted):
-                tried, loss = self.most_counted(task, state), float(self.loss(task, ends)[0])
+                tried, loss = most, float(self.loss(task, ends)[0])
         status = status_of(time, counted, flow.conditions_until(time))
+        if status is Status.not_learned and not (state.any() and self.rests(task, state)):  # 0 after an overflow
+            status = Status.diverged
         if not math.isnan(tried):
             counted, status = (math.inf, status) if status is Status.diverged else (counted, Status.not_within)
         return Steps(counted, time, status=status, tried=tried, loss=loss), state

@@ -133,6 +133,10 @@ class ModeMethod(Method):
         p = self.problems[task]
         return p.steps_to(states, self._arrived(p, task, goal), self.learning_rate)
 
+    def proved_never(self, task: int, state: FloatArray, goal: Goal) -> bool:
+        """Always: modes learn independently, and both of the weights of a mode at a saddle keep opposite signs."""
+        return True
+
     def most_counted(self, task: int, state: FloatArray) -> float:
         return float(MOST_STEPS)
 

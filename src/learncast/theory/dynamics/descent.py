@@ -258,15 +258,16 @@ def descend(
 def count_steps(problem: LearningProblem, learning_rate: float, goal: float, expected: float) -> float:
     """Count the gradient-descent steps to a loss.
 
-    The count is infinite if descent diverges, and nan if `expected`, the flow time, is too long to count single steps.
+    The count is infinite if descent diverges or cannot arrive, and nan if `expected`, the flow time, is too long to
+    count single steps. Descent may arrive although the flow rests at a saddle.
     """
-    if math.isinf(expected):
-        return expected
     if problem.two_layers is not None:
         return problem.two_layers.steps_to(goal - problem.least_loss, learning_rate)
-    if expected > MOST_COUNTED:
+    if goal <= problem.least_loss:
+        return math.inf
+    if MOST_COUNTED < expected < math.inf:
         return math.nan
-    most = MOST_COUNTED if math.isnan(expected) else int(2 * expected + 1000)
+    most = int(2 * expected + 1000) if math.isfinite(expected) else MOST_COUNTED
     descent = problem.by_lag
     return float(descent.steps_to(descent.start[None], np.array([goal]), learning_rate, most)[0][0])
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from learncast._core.validation import FloatArray
 from learncast.display import plural
@@ -135,8 +137,51 @@ class PooledProblem:
 
     def steps_to(self, excess: float, learning_rate: float) -> float:
         """Count the gradient-descent steps until the excess loss is at most `excess`."""
-        state = np.concatenate([self.first.T, self.second]) @ hidden_basis(self.first, self.second)
-        return float(self.descent.steps_to(state[None], excess, learning_rate)[0][0])
+        return self.count(excess, learning_rate)[0]
+
+    def count(self, excess: float, learning_rate: float) -> tuple[float, float, float]:
+        """Descent steps to an excess loss (infinite if never, nan if not within those tried), steps tried and loss.
+
+        The last two are nan if the steps are known.
+        """
+        if self.never_reaches(excess):
+            return math.inf, math.nan, math.nan
+        state = (np.concatenate([self.first.T, self.second]) @ hidden_basis(self.first, self.second))[None]
+        (steps,), end = self.descent.steps_to(state, excess, learning_rate)
+        if not math.isnan(steps):
+            return float(steps), math.nan, math.nan
+        loss = float(self.descent.excess(end)[0]) + (0.0 if math.isnan(self.least_loss) else self.least_loss)
+        return math.nan, float(self.descent.most_counted(state, learning_rate)), loss
+
+    def never_reaches(self, excess: float) -> bool:
+        """Whether it is proved that descent at any learning rate never reaches an excess loss.
+
+        Descent never leaves the hidden directions of its start. On white inputs a mode (u, v) has the hidden vectors
+        p = W2^T u and q = W1 v. If both are 0, they stay 0. If q = p or q = -p in every mode, this also stays so, and
+        the modes with q = -p are not learned. An optimum takes infinitely many steps. A saddle of the flow proves
+        nothing else, because finite steps may leave it.
+        """
+        size = float(np.linalg.norm(self.first) + np.linalg.norm(self.second))
+        rank = hidden_basis(self.first, self.second).shape[1] if size > 0 else 0
+        return bool(excess <= 0 or self.descent.loss_without(rank) > excess or self._loss_of_fixed_modes(size) > excess)
+
+    def _loss_of_fixed_modes(self, size: float) -> float:
+        """Excess loss that is left by modes which descent cannot learn; 0 if the inputs are not white."""
+        if not self.whitened_input.holds or self.variance == 0:
+            return 0.0
+        left, strengths, right = np.linalg.svd(self.best_if_white, full_matrices=True)
+        second, first = self.second.T @ left, self.first @ right.T
+        modes, rounding = len(strengths), 16 * sum(self.cross.shape) * np.finfo(float).eps * size
+
+        def small(vectors: FloatArray) -> NDArray[np.bool_]:
+            return np.asarray(np.linalg.norm(vectors, axis=0) <= rounding)
+
+        p, q = second[:, :modes], first[:, :modes]
+        silent, opposed = small(p) & small(q), small(p + q)
+        outside = small(second[:, modes:]).all() and small(first[:, modes:]).all()
+        fixed = silent | opposed if outside and (opposed | small(p - q)).all() else silent
+        lost = self.variance * float((strengths[fixed] ** 2).sum()) / 2
+        return lost - float(self.descent.bottleneck_loss)
 
     def loss(self, function: FloatArray) -> FloatArray:
         """Half mean squared error of maps (..., outputs, inputs); nan if E|y|^2 is unknown.

@@ -169,9 +169,9 @@ def status_of(flow: float, descent: float, assumptions: Iterable[Assumption]) ->
     ('ok', 'diverged')
     """
     known = tuple(assumptions)
-    if math.isinf(flow) and not math.isfinite(descent):
+    if math.isinf(flow) and math.isinf(descent):
         return Status.not_learned
-    if math.isnan(flow) and math.isnan(descent):
+    if not math.isfinite(flow) and math.isnan(descent):
         return Status.not_within
     settles = all(a.holds for a in known if a.name == "stable_learning_rate")
     if math.isinf(descent) or not settles:

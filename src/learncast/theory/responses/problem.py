@@ -254,15 +254,20 @@ def descend_to(
 
 
 def sharpness(problem: ReducedProblem, states: FloatArray) -> float:
-    """Return the largest curvature of the loss at any of some states (n, weights), by power iteration."""
+    """Return the largest curvature of the loss at any of some states (n, weights), by power iteration.
+
+    The slope jumps where the input weight of a ReLU unit is 0, which is no curvature: units keep their signs.
+    """
     largest = 0.0
     for state in states:
+        signs = np.sign(state[: problem.units])
         scale = 1e-5 * max(float(np.abs(state).max()), 1e-3)
         direction = np.cos(np.arange(len(state)) + 1.0)
         curvature = 0.0
         for _ in range(30):
             direction = direction / (np.linalg.norm(direction) or 1.0)
-            ahead, behind = (problem.loss_and_slopes((state + k * scale * direction)[None])[1][0] for k in (1, -1))
+            places = ((state + k * scale * direction)[None] for k in (1, -1))
+            ahead, behind = (problem.loss_and_slopes(place, signs)[1][0] for place in places)
             direction = (ahead - behind) / (2 * scale)
             curvature = float(np.linalg.norm(direction))
         largest = max(largest, curvature)

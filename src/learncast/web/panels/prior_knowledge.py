@@ -13,16 +13,18 @@ import numpy as np
 
 from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray
-from learncast.display import format_count, format_loss, format_number, plural
+from learncast.display import format_loss, format_number, plural
 from learncast.networks.two_layer import TwoLayer
 from learncast.planning.forecast import Forecast, follow, forecast, settling
 from learncast.planning.forget import stages_of
-from learncast.results import STEPS
+from learncast.procedure.goals import Accuracy
+from learncast.procedure.stage import Stage
+from learncast.results import STEPS, Steps
 from learncast.study.study_file import to_toml
 from learncast.tasks.geometry import pooled_statistics
 from learncast.tasks.one_step import static
 from learncast.tasks.task import Task
-from learncast.theory.dynamics.solution import LearningTime, Solution
+from learncast.theory.dynamics.solution import Solution
 from learncast.web.chart import Chart, ChartAxis, Series, Trace
 from learncast.web.panel import Panel, State, control, help_texts
 from learncast.web.view import FRAMES, Clock, Diagram, Edge, Note, Reading, View, condition_warnings, validity_report
@@ -102,16 +104,19 @@ class SequentialLearning:
         return forecast(second, network, learning_rate=self.curriculum.learning_rate, strict=False).solution
 
     @cached_property
-    def times(self) -> list[LearningTime]:
-        """Time until A is learned, until B is learned after A, and until B is learned without A."""
-        return [solution.time_to(self.accuracy) for solution in (*self.curriculum.flows, self.naive)]
+    def times(self) -> list[Steps]:
+        """Steps until A is learned, until B is learned after A, and until B is learned without A."""
+        c, goal = self.curriculum, Accuracy(self.accuracy)
+        m, (first, second) = c.method.precise, c.requested
+        last = follow([first, Stage(second.task, goal)], m.network, learning_rate=m.learning_rate, strict=False)
+        return [m.train(0, m.start, m.start, goal)[0], last.stages[1].steps, m.train(1, m.start, m.start, goal)[0]]
 
     @cached_property
     def curves(self) -> xr.Dataset:
         """Loss of either task over both stages, until they have settled and beyond all learning times."""
         ends = []
         for solution, times in zip(self.curriculum.flows, (self.times[:1], self.times[1:]), strict=True):
-            learned = (1.15 * time.flow_steps for time in times if math.isfinite(time.flow_steps))
+            learned = (1.15 * time.flow for time in times if math.isfinite(time.flow))
             ends.append(max(settling(solution), *learned, 1e-9))
         return self.curriculum.curves(points=POINTS, horizon=ends)
 
@@ -339,7 +344,7 @@ def _table(key: str, title: str, rows: tuple[str, ...], values: FloatArray, colo
 def _readings(learning: SequentialLearning) -> tuple[Reading, ...]:
     labels = ("task A is learned in", "task B is learned in", "task B without prior knowledge")
     times = list(zip(labels, learning.times, strict=True))
-    descent, flow = [Reading.counted(label, t.steps) for label, t in times], learning.times[0].flow_steps
+    descent, flow = [Reading.counted(label, t) for label, t in times], learning.times[0].flow
     if learning.trained[0] < flow < math.inf:
         late = f"{descent[0].text}, after its stage of {learning.trained[0]:.4g}"
         descent[0] = replace(descent[0], text=late)
@@ -348,30 +353,27 @@ def _readings(learning: SequentialLearning) -> tuple[Reading, ...]:
     return (
         *descent,
         *(Reading(f"{label} task {task}", loss, LOSS.unit, format_loss(loss, 3)) for label, task, loss in losses),
-        *(Reading.flow(label, time.flow_steps) for label, time in times),
+        *(Reading.flow(label, time.flow) for label, time in times),
     )
 
 
 def _answer(learning: SequentialLearning) -> str:
     """Say how many steps prior knowledge saves on task B, and what is forgotten."""
-    second, naive = (time.descent_steps for time in learning.times[1:])
+    second, naive = learning.times[1:]
     if learning.trained[0] == 0:
-        return f"Without prior knowledge task B is learned in {_steps_text(second)}."
-    if not math.isfinite(second):
-        without = f" Without task A it takes {_steps_text(naive)}." if math.isfinite(naive) else ""
-        return f"After task A, task B {learning.times[1].steps.outcome}.{without}"
+        return f"Without prior knowledge task B {_outcome(second)}."
+    learned = f"After task A, task B {_outcome(second)}; without task A it {_outcome(naive)}."
+    if not math.isfinite(second.flow):  # losses are those at which the flow rests
+        return learned
     lost = "Nothing is forgotten."
     if learning.forgotten > ROUNDING:
         lost = f"The loss of task A rises by {format_loss(learning.forgotten, 3)}."
-    learned = f"After task A, task B is learned in {_steps_text(second)}"
-    if not math.isfinite(naive):
-        return f"{learned}; without task A it {learning.times[2].steps.outcome}. {lost}"
-    flow = " instead of ".join(format_number(time.flow_steps, 0) for time in learning.times[1:])
-    return f"{learned}; without task A it takes {format_count(naive)}. {lost} (Flow: {flow}.)"
+    flow = " instead of ".join(format_number(time.flow, 0) for time in (second, naive))
+    return f"{learned} {lost} (Flow: {flow}.)"
 
 
-def _steps_text(number: float) -> str:
-    return plural(int(number), "step") if math.isfinite(number) else "no number of steps"
+def _outcome(steps: Steps) -> str:
+    return f"is learned in {plural(int(steps.descent), 'step')}" if math.isfinite(steps.descent) else steps.outcome
 
 
 def _diagram(state: PriorKnowledgeState, learning: SequentialLearning) -> Diagram:

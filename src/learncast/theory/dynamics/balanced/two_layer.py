@@ -14,7 +14,7 @@ from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray, between, one_of, positive, real_array
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
-from learncast.results import STEPS, Provenance, Trajectory, described, spec_hash
+from learncast.results import STEPS, Provenance, Status, Trajectory, described, spec_hash
 from learncast.tasks.task import Task
 from learncast.theory import assumptions as conditions
 from learncast.theory.assumptions import Assumption
@@ -157,9 +157,11 @@ class TwoLayerSolution(Solution):
         accuracy = between("accuracy", accuracy, 0.0, 1.0)
         excess = (1.0 - accuracy) ** 2 * float(self.problem.descent.baseline_loss)
         flow = self._time_to_loss(excess) if excess > 0 or accuracy == 1 else 0.0  # nothing to learn
-        descent = self.problem.steps_to(excess, self.learning_rate) if 0 < flow < math.inf else flow
+        descent, tried, loss = self.problem.count(excess, self.learning_rate) if flow > 0 else (0.0, math.nan, math.nan)
         status = status_of(flow, descent, self.conditions_until(flow))
-        return LearningTime(accuracy, np.array([flow]), np.array([descent]), (status,))
+        if math.isinf(descent) and not self.problem.never_reaches(excess):
+            status = Status.diverged
+        return LearningTime(accuracy, np.array([flow]), np.array([descent]), (status,), tried=tried, loss=loss)
 
     def _excess_loss(self, time: float) -> float:
         return float(self._above_least(self.flow.losses(self._flow_times(np.array([time])))[0]))
@@ -221,8 +223,8 @@ class TwoLayerSolution(Solution):
         modes = ("mode " if len(lost) == 1 else "modes ") + ", ".join(str(int(k)) for k in lost)
         stall = self._time_to_loss((1 + STALLED) * loss)
         return (
-            f"exact gradient flow never learns {modes} from this start: final excess loss {loss:.4g}; real training "
-            f"stalls near step {stall:.4g} and escapes by noise",
+            f"exact gradient flow never learns {modes} from this start: final excess loss {loss:.4g}; descent "
+            f"stalls near step {stall:.4g} and leaves the saddle by its finite steps or by noise",
         )
 
     @property

@@ -102,6 +102,10 @@ class PooledDescent:
         values = self._principal[1]
         return np.asarray((values[..., self.units :] ** 2).sum(axis=-1) / 2 if self.units else 0.0 * values[..., 0])
 
+    def loss_without(self, rank: int) -> float:
+        """Least excess loss of maps of a rank, for one task."""
+        return float((self._principal[1][rank : self.units] ** 2).sum() / 2)
+
     @property
     def rank(self) -> int:
         """Number of modes of the best map of any rank, for one task."""

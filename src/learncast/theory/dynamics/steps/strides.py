@@ -285,8 +285,8 @@ class Descents:
                 block = min(2 * block, longest_block, single - taken, most - taken)
                 length, strides = block, [1] * block
             else:
-                length = first_strides.pop(0) if first_strides else longest
-                strides = [length]
+                length = min(first_strides.pop(0) if first_strides else longest, most - taken)
+                strides = [length] if length >= LEAST else [1] * length
             before, passed = states, np.zeros(len(rows), dtype=bool)
             if self.falls and taken < single:
                 last, states = self._step(states, rows, (length - 1, length))
