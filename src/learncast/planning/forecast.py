@@ -645,11 +645,13 @@ def follow(
 def _carry_out(method: Method, stages: Sequence[Stage], places: Sequence[int]) -> _Run:
     """Train through the stages; the flow and descent each continue from where they themselves ended."""
     flow_state = descent_state = method.start
-    counting, found, flows, states, descent_states = True, [], [], [method.start], [method.start]
+    found: list[StageForecast] = []
+    flows: list[Solution] = []
+    counting, states, descent_states = True, [method.start], [method.start]
     for stage, place in zip(stages, places, strict=True):
         flow = method.flow(place, flow_state)
         if stage.goal is not None and found and found[-1].stage.steps == math.inf:
-            at = zip(places, [*flows, flow], [*states], strict=False)
+            at = zip(places, [*flows, flow], states, strict=False)
             if any(method.rests_at_saddle(k, state, one) for k, one, state in at):
                 descent_state = _converged(method, [s.stage for s in found], places, descent_states)
         steps, descent_state = _train(method, place, stage, flow_state, descent_state, flow)

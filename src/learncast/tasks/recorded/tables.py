@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -207,6 +208,19 @@ def _check_columns(frame: Any, names: list[str], source: str) -> None:
         raise InvalidSpec(f"{source} must have a row for every step of every trial, got none.", field="table")
 
 
+def _in_order(index: NDArray[np.int64], names: Any) -> tuple[NDArray[np.int64], list[object]]:
+    """Trials of rows (-1 if unknown) and names in the order of the names, so that the order of rows does not matter."""
+
+    def natural(name: object) -> tuple[list[str | tuple[int, str]], str]:
+        parts = [part.lstrip("0") if k % 2 else part for k, part in enumerate(re.split(r"(\d+)", str(name)))]
+        return [(len(part), part) if k % 2 else part for k, part in enumerate(parts)], str(name)
+
+    known = names.tolist()
+    order = sorted(range(len(known)), key=lambda k: natural(known[k]))
+    place = np.append(np.argsort(order), -1)
+    return place[index], [known[k] for k in order]
+
+
 @dataclass(frozen=True, eq=False)
 class _TrialRows:
     """Rows of a table and their places in an array (trials, steps).
@@ -218,7 +232,7 @@ class _TrialRows:
     rows : (rows,)
         Row numbers in the table, for messages.
     names : list
-        Names of the trials in order of appearance.
+        Names of the trials, in order.
     lengths : (trials,)
         Number of rows of each trial.
     """
@@ -233,9 +247,9 @@ class _TrialRows:
     @classmethod
     def of(cls, frame: Any, trial: str, step: str, source: str) -> _TrialRows:
         times, rows = _floats(frame[step]), np.arange(len(frame))
-        index, names = frame[trial].factorize()
+        index, names = _in_order(*frame[trial].factorize())
         lengths = np.bincount(np.maximum(index, 0), minlength=len(names))
-        made = cls(frame, source, (index, np.zeros_like(index)), rows, names.tolist(), lengths)
+        made = cls(frame, source, (index, np.zeros_like(index)), rows, names, lengths)
         made._check_cells(step, ~np.isfinite(times))
         made._check_cells(trial, index < 0)
         if len(names) < 2:

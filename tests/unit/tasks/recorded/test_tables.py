@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import learncast as lc
 from learncast import InvalidSpec, Task
 from learncast.study import Study
 from learncast.tasks import from_table
@@ -244,3 +245,19 @@ def test_the_example_is_what_its_script_writes(tmp_path, monkeypatch):
     assert (tmp_path / "recorded_trials.csv").read_bytes() == (EXAMPLES / "recorded_trials.csv").read_bytes()
     task = Study.load(EXAMPLES / "recorded_data.toml").task("recorded")
     assert (task.trials, task.steps, task.inputs, task.outputs) == (150, 12, 2, 2)
+
+
+@pytest.mark.parametrize("names", [np.arange(30), [f"trial {k}" for k in range(30)], [f"{k}.0" for k in range(30)]])
+def test_the_order_of_rows_changes_neither_trials_nor_intervals(names, tmp_path):
+    rng = np.random.default_rng(0)
+    inputs = rng.normal(size=(30, 3, 2))
+    targets = inputs.sum(axis=1)[:, :1] + rng.normal(size=(30, 1))
+    rows = [(names[k], t, *inputs[k, t], targets[k, 0]) for k in range(30) for t in range(3)]
+    table = pd.DataFrame(rows, columns=["trial", "step", "input 0", "input 1", "target"])
+    mixed = table.sample(frac=1.0, random_state=1)
+    mixed.to_csv(tmp_path / "mixed.csv", index=False)
+    network = lc.LinearRNN.random(2, 3, 1, scale=0.3, recurrence=0.5, rng=0)
+    made = [lc.Task.from_samples(inputs, targets), *map(lc.tasks.from_table, (table, mixed, tmp_path / "mixed.csv"))]
+    steps = [lc.forecast(task, network, learning_rate=0.05, goal=lc.R2(0.5)).steps for task in made]
+    assert steps[0].interval is not None
+    assert len({(one.descent, one.interval) for one in steps}) == 1
