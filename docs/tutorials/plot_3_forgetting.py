@@ -78,8 +78,8 @@ print(f"loss of kinds after 80 steps of colours: forecast {predicted:.3f}, desce
 # ---------------------------------
 #
 # In half of all balanced initialisations of a square network a determinant has the wrong sign. The flow then ends on a saddle
-# and never learns one mode. The forecast shows which initial weights are affected. Real training escapes late, by the noise
-# of its batches.
+# and never learns one mode. The forecast shows which initial weights are affected. Descent leaves the saddle late, by its
+# finite steps or by the noise of its batches.
 
 starts = [lc.TwoLayer.balanced(8, 16, kinds.outputs, scale=0.01, rng=np.random.default_rng(seed)) for seed in range(8)]
 solutions = [lc.forecast(kinds, start, learning_rate=0.05).solution for start in starts]

@@ -526,3 +526,42 @@ def test_beyond_the_stable_limit(name: str, start: str, tmp_path: Path) -> None:
     for answer in (forecast, plan):
         assert answer["class"] == "outside"
         assert any(v["assumption"] == "stable_learning_rate" and not v["holds"] for v in answer["validity"])
+
+
+def excess_after(task, network, rate, steps):
+    """Excess loss, as a share of that of the zero map, after each of these steps of plain descent on covariances."""
+    power, cross = task.input_covariance.dense()[0, :, 0, :], task.cross_covariance.dense()[0, :, 0, :].T
+    best = cross @ np.linalg.pinv(power)
+    first, second, found = network.first, network.second, {}
+    for step in range(max(steps) + 1):
+        function = second @ first
+        if step in steps:
+            gap = function - best
+            found[step] = float((gap @ power * gap).sum() / (best @ power * best).sum())
+        slope = cross - function @ power
+        first, second = first + rate * second.T @ slope, second + rate * slope @ first.T
+    return [found[step] for step in steps]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("classes", [True, False])
+def test_a_stiff_recording_is_not_called_never_because_it_is_slow(classes):
+    """Thirty correlated channels in one unit take 350,000 to 480,000 steps, of which not all are counted."""
+    inputs, labels = datasets.load_breast_cancer(return_X_y=True)
+    targets = labels if classes else 2.0 * labels[:, None] - 1.0
+    task = lc.Task.from_samples(inputs[:, None, :], targets, centre=True, scale="channel", labels=classes)
+    network = lc.TwoLayer.random(30, 16, task.outputs, scale=0.05, rng=0)
+    found = lc.forecast(task, network, learning_rate=1e-2)
+    steps = found.steps
+    assert found.forecast_class == "integrated"
+    if steps.status is lc.Status.not_within:
+        (share,) = excess_after(task, network, 1e-2, [int(steps.tried)])
+        assert share > 0.01**2
+        least = found.method.least_loss(0)
+        assert steps.loss == pytest.approx(least + share * found.method.baseline_loss(0), rel=1e-6)
+    else:
+        assert steps.status is lc.Status.ok
+        error = 0 if np.isfinite(steps.descent) else 10  # a flow time is as long as descent up to a few steps
+        before, after = excess_after(task, network, 1e-2, [int(steps.value) - 1 - error, int(steps.value) + error])
+        assert after <= 0.01**2 < before
+    assert np.isinf([steps.descent, steps.flow]).sum() == 0

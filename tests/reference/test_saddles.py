@@ -80,3 +80,16 @@ def test_a_stage_to_convergence_ends_where_descent_rests(seed):
     found = lc.follow(stages, network, learning_rate=0.05)
     _, *weights = steps_of(TARGET, network.first, network.second, 0.05, 1e-24)
     assert found.stages[1].steps.descent == steps_of(second, *weights, 0.05, 0.1**2)[0]
+
+
+def test_a_plan_from_a_saddle_counts_descent():
+    network, rate = saddled(), 0.0812
+    pool = [lc.tasks.static(1.5 * TARGET, name="strong"), lc.tasks.static(TARGET * [1.0, 0.2], name="weak")]
+    terms = lc.Terms(goal=lc.Accuracy(0.9))
+    plan = lc.plan(lc.tasks.static(TARGET), pool, network, learning_rate=rate, terms=terms)
+    first, last = (stage.steps.descent for stage in plan.best.stages)
+    assert plan.direct.descent == steps_of(TARGET, network.first, network.second, rate, 0.1**2)[0]
+    assert plan.best.stages[0].task.name == "strong"
+    _, *weights = steps_of(1.5 * TARGET, network.first, network.second, rate, 0.0, most=int(first))
+    assert last == steps_of(TARGET, *weights, rate, 0.1**2)[0]
+    assert plan.saving == plan.direct.descent - first - last > 0

@@ -125,6 +125,7 @@ def plan(
 
 def plan_with(method: Method, terms: Terms, *, strict: bool = True, progress: Progress = silent) -> Plan:
     """Plan with a method that was chosen already."""
+    method = method.for_plans
     if strict:
         require(method.conditions(method.target))
     goal = goal_of(terms.goal, recorded=method.tasks[-1].recording is not None)

@@ -100,9 +100,10 @@ class CheckedCurriculum:
 
     @property
     def on_a_saddle(self) -> bool:
-        """Whether the forecast is "never" because the exact flow ends on a saddle, which noise leaves."""
+        """Whether the exact flow ends on a saddle, which the noise of batches leaves at another time than descent."""
         regular = all(a.holds for a in self.forecast.trust.assumptions if a.name == "regular_orientation")
-        return math.isinf(self.forecast.steps.flow) and not regular
+        counted = self.full_batch and math.isfinite(self.forecast.steps.descent)
+        return math.isinf(self.forecast.steps.flow) and not regular and not counted
 
     def verdict(self, tolerance: float | None, alarm: float) -> str:
         """Return "agrees", "differs" or "cannot tell"."""
@@ -117,7 +118,7 @@ class CheckedCurriculum:
                 return "agrees"
         if self.forecast.steps.status is Status.not_within:
             return "differs" if (self.measured < self.forecast.steps.tried).any() else "agrees"
-        if math.isinf(mean) and math.isinf(self.forecast.steps.flow):
+        if math.isinf(mean) and math.isinf(self.forecast.steps.flow) and not math.isfinite(self.forecast.steps.descent):
             return "agrees"
         if self.on_a_saddle:
             return "cannot tell"

@@ -463,6 +463,13 @@ class TwoLayerMethod(PooledMethod):
             return solution
         return replace(solution, separatrix_tolerance=separatrix_tolerance)
 
+    @property
+    def for_plans(self) -> Method:
+        """Descent counted on pooled statistics, if the flow from the start rests at a saddle that descent may leave."""
+        if all(self.flow(k, self.start).orientation_margin > 0 for k in range(len(self.tasks))):
+            return self
+        return PooledMethod(self.tasks, self.network, self.training, self._resampling_seed)
+
     def measure_conditions(self, task: int) -> tuple[Assumption, ...]:
         return self.flow(task, self.start).assumptions
 

@@ -372,6 +372,11 @@ class Method(ABC):
     # Reports
 
     @property
+    def for_plans(self) -> Method:
+        """The method by which plans are searched, if the flow of this one cannot compare them."""
+        return self
+
+    @property
     def precise(self) -> Method:
         """The method at the precision of a report, if it searches with less."""
         return self

@@ -158,8 +158,8 @@ class PooledProblem:
 
         Descent never leaves the hidden directions of its start. On white inputs a mode (u, v) has the hidden vectors
         p = W2^T u and q = W1 v. If both are 0, they stay 0. If q = p or q = -p in every mode, this also stays so, and
-        the modes with q = -p are not learned. An optimum takes infinitely many steps. A saddle of the flow proves
-        nothing else, because finite steps may leave it.
+        the modes with q = -p are not learned. An optimum takes infinitely many steps. A saddle of the flow alone
+        is no proof, because finite steps may leave it.
         """
         size = float(np.linalg.norm(self.first) + np.linalg.norm(self.second))
         rank = hidden_basis(self.first, self.second).shape[1] if size > 0 else 0
