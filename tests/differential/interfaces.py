@@ -99,7 +99,7 @@ def python(problem: Problem) -> Answer:
     """Ask the library."""
     tasks, network = [task_of(one) for one in problem.tasks], network_of(problem.weights)
     learn = ("input", "recurrent", "output") if problem.learn_recurrence else None
-    training = lc.Training(problem.learning_rate, learn=learn, batch=problem.batch)
+    training = lc.Training(problem.learning_rate, learn=learn, batch=problem.batch, shuffle=problem.shuffled)
     stops = problem.stops
     if problem.question == "plan":
         terms = lc.Terms(
@@ -135,7 +135,7 @@ def python(problem: Problem) -> Answer:
         forecast_class=result.forecast_class,
     )
     if problem.batch is not None:
-        noisy = result.in_batches(problem.batch)
+        noisy = result.in_batches(problem.batch, shuffle=problem.shuffled)
         answer = replace(answer, batch_mean=noisy.mean, batch_spread=noisy.spread, batch_runs=noisy.runs)
     return answer
 
@@ -290,7 +290,7 @@ def study_of(problem: Problem, folder: Path) -> str:
     if problem.learn_recurrence:
         training["learn"] = ["input", "recurrent", "output"]
     if problem.batch is not None:
-        training["batch"] = problem.batch
+        training |= {"batch": problem.batch, "shuffle": problem.shuffled}
     text = section("[network]", network) + section("[training]", training)
     for k, trials in enumerate(problem.tasks):
         keys = saved(trials, folder, f"task{k}")

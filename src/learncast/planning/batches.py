@@ -168,7 +168,8 @@ def in_batches(
     for place, (goal, given), problem, steps in zip(places, rules, problems, expected, strict=True):
         draws = Batches.of(problem, size, rng, runs=number if pooled else 1, shuffle=shuffle)
         most = math.ceil(given or 0.0) if goal is None else most_steps(steps)
-        stages.append(simulation.advance(place, goal, problem, draws, most))
+        with np.errstate(over="ignore", invalid="ignore"):  # a run may diverge
+            stages.append(simulation.advance(place, goal, problem, draws, most))
         gaussian |= draws.gaussian
     last = rules[-1][0]
     excess = math.nan if last is None else method.goal_excess(places[-1], last)
@@ -204,8 +205,7 @@ class _Pooled:
                     break
             states = self.states[rows]
             power, cross = draws.moments(rows)
-            with np.errstate(over="ignore", invalid="ignore"):
-                self.states[rows] = states + self.rate * pull(states, power, cross, self.inputs)
+            self.states[rows] = states + self.rate * pull(states, power, cross, self.inputs)
         steps[rows] = most if learned is None else np.inf
         self.going &= np.isfinite(steps) & np.isfinite(self.states).all(axis=(1, 2))
         return np.where(self.going, steps, np.inf)
@@ -244,9 +244,8 @@ class _Single:
                 if n == most:
                     steps[k] = n if goal is None else np.inf
                     break
-                with np.errstate(over="ignore", invalid="ignore"):
-                    _, slopes = problem.loss_and_slopes(weights, own.statistics())
-                    weights = {**weights, **{name: weights[name] - self.rate * s for name, s in slopes.items()}}
+                _, slopes = problem.loss_and_slopes(weights, own.statistics())
+                weights = {**weights, **{name: weights[name] - self.rate * s for name, s in slopes.items()}}
                 if not all(np.isfinite(weights[name]).all() for name in slopes):
                     break
             self.states[k] = problem.built(weights) if np.isfinite(steps[k]) else self.states[k]

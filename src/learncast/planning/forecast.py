@@ -723,8 +723,9 @@ def _in_batches(full: Steps, mean: float, runs: FloatArray) -> Steps:
     """Steps in batches: mean and spread over runs, with the sampling interval of the full-batch steps in proportion."""
     share = mean / full.descent if full.descent else 1.0
     spread = float(runs.std(ddof=1)) if np.isfinite(runs).all() else math.nan
-    steps = replace(full, descent=float(mean), low=share * full.low, high=share * full.high, spread=spread)
-    return steps if math.isfinite(mean) else replace(steps, status=Status.not_within, tried=most_steps(full.descent))
+    if not math.isfinite(mean):
+        return Steps(math.inf, full.flow, status=Status.not_within, tried=most_steps(full.descent))
+    return replace(full, descent=float(mean), low=share * full.low, high=share * full.high, spread=spread)
 
 
 def settling(flow: Solution) -> float:

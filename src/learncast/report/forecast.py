@@ -165,7 +165,7 @@ def _lead(name: str, goal: Goal, made: Forecast, method: Method, place: int) -> 
         count = f"{format_number(flow)} flow steps to {goal.text}"
         rest = count if math.isfinite(flow) else "no finite number of steps"
         return f"{note} The {'flow' if method.applies else 'approximation'} takes {rest}."
-    if steps.status is Status.not_within:
+    if steps.status is Status.not_within and made.batches is None:
         return f"{task} {steps.outcome}: it does not reach {goal.text}.{note}"
     if math.isnan(flow):
         return f"It is unknown whether {task} reaches {goal.text}: {steps.status.value}.{note}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -15,6 +16,7 @@ from learncast.report import check_report, explain_study, forecast_report, plan_
 from learncast.results import Steps
 from learncast.study import Study
 from learncast.theory.dynamics import gradient_flow
+from learncast.web.view import Reading
 
 TRIED = 40
 STUDY = """
@@ -105,6 +107,18 @@ def test_the_total_of_stages_counts_the_steps_before_the_stage_that_is_not_learn
     assert (found.status, found.tried) == (lc.Status.not_within, 7 + TRIED)
 
 
+@pytest.mark.filterwarnings("error")
+def test_batches_that_do_not_arrive_are_not_called_never():
+    rng = np.random.default_rng(0)
+    inputs = rng.standard_normal((200, 5, 2))
+    task = lc.Task.from_samples(inputs, inputs.sum(axis=1) + 3 * rng.standard_normal((200, 2)))
+    network = lc.LinearRNN.random(2, 4, 2, recurrence=0.9, scale=0.1, rng=0)
+    found = lc.forecast(task, network, lc.Training(3e-2, batch=1), goal=lc.Explained(0.9999))
+    assert (found.steps.status, found.steps.interval) == (lc.Status.not_within, None)
+    assert math.isinf(found.steps.descent)
+    assert found.steps.tried > found.full_batch.steps.descent
+
+
 @pytest.mark.parametrize(
     ("status", "tried", "count"),
     [
@@ -114,7 +128,8 @@ def test_the_total_of_stages_counts_the_steps_before_the_stage_that_is_not_learn
     ],
 )
 def test_never_is_said_only_where_it_is_proved(status, tried, count):
-    assert Steps(math.inf, math.inf, status=status, tried=tried).count == count
+    steps = Steps(math.inf, math.inf, status=status, tried=tried)
+    assert (steps.count, Reading.counted("direct training", steps).text) == (count, count)
 
 
 @pytest.mark.parametrize("method", ["auto", "pooled", "flow"])

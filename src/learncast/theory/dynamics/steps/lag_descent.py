@@ -161,8 +161,8 @@ class LagDescent:
         damping = 1e-6
         for _ in range(NEWTON_STEPS):
             H = self.hessian(state)
-            unit = np.sqrt(np.abs(np.diagonal(H)))
-            unit = np.divide(1.0, unit, out=np.zeros_like(unit), where=unit > 0)
+            weight = np.sqrt(np.abs(np.diagonal(H)))
+            unit = np.divide(1.0, weight, out=np.zeros_like(weight), where=weight > 0)
             slope = unit * self.loss_and_slopes(state[None])[1][0]
             values, vectors = np.linalg.eigh(unit[:, None] * H * unit)
             size = np.abs(values).max(initial=0.0) or 1.0
@@ -170,7 +170,7 @@ class LagDescent:
                 moved = state - unit * (vectors @ ((vectors.T @ slope) / (np.abs(values) + damping * size)))
                 then = float(self.loss_and_slopes(moved[None])[0][0])
                 # A longer move may leave the valley for a distant one.
-                if then < now and np.linalg.norm(moved - state) <= np.linalg.norm(state):
+                if then < now and np.linalg.norm(weight * (moved - state)) <= np.linalg.norm(weight * state):
                     break
                 damping *= 8
             else:
