@@ -130,6 +130,8 @@ class Plain:
         if stop.rule == "r2":
             return (1 - stop.value) * zero
         least = self.least_loss(task)
+        if zero - least <= 1e-12 * zero:  # nothing to learn
+            return np.inf
         share = (1 - stop.value) ** 2 if stop.rule == "accuracy" else 1 - stop.value
         return least + share * (zero - least)
 
