@@ -217,7 +217,7 @@ def two_layers(rng: Rng) -> Problem:
     _, _, channels, outputs = sizes(rng)
     task = record(rng, rng.normal(size=(60, 1, channels)), outputs, form="pairs")
     weights = random_weights(rng, task, two_layer=True)
-    # With one input and one output, a balanced start may lie on a saddle's stable manifold, which only round-off leaves.
+    # A balanced start of one input and one output may lie on a saddle's stable manifold, which only round-off leaves.
     if rng.random() < 0.5 and max(channels, outputs) > 1:
         x = np.linalg.qr(task.padded()[:, 0])[0] * np.sqrt(60)
         task = record(rng, x[:, None], outputs, form="pairs")
