@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 
 import h5py
@@ -17,7 +18,7 @@ import learncast as lc
 from learncast import sweep, tasks
 from learncast.windows import stored_model
 
-FEW, MANY = 25, 2000
+FEW, MANY = 25, int(os.environ.get("FLIPS", "300"))
 NUMBERS = pytest.mark.parametrize("number", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
 
 

@@ -682,8 +682,8 @@ def test_the_browser_opens_when_the_socket_listens(monkeypatch):
 
     class Recorded(threading.Thread):
         def start(self):
-            threads.append(self)
             super().start()
+            threads.append(self)
 
     monkeypatch.setattr(server_module.webbrowser, "open", visit)
     monkeypatch.setattr(server_module.threading, "Thread", Recorded)

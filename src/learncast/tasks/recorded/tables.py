@@ -309,7 +309,8 @@ class _TrialRows:
     def _check_cells(self, column: str, bad: Mask) -> None:
         if bad.any():
             k = int(np.argmax(bad))
-            trial, value = self.names[self.place[0][k]], self.frame[column].iloc[k]
+            place, value = self.place[0][k], self.frame[column].iloc[k]
+            trial = self.names[place] if 0 <= place < len(self.names) else None
             raise InvalidSpec(
                 f"{self.source}: {column!r} must not be missing or infinite, got {brief(value)} in row "
                 f"{self.rows[k] + 1}, trial {brief(trial)}.",
