@@ -91,7 +91,7 @@ def test_each_network_ends_at_its_own_loss():
     began = train_ensemble(pairs, networks, learning_rate=0.05, steps=0)["final_loss"].values
     goals = np.append(0.9 * began[:5], 1e-9)  # noise cannot be fitted to the last of them
     run = train_ensemble(pairs, networks, learning_rate=0.05, steps=400, target_loss=goals, every=50)
-    assert run.status == (Status.ok,) * 5 + (Status.not_learned,)
+    assert run.status == (Status.ok,) * 5 + (Status.not_within,)
     assert len(set(run.steps)) > 3
     for k in range(6):
         settings, record = Training(0.05, most_steps=400), Records(every=50)
