@@ -164,22 +164,21 @@ def _forked(read: Callable[..., object], arguments: tuple[object, ...], limits: 
     if child == 0:
         _serve_fork(sender, read, arguments, limits)
     os.close(sender)
+    content = None
     try:
         content = _received(receiver, limits)
-    except BaseException:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        raise
-    finally:
+    finally:  # also after Ctrl-C
         os.close(receiver)
-    _, status = os.waitpid(child, 0)
+        if content is None:
+            os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
     if os.WIFSIGNALED(status):
         raise limits.ended(os.WTERMSIG(status))
     return content
 
 
 def _serve_fork(sender: int, read: Callable[..., object], arguments: tuple[object, ...], limits: _Limits) -> None:
-    """Write the answer to a pipe and end the process at once, without handlers and buffers of the parent."""
+    """Write the answer to a pipe and end the process without running the parent's exit handlers."""
     try:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)

@@ -10,7 +10,9 @@ import numpy as np
 from learncast.results import Status
 
 if TYPE_CHECKING:
+    from learncast.planning.methods.method import Method
     from learncast.planning.plan import Plan
+    from learncast.theory.assumptions import Trust
 
 #: Share of resamples that an interval leaves out at each end.
 TAIL = 0.025
@@ -94,6 +96,13 @@ def _unit(plan: Plan) -> str:
     return "" if plan.counted else " of the flow (descent is too long to count)"
 
 
+def settling_rate(method: Method, task: int, trust: Trust) -> float:
+    """Learning rate below which descent settles on a task, by the curvature at the start and up to the stop."""
+    limits = [a for a in trust.assumptions if a.name == "stable_learning_rate" and a.measured > 0]
+    rates = [method.largest_rate(task), *(method.learning_rate * a.allowed / a.measured for a in limits)]
+    return min((rate for rate in rates if not math.isnan(rate)), default=math.nan)
+
+
 def _recommendation(plan: Plan) -> str:
     target, direct = f'"{plan.target.name}"', plan.direct
     if not math.isfinite(plan.total) and (math.isinf(direct.flow) or direct.status is Status.not_within):
@@ -102,9 +111,10 @@ def _recommendation(plan: Plan) -> str:
         return ": ".join((f"{target} {direct.outcome}{tried}", *why)) + "."
     if not math.isfinite(plan.total) or not plan.method.stable_on(plan.method.target):
         flow = steps_text(direct.flow) if direct.flow >= 1 else "less than a step"
+        most = settling_rate(plan.method, plan.method.target, plan.trust)
         return (
-            f"Gradient descent diverges on {target} at this learning rate; below "
-            f"{plan.method.largest_rate(plan.method.target):.2g} it is sure to settle. The flow takes {flow}."
+            f"Gradient descent diverges on {target} at this learning rate; below {most:.2g} it is sure to settle. "
+            f"The flow takes {flow}."
         )
     flow = f" (flow: {_flow(plan.flow_route.total)})" if _flow_differs(plan) else ""
     if not plan.pretrains:

@@ -14,6 +14,7 @@ from learncast._core.validation import FloatArray
 from learncast.display import Table, format_count, format_interval, format_number
 from learncast.planning.forecast import Forecast
 from learncast.planning.methods.method import Method
+from learncast.planning.summary import settling_rate
 from learncast.procedure.goals import Goal
 from learncast.procedure.stage import Stage
 from learncast.report.recurrence import LearnedRecurrence
@@ -176,7 +177,11 @@ def _lead(name: str, goal: Goal, made: Forecast, method: Method, place: int) -> 
         full = f"Full batches reach {goal.text} in {format_count(made.full_batch.steps.descent)} steps."
         return f"{task}: {made.batches.sentence} {full}{note}"
     if not math.isfinite(descent):
-        text = "descent is too long to count" if math.isnan(descent) else _divergence(method.largest_rate(place))
+        text = (
+            "descent is too long to count"
+            if math.isnan(descent)
+            else _divergence(settling_rate(method, place, made.trust))
+        )
         return f"The gradient flow of {task} reaches {goal.text} in {format_number(flow)} steps; {text}.{note}"
     within = "" if steps.interval is None else f"; 95% interval {format_interval(steps.interval)}"
     spread, batches = "", ""

@@ -19,6 +19,7 @@ from learncast._core.files import draft_folder
 from learncast.display import Table, data_uri, escape
 from learncast.planning.batches import BatchSteps
 from learncast.planning.methods.method import Method
+from learncast.planning.summary import settling_rate
 from learncast.results import FORECAST_CLASSES, Provenance, Status, Steps, save_dataset
 from learncast.tasks.recorded.summary import summary
 from learncast.theory.assumptions import Assumption, Trust
@@ -269,7 +270,7 @@ def method_note(method: Method, trust: Trust, place: int = -1) -> str:
         return _METHODS.get(method.name, "")
     failed = trust.failed[0]
     if failed.name == "stable_learning_rate":
-        rate, most = method.learning_rate, method.largest_rate(place)
+        rate, most = method.learning_rate, settling_rate(method, place, trust)
         return (
             f"Gradient descent does not settle at a learning rate of {rate:g}: times the largest curvature it is "
             f"{failed.measured:.3g} and must stay below {failed.allowed:g}. Below a learning rate of {most:.2g} it is "

@@ -187,7 +187,7 @@ class Method(ABC):
     def steps_to(self, task: int, states: FloatArray, goal: Goal) -> tuple[FloatArray, FloatArray]:
         """Steps of gradient descent until each state reaches the goal, (rows,), and the states then.
 
-        Steps are infinite where descent diverges or is proved never to arrive, and nan where it does not arrive within
+        Steps are infinite if descent diverges or is proved never to arrive, and nan if it does not arrive within
         `most_counted` steps.
         """
         if self.nothing_to_learn(task, goal):

@@ -239,7 +239,7 @@ def _free_trace(problem: SwitchProblem) -> SwitchTrace:
 
 
 def _limited_trace(problem: SwitchProblem, max_stages: int | None) -> SwitchTrace:
-    """Search among the tasks that no other task beats everywhere."""
+    """Search among the tasks that no other task dominates."""
     keep = _rivals(problem)
     if len(keep) > MOST_RIVALS:
         raise InvalidSpec(f"At most {MOST_RIVALS} tasks may compete under limits, got {len(keep)}.", field="cross")

@@ -198,11 +198,15 @@ class ResponseFlowSolution(ResponseSolution):
     def descent_to(self, goals: FloatArray) -> Arrival:
         """Count the steps of descent to the goal of the estimate, the first of `goals`.
 
-        Many steps are counted by the flow of the modified equation, which descent follows to second order in its step.
+        Many steps are counted by the flow of the modified equation, which descent follows to second order in its step
+        if the learning rate is stable; otherwise their number is unknown (nan).
         """
         rate, flow = self.learning_rate, self.flow_steps_to(float(goals[0]))
         if not flow > TRIED / 2:
             return descend_to(self._flow.problem, self._flow.start[None], rate, goals[:1], TRIED)
+        if not all(a.holds for a in self.conditions_until(flow) if a.name == "stable_learning_rate"):
+            unknown, start = np.array([math.nan]), self._flow.start[None]
+            return Arrival(unknown, unknown, start, start)
         modified = ResponseFlow(self._flow.problem, self._flow.start, step=rate)
         steps = modified.time_to(float(goals[0])) / rate
         whole = float(math.ceil(steps)) if math.isfinite(steps) else steps
