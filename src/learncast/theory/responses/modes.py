@@ -254,7 +254,7 @@ def mode_of_response(measured: Response) -> ResponseModes:
     assumptions = (_one_response(w, c, float(cross), float(power)), conditions.balanced_start(alignment))
     frame = Frame(np.ones((1, 1)), np.ones((1, 1)))
     strengths = np.array([cross]), np.array([power])
-    return ResponseModes(measured.trials.as_task, frame, alignment, *strengths, assumptions, measured)
+    return ResponseModes(measured.trials.task, frame, alignment, *strengths, assumptions, measured)
 
 
 def _units(network: Activated) -> tuple[float, FloatArray, FloatArray]:
