@@ -25,7 +25,7 @@ __all__, __getattr__, __dir__ = exported(
         "methods.method": "Method ResampledSteps",
         "portrait": "PortraitTimes portrait_times",
         "candidate": "Candidate Costs",
-        "saved_plan": "SavedPlan",
+        "plan_numbers": "SavedPlan",
         "planner": "plan_with",
         "search": "Route",
         "terms": "PoolTerms",

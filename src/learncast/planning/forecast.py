@@ -20,7 +20,7 @@ from learncast.planning.batches import BatchSteps, in_batches, most_steps
 from learncast.planning.explanation import Explanation, explain
 from learncast.planning.methods.choice import method_for
 from learncast.planning.methods.method import ResampledSteps, Rule
-from learncast.planning.run import StageForecast, StageRun
+from learncast.planning.run import StageForecast, StageSequence
 from learncast.procedure.goals import Accuracy, Goal
 from learncast.procedure.stage import Stage
 from learncast.procedure.training import Training
@@ -40,7 +40,7 @@ DEFAULT_GOAL = Accuracy(0.99)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Forecast(StageRun, Displayable):
+class Forecast(StageSequence, Displayable):
     """A forecast of training on one task, or on several in sequence; the last one is the target.
 
     Numbers are computed when they are first asked for.
@@ -48,7 +48,7 @@ class Forecast(StageRun, Displayable):
     Attributes
     ----------
     method, requested, places, batch
-        As in `StageRun`.
+        As in `StageSequence`.
     known_direct : LearningTime or None
         Direct training on the target, if it is known already.
     resample : bool

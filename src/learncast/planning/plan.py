@@ -20,7 +20,7 @@ from learncast.planning.candidate import Candidate, Priced, hardly_pays
 from learncast.planning.forecast import Forecast
 from learncast.planning.front import Front, front_with
 from learncast.planning.methods.method import Method
-from learncast.planning.saved_plan import SavedPlan, plan_dataset, ranking_table
+from learncast.planning.plan_numbers import SavedPlan, plan_dataset, ranking_table, stop_portrait
 from learncast.planning.search import DescentSearch, FlowSearch, Route
 from learncast.planning.summary import PROOFS, percent
 from learncast.planning.terms import PoolTerms
@@ -340,8 +340,6 @@ class Plan(Priced, Displayable):
             ``saving_steps`` over (accuracy, stop), with the plan's own stop and accuracy as attributes; nan where the
             target is never learned that well.
         """
-        from learncast.planning.stop_portrait import stop_portrait
-
         return stop_portrait(self, candidate)
 
     # Output

@@ -61,7 +61,7 @@ class _Run:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class StageRun:
+class StageSequence:
     """Stages of training on a pool of tasks, carried out by a method.
 
     Attributes

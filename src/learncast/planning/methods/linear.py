@@ -36,8 +36,8 @@ from learncast.theory.dynamics.steps.pooled_descent import PooledDescent, hidden
 if TYPE_CHECKING:
     from learncast.training.measured_accuracy import LossRange
 
-#: Integration tolerance of flows.
-TOLERANCE = 1e-8
+#: Integration tolerance of flows, and of the solution that a forecast returns.
+TOLERANCE, PRECISE = 1e-8, 1e-11
 #: Resamples of a recorded pool, counted together: of pooled statistics and of statistics by lag.
 POOLED_RESAMPLES, FLOW_RESAMPLES = 100, 40
 #: Resamples that are enough for means, which are compared on the same resamples.
@@ -147,8 +147,8 @@ class LinearMethod(Method):
     def flow_states(self, flow: Solution, times: FloatArray) -> FloatArray:
         return np.stack([self._state_of(cast(LinearRNN, flow.network_at(float(t)))) for t in times])
 
-    def solution(self, *, tolerance: float = 1e-11, separatrix_tolerance: float | None = None) -> Solution:
-        return self._integrate(self.target, self.start, tolerance)
+    def solution(self) -> Solution:
+        return self._integrate(self.target, self.start, PRECISE)
 
     def _steps_to(self, task: int, states: FloatArray, goal: Goal) -> tuple[FloatArray, FloatArray]:
         problem, start = self.problems[task], self._learned_weights(states)
@@ -345,9 +345,8 @@ class PooledMethod(LinearMethod):
     def flow(self, task: int, state: FloatArray) -> Solution:
         return replace(cast(FlowSolution, super().flow(task, state)), conditions=self.conditions(task))
 
-    def solution(self, *, tolerance: float = 1e-11, separatrix_tolerance: float | None = None) -> Solution:
-        flow = super().solution(tolerance=tolerance)
-        return replace(cast(FlowSolution, flow), conditions=self.conditions(self.target))
+    def solution(self) -> Solution:
+        return replace(cast(FlowSolution, super().solution()), conditions=self.conditions(self.target))
 
     def largest_rate(self, task: int) -> float:
         """Two over the curvature at the balanced optimum."""
@@ -457,11 +456,8 @@ class TwoLayerMethod(PooledMethod):
             self._from_start[task] = solution
         return solution
 
-    def solution(self, *, tolerance: float = 1e-11, separatrix_tolerance: float | None = None) -> Solution:
-        solution = self.flow(self.target, self.start)
-        if separatrix_tolerance is None:
-            return solution
-        return replace(solution, separatrix_tolerance=separatrix_tolerance)
+    def solution(self) -> Solution:
+        return self.flow(self.target, self.start)
 
     @property
     def for_plans(self) -> Method:

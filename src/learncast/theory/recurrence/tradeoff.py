@@ -16,14 +16,16 @@ from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray, count, evenly, positive, real_array
 from learncast.results import Status
 from learncast.theory.dynamics.recurrent_mode import (
+    ModeStart,
     checked_strengths,
     checked_weights,
+    long_run,
     loss_constant,
     mode_loss,
     polynomial_values,
     polynomials_of,
+    weights_at,
 )
-from learncast.theory.recurrence.long_run import ModeStart, long_run, weights_at
 from learncast.theory.recurrence.stability import Optimum, RecurrenceFit, best_recurrence
 
 #: Change of the recurrence that counts as a jump if it persists in a vanishing range of the parameter.

@@ -23,7 +23,7 @@ from learncast.theory.dynamics.balanced.two_layer import TwoLayerSolution, check
 from learncast.theory.dynamics.learning_problem import AS_RECURRENT, LearningProblem, checked_learn
 from learncast.theory.dynamics.pooled import PooledProblem
 from learncast.theory.dynamics.solution import Solution, checked_time, checked_times
-from learncast.theory.representation.lag_kernel import check_size, network_kernel, trial_kernel
+from learncast.theory.representation.lag_kernel import check_size, network_kernel
 
 
 def hidden_similarity(solution: Solution, times: ArrayLike, inputs: ArrayLike, targets: ArrayLike) -> xr.Dataset:
@@ -181,10 +181,10 @@ def _kernel_between(network: LinearRNN | TwoLayer, learn: tuple[str, ...], input
     layered = isinstance(network, TwoLayer)
     X = real_array("inputs", inputs, ndim=2 if layered else 3)
     X = X[:, None] if layered else X
-    blocks = trial_kernel(network_kernel(network, steps=X.shape[1]), X)
-    kernel = sum(getattr(blocks, AS_RECURRENT.get(name, name)) for name in learn)
+    names = tuple(AS_RECURRENT[name] for name in learn)
+    kernel = network_kernel(network, steps=X.shape[1]).between(X, learn=names)
     size = network.outputs * len(X)
-    return np.asarray(kernel).transpose(2, 0, 3, 1).reshape(size, size)
+    return kernel.transpose(2, 0, 3, 1).reshape(size, size)
 
 
 def tangent_kernel_summary(

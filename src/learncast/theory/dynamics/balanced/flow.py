@@ -136,17 +136,15 @@ class BalancedFlow:
         """Return Q at t = infinity: the optimum, or the saddle at which the flow ends."""
         return self.factor(np.inf)
 
-    def weights(self, time: float, *, like: tuple[ArrayLike, ArrayLike] | None = None) -> tuple[FloatArray, FloatArray]:
+    def weights(self, time: float) -> tuple[FloatArray, FloatArray]:
         """Return the first and second weights at one time.
 
-        The flow determines Q Q^T. The rotation of the hidden space brings Q nearest to `like`, by default the initial
-        weights. Another `BalancedFlow` that starts from these weights continues the training exactly.
+        The flow determines Q Q^T. The rotation of the hidden space brings Q nearest to the initial weights.
+        Another `BalancedFlow` that starts from these weights continues the training exactly.
         """
         Q, inputs = self._rotated(time), self._shape[1]
         first, second = self._start
-        if like is not None:
-            first, second = _checked_layers(like[0], like[1], self._shape)
-        elif time == 0:
+        if time == 0:
             return first.copy(), second.copy()
         # Orthogonal Procrustes problem. The factor keeps all digits; eigenvectors of Q Q^T would keep half of them.
         left, _, right = np.linalg.svd(Q[:inputs].T @ first.T + Q[inputs:].T @ second, full_matrices=False)
