@@ -34,7 +34,7 @@ from learncast.theory.dynamics.recurrent_mode import (
     weights_at,
 )
 from learncast.theory.dynamics.statistics import WEIGHTS
-from learncast.theory.recurrence.stability import best_recurrence
+from learncast.theory.recurrence.optimum import best_recurrence
 
 
 @dataclass(frozen=True, eq=False)

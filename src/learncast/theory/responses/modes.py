@@ -19,6 +19,7 @@ from learncast.tasks.task import Task
 from learncast.theory import assumptions as conditions
 from learncast.theory.assumptions import Assumption
 from learncast.theory.dynamics import mode_equation
+from learncast.theory.dynamics.descent_correction import descent_steps
 from learncast.theory.dynamics.learning_problem import pooled_curvature
 from learncast.theory.dynamics.modes import Modes, ModeSolution
 from learncast.theory.dynamics.solution import LearningTime, checked_time
@@ -141,9 +142,7 @@ class ResponseModeSolution(ResponseSolution, ModeSolution):
         m = self.modes
         arguments = (m.imbalance, *m.replicas)
         flow, edge = mode_equation.time_to_band(m.start, *arguments, 1.0 - times.accuracy)
-        descent = mode_equation.descent_steps(
-            np.broadcast_to(m.start, edge.shape), edge, *arguments, flow, self.learning_rate
-        )
+        descent = descent_steps(np.broadcast_to(m.start, edge.shape), edge, *arguments, flow, self.learning_rate)
         return replace(times, descent_interval=interval(times.mode_descent_steps, descent))
 
     @cached_property
