@@ -9,7 +9,7 @@ import threading
 from collections.abc import Mapping
 from contextlib import suppress
 
-from learncast._core.threads import one_thread_each
+from learncast._core.system import one_thread_each
 
 #: Bytes that a pipe holds where this can be set: a whole answer, so that a worker does not wait for its reader.
 _PIPE_SIZE = 2**18
