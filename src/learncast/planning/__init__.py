@@ -11,7 +11,7 @@ __all__, __getattr__, __dir__ = exported(
         "agreement": "convergence_order",
         "designer": "Design design",
         "forecast": "Forecast follow",
-        "front": "Front forgetting_front",
+        "front": "Front",
         "methods.choice": "method_for",
         "plan": "Plan loop_of",
         "schedules.path": "Path cheapest_path fastest_path",
