@@ -102,12 +102,12 @@ class Steps:
 
     @property
     def count(self) -> str:
-        """Descent steps for a table: a number, "never", "diverges", "not within N" or "unknown"."""
+        """Reported steps for a table: a number, "about" one, "never", "diverges", "not within N" or "unknown"."""
         if self.status is Status.diverged and math.isinf(self.descent):
             return "diverges"
         if self.status is Status.not_within and not math.isnan(self.tried):
             return f"not within {format_count(self.tried)}"
-        return format_count(self.descent)
+        return ("about " if math.isnan(self.descent) and math.isfinite(self.flow) else "") + format_count(self.value)
 
     @property
     def outcome(self) -> str:
@@ -116,6 +116,8 @@ class Steps:
             return "is not learned, because gradient descent diverges at this learning rate"
         if self.status is Status.not_learned:
             return "is never learned"
+        if math.isfinite(self.value):
+            return f"is learned in about {format_count(self.value)} steps"
         if math.isnan(self.tried):
             return "is learned in an unknown number of steps"
         reached = "" if math.isnan(self.loss) else f" (the loss is then {self.loss:.3g})"
