@@ -8,10 +8,9 @@ from learncast._core.lazy import exported
 __all__, __getattr__, __dir__ = exported(
     __name__,
     {
-        "agreement": "convergence_order",
         "designer": "Design design",
         "forecast": "Forecast follow",
-        "front": "Front forgetting_front",
+        "front": "Front",
         "methods.choice": "method_for",
         "plan": "Plan loop_of",
         "schedules.path": "Path cheapest_path fastest_path",

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from learncast._core.validation import FloatArray
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
-from learncast.planning.methods.method import CONVERGED, Learned, Method, ResampledSteps, Rule
+from learncast.planning.methods.method import CONVERGED, Learned, Method
 from learncast.procedure.goals import Goal
 from learncast.procedure.training import Training
 from learncast.tasks.best_map import best_map
@@ -66,7 +66,6 @@ class LinearMethod(Method):
         self.recorded = any(map(can_be_resampled, tasks))
         self._resampling_seed = seed
         self._flows: dict[tuple[int, float], FlowSolution] = {}
-        self._direct_resamples: dict[Goal, FloatArray] = {}
 
     @cached_property
     def start(self) -> FloatArray:
@@ -182,29 +181,6 @@ class LinearMethod(Method):
     @property
     def _resampled_start(self) -> FloatArray:
         return np.repeat(self._learned_weights(self.start[None]), FLOW_RESAMPLES, axis=0)
-
-    def resample(self, places: Sequence[int], rules: Sequence[Rule]) -> ResampledSteps | None:
-        if not self.recorded:
-            return None
-        states, counts, last = self._resampled_start, [], rules[-1][0]
-        direct = np.full(len(states), np.nan) if last is None else self._resampled_direct(last)
-        if last is not None and list(places) == [self.target]:
-            return ResampledSteps(direct[None], direct)
-        for place, (goal, given) in zip(places, rules, strict=True):
-            if goal is not None:
-                steps, states = self._count_resampled(place, states, goal)
-            else:
-                stop = math.ceil(given or 0.0)
-                steps, states = np.full(len(states), float(stop)), self._advance_resampled(place, states, stop)
-            counts.append(steps)
-        return ResampledSteps(np.stack(counts), direct)
-
-    def _resampled_direct(self, goal: Goal) -> FloatArray:
-        """Steps of direct training in every resample, counted once."""
-        if goal not in self._direct_resamples:
-            counts = self._count_resampled(self.target, self._resampled_start, goal)[0]
-            self._direct_resamples[goal] = counts
-        return self._direct_resamples[goal]
 
     @cached_property
     def _coarse_rate(self) -> float:
