@@ -93,7 +93,7 @@ html_css_files = ["site.css"]
 html_copy_source = False
 html_show_sourcelink = False
 html_favicon = "_static/favicon.svg"
-html_search_scorer = "_static/scorer.js"
+html_search_scorer = str(DOCS / "_ext" / "scorer.js")
 
 #: Addresses of the project, as pyproject.toml states them.
 ADDRESSES = dict(line.split(", ", 1) for line in metadata("learncast").get_all("Project-URL") or ())
