@@ -30,9 +30,9 @@ LAYERS = [
     {"cli"},
     {"__main__"},
 ]
-#: The only imports upwards, inside functions: a result that plots itself imports `figures`, and a plan that makes a
-#: training loop imports `training`.
-LATE = {("display", "figures"), ("planning", "training")}
+#: The only imports upwards, inside functions: a result that plots or reports itself imports `figures` or `report`, and a
+#: plan that makes a training loop imports `training`.
+LATE = {("display", "figures"), ("display", "report"), ("planning", "training")}
 LEVEL = {package: level for level, packages in enumerate(LAYERS) for package in packages}
 MODULES = sorted(SOURCE.rglob("*.py"))
 

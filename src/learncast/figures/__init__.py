@@ -16,6 +16,6 @@ __all__, __getattr__, __dir__ = exported(
         "maps": "basin_map portrait stop_map",
         "matrices": "agreement_by_kind escapes loss_matrix matrix network_scheme networks_on_lines "
         "networks_per_case predicted_and_trained spectrum spread_by_kind",
-        "page": "COLOURS Figure THEORY axis_label composite key label new_axes page png save sheet style",
+        "page": "COLOURS Figure THEORY axis_label composite key label new_axes page png save sheet style svg",
     },
 )

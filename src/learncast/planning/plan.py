@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from learncast._core.validation import FloatArray, one_of
-from learncast.display import Displayable, HtmlRepr, Plot, Table, format_count, format_interval, format_number
+from learncast.display import (
+    Displayable,
+    HtmlRepr,
+    Plot,
+    Reported,
+    Table,
+    format_count,
+    format_interval,
+    format_number,
+)
 from learncast.networks import Network
 from learncast.planning import summary
 from learncast.planning.forecast import Forecast, difference, ratio
@@ -272,7 +281,7 @@ class Shift:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Plan(Displayable):
+class Plan(Reported, Displayable):
     """Which intermediate tasks to train first and when to stop them, ranked against training directly.
 
     Attributes

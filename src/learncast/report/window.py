@@ -21,7 +21,7 @@ from learncast.theory.assumptions import Trust
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from learncast.windows import Window
+    from learncast.windows import Evolution, Window
     from learncast.windows.options import Options
     from learncast.windows.stored_model import StoredModel
 
@@ -46,7 +46,7 @@ def window_report(study: WindowStudy, *, progress: Progress = silent) -> Report:
         **study.question(),
     )
     training = {"steps": len(losses), "first_loss": losses[0], "last_loss": losses[-1]} if len(losses) else {"steps": 0}
-    return _answer(found, study.name, study.resolved(), {"training": training})
+    return of_window(found, name=study.name, study=study.resolved(), training=training)
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def model_window_report(
             raise InvalidSpec("--optimizer must be given too, got --optimizer-state alone.")
         load_optimizer(stored.optimizer, stored.model, optimizer_state)
     found = window(stored.model, *sequences, optimizer=stored.optimizer, progress=progress, **question)
-    return _answer(found, own.name, own.resolved(weights=weights, optimizer_state=optimizer_state), {})
+    return of_window(found, name=own.name, study=own.resolved(weights=weights, optimizer_state=optimizer_state))
 
 
 def evolution_report(own: OwnModel, *, checkpoints: str, progress: Progress = silent) -> Report:
@@ -148,6 +148,19 @@ def evolution_report(own: OwnModel, *, checkpoints: str, progress: Progress = si
 
     stored, sequences, question = own.read()
     found = evolution(stored.model, checkpoints, *sequences, optimizer=stored.optimizer, progress=progress, **question)
+    return of_evolution(found, name=own.name, study=own.resolved(checkpoints=checkpoints))
+
+
+def of_evolution(found: Evolution, *, name: str = "", study: str = "") -> Report:
+    """Report a learnability window over training.
+
+    Parameters
+    ----------
+    found : Evolution
+    name, study : str
+        Name and content of the study; by default neither.
+    """
+    title = "learnability window over training"
     layers = [_course(found.dataset.sel(layer=index)) for index in range(found.layers)]
     counted = str(found.dataset["step"].attrs["long_name"])
     values = {
@@ -160,7 +173,7 @@ def evolution_report(own: OwnModel, *, checkpoints: str, progress: Progress = si
     }
     return Report(
         kind="evolution",
-        title=f"{own.name}: learnability window over training",
+        title=f"{name}: {title}" if name else title.capitalize(),
         lead=found.summary,
         trust=Trust(found.validity(), "measured"),
         values={**values, **layers[0], **({"layers": layers} if len(layers) > 1 else {})},
@@ -168,7 +181,7 @@ def evolution_report(own: OwnModel, *, checkpoints: str, progress: Progress = si
         dataset=found.dataset,
         draw=lambda: draw_evolution(found.dataset),
         provenance=found.provenance,
-        study=own.resolved(checkpoints=checkpoints),
+        study=study,
     )
 
 
@@ -215,7 +228,17 @@ def draw_evolution(dataset: xr.Dataset) -> Figure:
     return figure
 
 
-def _answer(found: Window, name: str, study: str, extra: dict[str, Any]) -> Report:
+def of_window(found: Window, *, name: str = "", study: str = "", **extra: object) -> Report:
+    """Report a learnability window.
+
+    Parameters
+    ----------
+    found : Window
+    name, study : str
+        Name and content of the study; by default neither.
+    **extra
+        Further values for JSON.
+    """
     layers = [_values(found, index) for index in range(found.layers)]
     values = {
         "method": found.method,
@@ -229,7 +252,7 @@ def _answer(found: Window, name: str, study: str, extra: dict[str, Any]) -> Repo
     }
     return Report(
         kind="window",
-        title=f"{name}: learnability window",
+        title=f"{name}: learnability window" if name else "Learnability window",
         lead=found.summary,
         trust=found.trust,
         values=values,
