@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from learncast import Forecast, Stage
 from learncast._core.progress import Progress, silent
 from learncast.display import Table, format_count, format_number
-from learncast.planning.forecast import Forecast
 from learncast.planning.planner import plan_with
-from learncast.procedure.stage import Stage
 from learncast.report.report import Report, as_count, batch_values, goal_values, outcome_values
 from learncast.results import Provenance, spec_hash
 from learncast.study import Study

@@ -10,14 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from learncast._core.errors import InvalidSpec, UnsupportedModel
+from learncast import Forecast, Goal, InvalidSpec, Stage, Status, Steps, UnsupportedModel
 from learncast._core.validation import FloatArray
 from learncast.display import Table, format_count, format_interval, format_number
-from learncast.planning.forecast import Forecast
 from learncast.planning.methods.method import Method
 from learncast.planning.summary import settling_rate
-from learncast.procedure.goals import Goal
-from learncast.procedure.stage import Stage
 from learncast.report.recurrence import LearnedRecurrence
 from learncast.report.report import (
     Report,
@@ -29,7 +26,6 @@ from learncast.report.report import (
     outcome_values,
     spread_rows,
 )
-from learncast.results import Status, Steps
 from learncast.study import Study
 
 if TYPE_CHECKING:

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import xarray as xr
 
-from learncast._core.errors import InvalidSpec
+from learncast import Forecast, InvalidSpec, follow
 from learncast.display import Table, format_loss
-from learncast.planning.forecast import Forecast, follow
 from learncast.planning.forget import stages_of
 from learncast.report.report import Report, method_note
 from learncast.study import Study

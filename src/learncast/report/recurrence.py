@@ -9,12 +9,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from learncast._core.errors import InvalidSpec, NotLearned
+from learncast import Forecast, InvalidSpec, LinearRNN, NotLearned, Task
 from learncast.display import Table, format_loss, format_number
-from learncast.networks.linear_rnn import LinearRNN
-from learncast.planning.forecast import Forecast
 from learncast.planning.methods.choice import DEFAULT_LEARN
-from learncast.tasks.task import Task
 from learncast.theory.assumptions import EXACT
 from learncast.theory.dynamics.learning_problem import KINDS
 from learncast.theory.dynamics.modes import Modes, modes

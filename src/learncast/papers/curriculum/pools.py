@@ -13,21 +13,26 @@ import numpy as np
 import xarray as xr
 from scipy.stats import spearmanr
 
-from learncast import figures, tasks
+from learncast import (
+    Accuracy,
+    Activated,
+    Forecast,
+    LinearRNN,
+    Stage,
+    Training,
+    descend,
+    figures,
+    follow,
+    forecast,
+    phase,
+    tasks,
+)
 from learncast._core.progress import Progress, silent
 from learncast._core.validation import FloatArray
-from learncast.networks.activated import Activated
-from learncast.networks.linear_rnn import LinearRNN
 from learncast.papers.paper import Numbers
 from learncast.papers.runs import PaperRun, Settings
-from learncast.planning.forecast import Forecast, follow, forecast
 from learncast.planning.methods.choice import method_for
-from learncast.planning.phase import phase
-from learncast.procedure.goals import Accuracy
-from learncast.procedure.stage import Stage
-from learncast.procedure.training import Training
 from learncast.results import STEPS, described
-from learncast.theory.dynamics.descent import descend
 
 if TYPE_CHECKING:
     from learncast.training import TrainingJob

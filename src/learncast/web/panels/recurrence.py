@@ -12,16 +12,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 from pydantic import AfterValidator, Field
 
+from learncast import LinearRNN, Loss, Task, Training, descend
 from learncast._core.validation import FloatArray
 from learncast.display import format_count, format_number
-from learncast.networks.linear_rnn import LinearRNN
-from learncast.procedure.goals import Loss
-from learncast.procedure.training import Training
 from learncast.results import STEPS, Status
 from learncast.study.study_file import to_toml
-from learncast.tasks.task import Task
 from learncast.theory.assumptions import Assumption, stable_learning_rate
-from learncast.theory.dynamics.descent import descend
 from learncast.theory.dynamics.learning_problem import LearningProblem
 from learncast.theory.dynamics.recurrent_mode import ModeTrajectory, mode_trajectory
 from learncast.theory.recurrence.long_run import ModeStart, weights_at
