@@ -54,8 +54,9 @@ def plain(value: object, pack: Callable[[Any], object] | None = None) -> object:
     if isinstance(value, float):
         return value if math.isfinite(value) else str(float(value))
     if hasattr(value, "tolist"):  # an array or a number of numpy
-        numeric = pack is not None and value.ndim and value.dtype.kind in "iufb"
-        return pack(value) if pack is not None and numeric else plain(value.tolist(), pack)
+        array: Any = value
+        packs = pack is not None and array.ndim and array.dtype.kind in "iufb"
+        return pack(array) if pack is not None and packs else plain(array.tolist(), pack)
     if is_dataclass(value):
         value = vars(value)
     if isinstance(value, Mapping):

@@ -215,14 +215,18 @@ def _course_table(layer: Mapping[str, Any], index: int, counted: str, layers: in
 
 def draw_evolution(dataset: xr.Dataset) -> Figure:
     """For each layer: time scales of the units, exponent of the envelope, tail index and window over training."""
-    from learncast.figures import page, time_scale_spectra, window_over_training
+    from learncast.figures import page, time_scale_survival, window_over_training
 
     layers = dataset.sizes["layer"]
     figure, axes = page(2 * layers, 2, width=3.5, height=2.6)
     for index in range(layers):
         here, of = dataset.sel(layer=index), f", layer {index}" if layers > 1 else ""
         row = axes[4 * index : 4 * index + 4]
-        time_scale_spectra(here, row[0], title=f"A  time scales of the units{of}")
+        steps, counted = here["step"].values.tolist(), here["step"].attrs["long_name"]
+        shown = {steps[0], steps[len(steps) // 2], steps[-1]}
+        names = [f"{'' if step in shown else '_'}{counted} {step:,}" for step in steps]
+        lines = {name: here["time_scale"].isel(step=k).values for k, name in enumerate(names)}
+        time_scale_survival(lines, row[0], colours="viridis_r", title=f"A  time scales of the units{of}")
         for ax, name, title in zip(row[1:], ("envelope_exponent", "tail_index", "reach"), "BCD", strict=True):
             window_over_training(here, name, ax, title=title)
     return figure
@@ -321,5 +325,5 @@ def draw_window(found: Window) -> Figure:
         row = axes[3 * index : 3 * index + 3]
         envelope(here, row[0], title=f"Envelope{of}")
         window_curve(here, row[1], title=f"Window ({found.method} method)")
-        time_scale_survival(here, row[2], title="Time scales of the units")
+        time_scale_survival({"units": here["time_scale"].values}, row[2], title="Time scales of the units")
     return figure
