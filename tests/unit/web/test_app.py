@@ -657,13 +657,12 @@ SLOW = {"family": "leaky_integration", "activation": "relu", "steps": 99}
 @pytest.fixture(scope="module")
 def queue():
     """A queue whose two workers are ready."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jobs, "DELAY", 0.0)
-        queue = JobQueue(workers=True)
-        eventually(lambda: len(queue.idle) == 2 and all(worker.ready for worker in queue.idle), 60)
-        yield queue
-        queue.close()
-        assert not queue.workers
+    queue = JobQueue(workers=True)
+    queue.start_workers()
+    eventually(lambda: len(queue.idle) == 2 and all(worker.ready for worker in queue.idle), 60)
+    yield queue
+    queue.close()
+    assert not queue.workers
 
 
 def request(state, seconds=60.0):
