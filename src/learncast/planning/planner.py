@@ -12,11 +12,12 @@ import numpy as np
 from learncast._core.errors import InvalidSpec
 from learncast._core.progress import Progress, deadline, noticed, now, silent, time_limit, until
 from learncast.networks import Network
+from learncast.planning.candidate import Candidate
 from learncast.planning.forecast import Forecast
 from learncast.planning.methods.choice import method_for
 from learncast.planning.methods.method import Method
 from learncast.planning.methods.modes import ModeMethod
-from learncast.planning.plan import Candidate, Plan
+from learncast.planning.plan import Plan
 from learncast.planning.schedules.exact import search_modes
 from learncast.planning.schedules.whole_steps import WholeStepProblem
 from learncast.planning.search import (
@@ -321,7 +322,7 @@ class _Planner:
                 stage = Stage(method.tasks[task], goal) if again == steps else stage
             stages.append(stage)
         stages.append(Stage(method.tasks[-1], self.terms.goal))
-        return Forecast(method, tuple(stages), (*route.order, method.target), self.direct_time)
+        return Forecast(method, tuple(stages), (*route.order, method.target), known_direct=self.direct_time)
 
     def _robust(self, best: Route) -> Route:
         """Scale all stops by one factor to where the mean over resampled pools is least; 0 is direct training.

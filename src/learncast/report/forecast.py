@@ -51,7 +51,7 @@ def forecast_report(
     chosen = study.target if task is None else study.task(task)
     m = study.method(method).precise
     place = m.place(chosen)
-    made = Forecast(m, (Stage(chosen, study.goal),), (place,), m.learning_time(place, study.goal))
+    made = Forecast(m, (Stage(chosen, study.goal),), (place,), known_direct=m.learning_time(place, study.goal))
     if study.batch is not None and made.trust.holds:
         made = replace(made, batch=study.batch)
     return of_forecast(made, times, horizons=study.horizons, name=study.name, study=study.resolved())
@@ -102,11 +102,10 @@ def of_forecast(
         "remarks": remarks,
     }
     span = np.linspace(0.0, learned.horizon, 400 if m.name == "modes" else 120)
-    trajectory = flow.at(span if times is None else times)
     tables = [_table(f"Learning {chosen.name} to {goal.text}", m.goal_text(place, goal), rows, remarks)]
     tables += recurrence.tables
     if times is not None:
-        data = trajectory.dataset
+        data = flow.at(times).dataset
         values["trajectory"] = {"time": times, "strength": data["strength"].values.T, "loss": data["loss"].values}
         tables.append(_trajectory_table(data))
 
@@ -125,7 +124,7 @@ def of_forecast(
         trust=trust,
         values=values,
         tables=tables,
-        dataset=trajectory.dataset,
+        dataset=lambda: flow.at(span if times is None else times).dataset,
         draw=draw,
         provenance=made.provenance,
         study=study,

@@ -10,8 +10,9 @@ from learncast import InvalidSpec, OutOfTime, Training, UnsupportedModel
 from learncast._core.progress import Progress, silent, until
 from learncast._core.validation import one_of
 from learncast.display import Table, format_number
+from learncast.planning.candidate import Candidate
 from learncast.planning.front import Front
-from learncast.planning.plan import Candidate, Plan
+from learncast.planning.plan import Plan
 from learncast.planning.planner import plan_with
 from learncast.report.report import (
     Report,

@@ -15,7 +15,7 @@ import anyio
 import anyio.to_thread
 
 from learncast._core.errors import OutOfTime
-from learncast._core.threads import one_thread_each
+from learncast._core.system import one_thread_each
 from learncast.web.answers import work
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from learncast._core.validation import FloatArray
 from learncast.display import format_count
 from learncast.planning.methods.modes import ModeMethod
 from learncast.planning.methods.responses import ResponseModeMethod
-from learncast.planning.phase import PortraitTimes, portrait_times
 from learncast.planning.planner import plan_with
+from learncast.planning.portrait import PortraitTimes, portrait_times
 from learncast.study.study_file import to_toml
 from learncast.tasks.families import FAMILIES
 from learncast.theory.dynamics.modes import Modes, modes_of

@@ -16,10 +16,10 @@ from learncast._core.validation import FloatArray
 from learncast.results import Status
 from learncast.theory.assumptions import Assumption, stable_learning_rate
 from learncast.theory.dynamics.learning_problem import LearningProblem
-from learncast.theory.dynamics.recurrent_mode import ModeTrajectory, mode_trajectory
-from learncast.theory.recurrence.long_run import ModeStart, weights_at
+from learncast.theory.dynamics.recurrent_mode import ModeStart, ModeTrajectory, mode_trajectory, weights_at
+from learncast.theory.recurrence.optimum import RecurrenceFit, best_recurrence
 from learncast.theory.recurrence.order import crossing_time, half_loss_time
-from learncast.theory.recurrence.stability import RecurrenceFit, best_recurrence, largest_stable_rate
+from learncast.theory.recurrence.stability import largest_stable_rate
 from learncast.web.panel import State, control
 from learncast.web.view import FRAMES
 

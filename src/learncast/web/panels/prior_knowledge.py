@@ -14,8 +14,9 @@ import numpy as np
 from learncast import Accuracy, InvalidSpec, Stage, Task, TwoLayer
 from learncast._core.validation import FloatArray
 from learncast.display import format_loss, format_number, plural
-from learncast.planning.forecast import Forecast, follow, forecast, settling
+from learncast.planning.forecast import Forecast, follow, forecast
 from learncast.planning.forget import stages_of
+from learncast.planning.run import settling
 from learncast.results import STEPS, Steps
 from learncast.study.study_file import to_toml
 from learncast.tasks.geometry import pooled_statistics

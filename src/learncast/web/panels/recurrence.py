@@ -12,8 +12,9 @@ from learncast._core.validation import FloatArray
 from learncast.display import format_count, format_number
 from learncast.results import STEPS
 from learncast.study.study_file import to_toml
+from learncast.theory.recurrence.optimum import Optimum, RecurrenceFit
 from learncast.theory.recurrence.order import half_loss_time
-from learncast.theory.recurrence.stability import Optimum, RecurrenceFit, extrapolation, least_hidden_size
+from learncast.theory.recurrence.stability import extrapolation, least_hidden_size
 from learncast.theory.recurrence.tradeoff import (
     RecurrenceTransition,
     change_of_kind,
