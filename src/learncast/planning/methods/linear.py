@@ -108,11 +108,9 @@ class LinearMethod(Method):
     def baseline_loss(self, task: int) -> float:
         return self.problems[task].baseline_loss
 
-    def mode_rows(self, task: int, goal: Goal) -> list[dict[str, Any]]:
-        problem, status = self.problems[task], self.learning_time(task, goal).status.name
-        begin, end = problem.strengths(problem.start), problem.best_strengths
-        each = zip(end.tolist(), begin.tolist(), strict=True)
-        return [{"mode": k, "optimum": u, "initial": v, "status": status} for k, (u, v) in enumerate(each)]
+    def _start_and_best(self, task: int) -> tuple[FloatArray, FloatArray]:
+        problem = self.problems[task]
+        return problem.strengths(problem.start), problem.best_strengths
 
     def strengths(self, states: FloatArray) -> FloatArray:
         """Diagonal of the map in the frame of the target's modes, (rows, modes)."""
@@ -159,9 +157,6 @@ class LinearMethod(Method):
     def advance(self, task: int, states: FloatArray, stops: Sequence[int]) -> FloatArray:
         ends = self.problems[task].by_lag.advance(self._learned_weights(states), stops, self.learning_rate)
         return np.stack([self._states(end) for end in ends])
-
-    def measure_conditions(self, task: int) -> tuple[Assumption, ...]:
-        return self.flow(task, self.start).assumptions
 
     @cached_property
     def _resampled_by_lag(self) -> list[LagDescent]:
