@@ -8,10 +8,9 @@ from learncast._core.lazy import exported
 __all__, __getattr__, __dir__ = exported(
     __name__,
     {
-        "agreement": "convergence_order",
         "designer": "Design design",
         "forecast": "Forecast follow",
-        "front": "Front forgetting_front",
+        "front": "Front",
         "methods.choice": "method_for",
         "plan": "Plan loop_of",
         "schedules.path": "Path cheapest_path fastest_path",
@@ -20,11 +19,12 @@ __all__, __getattr__, __dir__ = exported(
     inner={
         "batches": "BatchSteps",
         "explanation": "Explanation closeness explain singular_accuracy speedup_terms",
-        "forecast": "StageForecast",
+        "run": "StageForecast",
         "forget": "IrregularSwitch",
         "methods.method": "Method ResampledSteps",
-        "phase": "PortraitTimes portrait_times",
-        "plan": "Candidate SavedPlan",
+        "portrait": "PortraitTimes portrait_times",
+        "candidate": "Candidate Costs",
+        "plan_numbers": "SavedPlan",
         "planner": "plan_with",
         "search": "Route",
         "terms": "PoolTerms",

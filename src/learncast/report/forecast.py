@@ -46,7 +46,7 @@ def forecast_report(
     m, goal = study.method(method).precise, study.goal
     place = m.place(chosen)
     learned, flow = m.learning_time(place, goal), m.flow(place, m.start)
-    made = Forecast(m, (Stage(chosen, goal),), (place,), learned)
+    made = Forecast(m, (Stage(chosen, goal),), (place,), known_direct=learned)
     trust = made.trust
     if study.batch is not None and trust.holds:
         made = replace(made, batch=study.batch)
@@ -76,11 +76,10 @@ def forecast_report(
         "remarks": remarks,
     }
     span = np.linspace(0.0, learned.horizon, 400 if m.name == "modes" else 120)
-    trajectory = flow.at(span if times is None else times)
     tables = [_table(f"Learning {chosen.name} to {goal.text}", m.goal_text(place, goal), rows, remarks)]
     tables += recurrence.tables
     if times is not None:
-        data = trajectory.dataset
+        data = flow.at(times).dataset
         values["trajectory"] = {"time": times, "strength": data["strength"].values.T, "loss": data["loss"].values}
         tables.append(_trajectory_table(data))
 
@@ -99,7 +98,7 @@ def forecast_report(
         trust=trust,
         values=values,
         tables=tables,
-        dataset=trajectory.dataset,
+        dataset=lambda: flow.at(span if times is None else times).dataset,
         draw=draw,
         provenance=made.provenance,
         study=study.resolved(),

@@ -100,6 +100,7 @@ class Method(ABC):
         self.learning_rate = training.learning_rate
         self._conditions: dict[int, tuple[Assumption, ...]] = {}
         self._direct: dict[tuple[int, Goal], tuple[Steps, FloatArray]] = {}
+        self._direct_resamples: dict[Goal, FloatArray] = {}
 
     @property
     def target(self) -> int:
@@ -354,7 +355,39 @@ class Method(ABC):
 
     def resample(self, places: Sequence[int], rules: Sequence[Rule]) -> ResampledSteps | None:
         """Steps of stages under resampled statistics; None if no task can be resampled."""
-        return None
+        if not self.recorded:
+            return None
+        states, counts, last = self._resampled_start, [], rules[-1][0]
+        direct = np.full(len(states), np.nan) if last is None else self._resampled_direct(last)
+        if last is not None and list(places) == [self.target]:
+            return ResampledSteps(direct[None], direct)
+        for place, (goal, given) in zip(places, rules, strict=True):
+            if goal is not None:
+                steps, states = self._count_resampled(place, states, goal)
+            else:
+                stop = math.ceil(given or 0.0)
+                steps, states = np.full(len(states), float(stop)), self._advance_resampled(place, states, stop)
+            counts.append(steps)
+        return ResampledSteps(np.stack(counts), direct)
+
+    def _resampled_direct(self, goal: Goal) -> FloatArray:
+        """Steps of direct training in every resample, counted once."""
+        if goal not in self._direct_resamples:
+            self._direct_resamples[goal] = self._count_resampled(self.target, self._resampled_start, goal)[0]
+        return self._direct_resamples[goal]
+
+    @property
+    def _resampled_start(self) -> FloatArray:
+        """State before training in every resample."""
+        raise NotImplementedError
+
+    def _advance_resampled(self, task: int, states: FloatArray, stop: int) -> FloatArray:
+        """States of every resample after some steps."""
+        raise NotImplementedError
+
+    def _count_resampled(self, task: int, states: FloatArray, goal: Goal) -> tuple[FloatArray, FloatArray]:
+        """Steps of every resample to the goal and the states then; late ones never arrive."""
+        raise NotImplementedError
 
     def resample_stops(self, order: Sequence[int], lengths: Sequence[Sequence[int]], goal: Goal) -> FloatArray:
         """Resampled steps for several lengths of the stages before the target, (lengths, stages, resamples)."""
@@ -400,8 +433,8 @@ class Method(ABC):
         """Optimal strength of each mode of the target."""
         return self.flow(self.target, self.start).optimum
 
-    def solution(self, *, tolerance: float = 1e-11, separatrix_tolerance: float | None = None) -> Solution:
-        """Gradient flow of direct training, integrated to a tolerance where it has no closed form."""
+    def solution(self) -> Solution:
+        """Gradient flow of direct training, integrated precisely where it has no closed form."""
         return self.flow(self.target, self.start)
 
     def readable_modes(self, task: int) -> Modes | None:

@@ -13,8 +13,7 @@ from learncast._core.progress import Progress, silent
 from learncast._core.validation import FloatArray
 from learncast.planning.methods.modes import ModeMethod
 from learncast.planning.schedules.branching import branch_and_bound, mode_path, stage_ends
-from learncast.planning.schedules.problem import ScheduleProblem
-from learncast.planning.schedules.stopping import best_stop
+from learncast.planning.schedules.problem import ScheduleProblem, best_stop
 from learncast.planning.search import Route, SearchResult, usable_candidates
 from learncast.planning.terms import PoolTerms
 from learncast.procedure.goals import Accuracy
@@ -156,7 +155,7 @@ def search_modes(method: ModeMethod, terms: PoolTerms, strict: bool, progress: P
     route = schedule.route
     if not math.isfinite(route.total) and math.isfinite(rest) and np.isfinite(terms.most_loss).any():
         raise InvalidSpec(
-            "No schedule meets the limits on forgetting. planning.forgetting_front shows what they cost.",
+            "No schedule meets the limits on forgetting. Plan.front shows what they cost.",
             field="most_excess_loss",
         )
     return SearchResult(direct, singles, route, schedule.lower_bound, schedule.proof)

@@ -18,10 +18,10 @@ from learncast.tasks.geometry import Frame
 from learncast.tasks.task import Task
 from learncast.theory import assumptions as conditions
 from learncast.theory.assumptions import Assumption
-from learncast.theory.dynamics import mode_equation
 from learncast.theory.dynamics.learning_problem import pooled_curvature
 from learncast.theory.dynamics.modes import Modes, ModeSolution
 from learncast.theory.dynamics.solution import LearningTime, checked_time
+from learncast.theory.dynamics.steps.mode_descent import Problem
 from learncast.theory.responses.bootstrap import interval
 from learncast.theory.responses.problem import network_of
 from learncast.theory.responses.response import Response, active_units, check_network, linear_weights, response
@@ -138,13 +138,11 @@ class ResponseModeSolution(ResponseSolution, ModeSolution):
     def time_to(self, accuracy: float) -> LearningTime:
         """Return the first time with |u - u*| <= (1 - accuracy) |u*| for the measured statistics, with intervals."""
         times = super().time_to(accuracy)
-        m = self.modes
-        arguments = (m.imbalance, *m.replicas)
-        flow, edge = mode_equation.time_to_band(m.start, *arguments, 1.0 - times.accuracy)
-        descent = mode_equation.descent_steps(
-            np.broadcast_to(m.start, edge.shape), edge, *arguments, flow, self.learning_rate
-        )
-        return replace(times, descent_interval=interval(times.mode_descent_steps, descent))
+        alignment, resampled = self.modes.alignment, Problem(*self.modes.replicas, self.modes.imbalance)
+        weights = np.stack([alignment.input_weight, alignment.output_weight])
+        start, goal = np.repeat(weights[None], len(resampled.cross), axis=0), resampled.within(1.0 - times.accuracy)
+        descent = resampled.steps_to(start, goal, self.learning_rate, precise=False)[0]
+        return replace(times, descent_interval=interval(times.mode_descent_steps, descent[:, None]))
 
     @cached_property
     def curvatures(self) -> FloatArray:
@@ -254,7 +252,7 @@ def mode_of_response(measured: Response) -> ResponseModes:
     assumptions = (_one_response(w, c, float(cross), float(power)), conditions.balanced_start(alignment))
     frame = Frame(np.ones((1, 1)), np.ones((1, 1)))
     strengths = np.array([cross]), np.array([power])
-    return ResponseModes(measured.trials.as_task, frame, alignment, *strengths, assumptions, measured)
+    return ResponseModes(measured.trials.task, frame, alignment, *strengths, assumptions, measured)
 
 
 def _units(network: Activated) -> tuple[float, FloatArray, FloatArray]:
