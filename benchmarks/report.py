@@ -36,7 +36,7 @@ NUMBER = re.compile(r"([-+]?(?:\d[\d,]*\.?\d*(?:e[-+]?\d+)?))(?:/([\d.,]+))?\s*(
 HEAD = """# Performance
 
 ```{drawn} speed_chart
-:width: 640
+:width: 620
 ```
 
 A forecast of recorded trials takes a fraction of a second. One training of the same network in torch takes a minute or
@@ -45,7 +45,7 @@ more.
 `python -m benchmarks --report` writes this page; with the name of a section it measures that section only. Times are
 CPU seconds of one thread, the fastest of several runs, and ratios are of alternating runs. Each section states the
 reference and the theoretical limit; open its table for the numbers. A goal that is not met has a bold **no**. The last
-column is the same row of the previous version, kept in `benchmarks/results/history.json`, with changes of more than 10%.
+column is the same row of the previous version, kept in `benchmarks/results/history.json`, with changes above 10%.
 """
 
 

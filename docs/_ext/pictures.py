@@ -39,19 +39,19 @@ def recorded_plan() -> lc.Plan:
     return lc.plan(recorded(), candidates, NETWORK, learning_rate=RATE, terms=lc.Terms(0.95))
 
 
-@_sized(6.4, 2.5)
+@_sized(4.4, 1.9)
 def recordings_trials(ax: Any) -> None:
     """One of 150 trials: evidence on two channels, and the animal's two estimates at its end."""
     trial = pd.read_csv(TABLE).query("trial == 3")
     for name, colour in (("left", TARGET), ("right", FIRST)):
-        ax.plot(trial["step"], trial[f"input_{name}"], "o-", color=colour, markersize=3, label=f"evidence {name}")
-        ax.plot(11.6, trial[f"target_{name}"].iloc[-1], "D", color=colour, markersize=7, label=f"estimate {name}")
+        ax.plot(trial["step"], trial[f"input_{name}"], "o-", color=colour, markersize=2, label=f"evidence {name}")
+        ax.plot(11.6, trial[f"target_{name}"].iloc[-1], "D", color=colour, markersize=5, label=f"estimate {name}")
     ax.axhline(0, color="0.6", lw=0.7)
     ax.set(xlabel="time step", ylabel="value", xlim=(-0.3, 12.2))
-    ax.legend(frameon=False, loc="center left", bbox_to_anchor=(1.01, 0.5))
+    ax.legend(frameon=False, loc="upper left")
 
 
-@_sized(6.4, 2.5)
+@_sized(4.4, 1.9)
 def recordings_memory(ax: Any) -> None:
     """Share of the estimates' variance that a linear network can explain, against its memory: best near 0.9, and no worse on held-out trials."""
     memories = np.linspace(0.3, 0.98, 18)
@@ -60,10 +60,10 @@ def recordings_memory(ax: Any) -> None:
     ax.plot(memories, [100 * s.left_out for s in summaries], ":", color=FIRST, lw=2.2, label="held-out trials")
     ax.axvline(0.9, color="0.6", lw=0.8)
     ax.set(xlabel="share of the state kept from step to step", ylabel="explained (%)", ylim=(30, 102))
-    ax.legend(frameon=False, loc="lower right")
+    ax.legend(frameon=False, loc="upper left")
 
 
-@_sized(6.4, 2.6)
+@_sized(4.4, 2.0)
 def recordings_forecast(ax: Any) -> None:
     """Forecast of direct training: 95% is learned after 98 steps; resampled trials take 79 to 117."""
     forecast = lc.forecast(recorded(), NETWORK, learning_rate=RATE, goal=0.95)
@@ -83,7 +83,7 @@ def recordings_forecast(ax: Any) -> None:
     ax.set(xlabel="gradient steps", ylabel="explainable variance\nlearned (%)", ylim=(0, 104), xlim=(0, 159))
 
 
-@_sized(6.4, 2.4)
+@_sized(4.4, 1.7)
 def recordings_candidates(ax: Any) -> None:
     """Total steps with each first task, at its best stop: answers of 1.5 times the strength help, the others do not."""
     plan = recorded_plan()
@@ -100,20 +100,20 @@ def recordings_candidates(ax: Any) -> None:
     ax.legend(frameon=False, loc="center left", bbox_to_anchor=(1.01, 0.5))
 
 
-@_sized(6.4, 1.5)
+@_sized(4.4, 1.15)
 def recordings_saving(ax: Any) -> None:
     """The plan saves 34 steps; resampled trials give 11 to 53. The interval excludes 0, so that the saving is not chance."""
     plan = recorded_plan()
     ax.plot(plan.saving_interval, [0, 0], color=TARGET, lw=5, solid_capstyle="butt")
     ax.plot(plan.saving, 0, "o", color=TARGET, markersize=10)
     ax.axvline(0, color=DIRECT, ls="--", lw=1.2)
-    ax.annotate("no saving", (0, 0.6), (5, 0), textcoords="offset points", size=8)
-    ax.annotate(f"{plan.saving:.0f} steps", (plan.saving, 0), (0, 11), textcoords="offset points", ha="center", size=8)
+    ax.annotate("no saving", (0, 0.6), (5, 0), textcoords="offset points", size=7)
+    ax.annotate(f"{plan.saving:.0f} steps", (plan.saving, 0), (0, 11), textcoords="offset points", ha="center", size=7)
     ax.set(xlabel="gradient steps saved", yticks=[], ylim=(-1, 1.3), xlim=(-8, 60))
     ax.spines["left"].set_visible(False)
 
 
-@_sized(6.4, 2.6)
+@_sized(4.4, 2.0)
 def recordings_training(ax: Any) -> None:
     """Training in torch on the same trials, and the forecast that was made before."""
     table = pd.read_csv(TABLE)
@@ -126,7 +126,7 @@ def recordings_training(ax: Any) -> None:
     ax.legend(frameon=False)
 
 
-@_sized(6.4, 2.6)
+@_sized(4.4, 2.0)
 def dynamics_modes(ax: Any) -> None:
     """A network learns three parts of a task, one after the other: the strongest first. Each is learned in a step-like curve."""
     task = lc.tasks.integration(steps=20, input_strength=[1.0] * 3, target_strength=[1.5, 0.8, 0.4])
@@ -137,10 +137,10 @@ def dynamics_modes(ax: Any) -> None:
     for k, (colour, name) in enumerate(zip((TARGET, FIRST, DIRECT), ("strong", "medium", "weak"), strict=True)):
         ax.plot(steps, 100 * shares[:, k], color=colour, label=f"{name} part")
     ax.set(xlabel="gradient steps", ylabel="learned (%)", ylim=(0, 104), xlim=(0, steps[-1]))
-    ax.legend(frameon=False, loc="center left", bbox_to_anchor=(1.01, 0.5))
+    ax.legend(frameon=False, loc="lower right")
 
 
-@_sized(6.4, 2.6)
+@_sized(4.4, 2.0)
 def dynamics_start(ax: Any) -> None:
     """The same task from five initial sizes of the weights. Weights of a quarter of the size delay learning by the same number of steps each time."""
     task, steps = lc.tasks.integration(steps=50), np.arange(500)
@@ -153,7 +153,7 @@ def dynamics_start(ax: Any) -> None:
     ax.legend(title="initial size", frameon=False, loc="center left", bbox_to_anchor=(1.01, 0.5))
 
 
-@_sized(6.0, 4.4)
+@_sized(4.2, 3.4)
 def forecast_and_trained(ax: Any) -> None:
     """Steps forecast from statistics against steps of plain training in numpy on the raw trials, for drawn problems. Points on the line agree."""
     stored = json.loads((ROOT / "docs/results/forecasts.json").read_text(encoding="utf-8"))
@@ -189,7 +189,7 @@ CHARTED = (
 )
 
 
-@_sized(6.4, 3.4)
+@_sized(4.4, 2.5)
 def speed_chart(ax: Any) -> None:
     """How many times as fast as the obvious way: backpropagation through time in torch on the trials, or an ODE solver for the two-layer solution."""
     sys.path.append(str(ROOT))
@@ -205,7 +205,7 @@ def speed_chart(ax: Any) -> None:
     rows = np.arange(len(ratios))
     ax.barh(rows, np.subtract(ratios, 1), color=TARGET, left=1)
     for row, ratio in zip(rows, ratios, strict=True):
-        ax.annotate(f"{ratio:,.0f}×", (ratio, row), (4, 0), textcoords="offset points", va="center", size=8)
+        ax.annotate(f"{ratio:,.0f}×", (ratio, row), (4, 0), textcoords="offset points", va="center", size=7)
     ax.set_yticks(rows, names)
     ax.invert_yaxis()
     ax.set(xscale="log", xlabel="times as fast", xlim=(1, 6000))
