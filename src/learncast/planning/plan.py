@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from learncast._core.validation import one_of
-from learncast.display import Displayable, HtmlRepr, Plot, Table, format_number
+from learncast.display import Displayable, HtmlRepr, Plot, Reported, Table, format_number
 from learncast.networks import Network
 from learncast.planning import summary
 from learncast.planning.candidate import Candidate, Priced, hardly_pays
@@ -81,7 +81,7 @@ class Shift:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Plan(Priced, Displayable):
+class Plan(Priced, Reported, Displayable):
     """Which intermediate tasks to train first and when to stop them, ranked against training directly.
 
     Attributes

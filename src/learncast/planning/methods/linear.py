@@ -360,9 +360,14 @@ class PooledMethod(LinearMethod):
     def _count_resamples(
         self, descent: PooledDescent, task: int, states: FloatArray, goal: Goal
     ) -> tuple[FloatArray, FloatArray]:
-        """Steps of every row to the goal and the states then; late rows never arrive, diverged ones stay at zero."""
-        expected = float(self.steps_to(task, self.start[None], goal)[0][0])
-        most = int(LATE * expected) + 1000 if math.isfinite(expected) else MOST_COUNTED
+        """Steps of every row to the goal and the states then; late rows never arrive, diverged ones stay at zero.
+
+        The steps are unknown if those of the recorded trials are too many to count.
+        """
+        direct = self.train(task, self.start, self.start, goal)[0]
+        if math.isnan(direct.descent):
+            return np.full(len(states), math.nan), states
+        most = int(LATE * direct.descent) + 1000 if math.isfinite(direct.descent) else MOST_COUNTED
         limits = goal.excess(descent.baseline_loss, self.least_loss(task))
         steps, ends = np.full(len(states), np.inf), states.copy()
         some = np.flatnonzero(limits >= 0)  # the others are below the least loss
