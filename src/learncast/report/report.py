@@ -173,7 +173,8 @@ class Report:
             save_dataset(self.labelled, draft / f"{self.kind}.nc", kind=self.kind, provenance=self.provenance)
             if pictures is not None:
                 (draft / f"{self.kind}.png").write_bytes(pictures[0])
-            (draft / "study.toml").write_text(self.study, encoding="utf-8")
+            if self.study:
+                (draft / "study.toml").write_text(self.study, encoding="utf-8")
             (draft / "report.html").write_text(self.html(pictures and pictures[1]), encoding="utf-8")
             names = sorted(file.name for file in draft.iterdir())
         return [target / name for name in names]
