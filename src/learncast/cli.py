@@ -511,6 +511,21 @@ def version() -> None:
     print(__version__)
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        version()
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Forecast how a network will learn, before you train it."""
+
+
 def _print_answer(answer: Report) -> None:
     from rich.console import Console
     from rich.padding import Padding

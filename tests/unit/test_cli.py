@@ -541,7 +541,28 @@ def test_usage_errors_exit_2(study):
         assert "Traceback" not in result.stderr
     assert run("--help").exit_code == 0
     assert run("plan", "-h").exit_code == 0
-    assert run("version").stdout == f"{learncast.__version__}\n"
+    assert run("version").stdout == run("--version").stdout == f"{learncast.__version__}\n"
+
+
+@pytest.mark.parametrize("question", ["forecast", "plan", "phase", "explain"])
+def test_a_byte_order_mark_changes_nothing(study, question):
+    path = Path(study())
+    plain = run(question, path, "--json").stdout
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert run(question, path, "--json").stdout == plain
+
+
+@pytest.mark.parametrize("rate", ["1e-300", "1e-30", "1e-18"])
+def test_a_plan_refuses_learning_rates_at_which_steps_cannot_be_counted(study, rate):
+    result = run("plan", study(NETWORK + f"[training]\nlearning_rate = {rate}\n" + TARGET + STRONGER))
+    assert result.exit_code == 2
+    assert "learning_rate" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_huge_learning_rate_fails_a_condition(study):
+    path = study(NETWORK + "[training]\nlearning_rate = 1e300\n" + TARGET + STRONGER)
+    assert run("plan", path, "--strict").exit_code == 1
 
 
 BAD_STUDIES = {

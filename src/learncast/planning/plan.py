@@ -140,11 +140,6 @@ class Plan(Priced, Reported, Displayable):
     compares: bool = True
 
     @property
-    def out_of_time(self) -> bool:
-        """Whether the search ran out of time."""
-        return self.proof == "out of time"
-
-    @property
     def target(self) -> Task:
         """What must be learned in the end."""
         return self.method.tasks[-1]
@@ -283,21 +278,16 @@ class Plan(Priced, Reported, Displayable):
     @cached_property
     def sensitivity(self) -> tuple[Shift, ...]:
         """Cost of stopping each stage earlier or later, with the other stages as planned."""
+        search = (DescentSearch if self.counted else FlowSearch)(self.method, self.terms.without_limits)
         shifts = []
         for k, task in enumerate(self.route.order if self.compares else ()):
             for factor in FACTORS:
                 steps = [t * (factor if j == k else 1.0) for j, t in enumerate(self.route.durations)]
-                total, every = self._shifted(steps)
+                moved = search.price(self.route.order, steps)
                 own = float(round(steps[k])) if self.counted else steps[k]
                 name = self.method.tasks[task].name
-                shifts.append(Shift(k, name, factor, own, every, total, total - self.total))
+                shifts.append(Shift(k, name, factor, own, moved.steps, moved.total, moved.total - self.total))
         return tuple(shifts)
-
-    def _shifted(self, steps: list[float]) -> tuple[float, float]:
-        """Cost and steps of the same order with other lengths, without limits."""
-        search = (DescentSearch if self.counted else FlowSearch)(self.method, self.terms.without_limits)
-        route = search.price(self.route.order, steps)
-        return route.total, route.steps
 
     @property
     def fragile(self) -> tuple[Shift, Shift] | None:
