@@ -116,11 +116,7 @@ class Report:
 
     def html(self, figure: str | None) -> str:
         """One self-contained HTML page with the figure, if there is one, as SVG."""
-        warning = "".join(
-            f'<p class="warn"><b>{escape(a.name)}</b> measures {a.measured:.3g}, more than the {a.allowed:g} '
-            f"allowed: {escape(a.condition.otherwise)}.</p>"
-            for a in self.trust.failed
-        )
+        warning = "".join(f'<p class="warn">{escape(a.failure)}</p>' for a in self.trust.failed)
         picture = "" if figure is None else f'<div class="scroll figure" role="img">{figure}</div>'
         versions = ", ".join(f"{name} {number}" for name, number in self.provenance.versions.items())
         origin = f"By {self.provenance.kind}; input {self.provenance.spec_hash}; {versions}."
@@ -278,8 +274,4 @@ def method_note(method: Method, trust: Trust, place: int = -1) -> str:
             f"{failed.measured:.3g} and must stay below {failed.allowed:g}. Below a learning rate of {most:.2g} it is "
             "sure to settle."
         )
-    name = failed.name.replace("_", " ")
-    return (
-        f"An approximation: {name} measures {failed.measured:.3g}, more than the {failed.allowed:g} allowed; "
-        f"{failed.condition.otherwise}."
-    )
+    return f"An approximation: {failed.failure}"
