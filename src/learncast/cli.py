@@ -384,8 +384,8 @@ def schema(
 def explain(study: StudyFile, method: MethodName = "auto", as_json: AsJson = False) -> None:
     """What does this study ask, which method answers it, why, and at what cost?"""
     build = _asked(study, Delivery())
+    from learncast.display import plain
     from learncast.report.explain import explain_study, explanation_text
-    from learncast.report.report import plain
 
     own = build()
     explanation = explain_study(own, method=method)
