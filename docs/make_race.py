@@ -17,7 +17,7 @@ import learncast as lc
 
 STORED = Path(__file__).parent / "_static" / "race.json"
 GOAL, RATE = 0.99, 1e-3
-#: Points of a curve are stored every so many steps.
+#: Steps between stored points of a curve.
 EVERY = 4
 
 TARGET = lc.tasks.integration(steps=50)

@@ -142,7 +142,7 @@ def dynamics_modes(ax: Any) -> None:
 
 @_sized(4.4, 2.0)
 def dynamics_start(ax: Any) -> None:
-    """The same task from five initial sizes of the weights. Weights of a quarter of the size delay learning by the same number of steps each time."""
+    """One task from five initial sizes of the weights. Weights of a quarter of the size delay learning by the same number of steps each time."""
     task, steps = lc.tasks.integration(steps=50), np.arange(500)
     for shade, initial in zip(np.linspace(0.35, 1, 5), np.geomspace(0.001, 0.3, 5), strict=True):
         network = lc.LinearRNN.aligned(recurrence=0.96, initial=initial, hidden_size=16)
