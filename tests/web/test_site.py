@@ -85,7 +85,8 @@ def test_pages_ask_nobody_else_and_stay_within_the_window(opened, width, look):
 @pytest.mark.parametrize("width", [1280, 390])
 def test_no_block_on_the_first_screen_scrolls_sideways(opened, width):
     wide = """[...document.querySelectorAll('main pre, main .race')].filter(one =>
-        one.getBoundingClientRect().top < window.innerHeight && one.scrollWidth > one.clientWidth + 1).length"""
+        one.checkVisibility() && one.getBoundingClientRect().top < window.innerHeight
+        && one.scrollWidth > one.clientWidth + 1).length"""
     for name in ("index", "start/index", "start/recordings", "start/trust", "start/installation", "project/citing"):
         assert opened(name, width).evaluate(wide) == 0, name
 
