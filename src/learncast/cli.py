@@ -495,8 +495,8 @@ def schema(
 def explain(study: StudyFile, method: MethodName = "auto", as_json: AsJson = False) -> None:
     """What does this study ask, which method answers it, why, and at what cost?"""
     build = _asked(study, Delivery())
+    from learncast.display import plain
     from learncast.report.explain import explain_study, explanation_text
-    from learncast.report.report import plain
 
     own = build()
     explanation = explain_study(own, method=method)
@@ -509,6 +509,21 @@ def version() -> None:
     from learncast import __version__
 
     print(__version__)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        version()
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Forecast how a network will learn, before you train it."""
 
 
 def _print_answer(answer: Report) -> None:

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from learncast._core.errors import AssumptionViolated, InvalidSpec, UnsupportedModel, check_keywords
 from learncast._core.validation import FloatArray
-from learncast.display import Displayable, HtmlRepr, Plot, Table, format_number
+from learncast.display import Displayable, HtmlRepr, Plot, Reported, Table, format_number
 from learncast.networks import Network
 from learncast.planning.batches import BatchSteps, in_batches, most_steps
 from learncast.planning.defaults import DATA_GOAL, Choice, chosen_table, default_network, network_call
@@ -45,7 +45,7 @@ DEFAULT_GOAL = Accuracy(0.99)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Forecast(StageSequence, Displayable):
+class Forecast(StageSequence, Reported, Displayable):
     """A forecast of training on one task, or on several in sequence; the last one is the target.
 
     Numbers are computed when they are first asked for.

@@ -425,11 +425,9 @@ def _computed(work: Work, jobs: Sequence[Job]) -> list[Outcome]:
     executor, outcomes = Processes(1), list[Outcome]()
     executor.start(work)
     try:
-        for job in jobs:
-            executor.submit([job])
-            while not (returned := executor.wait(0.5)):
-                pass
-            outcomes += returned
+        executor.submit(jobs)
+        while len(outcomes) < len(jobs):
+            outcomes += executor.wait(0.5)
     finally:
         executor.close(now=True)
     return outcomes

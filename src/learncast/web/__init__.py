@@ -13,7 +13,7 @@ __all__, __getattr__, __dir__ = exported(
         "panel": "Control Example GlossaryTerm Panel State control invalid_state",
         "panels.curriculum": "CurriculumState",
         "panels.prior_knowledge": "PriorKnowledgeState",
-        "panels.recurrence": "RecurrenceState",
+        "panels.drawn_series": "RecurrenceState",
         "panels.window": "window_panel windows_at",
         "uploads": "UPLOADS Uploads",
         "view": "FRAMES Note Reading View to_csv to_plain",

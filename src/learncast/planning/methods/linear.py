@@ -108,11 +108,9 @@ class LinearMethod(Method):
     def baseline_loss(self, task: int) -> float:
         return self.problems[task].baseline_loss
 
-    def mode_rows(self, task: int, goal: Goal) -> list[dict[str, Any]]:
-        problem, status = self.problems[task], self.learning_time(task, goal).status.name
-        begin, end = problem.strengths(problem.start), problem.best_strengths
-        each = zip(end.tolist(), begin.tolist(), strict=True)
-        return [{"mode": k, "optimum": u, "initial": v, "status": status} for k, (u, v) in enumerate(each)]
+    def _start_and_best(self, task: int) -> tuple[FloatArray, FloatArray]:
+        problem = self.problems[task]
+        return problem.strengths(problem.start), problem.best_strengths
 
     def strengths(self, states: FloatArray) -> FloatArray:
         """Diagonal of the map in the frame of the target's modes, (rows, modes)."""
@@ -159,9 +157,6 @@ class LinearMethod(Method):
     def advance(self, task: int, states: FloatArray, stops: Sequence[int]) -> FloatArray:
         ends = self.problems[task].by_lag.advance(self._learned_weights(states), stops, self.learning_rate)
         return np.stack([self._states(end) for end in ends])
-
-    def measure_conditions(self, task: int) -> tuple[Assumption, ...]:
-        return self.flow(task, self.start).assumptions
 
     @cached_property
     def _resampled_by_lag(self) -> list[LagDescent]:
@@ -365,9 +360,14 @@ class PooledMethod(LinearMethod):
     def _count_resamples(
         self, descent: PooledDescent, task: int, states: FloatArray, goal: Goal
     ) -> tuple[FloatArray, FloatArray]:
-        """Steps of every row to the goal and the states then; late rows never arrive, diverged ones stay at zero."""
-        expected = float(self.steps_to(task, self.start[None], goal)[0][0])
-        most = int(LATE * expected) + 1000 if math.isfinite(expected) else MOST_COUNTED
+        """Steps of every row to the goal and the states then; late rows never arrive, diverged ones stay at zero.
+
+        The steps are unknown if those of the recorded trials are too many to count.
+        """
+        direct = self.train(task, self.start, self.start, goal)[0]
+        if math.isnan(direct.descent):
+            return np.full(len(states), math.nan), states
+        most = int(LATE * direct.descent) + 1000 if math.isfinite(direct.descent) else MOST_COUNTED
         limits = goal.excess(descent.baseline_loss, self.least_loss(task))
         steps, ends = np.full(len(states), np.inf), states.copy()
         some = np.flatnonzero(limits >= 0)  # the others are below the least loss

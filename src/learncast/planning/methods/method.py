@@ -26,8 +26,6 @@ from learncast.theory.dynamics.modes import Modes
 from learncast.theory.dynamics.solution import LearningTime, Solution, status_of
 
 if TYPE_CHECKING:
-    import xarray as xr
-
     from learncast.training.measured_accuracy import LossRange
 
 #: Whether each of some maps of the pooled input, (rows, outputs, inputs), has learned a task.
@@ -308,9 +306,9 @@ class Method(ABC):
 
     # Conditions
 
-    @abstractmethod
     def measure_conditions(self, task: int) -> tuple[Assumption, ...]:
         """Measure the conditions of the theory for one task."""
+        return self.flow(task, self.start).assumptions
 
     def conditions(self, task: int) -> tuple[Assumption, ...]:
         """Conditions of the theory for one task, measured once."""
@@ -421,12 +419,13 @@ class Method(ABC):
 
     def mode_rows(self, task: int, goal: Goal) -> list[dict[str, Any]]:
         """One row of a table per mode of training on a task from the start."""
-        flow, learned = self.flow(task, self.start), self.learning_time(task, goal)
-        first, last = by_mode(flow.at([0.0, math.inf]).dataset)["strength"].values
-        return [
-            {"mode": k, "optimum": float(last[k]), "initial": float(first[k]), "status": learned.status.name}
-            for k in range(len(first))
-        ]
+        status, (first, best) = self.learning_time(task, goal).status.name, self._start_and_best(task)
+        each = enumerate(zip(first.tolist(), best.tolist(), strict=True))
+        return [{"mode": k, "optimum": u, "initial": v, "status": status} for k, (v, u) in each]
+
+    def _start_and_best(self, task: int) -> FloatArray | tuple[FloatArray, FloatArray]:
+        """Strength of each mode of a task before training and at its end."""
+        return np.asarray(self.flow(task, self.start).at([0.0, math.inf])["strength"].values)
 
     @property
     def optimum(self) -> FloatArray:
@@ -471,18 +470,3 @@ class Method(ABC):
                 field="task",
             )
         return index
-
-
-def by_mode(dataset: xr.Dataset) -> xr.Dataset:
-    """Return strengths over (time, mode), also if each output has several response features."""
-    import xarray as xr
-
-    strength = dataset["strength"]
-    if "mode" in strength.dims:
-        return dataset
-    flat = strength.values.reshape(dataset.sizes["time"], -1)
-    return xr.Dataset(
-        {"strength": (("time", "mode"), flat, strength.attrs), "loss": dataset["loss"]},
-        coords={"mode": ("mode", np.arange(flat.shape[1]))},
-        attrs=dataset.attrs,
-    )
