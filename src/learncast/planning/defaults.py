@@ -34,8 +34,8 @@ class Choice:
 
 def chosen_table(chosen: Sequence[Choice]) -> list[Table]:
     """Return a table of the settings that were not given, in a list; an empty list if all were given."""
-    columns = ("setting", "value", "why", "change with")
-    return [Table("Chosen settings", columns, [(c.setting, c.value, c.why, c.change) for c in chosen])] if chosen else []
+    rows = [(c.setting, f"{c.value} ({c.why})", c.change) for c in chosen]
+    return [Table("Chosen settings", ("setting", "value", "change with"), rows)] if rows else []
 
 
 def default_network(

@@ -43,6 +43,11 @@ class SuggestedRate:
     steps: Steps
 
     @property
+    def values(self) -> dict[str, float]:
+        """The numbers, for JSON."""
+        return {"largest": self.largest, "learning_rate": self.learning_rate, "descent_steps": self.steps.value}
+
+    @property
     def sentence(self) -> str:
         """The suggestion in words."""
         return (
