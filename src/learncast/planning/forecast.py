@@ -24,7 +24,7 @@ from learncast.planning.explanation import Explanation, explain
 from learncast.planning.learning_rate import LIMIT, SuggestedRate, suggest_rate
 from learncast.planning.methods.choice import method_for
 from learncast.planning.methods.method import ResampledSteps, Rule
-from learncast.planning.run import StageForecast, StageSequence
+from learncast.planning.run import StageForecast, StageSequence, settling
 from learncast.procedure.goals import Accuracy, Goal
 from learncast.procedure.stage import Stage
 from learncast.procedure.training import Training
@@ -261,6 +261,45 @@ class Forecast(StageSequence, Reported, Displayable):
 
     # Output
 
+    def learning_curve(self, *, points: int = 60) -> xr.Dataset:
+        """Loss and R² on the target after whole steps of descent, through all stages and a fifth beyond the last.
+
+        R² is one minus the loss over that of the zero map. The attributes ``goal_loss`` and ``goal_r2`` are the values
+        at the goal. If descent has no finite number of steps, the curve is that of the gradient flow.
+
+        Parameters
+        ----------
+        points : int
+            Per stage.
+        """
+        import xarray as xr
+
+        m, target = self.method.precise, self.places[-1]
+        begun, last, times, states = 0.0, len(self.places) - 1, [], []
+        for k, (place, flow, stage) in enumerate(zip(self.places, self._run.flows, self._run.stages, strict=True)):
+            counted = math.isfinite(stage.steps.descent)
+            length = stage.steps.descent if counted else stage.steps.flow
+            span = (1.2 if k == last else 1.0) * (length if math.isfinite(length) else settling(flow))
+            local = np.union1d(np.linspace(0.0, span, points), [min(length, span)])
+            if counted:
+                local = np.unique(local.round())
+                stops = local[local > 0].astype(int).tolist()
+                start = self._run.descent_states[k][None]
+                states += [start, *m.advance(place, start, stops)] if stops else [start]
+            else:
+                states += [m.flow_states(flow, local)]
+            times.append(begun + local)
+            begun += length if math.isfinite(length) else span
+        least = m.least_loss(target)
+        loss, zero = m.loss(target, np.concatenate(states)), m.baseline_loss(target) + least
+        goal = math.nan if self.goal is None else m.goal_excess(target, self.goal) + (0 if math.isnan(least) else least)
+        values = {"loss": ("time", loss, self.losses().attrs)}
+        if zero > 0:  # nan if the variance of the targets is unknown
+            values["r2"] = ("time", 1.0 - loss / zero, described("R²", "1"))
+        attributes = {"goal_loss": goal, "goal_r2": 1.0 - goal / zero if zero > 0 else math.nan, "zero_loss": zero}
+        time = ("time", np.concatenate(times), described("training", STEPS))
+        return xr.Dataset(values, coords={"time": time}, attrs=attributes)
+
     @cached_property
     def dataset(self) -> xr.Dataset:
         """Numbers of every stage, labelled."""
@@ -336,6 +375,8 @@ class Forecast(StageSequence, Reported, Displayable):
         )
 
     def _plot(self) -> Plot:
+        if len(self.requested) == 1:
+            return Plot.of("learning_curve", self.learning_curve(), title=f"How {self.target.name} is learned")
         return Plot.of("forgetting_curves", self.curves(points=80), title="Loss over training")
 
     def __repr__(self) -> str:

@@ -104,6 +104,8 @@ def of_forecast(
         "bottleneck_loss": flow.bottleneck_loss,
         "remarks": remarks,
     }
+    curve = made.full_batch.learning_curve()
+    values["curve"] = {"step": curve["time"].values, **{key: curve[key].values for key in curve}, **curve.attrs}
     if made.chosen:
         values["chosen"] = [asdict(choice) for choice in made.chosen]
     if any(a.name == LIMIT for a in trust.failed) and made.safe_rate is not None:
@@ -121,11 +123,12 @@ def of_forecast(
         tables.append(_trajectory_table(data))
 
     def draw() -> Figure:
-        from learncast.figures import mode_strengths, sheet
+        from learncast.figures import learning_curve, mode_strengths, sheet
 
-        optimum, title = [row["optimum"] for row in rows], f"How {chosen.name} is learned"
-        modes = partial(mode_strengths, flow.at(span).dataset, optimum=optimum, title=title)
-        return sheet(modes, width=6.5, height=3.8)
+        optimum = [row["optimum"] for row in rows]
+        course = partial(learning_curve, curve, title=f"How {chosen.name} is learned")
+        modes = partial(mode_strengths, flow.at(span).dataset, optimum=optimum, title="Strength of every mode")
+        return sheet(course, modes, width=4.8, height=3.4)
 
     lead = first + _lead(chosen.name, goal, made if not refusal else made.full_batch, m, place)
     return Report(
