@@ -495,7 +495,7 @@ def test_the_report_shows_the_condition_that_fails(study, tmp_path):
     run("forecast", study(NETWORK + "[training]\nlearning_rate = 1\n" + TARGET), "--out", tmp_path / "answer")
     text = (tmp_path / "answer" / "report.html").read_text(encoding="utf-8")
     assert 'class="warn"' in text
-    assert "stable_learning_rate" in text
+    assert "stable learning rate" in text
 
 
 def test_names_cannot_break_the_report(study, tmp_path):

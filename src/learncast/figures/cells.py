@@ -9,7 +9,8 @@ import xarray as xr
 from matplotlib.axes import Axes
 
 from learncast._core.validation import FloatArray
-from learncast.figures.page import COLOURS, Look, key, label, logarithmic, name_line
+from learncast.figures.look import COLOURS, Look
+from learncast.figures.page import key, label, logarithmic, name_line
 from learncast.figures.windows import ENVELOPE, FIT, LAG, with_key
 
 #: Cells in the order of their colours.

@@ -9,7 +9,8 @@ import xarray as xr
 from matplotlib.axes import Axes
 
 from learncast._core.validation import FloatArray
-from learncast.figures.page import COLOURS, THEORY, TRAINED, Look, axis_label, key, label, name_time, shortened
+from learncast.figures.look import COLOURS, THEORY, TRAINED, Look
+from learncast.figures.page import axis_label, key, label, name_time, shortened
 
 #: Shades of one colour for two modes of one network.
 WITHIN = (COLOURS[0], COLOURS[5])

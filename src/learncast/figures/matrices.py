@@ -14,7 +14,8 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 from numpy.typing import NDArray
 
 from learncast.display import format_loss
-from learncast.figures.page import COLOURS, GREY, STAGED, Look, axis_label, colour_bar, label, shortened
+from learncast.figures.look import COLOURS, GREY, STAGED, Look
+from learncast.figures.page import axis_label, colour_bar, label, shortened
 
 #: White at 0; the two ends are distinct in every kind of colour vision.
 DIVERGING = "RdBu_r"

@@ -8,7 +8,8 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 
-from learncast.figures.page import COLOURS, THEORY, Look, axis_label, key, label, lettered, name_line
+from learncast.figures.look import COLOURS, THEORY, Look
+from learncast.figures.page import axis_label, key, label, lettered, name_line
 
 #: Colour and marker by kind of hidden units; the colours are close to those of the paper.
 KINDS = {"linear": (COLOURS[1], "o"), "tanh": (COLOURS[0], "s"), "relu": (COLOURS[2], "^")}

@@ -9,8 +9,9 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
+from learncast.figures.look import DIRECT, STAGED, THEORY, TRAINED, Look
 from learncast.figures.maps import STAR
-from learncast.figures.page import DIRECT, STAGED, THEORY, TRAINED, Look, key, label, name_line, name_time, shortened
+from learncast.figures.page import key, label, name_line, name_time, shortened
 
 BAND = "#BBBBBB"
 

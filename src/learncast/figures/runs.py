@@ -8,20 +8,8 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 
-from learncast.figures.page import (
-    COLOURS,
-    DIRECT,
-    LARGER,
-    SMALLER,
-    THEORY,
-    Look,
-    axis_label,
-    key,
-    label,
-    logarithmic,
-    name_line,
-    shortened,
-)
+from learncast.figures.look import COLOURS, DIRECT, LARGER, SMALLER, THEORY, Look
+from learncast.figures.page import axis_label, key, label, logarithmic, name_line, shortened
 from learncast.results import Trajectory
 
 

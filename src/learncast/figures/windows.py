@@ -12,7 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from learncast._core.validation import FloatArray
-from learncast.figures.page import COLOURS, GREY, THEORY, Look, axis_label, key, label, logarithmic, name_line
+from learncast.figures.look import COLOURS, GREY, THEORY, Look
+from learncast.figures.page import axis_label, key, label, logarithmic, name_line
 
 FIT = {**THEORY, "linewidth": 1.0}
 
@@ -168,8 +169,8 @@ def time_scale_survival(
     for (name, scales), colour in zip(lines.items(), shades, strict=False):
         known = np.sort(scales[~np.isnan(scales)])
         finite = known[np.isfinite(known)]
-        share, endless = 1 - np.arange(len(finite)) / max(1, len(known)), len(known) - len(finite)
-        text = f"{name}, {endless} of {len(known)} do not decay" if endless else name
+        share, undecayed = 1 - np.arange(len(finite)) / max(1, len(known)), len(known) - len(finite)
+        text = f"{name}, {undecayed} of {len(known)} do not decay" if undecayed else name
         ax.step(finite, share, where="pre", color=colour, linewidth=1.3, label=text)
     logarithmic(ax)
     if scale == "log-log":

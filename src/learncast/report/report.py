@@ -116,11 +116,7 @@ class Report:
 
     def html(self, figure: str | None) -> str:
         """One self-contained HTML page with the figure, if there is one, as SVG."""
-        warning = "".join(
-            f'<p class="warn"><b>{escape(a.name)}</b> measures {a.measured:.3g}, more than the {a.allowed:g} '
-            f"allowed: {escape(a.condition.otherwise)}.</p>"
-            for a in self.trust.failed
-        )
+        warning = "".join(f'<p class="warn">{escape(a.failure)}</p>' for a in self.trust.failed)
         picture = "" if figure is None else f'<div class="scroll figure" role="img">{figure}</div>'
         versions = ", ".join(f"{name} {number}" for name, number in self.provenance.versions.items())
         origin = f"By {self.provenance.kind}; input {self.provenance.spec_hash}; {versions}."
@@ -173,7 +169,8 @@ class Report:
             save_dataset(self.labelled, draft / f"{self.kind}.nc", kind=self.kind, provenance=self.provenance)
             if pictures is not None:
                 (draft / f"{self.kind}.png").write_bytes(pictures[0])
-            (draft / "study.toml").write_text(self.study, encoding="utf-8")
+            if self.study:
+                (draft / "study.toml").write_text(self.study, encoding="utf-8")
             (draft / "report.html").write_text(self.html(pictures and pictures[1]), encoding="utf-8")
             names = sorted(file.name for file in draft.iterdir())
         return [target / name for name in names]
@@ -277,8 +274,4 @@ def method_note(method: Method, trust: Trust, place: int = -1) -> str:
             f"{failed.measured:.3g} and must stay below {failed.allowed:g}. Below a learning rate of {most:.2g} it is "
             "sure to settle."
         )
-    name = failed.name.replace("_", " ")
-    return (
-        f"An approximation: {name} measures {failed.measured:.3g}, more than the {failed.allowed:g} allowed; "
-        f"{failed.condition.otherwise}."
-    )
+    return f"An approximation: {failed.failure}"

@@ -205,15 +205,8 @@ _ADVICE = {
 
 def condition_warnings(assumptions: Iterable[Assumption]) -> tuple[Note, ...]:
     """Return a warning for each binding condition that fails."""
-    return tuple(
-        Note(
-            f"Outside the theory: {a.name.replace('_', ' ')} measures {a.measured:.3g}, above the limit of "
-            f"{a.allowed:g}; {a.condition.otherwise}. {_ADVICE.get(a.name, '')}".rstrip(),
-            "warning",
-        )
-        for a in assumptions
-        if a.condition.binding and not a.holds
-    )
+    failed = (a for a in assumptions if a.condition.binding and not a.holds)
+    return tuple(Note(f"Outside the theory: {a.failure} {_ADVICE.get(a.name, '')}".rstrip(), "warning") for a in failed)
 
 
 def to_plain(value: object) -> object:

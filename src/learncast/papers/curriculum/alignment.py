@@ -10,7 +10,7 @@ import xarray as xr
 
 from learncast import LinearRNN, Stage, figures, follow
 from learncast._core.validation import FloatArray
-from learncast.figures.page import COLOURS, DIRECT, STAGED
+from learncast.figures.look import COLOURS, DIRECT, STAGED
 from learncast.papers.curriculum.pools import ACCURACY, LEARNING_RATE, SAMPLES, network, pools
 from learncast.papers.paper import Numbers, short
 from learncast.results import STEPS, described

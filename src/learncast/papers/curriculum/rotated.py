@@ -10,7 +10,7 @@ import xarray as xr
 
 from learncast import Task, TwoLayer, figures, forecast, tasks
 from learncast._core.validation import FloatArray
-from learncast.figures.page import COLOURS, THEORY
+from learncast.figures.look import COLOURS, THEORY
 from learncast.papers.paper import Numbers, short
 from learncast.results import STEPS, described
 from learncast.theory.representation.alignment import AlignmentTime, time_to_align

@@ -11,7 +11,7 @@ import xarray as xr
 
 from learncast import TwoLayer, figures, tasks
 from learncast._core.progress import Progress, silent
-from learncast.figures.page import COLOURS
+from learncast.figures.look import COLOURS
 from learncast.papers.paper import Numbers, short
 from learncast.papers.prior_knowledge import descent
 from learncast.papers.prior_knowledge.kingdom import ITEMS, living_kingdom, revisions
