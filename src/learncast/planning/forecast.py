@@ -19,6 +19,7 @@ from learncast._core.validation import FloatArray
 from learncast.display import Displayable, HtmlRepr, Plot, Reported, Table, format_number
 from learncast.networks import Network
 from learncast.planning.batches import BatchSteps, in_batches, most_steps
+from learncast.planning.classes import ClassSummary
 from learncast.planning.defaults import DATA_GOAL, Choice, chosen_table, default_network, network_call
 from learncast.planning.explanation import Explanation, explain
 from learncast.planning.learning_rate import LIMIT, SuggestedRate, suggest_rate
@@ -249,6 +250,13 @@ class Forecast(StageSequence, Reported, Displayable):
         return in_batches(
             self.method.precise, self.places, rules, expected, batch=batch, shuffle=shuffle, runs=runs, seed=seed
         )
+
+    @cached_property
+    def classes(self) -> ClassSummary | None:
+        """What is decoded of class labels at the end of training; None without labels, trials or a finite count."""
+        if not math.isfinite(self.total.descent):
+            return None
+        return ClassSummary.of(self.target, self.method.precise.network_of(self._run.descent_states[-1]))
 
     @cached_property
     def safe_rate(self) -> SuggestedRate | None:

@@ -41,8 +41,8 @@ def from_data(
     >>> lc.tasks.from_data(rates, rates[:, 0])
     <Task 'recorded': 1 step, 12 inputs, 1 output at the end; estimated from 100 trials>
     """
-    if isinstance(targets, str) or (isinstance(targets, list) and all(isinstance(name, str) for name in targets)):
-        options["targets"], targets = targets, None  # names in a file or table
+    if isinstance(targets, str) or (isinstance(targets, list) and set(map(str, targets)) <= _names(data)):
+        options["targets"], targets = targets, None
     check_keywords(options, data_keywords(data, targets))
     if isinstance(data, list | tuple) and len(data) == 2 and targets is None:
         data, targets = data
@@ -58,6 +58,11 @@ def from_data(
     if hasattr(data, "columns"):
         return from_table(data, **options)
     raise InvalidSpec(f"data needs targets, got {type(data).__name__} alone. Give (inputs, targets).", field="targets")
+
+
+def _names(data: object) -> set[str]:
+    """Names of the columns or variables of a table or data set."""
+    return {str(name) for name in getattr(data, "data_vars", getattr(data, "columns", ()))}
 
 
 def data_keywords(data: object, targets: object = None) -> tuple[str, ...]:

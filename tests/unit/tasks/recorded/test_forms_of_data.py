@@ -144,3 +144,11 @@ def test_a_recording_is_cut_into_trials_around_events(tmp_path):
     with pytest.raises(lc.InvalidSpec) as caught:
         lc.tasks.cut_trials(signal, [4.99], **options)
     assert caught.value.field == "events"
+
+
+def test_words_are_labels_of_trials_unless_they_name_columns():
+    words = ["left", "right"] * 15
+    assert lc.tasks.from_data(X, words).recording.classes == ("left", "right")
+    frame = pd.DataFrame(X[:, 0], columns=list("abcd"))
+    assert lc.tasks.from_data(frame, words).outputs == 2
+    assert_same(lc.tasks.from_data(frame, Y), lc.Task.from_samples(X[:, :1], Y))
