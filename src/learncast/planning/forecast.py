@@ -383,7 +383,7 @@ class Forecast(StageSequence, Reported, Displayable):
         )
 
     def _plot(self) -> Plot:
-        if len(self.requested) == 1:
+        if len(self.requested) == 1 or not self.method.has_flow:
             return Plot.of("learning_curve", self.learning_curve(), title=f"How {self.target.name} is learned")
         return Plot.of("forgetting_curves", self.curves(points=80), title="Loss over training")
 
@@ -393,10 +393,10 @@ class Forecast(StageSequence, Reported, Displayable):
         saving = "" if len(self.requested) == 1 else f", saves {self.saving.value:.6g}"
         spread = "" if self.batches is None else f" ± {self.steps.spread:.3g}"
         batches = "" if self.batches is None else f" in batches of {self.batch}"
+        flow = f"{self.steps.flow:.6g} flow steps" if self.method.has_flow else f"by {self.training.optimizer}"
         return (
             f"<Forecast {parts}: {self.steps.descent:.6g}{spread} descent steps{batches}{within}, "
-            f"{self.steps.flow:.6g} flow steps{saving}, {self.forecast_class}>"
-            + "".join(f"\n{c.line}" for c in self.chosen)
+            f"{flow}{saving}, {self.forecast_class}>" + "".join(f"\n{c.line}" for c in self.chosen)
         )
 
 
