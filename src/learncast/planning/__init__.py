@@ -1,6 +1,6 @@
 """Methods, forecasts, plans, phase portraits and forgetting.
 
-The entry points are `learncast.forecast`, `follow`, `plan`, `forget`, `phase` and `agreement`.
+The entry points are `learncast.forecast`, `follow`, `plan`, `generalise`, `forget`, `phase` and `agreement`.
 """
 
 from learncast._core.lazy import exported
@@ -12,6 +12,8 @@ __all__, __getattr__, __dir__ = exported(
         "designer": "Design design",
         "forecast": "Forecast follow",
         "front": "Front forgetting_front",
+        "generalise.folds": "Folds",
+        "generalise.result": "Generalisation",
         "methods.choice": "method_for",
         "plan": "Plan loop_of",
         "schedules.path": "Path cheapest_path fastest_path",
@@ -22,6 +24,8 @@ __all__, __getattr__, __dir__ = exported(
         "explanation": "Explanation closeness explain singular_accuracy speedup_terms",
         "forecast": "StageForecast",
         "forget": "IrregularSwitch",
+        "generalise.generalise": "DependentTrials",
+        "generalise.result": "HeldOutProblem",
         "methods.method": "Method ResampledSteps",
         "phase": "PortraitTimes portrait_times",
         "plan": "Candidate SavedPlan",

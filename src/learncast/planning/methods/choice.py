@@ -94,7 +94,7 @@ def method_for(
             field="network",
         )
     settings, default = Training.of(training), DEFAULT_LEARN[type(network)]
-    _check_plain_descent(settings)
+    check_plain_descent(settings)
     if settings.learn is None:
         settings = settings.with_(learn=default)
     fixed = set(settings.learn or ()) == set(default)
@@ -107,7 +107,7 @@ def method_for(
     return chosen
 
 
-def _check_plain_descent(training: Training) -> None:
+def check_plain_descent(training: Training) -> None:
     """Raise unless the training is gradient descent on half the squared error: no other has a forecast."""
     plain = Training(training.learning_rate)
     for key in ("optimizer", "loss", "clip", "schedule"):

@@ -1,0 +1,179 @@
+"""Forecast of the held-out loss along training."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import cast
+
+import numpy as np
+
+from learncast._core.errors import InvalidSpec, UnsupportedModel
+from learncast._core.validation import FloatArray, count
+from learncast.networks import Network
+from learncast.planning.generalise.curve import HeldOutCurve, fold_curve, stop_grid, given_curve
+from learncast.planning.generalise.folds import Folds, Labels
+from learncast.planning.generalise.learners import Learner, learner_for
+from learncast.planning.generalise.result import Generalisation, HeldOutProblem, notes, result_of
+from learncast.planning.generalise.subsets import (
+    GivenSamples,
+    Sample,
+    Samples,
+    Trials,
+    in_units_of,
+    learn,
+    raw_trials,
+    recorded_trials,
+)
+from learncast.procedure.training import Training
+from learncast.tasks.recorded.masked import MaskedTrials
+from learncast.tasks.task import Task
+
+#: Multiple of the steps that learn 99% of the training loss at which a default horizon ends.
+HORIZON = 10
+
+
+class DependentTrials(UserWarning):
+    """Neighbouring trials depend on each other, so folds of single trials give a held-out loss that is too low."""
+
+
+def generalise(
+    task: Task,
+    network: Network,
+    training: Training | None = None,
+    *,
+    learning_rate: float | None = None,
+    test: Task | None = None,
+    most_steps: int | None = None,
+    folds: Folds | int = 10,
+) -> Generalisation:
+    """Forecast the held-out loss along training: when to stop, what loss to expect, and whether training on overfits.
+
+    With test trials or test statistics the curve is exact. Otherwise it is estimated from the task's own trials by
+    cross-validation with Burman's correction: training without each fold, and without each pair of folds for the
+    intervals, descends in one batch. Trials are centred and scaled inside each fold.
+
+    Parameters
+    ----------
+    task : Task
+        From recorded trials, at least 20 unless `test` is given.
+    network : LinearRNN, TwoLayer or Activated
+        The network before training; Activated with ReLU units and a fixed recurrence.
+    training : Training, optional
+        Learning rate, weights that learn, and batches.
+    learning_rate : float, optional
+        Shorthand for ``training=Training(learning_rate)``.
+    test : Task, optional
+        Held-out trials, such as another session, or exact statistics.
+    most_steps : int, optional
+        Last step; by default ten times the steps in which 99% of the training loss is learned.
+    folds : Folds or int
+        Number of folds, or how trials are divided into them.
+
+    Returns
+    -------
+    Generalisation
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> inputs = rng.standard_normal((60, 5, 12))
+    >>> targets = inputs.sum(axis=1)[:, :2] + 3 * rng.standard_normal((60, 2))
+    >>> network = lc.LinearRNN.random(12, 8, 2, recurrence=0.9, scale=0.1, rng=0)
+    >>> g = lc.generalise(lc.Task.from_samples(inputs, targets), network, learning_rate=0.01, most_steps=2000)
+    >>> g.stop, g.overfits, round(g.loss, 1)
+    (0, 'no', 0.0)
+    """
+    settings = Training.of(training, learning_rate)
+    learner, chosen = learner_for(task, network, settings), Folds.of(folds)
+    if test is not None:
+        samples, units = _with_test(task, test, learner, settings), np.arange(0)
+    else:
+        assigned, units = chosen.assign(len(recorded_trials(task)), _classes(task))
+        samples = Trials.of(task, learner, settings, assigned)
+    most = _horizon(samples, test is not None) if most_steps is None else count("most_steps", most_steps)
+    problem = HeldOutProblem(task, network, settings, learner, samples, units, chosen, most, test)
+    found, stop = given_curve(samples, most) if test is not None else fold_curve(cast(Trials, samples), units, most)
+    if not np.isfinite(found.train).all():
+        raise InvalidSpec(
+            f"Gradient descent diverges at a learning rate of {settings.learning_rate:g}. Use a lower one.",
+            field="learning_rate",
+        )
+    remarks = notes(problem, found, stop)
+    for remark in remarks:
+        if remark.startswith("Neighbouring"):
+            warnings.warn(remark, DependentTrials, stacklevel=2)
+    return result_of(problem, found, stop, remarks)
+
+
+def _classes(task: Task) -> Labels | None:
+    """Class of each trial, if the targets are labels at the end."""
+    trials, rule = task.recorded_trials, task.recording
+    if trials is None or rule is None or rule.classes is None or trials.targets.shape[1] > 1:
+        return None
+    return np.asarray(trials.targets[:, 0].argmax(axis=1))
+
+
+def _horizon(samples: Samples, test: bool) -> int:
+    """Ten times the steps in which 99% of the training loss is learned, of what the most steps allow."""
+    most = samples.learner.most_steps
+    if samples.training.batch is not None:
+        samples = _full_batch(samples)
+    stops, kept = stop_grid(most), np.ones(samples.number, dtype=bool)
+    if test:
+        kept[-1] = False
+    losses = learn(samples, [kept], stops).losses[0][kept]
+    train = np.average(losses, axis=0, weights=samples.weights[kept])
+    fall = train[0] - train
+    if not np.isfinite(train).all() or fall[-1] <= 0:
+        return min(most, 1000)
+    return min(most, HORIZON * max(stops[int(np.argmax(fall >= 0.99 * fall[-1]))], 1))
+
+
+def _full_batch(samples: Samples) -> Samples:
+    from dataclasses import replace
+
+    return replace(samples, training=samples.training.with_(batch=None))  # type: ignore[type-var]
+
+
+def _with_test(task: Task, test: Task, learner: Learner, training: Training) -> Samples:
+    """Training and test trials as two folds; statistics where trials are not stored."""
+    for name, own, other in (
+        ("input channels", task.inputs, test.inputs),
+        ("outputs", task.outputs, test.outputs),
+        ("steps", task.steps, test.steps),
+        ("targets", task.targets, test.targets),
+    ):
+        if own != other:
+            raise InvalidSpec(f"test must have the {name} of the task, {own}, got {other}.", field="test")
+    classes = [t.recording.classes for t in (task, test) if t.recording is not None and t.recording.classes]
+    if len(classes) == 2 and classes[0] != classes[1]:
+        raise InvalidSpec(
+            f"test must have the classes of the task, {classes[0]!r:.60}, got {classes[1]!r:.60}. Name the classes of "
+            "both.",
+            field="test",
+        )
+    raw = raw_trials(test)
+    prepared = task.recording is not None and (task.recording.centred or task.recording.scaled)
+    if raw is None and prepared:
+        raise InvalidSpec(
+            f"test must have recorded trials, because {task.name!r} is centred or scaled by its own.", field="test"
+        )
+    held_out = None if raw is None else in_units_of(raw, task.recording)
+    if task.recorded_trials is not None and held_out is not None:
+        return Trials.of(task, learner, training, test=held_out)
+    return GivenSamples([_sample(task, learner, None), _sample(test, learner, held_out)], learner, training)
+
+
+def _sample(task: Task, learner: Learner, trials: MaskedTrials | None) -> Sample:
+    if trials is not None:
+        return Sample.of(learner.windows(trials), trials.targets)
+    if task.target_covariance is None:
+        raise InvalidSpec(f"Task {task.name!r} must have a target_covariance, got none.", field="target_covariance")
+    moments = learner.moments(task)
+    if moments is None:
+        raise UnsupportedModel(f"Nonlinear units need the trials of {task.name!r}.", field="task")
+    target = task.target_covariance.contracted(np.eye(task.target_covariance.shape[0]))
+    return Sample.of_moments(*moments, target)

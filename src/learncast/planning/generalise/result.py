@@ -1,0 +1,380 @@
+"""The result: when to stop, what held-out loss to expect, and whether training on overfits."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from learncast._core.errors import InvalidSpec
+from learncast._core.validation import FloatArray
+from learncast.display import Displayable, HtmlRepr, Plot, Table, format_count
+from learncast.networks import Network
+from learncast.planning.generalise.curve import NORMAL, HeldOutCurve
+from learncast.planning.generalise.folds import Folds, Labels
+from learncast.planning.generalise.learners import Learner, PooledLearner
+from learncast.planning.generalise.subsets import Samples, Trials
+from learncast.procedure.training import Training
+from learncast.results import STEPS, Provenance, described, load_dataset, save_dataset
+from learncast.tasks.best_map import Correlations, best_map
+from learncast.tasks.task import Task
+from learncast.theory.assumptions import Trust
+from learncast.theory.dynamics.steps.pooled_descent import PooledDescent
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from learncast.report.report import Report
+
+#: Ratio of trials to inputs between which held-out losses are least certain.
+FEW = (0.7, 1.5)
+#: Ratio of rows to directions from which on the noise of the targets is known.
+ENOUGH = 1.5
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOutProblem:
+    """What was asked: task, network, training, and the trials in folds or with test trials."""
+
+    task: Task
+    network: Network
+    training: Training
+    learner: Learner
+    samples: Samples
+    units: Labels
+    folds: Folds
+    most: int
+    test: Task | None
+
+    @property
+    def trials(self) -> int:
+        """Number of training trials."""
+        return int(self.task.trials or 0) if self.test is not None else len(self.samples.folds)
+
+    @cached_property
+    def kept(self) -> FloatArray:
+        """Folds that training on everything sees."""
+        kept = np.ones(self.samples.number, dtype=bool)
+        if self.test is not None:
+            kept[-1] = False
+        return kept
+
+    @cached_property
+    def _fit(self) -> tuple[float, int]:
+        """Mean squared residual of the best map times the readouts, per degree of freedom, and the rank of inputs."""
+        each = [s for s, inside in zip(self.samples.samples(self.kept), self.kept, strict=True) if inside]
+        windows, targets = (np.concatenate([getattr(s, part) for s in each]) for part in ("windows", "targets"))
+        power, cross = self.samples.moments(self.kept)
+        rank = Correlations.of(power).rank
+        missed = float(((windows @ best_map(power, cross).T - targets) ** 2).sum())
+        readouts = self.task.cross_covariance.shape[2]
+        rows = self.trials * readouts
+        used = rank + readouts * (self.task.recording is not None and self.task.recording.centred)
+        return (readouts * missed / (rows - used) if rows > ENOUGH * used else math.nan), rank
+
+    @property
+    def rank(self) -> int:
+        """Number of directions along which the windows vary."""
+        return self._fit[1]
+
+    @cached_property
+    def noise_loss(self) -> float:
+        """Loss that unlimited trials would leave, from the residuals; nan with too few trials or other weights."""
+        if not isinstance(self.learner, PooledLearner):
+            return math.nan
+        power, cross = self.samples.moments(self.kept)
+        return self._fit[0] / 2 + float(PooledDescent(power, cross, self.learner.units).bottleneck_loss)
+
+    def least_loss(self) -> float:
+        """Least held-out loss of any map that the network can have; nan if it is unknown."""
+        if self.test is None or not isinstance(self.learner, PooledLearner):
+            return self.noise_loss
+        sample = self.samples.samples(self.kept)[-1]
+        power, cross = sample.windows.T @ sample.windows / sample.trials, sample.targets.T @ sample.windows
+        descent = PooledDescent(power, cross / sample.trials, self.learner.units)
+        return float((sample.targets**2).sum() / (2 * sample.trials) - descent.baseline_loss)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Generalisation(Displayable):
+    """When to stop training, and the held-out loss to expect.
+
+    Attributes
+    ----------
+    dataset : xarray.Dataset
+        All numbers.
+    provenance : Provenance
+    problem : HeldOutProblem or None
+        What was asked; None if the result was read from a file.
+    """
+
+    dataset: xr.Dataset
+    provenance: Provenance
+    problem: HeldOutProblem | None = None
+
+    def _pair(self, name: str) -> tuple[float, float]:
+        return float(self.dataset[f"{name}_low"]), float(self.dataset[f"{name}_high"])
+
+    @property
+    def stop(self) -> int:
+        """Step of the least held-out loss."""
+        return int(self.dataset["stop"])
+
+    @property
+    def stop_set(self) -> tuple[int, int]:
+        """First and last stop that cannot be told apart from the best."""
+        low, high = self._pair("stop")
+        return int(low), int(high)
+
+    @property
+    def loss(self) -> float:
+        """Held-out loss at the stop."""
+        return float(self.dataset["loss"])
+
+    @property
+    def loss_interval(self) -> tuple[float, float]:
+        """95% interval of the held-out loss."""
+        return self._pair("loss")
+
+    @property
+    def rise(self) -> float:
+        """Held-out loss after the last step over the loss at the stop."""
+        return float(self.dataset["rise"])
+
+    @property
+    def rise_interval(self) -> tuple[float, float]:
+        """95% interval of the rise."""
+        return self._pair("rise")
+
+    @property
+    def overfits(self) -> str:
+        """Whether training on raises the held-out loss: "yes", "no" or "cannot be told".
+
+        It is "no" only if test statistics are known exactly and the loss still falls at the last step.
+        """
+        return str(self.dataset.attrs["overfits"])
+
+    @property
+    def most_steps(self) -> int:
+        """Last step."""
+        return int(self.dataset["steps"][-1])
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Notes on the data and on training."""
+        return tuple(filter(None, str(self.dataset.attrs["remarks"]).split("\n")))
+
+    @property
+    def curve(self) -> xr.Dataset:
+        """Training and held-out loss, the ends of its 95% interval, R² and explained share, over steps."""
+        return self.dataset[["train", "held_out", "low", "high", "r2", "explained"]]
+
+    @property
+    def modes(self) -> xr.Dataset:
+        """Strength of each mode, whether it is above the edge of noise, and the step at which half of it is learned."""
+        return self.dataset[["strength", "signal", "learned"]]
+
+    @property
+    def trust(self) -> Trust:
+        """Class of the forecast: steps are those of the network itself, losses have intervals."""
+        return Trust((), str(self.dataset.attrs["promise"]))
+
+    @property
+    def asked(self) -> HeldOutProblem:
+        """What was asked."""
+        if self.problem is None:
+            raise InvalidSpec("A result that was read from a file has no trials. Compute it again.", field="path")
+        return self.problem
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write all numbers to NetCDF."""
+        return save_dataset(self.dataset, path, kind="generalise", provenance=self.provenance)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Generalisation:
+        """Read numbers that `save` wrote."""
+        return cls(*load_dataset(path, kind="generalise"))
+
+    def report(self) -> Report:
+        """Return the report, as terminal tables, JSON, HTML and files."""
+        from learncast.report.generalise import held_out_report
+
+        return held_out_report(self)
+
+    @property
+    def table(self) -> Table:
+        """The numbers with their intervals."""
+        rows = [
+            ("stop after", f"{self.stop:,} steps", "{:,} to {:,}".format(*self.stop_set)),
+            ("held-out loss", f"{self.loss:.3g}", _between(self.loss_interval)),
+            (f"rise until step {self.most_steps:,}", f"{self.rise:.3g} times", _between(self.rise_interval)),
+        ]
+        return Table("Held-out loss", ("", "estimate", "95% interval"), rows, self.remarks)
+
+    @property
+    def sentence(self) -> str:
+        """The result in one sentence."""
+        low, high = self.stop_set
+        alike = "" if low == high else f"; {low:,} to {high:,} cannot be told apart"
+        rise = f"training on to {self.most_steps:,} raises it {self.rise:.3g} times, {_between(self.rise_interval)}"
+        if self.stop == self.most_steps:
+            rise = "it still falls there"
+        elif not math.isfinite(self.rise):
+            rise = f"descent diverges before step {self.most_steps:,}"
+        if self.overfits == "cannot be told":
+            rise += ": whether it overfits cannot be told"
+        about = "" if low == high else "about "
+        loss = f"held-out loss {self.loss:.3g}, {_between(self.loss_interval)}"
+        return f"Stop after {about}{format_count(self.stop)} steps{alike}; {loss}; {rise}."
+
+    def _html_repr(self) -> HtmlRepr:
+        return HtmlRepr("Generalisation", self.sentence, [self.table], self.trust.standing)
+
+    def _plot(self) -> Plot:
+        return Plot.of("held_out_curve", self.dataset, title="Held-out loss")
+
+    def __repr__(self) -> str:
+        return f"<Generalisation: {self.sentence}>"
+
+
+def _between(interval: tuple[float, float]) -> str:
+    return f"{interval[0]:.3g} to {interval[1]:.3g}"
+
+
+def result_of(problem: HeldOutProblem, found: HeldOutCurve, stop: int, remarks: list[str]) -> Generalisation:
+    """Collect the numbers of a held-out curve."""
+    import xarray as xr
+
+    place = found.stops.index(stop)
+    curve, loss = found.curve, float(found.curve[place])
+    error, rise_error = found.loss_error(place), found.rise_error(place)
+    rise = float(curve[-1] / loss) if loss > 0 else math.nan
+    loss_ends, rise_ends = _ends(loss, error / loss if loss > 0 else 0.0), _ends(rise, rise_error)
+    if not math.isfinite(rise):
+        rise_ends = (1.0, math.inf)
+    exact = problem.test is not None and not problem.samples.has_trials
+    overfits = "yes" if rise_ends[0] > 1 and math.isfinite(rise) else "no" if exact else "cannot be told"
+    least = problem.least_loss()
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        half = np.exp(NORMAL * found.band / curve)
+        columns = {
+            "train": (found.train, "training loss", "target^2"),
+            "held_out": (curve, "held-out loss", "target^2"),
+            "low": (curve / half, "held-out loss, lower end", "target^2"),
+            "high": (curve * half, "held-out loss, upper end", "target^2"),
+            "r2": (1 - curve / found.zero, "held-out R²", "1"),
+            "explained": ((found.zero - curve) / (found.zero - least), "share of the explainable loss", "1"),
+        }
+    scalars = {
+        "stop": (stop, *found.alike(place), STEPS), "loss": (loss, *loss_ends, "target^2"),
+        "rise": (rise, *rise_ends, "1"),
+    }  # fmt: skip
+    variables: dict[str, object] = {
+        name: ("steps", values, described(text, units)) for name, (values, text, units) in columns.items()
+    }
+    for name, (value, low, high, units) in scalars.items():
+        for end, number in (("", value), ("_low", low), ("_high", high)):
+            variables[name + end] = ((), float(number), described(name + end.replace("_", ", "), units))
+    variables["zero_loss"] = ((), found.zero, described("held-out loss of the answer 0", "target^2"))
+    variables["least_loss"] = ((), least, described("least held-out loss", "target^2"))
+    variables |= _modes(problem, found)
+    coords = {"steps": ("steps", np.array(found.stops), described("training time", STEPS))}
+    attrs = {
+        "task": problem.task.name,
+        "trials": problem.trials,
+        "held_out": "test trials" if problem.test is not None else f"{problem.samples.number} folds",
+        "overfits": overfits,
+        "promise": "exact" if problem.learner.linear else "response",
+        "remarks": "\n".join(remarks),
+    }
+    parts = (*found.stops[-1:], problem.folds, None if problem.test is None else problem.test.hash)
+    origin = Provenance("descent", (), _hash(problem, *parts), problem.folds.seed)
+    return Generalisation(xr.Dataset(variables, coords, attrs), origin, problem)
+
+
+def _ends(value: float, error: float) -> tuple[float, float]:
+    """95% interval of a positive number with a standard error of its logarithm."""
+    with np.errstate(over="ignore"):
+        factor = float(np.exp(NORMAL * error))
+    return value / factor, value * factor
+
+
+def _hash(problem: HeldOutProblem, *parts: object) -> str:
+    from learncast.results import spec_hash
+
+    return spec_hash(problem.task.hash, problem.network.hash, problem.training.hash, *map(repr, parts))
+
+
+def _modes(problem: HeldOutProblem, found: HeldOutCurve) -> dict[str, object]:
+    """Modes of the target: strengths, edge of noise from the number of trials, and steps at which half is learned."""
+    learner = problem.learner
+    names = ("strength", "signal", "learned")
+    if not isinstance(learner, PooledLearner):
+        return {name: ("mode", np.empty(0)) for name in names} | {"edge": ((), math.nan)}
+    power, cross = problem.samples.moments(problem.kept)
+    root = Correlations.of(power).root
+    left, strength, right = np.linalg.svd(cross @ root, full_matrices=False)
+    along = np.einsum("mk,smn,kn->sk", left, learner.maps(found.states) @ power @ root, right)
+    half = along >= strength / 2
+    learned = np.where(half.any(axis=0), np.array(found.stops, dtype=float)[half.argmax(axis=0)], np.inf)
+    noise, rank = problem._fit
+    if math.isnan(noise):  # at most the targets' power
+        noise = problem.task.target_power
+    outputs, readouts = problem.task.outputs, problem.task.cross_covariance.shape[2]
+    variance = noise / (outputs * readouts)
+    edge = math.sqrt(variance / problem.trials) * (math.sqrt(rank) + math.sqrt(outputs)) if problem.trials else 0.0
+    return {
+        "strength": ("mode", strength, described("strength of the mode", "target")),
+        "signal": ("mode", strength > edge, described("whether the mode is above the edge of noise", "1")),
+        "learned": ("mode", learned, described("step at which half of the mode is learned", STEPS)),
+        "edge": ((), edge, described("largest strength of noise expected from the number of trials", "target")),
+    }
+
+
+def notes(problem: HeldOutProblem, found: HeldOutCurve, stop: int) -> list[str]:
+    """Notes on the data and on training."""
+    lines = []
+    inputs = problem.rank
+    if problem.trials and FEW[0] < problem.trials / inputs < FEW[1]:
+        lines.append(
+            f"There are about as many trials ({problem.trials}) as input directions ({inputs}): the held-out loss is "
+            "least certain there."
+        )
+    if not np.isfinite(found.curve[-1]):
+        last = found.stops[int(np.flatnonzero(np.isfinite(found.curve))[-1])]
+        lines.append(f"Gradient descent without some folds diverges after {last:,} steps. Use a lower learning rate.")
+    if stop == 0:
+        lines.append("No training improves the held-out loss of the untrained network.")
+    dependence = _dependence(problem, found, stop)
+    if dependence > 0:
+        lines.append(
+            f"Neighbouring trials depend on each other (correlation {dependence:.2g} of their gradients), so the "
+            "held-out loss is too low. Hold out blocks of neighbouring trials."
+        )
+    return lines
+
+
+def _dependence(problem: HeldOutProblem, found: HeldOutCurve, stop: int) -> float:
+    """Correlation of the gradients of neighbouring trials at the stop; 0 if it is not significant."""
+    samples = problem.samples
+    if problem.test is not None or not isinstance(samples, Trials) or problem.units.max() + 1 < len(problem.units):
+        return 0.0
+    M = problem.learner.maps(found.states[found.stops.index(stop)][None])[0]
+    windows, targets = samples.under(problem.kept)
+    errors = targets - windows @ M.T
+    mean = np.einsum("pro,prv->ov", errors, windows, optimize=True) / len(errors)
+    products, size = np.empty(len(errors) - 1), 0.0
+    before = errors[0].T @ windows[0] - mean
+    for k in range(1, len(errors)):
+        size += float((before**2).sum())
+        after = errors[k].T @ windows[k] - mean
+        products[k - 1] = (before * after).sum()
+        before = after
+    spread = math.sqrt((products**2).sum())
+    correlation = float(products.sum()) / size if size else 0.0
+    return correlation if spread and products.sum() / spread > 3 and correlation > 0.02 else 0.0
