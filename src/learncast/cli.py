@@ -233,6 +233,24 @@ def forget(study: StudyFile, method: MethodName = "auto", *, delivery: Delivery)
     delivery.deliver("forgetting", lambda _: forget_report(asked(), method=method))
 
 
+@command(app, example="generalise examples/sequential_digits.toml")
+@partial(with_options, Delivery)
+def generalise(
+    study: StudyFile,
+    test: Annotated[Path | None, typer.Option(metavar="FILE", help="Held-out trials, instead of folds.")] = None,
+    most_steps: Annotated[int | None, typer.Option(help="Last step.")] = None,
+    after: Annotated[str | None, typer.Option(help="Candidate on which the network is trained first.")] = None,
+    *,
+    delivery: Delivery,
+) -> None:
+    """When do I stop, what held-out loss do I get, and how many trials are enough?"""
+    asked = _asked(study, delivery)
+    from learncast.report.generalise import generalise_report
+
+    options = {"test": test, "most_steps": most_steps, "after": after}
+    delivery.deliver("holding out trials", lambda _: generalise_report(asked(), **options))
+
+
 @command(app, example="check examples/two_integration_tasks.toml --seeds 3")
 @partial(with_options, Delivery)
 def check(

@@ -6,7 +6,7 @@ from learncast.figures.page import page as page  # eager: the module of this nam
 __all__, __getattr__, __dir__ = exported(
     __name__,
     {
-        "curves": "curriculum_paths decoupling deviations forgetting_curves goal_curves integration_profiles "
+        "curves": "curriculum_paths decoupling deviations forgetting_curves goal_curves held_out_curve integration_profiles "
         "item_paths lag_covariances learning_curves loss_curve loss_paths mode_strengths plan_scores "
         "predicted_and_measured predictions ranking step_profile stop_curve stop_curves training_over_theory",
         "learnability": "curves_by_cell envelope envelope_agreement envelopes_by_cell envelopes_by_gate "

@@ -16,7 +16,7 @@ from learncast._core.errors import InvalidSpec, LearncastError, brief, suggestio
 from learncast._core.limits import listed, tables_of
 
 #: Keys of a study whose values name files.
-FILES = ("data", "weights")
+FILES = ("data", "test", "weights")
 
 
 class Section(BaseModel):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import warnings
+from dataclasses import replace
 from typing import cast
 
 import numpy as np
@@ -14,7 +14,7 @@ from learncast.networks import Network
 from learncast.planning.generalise.curve import HeldOutCurve, fold_curve, stop_grid, given_curve
 from learncast.planning.generalise.folds import Folds, Labels
 from learncast.planning.generalise.learners import Learner, learner_for
-from learncast.planning.generalise.result import Generalisation, HeldOutProblem, notes, result_of
+from learncast.planning.generalise.result import Generalisation, HeldOutProblem, class_numbers, notes, result_of
 from learncast.planning.generalise.subsets import (
     GivenSamples,
     Sample,
@@ -44,6 +44,7 @@ def generalise(
     *,
     learning_rate: float | None = None,
     test: Task | None = None,
+    after: Task | None = None,
     most_steps: int | None = None,
     folds: Folds | int = 10,
 ) -> Generalisation:
@@ -91,7 +92,7 @@ def generalise(
     if test is not None:
         samples, units = _with_test(task, test, learner, settings), np.arange(0)
     else:
-        assigned, units = chosen.assign(len(recorded_trials(task)), _classes(task))
+        assigned, units = chosen.assign(len(recorded_trials(task)), class_numbers(task))
         samples = Trials.of(task, learner, settings, assigned)
     most = _horizon(samples, test is not None) if most_steps is None else count("most_steps", most_steps)
     problem = HeldOutProblem(task, network, settings, learner, samples, units, chosen, most, test)
@@ -106,14 +107,6 @@ def generalise(
         if remark.startswith("Neighbouring"):
             warnings.warn(remark, DependentTrials, stacklevel=2)
     return result_of(problem, found, stop, remarks)
-
-
-def _classes(task: Task) -> Labels | None:
-    """Class of each trial, if the targets are labels at the end."""
-    trials, rule = task.recorded_trials, task.recording
-    if trials is None or rule is None or rule.classes is None or trials.targets.shape[1] > 1:
-        return None
-    return np.asarray(trials.targets[:, 0].argmax(axis=1))
 
 
 def _horizon(samples: Samples, test: bool) -> int:
@@ -133,8 +126,6 @@ def _horizon(samples: Samples, test: bool) -> int:
 
 
 def _full_batch(samples: Samples) -> Samples:
-    from dataclasses import replace
-
     return replace(samples, training=samples.training.with_(batch=None))  # type: ignore[type-var]
 
 

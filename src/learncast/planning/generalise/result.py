@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 FEW = (0.7, 1.5)
 #: Ratio of rows to directions from which on the noise of the targets is known.
 ENOUGH = 1.5
+#: Correlation of the inputs of neighbouring trials from which on they depend on each other, and its standard errors.
+DEPENDENT, SURE = 0.1, 3.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -350,31 +352,40 @@ def notes(problem: HeldOutProblem, found: HeldOutCurve, stop: int) -> list[str]:
         lines.append(f"Gradient descent without some folds diverges after {last:,} steps. Use a lower learning rate.")
     if stop == 0:
         lines.append("No training improves the held-out loss of the untrained network.")
-    dependence = _dependence(problem, found, stop)
+    dependence = _dependence(problem)
     if dependence > 0:
         lines.append(
-            f"Neighbouring trials depend on each other (correlation {dependence:.2g} of their gradients), so the "
-            "held-out loss is too low. Hold out blocks of neighbouring trials."
+            f"Neighbouring trials depend on each other (correlation {dependence:.2g} of their inputs), so the held-out "
+            "loss may be too low. Hold out blocks of neighbouring trials."
         )
     return lines
 
 
-def _dependence(problem: HeldOutProblem, found: HeldOutCurve, stop: int) -> float:
-    """Correlation of the gradients of neighbouring trials at the stop; 0 if it is not significant."""
+def _dependence(problem: HeldOutProblem) -> float:
+    """Correlation of the inputs of neighbouring trials, within classes; 0 if it is small or not significant.
+
+    Folds of single trials are too optimistic if neighbours have similar inputs. Correlated noise alone does no harm.
+    """
     samples = problem.samples
     if problem.test is not None or not isinstance(samples, Trials) or problem.units.max() + 1 < len(problem.units):
         return 0.0
-    M = problem.learner.maps(found.states[found.stops.index(stop)][None])[0]
-    windows, targets = samples.under(problem.kept)
-    errors = targets - windows @ M.T
-    mean = np.einsum("pro,prv->ov", errors, windows, optimize=True) / len(errors)
-    products, size = np.empty(len(errors) - 1), 0.0
-    before = errors[0].T @ windows[0] - mean
-    for k in range(1, len(errors)):
-        size += float((before**2).sum())
-        after = errors[k].T @ windows[k] - mean
-        products[k - 1] = (before * after).sum()
-        before = after
-    spread = math.sqrt((products**2).sum())
-    correlation = float(products.sum()) / size if size else 0.0
-    return correlation if spread and products.sum() / spread > 3 and correlation > 0.02 else 0.0
+    flat = samples.windows.reshape(len(samples.folds), -1)
+    classes = class_numbers(problem.task)
+    groups = np.zeros(len(flat), dtype=np.intp) if classes is None else classes
+    sums = np.zeros((groups.max() + 1, flat.shape[1]))
+    np.add.at(sums, groups, flat)
+    flat = flat - (sums / np.maximum(np.bincount(groups), 1)[:, None])[groups]
+    products = np.einsum("pv,pv->p", flat[1:], flat[:-1])
+    size, spread = float((flat[1:] ** 2).sum()), math.sqrt(float((products**2).sum()))
+    if not size or products.sum() <= SURE * spread:
+        return 0.0
+    correlation = float(products.sum()) / size
+    return correlation if correlation > DEPENDENT else 0.0
+
+
+def class_numbers(task: Task) -> Labels | None:
+    """Return the class of each trial, if the targets are labels at the end."""
+    trials, rule = task.recorded_trials, task.recording
+    if trials is None or rule is None or rule.classes is None or trials.targets.shape[1] > 1:
+        return None
+    return np.asarray(trials.targets[:, 0].argmax(axis=1))
