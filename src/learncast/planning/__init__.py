@@ -25,6 +25,7 @@ __all__, __getattr__, __dir__ = exported(
         "forecast": "StageForecast",
         "forget": "IrregularSwitch",
         "generalise.generalise": "DependentTrials",
+        "generalise.more_trials": "Expected TrialCurve",
         "generalise.result": "HeldOutProblem",
         "methods.method": "Method ResampledSteps",
         "phase": "PortraitTimes portrait_times",

@@ -8,7 +8,7 @@ from typing import cast
 
 import numpy as np
 
-from learncast._core.errors import InvalidSpec, UnsupportedModel
+from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray, count
 from learncast.networks import Network
 from learncast.planning.generalise.curve import HeldOutCurve, fold_curve, stop_grid, given_curve
@@ -17,16 +17,15 @@ from learncast.planning.generalise.learners import Learner, learner_for
 from learncast.planning.generalise.result import Generalisation, HeldOutProblem, class_numbers, notes, result_of
 from learncast.planning.generalise.subsets import (
     GivenSamples,
-    Sample,
     Samples,
     Trials,
     in_units_of,
     learn,
     raw_trials,
     recorded_trials,
+    sample_of,
 )
 from learncast.procedure.training import Training
-from learncast.tasks.recorded.masked import MaskedTrials
 from learncast.tasks.task import Task
 
 #: Multiple of the steps that learn 99% of the training loss at which a default horizon ends.
@@ -155,16 +154,4 @@ def _with_test(task: Task, test: Task, learner: Learner, training: Training) -> 
     held_out = None if raw is None else in_units_of(raw, task.recording)
     if task.recorded_trials is not None and held_out is not None:
         return Trials.of(task, learner, training, test=held_out)
-    return GivenSamples([_sample(task, learner, None), _sample(test, learner, held_out)], learner, training)
-
-
-def _sample(task: Task, learner: Learner, trials: MaskedTrials | None) -> Sample:
-    if trials is not None:
-        return Sample.of(learner.windows(trials), trials.targets)
-    if task.target_covariance is None:
-        raise InvalidSpec(f"Task {task.name!r} must have a target_covariance, got none.", field="target_covariance")
-    moments = learner.moments(task)
-    if moments is None:
-        raise UnsupportedModel(f"Nonlinear units need the trials of {task.name!r}.", field="task")
-    target = task.target_covariance.contracted(np.eye(task.target_covariance.shape[0]))
-    return Sample.of_moments(*moments, target)
+    return GivenSamples([sample_of(task, learner, None), sample_of(test, learner, held_out)], learner, training)

@@ -61,6 +61,10 @@ class Learner(ABC):
     def maps(self, states: FloatArray) -> FloatArray:
         """Map of each state, (..., outputs, values)."""
 
+    def filters(self, states: FloatArray, steps: int, *, hidden: bool) -> FloatArray:
+        """Answer to a unit pulse in each input, or hidden unit, at each lag, (stops, lags, outputs, channels)."""
+        raise NotImplementedError
+
     @abstractmethod
     def step(self, power: FloatArray, cross: FloatArray, states: FloatArray) -> FloatArray:
         """States of rows after one step on their statistics."""
@@ -116,6 +120,10 @@ class PooledLearner(Learner):
     def maps(self, states: FloatArray) -> FloatArray:
         return np.asarray(states[..., self.inputs :, :] @ np.swapaxes(states[..., : self.inputs, :], -1, -2))
 
+    def filters(self, states: FloatArray, steps: int, *, hidden: bool) -> FloatArray:
+        gains = states[..., self.inputs :, :] if hidden else self.maps(states)
+        return np.power(self.recurrence, np.arange(steps))[:, None, None] * gains[:, None]
+
     def step(self, power: FloatArray, cross: FloatArray, states: FloatArray) -> FloatArray:
         return states + self.learning_rate * pull(states, power, cross, self.inputs)
 
@@ -167,6 +175,16 @@ class LagLearner(Learner):
     def maps(self, states: FloatArray) -> FloatArray:
         flat = self.descent.maps(states.reshape(-1, states.shape[-1]))
         return flat.reshape(*states.shape[:-1], *flat.shape[1:])
+
+    def filters(self, states: FloatArray, steps: int, *, hidden: bool) -> FloatArray:
+        by_lag = self.descent if self.recurrence is None else self._unpooled(steps)
+        gains = by_lag.filters(states)[0].transpose(1, 0, 2, 3)
+        return gains if hidden else np.asarray(gains @ by_lag.parts(states)[0][:, None])
+
+    def _unpooled(self, steps: int) -> LagDescent:
+        """The descent with a window of every lag."""
+        A, W, C = self.descent.weights
+        return replace(self.descent, cross=np.zeros((len(C), steps * A.shape[1])), weights=(A, W, C))
 
     def step(self, power: FloatArray, cross: FloatArray, states: FloatArray) -> FloatArray:
         descent = replace(self.descent, power=power, cross=cross, constant=np.zeros(len(states)))

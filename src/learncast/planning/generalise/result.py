@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from learncast._core.errors import InvalidSpec
-from learncast._core.validation import FloatArray
+from learncast._core.validation import FloatArray, count, positive
 from learncast.display import Displayable, HtmlRepr, Plot, Table, format_count
 from learncast.networks import Network
 from learncast.planning.generalise.curve import NORMAL, HeldOutCurve
@@ -29,6 +29,7 @@ from learncast.theory.dynamics.steps.pooled_descent import PooledDescent
 if TYPE_CHECKING:
     import xarray as xr
 
+    from learncast.planning.generalise.more_trials import Expected, TrialCurve
     from learncast.report.report import Report
 
 #: Ratio of trials to inputs between which held-out losses are least certain.
@@ -113,11 +114,14 @@ class Generalisation(Displayable):
     provenance : Provenance
     problem : HeldOutProblem or None
         What was asked; None if the result was read from a file.
+    states : (steps, ...) or None
+        States of training on all trials.
     """
 
     dataset: xr.Dataset
     provenance: Provenance
     problem: HeldOutProblem | None = None
+    states: FloatArray | None = None
 
     def _pair(self, name: str) -> tuple[float, float]:
         return float(self.dataset[f"{name}_low"]), float(self.dataset[f"{name}_high"])
@@ -192,6 +196,56 @@ class Generalisation(Displayable):
         if self.problem is None:
             raise InvalidSpec("A result that was read from a file has no trials. Compute it again.", field="path")
         return self.problem
+
+    @cached_property
+    def trial_curve(self) -> TrialCurve:
+        """Held-out loss against the number of trials, fitted on subsets of them."""
+        from learncast.planning.generalise.more_trials import trial_curve
+
+        stops, start = tuple(self.dataset["steps"].values.tolist()), float(self.dataset["held_out"][0])
+        error = math.log(self.loss_interval[1] / self.loss) / NORMAL * self.loss
+        return trial_curve(self.asked, stops, start, self.loss, error)
+
+    def trials(self, number: int) -> Expected:
+        """Held-out loss at the best stop that is expected from a number of trials, with its 95% band."""
+        return self.trial_curve.loss_of(count("trials", number))
+
+    def trials_for(self, *, loss: float) -> Expected:
+        """Number of trials from which a held-out loss is expected; infinite if never, nan if it cannot be claimed."""
+        return self.trial_curve.trials_for(positive("loss", loss))
+
+    def noise(
+        self,
+        *,
+        input: float | None = None,
+        hidden: float | None = None,
+        weights: float | None = None,
+        session: Task | None = None,
+        correlation: float = 0.0,
+    ) -> xr.Dataset:
+        """Loss that noise adds along training, and the best stop with it.
+
+        Parameters
+        ----------
+        input, hidden, weights : float, optional
+            Standard deviation of the noise in every input and step, in every hidden unit and step, and in every input
+            and output weight.
+        session : Task, optional
+            Another session, in which the trained network is used.
+        correlation : float
+            Correlation of the noise of inputs or units at neighbouring steps; its powers at larger distances.
+
+        Returns
+        -------
+        Dataset
+            Added losses over steps, their ``total`` with the held-out loss, and the best ``stop``.
+        """
+        from learncast.planning.generalise.robustness import added_losses
+
+        given = {"input": input, "hidden": hidden, "weights": weights}
+        sizes = {name: float(size) for name, size in given.items() if size is not None}
+        assert self.asked is not None and self.states is not None
+        return added_losses(self.asked, self.dataset["held_out"], self.states, sizes, session, correlation)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write all numbers to NetCDF."""
@@ -296,7 +350,7 @@ def result_of(problem: HeldOutProblem, found: HeldOutCurve, stop: int, remarks: 
     }
     parts = (*found.stops[-1:], problem.folds, None if problem.test is None else problem.test.hash)
     origin = Provenance("descent", (), _hash(problem, *parts), problem.folds.seed)
-    return Generalisation(xr.Dataset(variables, coords, attrs), origin, problem)
+    return Generalisation(xr.Dataset(variables, coords, attrs), origin, problem, found.states)
 
 
 def _ends(value: float, error: float) -> tuple[float, float]:

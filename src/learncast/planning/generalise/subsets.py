@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from learncast._core.errors import InvalidSpec
+from learncast._core.errors import InvalidSpec, UnsupportedModel
 from learncast._core.progress import check_time
 from learncast._core.validation import FloatArray
 from learncast.planning.batches import MOST_SIMULATED
@@ -398,6 +398,19 @@ def in_units_of(trials: MaskedTrials, rule: Recording | None) -> MaskedTrials:
     targets = trials.targets - (rule.target_mean if rule.centred else 0.0)
     live = trials.present[:, :, None], trials.counted[:, :, None]
     return replace(trials, inputs=np.where(live[0], inputs, 0.0), targets=np.where(live[1], targets, 0.0))
+
+
+def sample_of(task: Task, learner: Learner, trials: MaskedTrials | None) -> Sample:
+    """Return windows and targets of trials or, if there are none, rows with the second moments of a task."""
+    if trials is not None:
+        return Sample.of(learner.windows(trials), trials.targets)
+    if task.target_covariance is None:
+        raise InvalidSpec(f"Task {task.name!r} must have a target_covariance, got none.", field="target_covariance")
+    moments = learner.moments(task)
+    if moments is None:
+        raise UnsupportedModel(f"Nonlinear units need the trials of {task.name!r}.", field="task")
+    target = task.target_covariance.contracted(np.eye(task.target_covariance.shape[0]))
+    return Sample.of_moments(*moments, target)
 
 
 def _fold_sums(values: FloatArray | NDArray[np.bool_], folds: Labels, number: int) -> FloatArray:
