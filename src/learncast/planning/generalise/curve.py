@@ -120,7 +120,7 @@ class GivenCurve:
     by_trial: FloatArray | None
 
     def _error(self, values: FloatArray | None) -> FloatArray:
-        return np.zeros(len(self.stops)) if values is None else _mean_error(values, np.arange(len(values)))
+        return np.zeros(len(self.stops)) if values is None else trial_error(values, np.arange(len(values)))
 
     @property
     def band(self) -> FloatArray:
@@ -136,7 +136,7 @@ class GivenCurve:
         if self.by_trial is None or not np.isfinite(self.curve[-1]):
             return 0.0 if self.by_trial is None else math.inf
         gaps = self.by_trial[:, -1] / self.curve[-1] - self.by_trial[:, place] / self.curve[place]
-        return float(_mean_error(gaps[:, None], np.arange(len(gaps)))[0])
+        return float(trial_error(gaps[:, None], np.arange(len(gaps)))[0])
 
     def alike(self, place: int) -> tuple[int, int]:
         """First and last stop that cannot be told apart from the chosen one."""
@@ -208,7 +208,7 @@ class FoldCurve:
     @cached_property
     def plain_error(self) -> FloatArray:
         """Standard error of the mean of the trials' losses, (stops,)."""
-        return _mean_error(self.found.by_trial, self.units)
+        return trial_error(self.found.by_trial, self.units)
 
     @cached_property
     def nested_error(self) -> FloatArray:
@@ -220,7 +220,7 @@ class FoldCurve:
             inner = sum(w * self._row(j, g)[g] for w, g in zip(weights, others, strict=True))
             gaps.append((inner - self._row(j)[j]) ** 2)
             inside = self.folds == j
-            noise.append(_mean_error(self.found.by_trial[inside], self.units[inside]) ** 2)
+            noise.append(trial_error(self.found.by_trial[inside], self.units[inside]) ** 2)
         with np.errstate(invalid="ignore"):
             nested = (k - 1) / k * (np.mean(gaps, axis=0) - np.mean(noise, axis=0))
         return np.clip(np.sqrt(np.maximum(nested, 0.0)), self.plain_error, math.sqrt(k) * self.plain_error)
@@ -243,7 +243,7 @@ class FoldCurve:
         gaps = losses[:, -1] / self.curve[-1] - losses[:, place] / self.curve[place]
         with np.errstate(invalid="ignore", divide="ignore"):
             rises = np.log(self.without[:, -1] / self.without.min(axis=1))
-        return float(max(_mean_error(gaps[:, None], self.units)[0], jackknife(rises)))
+        return float(max(trial_error(gaps[:, None], self.units)[0], jackknife(rises)))
 
     def alike(self, place: int) -> tuple[int, int]:
         """First and last stop that cannot be told apart from the chosen one, widened by one stop of the grid."""
@@ -259,24 +259,27 @@ def _alike(
     stops: tuple[int, ...], curve: FloatArray, losses: FloatArray, units: Labels, place: int
 ) -> tuple[int, int]:
     with np.errstate(invalid="ignore"):
-        error = _mean_error(losses - losses[:, place : place + 1], units)
+        error = trial_error(losses - losses[:, place : place + 1], units)
         inside = np.flatnonzero(curve - curve[place] <= NORMAL * error)
     low, high = min(inside.min(initial=place), place), max(inside.max(initial=place), place)
     return stops[max(low - 1, 0)], stops[min(high + 1, len(stops) - 1)]
 
 
-def fold_curve(trials: Trials, units: Labels, most: int) -> tuple[FoldCurve, int]:
+Starts = Sequence[FloatArray] | None
+
+
+def fold_curve(trials: Trials, units: Labels, most: int, starts: Starts = None) -> tuple[FoldCurve, int]:
     """Estimate the held-out curve from folds; return it on a grid that contains the best stop, and the best stop."""
     rows, k = rows_of(trials.number), trials.number
     grid = stop_grid(most)
 
     def curve(stops: Sequence[int]) -> FloatArray:
-        losses = learn(trials, rows[: k + 1], stops).losses
+        losses = learn(trials, rows[: k + 1], stops, starts=starts).losses
         return corrected(losses[0], losses[1:], trials.weights)
 
     stop = best_stop(grid, curve(grid), curve)
     stops = tuple(sorted({*grid, stop}))
-    found = learn(trials, rows, stops, by_trial=True)
+    found = learn(trials, rows, stops, by_trial=True, starts=starts)
     return FoldCurve(trials.weights, units, trials.folds, stops, found), stop
 
 
@@ -288,23 +291,24 @@ def jackknife(values: FloatArray) -> FloatArray:
     return np.where(np.isnan(error), np.inf, error)
 
 
-def _mean_error(values: FloatArray, units: Labels) -> FloatArray:
+def trial_error(values: FloatArray, units: Labels) -> FloatArray:
+    """Return the standard error of means over trials, infinite where descent diverges."""
     with np.errstate(invalid="ignore"):
         error = mean_error(values, units)
     return np.where(np.isnan(error), np.inf, error)
 
 
-def given_curve(samples: Samples, most: int) -> tuple[GivenCurve, int]:
+def given_curve(samples: Samples, most: int, starts: Starts = None) -> tuple[GivenCurve, int]:
     """Loss on the last of two folds, the test trials, along training on the first, and the best stop."""
     rows = [np.array([True, False])]
     grid = stop_grid(most)
 
     def curve(stops: Sequence[int]) -> FloatArray:
-        return learn(samples, rows, stops).losses[0, 1]
+        return learn(samples, rows, stops, starts=starts).losses[0, 1]
 
     stop = best_stop(grid, curve(grid), curve)
     stops = tuple(sorted({*grid, stop}))
-    found = learn(samples, rows, stops, by_trial=samples.has_trials)
+    found = learn(samples, rows, stops, by_trial=samples.has_trials, starts=starts)
     by_trial = found.by_trial[samples.folds == 1] if samples.has_trials else None
     (train, test), (_, zero) = found.losses[0], found.zero[0]
     return GivenCurve(stops, test, train, float(zero), found.first, by_trial), stop

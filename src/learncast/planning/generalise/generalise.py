@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -11,7 +12,7 @@ import numpy as np
 from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray, count
 from learncast.networks import Network
-from learncast.planning.generalise.curve import HeldOutCurve, fold_curve, stop_grid, given_curve
+from learncast.planning.generalise.curve import FoldCurve, GivenCurve, HeldOutCurve, fold_curve, given_curve, rows_of, stop_grid
 from learncast.planning.generalise.folds import Folds, Labels
 from learncast.planning.generalise.learners import Learner, learner_for
 from learncast.planning.generalise.result import Generalisation, HeldOutProblem, class_numbers, notes, result_of
@@ -25,11 +26,20 @@ from learncast.planning.generalise.subsets import (
     recorded_trials,
     sample_of,
 )
+from learncast.planning.generalise.transfer import (
+    outer_rows,
+    source_path,
+    source_stops,
+    transfer_of,
+    transfer_table,
+)
 from learncast.procedure.training import Training
 from learncast.tasks.task import Task
 
 #: Multiple of the steps that learn 99% of the training loss at which a default horizon ends.
 HORIZON = 10
+
+AnyCurve = FoldCurve | GivenCurve
 
 
 class DependentTrials(UserWarning):
@@ -65,6 +75,8 @@ def generalise(
         Shorthand for ``training=Training(learning_rate)``.
     test : Task, optional
         Held-out trials, such as another session, or exact statistics.
+    after : Task, optional
+        Source task on which the network is trained first; `Generalisation.transfer` compares it with direct training.
     most_steps : int, optional
         Last step; by default ten times the steps in which 99% of the training loss is learned.
     folds : Folds or int
@@ -95,17 +107,47 @@ def generalise(
         samples = Trials.of(task, learner, settings, assigned)
     most = _horizon(samples, test is not None) if most_steps is None else count("most_steps", most_steps)
     problem = HeldOutProblem(task, network, settings, learner, samples, units, chosen, most, test)
-    found, stop = given_curve(samples, most) if test is not None else fold_curve(cast(Trials, samples), units, most)
-    if not np.isfinite(found.train).all():
-        raise InvalidSpec(
-            f"Gradient descent diverges at a learning rate of {settings.learning_rate:g}. Use a lower one.",
-            field="learning_rate",
-        )
-    remarks = notes(problem, found, stop)
-    for remark in remarks:
+    direct, curve = _held_out(problem, None)
+    for remark in direct.remarks:
         if remark.startswith("Neighbouring"):
             warnings.warn(remark, DependentTrials, stacklevel=2)
-    return result_of(problem, found, stop, remarks)
+    return direct if after is None else _after(problem, direct, curve, after, most_steps)
+
+
+def _held_out(problem: HeldOutProblem, starts: Sequence[FloatArray] | None) -> tuple[Generalisation, HeldOutCurve]:
+    """Held-out curve of training from the learner's start, or from one start for each row."""
+    found: HeldOutCurve
+    if problem.test is not None:
+        found, stop = given_curve(problem.samples, problem.most, starts)
+    else:
+        found, stop = fold_curve(cast(Trials, problem.samples), problem.units, problem.most, starts)
+    if not np.isfinite(found.train).all():
+        rate = problem.training.learning_rate
+        raise InvalidSpec(
+            f"Gradient descent diverges at a learning rate of {rate:g}. Use a lower one.", field="learning_rate"
+        )
+    return result_of(problem, found, stop, notes(problem, found, stop)), found
+
+
+def _after(
+    problem: HeldOutProblem, direct: Generalisation, before: HeldOutCurve, source: Task, most: int | None
+) -> Generalisation:
+    """Held-out curve after the best number of steps on a source, and what the source is worth."""
+    samples, test = problem.samples, problem.test is not None
+    _check_fit(problem.task, source, "after")
+    stops, outer = source_stops(samples, most), outer_rows(samples, test)
+    path = source_path(samples, problem.task, problem.test, source, outer, stops)
+    if not np.isfinite(path).all():
+        raise InvalidSpec(f"Gradient descent on {source.name!r} diverges. Use a lower learning rate.", field="after")
+    table = transfer_table(samples, path, outer, stops, problem.most, test)
+    best = 1 + int(np.argmin(table.min("steps").values[1:]))
+    rows = outer if test else rows_of(samples.number)
+    starts = source_path(samples, problem.task, problem.test, source, rows, [stops[best]])[0]
+    result, after = _held_out(problem, list(starts))
+    ends = np.stack([problem.learner.start, starts[0]])
+    pair = stops[best], result.stop
+    found = transfer_of(direct, cast(AnyCurve, after), cast(AnyCurve, before), pair, table, source, ends)
+    return replace(result, transfer=found)
 
 
 def _horizon(samples: Samples, test: bool) -> int:
@@ -130,14 +172,13 @@ def _full_batch(samples: Samples) -> Samples:
 
 def _with_test(task: Task, test: Task, learner: Learner, training: Training) -> Samples:
     """Training and test trials as two folds; statistics where trials are not stored."""
-    for name, own, other in (
-        ("input channels", task.inputs, test.inputs),
-        ("outputs", task.outputs, test.outputs),
-        ("steps", task.steps, test.steps),
-        ("targets", task.targets, test.targets),
-    ):
-        if own != other:
-            raise InvalidSpec(f"test must have the {name} of the task, {own}, got {other}.", field="test")
+    _check_fit(task, test, "test")
+    if (task.steps, task.targets) != (test.steps, test.targets):
+        raise InvalidSpec(
+            f"test must have the {task.steps} steps of the task and its targets at {task.targets!r}, got {test.steps} "
+            f"and {test.targets!r}.",
+            field="test",
+        )
     classes = [t.recording.classes for t in (task, test) if t.recording is not None and t.recording.classes]
     if len(classes) == 2 and classes[0] != classes[1]:
         raise InvalidSpec(
@@ -155,3 +196,10 @@ def _with_test(task: Task, test: Task, learner: Learner, training: Training) -> 
     if task.recorded_trials is not None and held_out is not None:
         return Trials.of(task, learner, training, test=held_out)
     return GivenSamples([sample_of(task, learner, None), sample_of(test, learner, held_out)], learner, training)
+
+
+def _check_fit(task: Task, other: Task, field: str) -> None:
+    for name in ("inputs", "outputs"):
+        own, given = getattr(task, name), getattr(other, name)
+        if own != given:
+            raise InvalidSpec(f"{field} must have the {own} {name} of the task, got {given}.", field=field)

@@ -80,7 +80,7 @@ class TrialCurve:
         """Loss and the ends of its band, (3, ...)."""
         p = np.asarray(number, dtype=float)
         loss = _falling(p, self.start, self.end, self.half, self.exponent)
-        half = NORMAL * np.sqrt(self.error**2 + ((self.loss - loss) / 2) ** 2)
+        half = NORMAL * np.sqrt(self.error**2 + (np.maximum(self.loss - loss, 0.0) / 2) ** 2)
         return np.stack([loss, np.maximum(loss - half, 0.0), loss + half])
 
     def loss_of(self, number: float) -> Expected:
@@ -91,6 +91,15 @@ class TrialCurve:
                 f"Losses are forecast for {LEAST} to {self.most:,} trials{why}, got {number:g}.", field="trials"
             )
         return Expected(*self.at(number).tolist())
+
+    def inverse(self, loss: float) -> float:
+        """Trials at which the fitted loss is reached; infinite if never, nan if beyond what is claimed."""
+        if loss <= self.end:
+            return math.inf if self.known else math.nan
+        if loss >= self.start:
+            return 0.0
+        number = self.half * ((self.start - self.end) / (loss - self.end) - 1) ** (1 / self.exponent)
+        return number if number <= self.most else math.inf if self.known else math.nan
 
     def trials_for(self, loss: float) -> Expected:
         """Trials until the loss is expected; infinite if never, nan if beyond the largest number that is claimed."""

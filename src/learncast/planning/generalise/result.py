@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import xarray as xr
 
     from learncast.planning.generalise.more_trials import Expected, TrialCurve
+    from learncast.planning.generalise.transfer import Transfer
     from learncast.report.report import Report
 
 #: Ratio of trials to inputs between which held-out losses are least certain.
@@ -116,12 +117,15 @@ class Generalisation(Displayable):
         What was asked; None if the result was read from a file.
     states : (steps, ...) or None
         States of training on all trials.
+    transfer : Transfer or None
+        What training on a source first is worth, if one was given.
     """
 
     dataset: xr.Dataset
     provenance: Provenance
     problem: HeldOutProblem | None = None
     states: FloatArray | None = None
+    transfer: Transfer | None = None
 
     def _pair(self, name: str) -> tuple[float, float]:
         return float(self.dataset[f"{name}_low"]), float(self.dataset[f"{name}_high"])
