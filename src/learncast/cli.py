@@ -138,6 +138,7 @@ def plan(
     study: StudyFile,
     remember: Annotated[str | None, typer.Option(help="Candidate to remember; its cost is reported.")] = None,
     method: MethodName = "auto",
+    held_out: Annotated[bool, typer.Option("--held-out", help="Choose stops for the held-out loss, not speed.")] = False,
     *,
     delivery: Delivery,
 ) -> None:
@@ -145,7 +146,8 @@ def plan(
     asked = _asked(study, delivery)
     from learncast.report.plan import plan_report
 
-    delivery.deliver("searching plans", lambda p: plan_report(asked(), remember=remember, method=method, progress=p))
+    ask = partial(plan_report, remember=remember, method=method, held_out=held_out)
+    delivery.deliver("searching plans", lambda p: ask(asked(), progress=p))
 
 
 @command(app, example="advise examples/decision_network.toml")

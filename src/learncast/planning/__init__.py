@@ -25,6 +25,8 @@ __all__, __getattr__, __dir__ = exported(
         "forecast": "StageForecast",
         "forget": "IrregularSwitch",
         "generalise.generalise": "DependentTrials",
+        "generalise.held_out_plan": "HeldOutPlan",
+        "generalise.transfer": "Transfer",
         "generalise.more_trials": "Expected TrialCurve",
         "generalise.result": "HeldOutProblem",
         "methods.method": "Method ResampledSteps",

@@ -30,7 +30,7 @@ from learncast.planning.search import (
     in_time,
     usable_candidates,
 )
-from learncast.planning.terms import PoolTerms, Terms, checked_pool
+from learncast.planning.terms import GENERALISE, PoolTerms, Terms, checked_pool
 from learncast.procedure.goals import Accuracy, goal_of
 from learncast.procedure.stage import Stage
 from learncast.procedure.training import Training
@@ -120,6 +120,10 @@ def plan(
     settings = Training.of(training, learning_rate)
     with time_limit(seconds):
         chosen = method_for([*pool, target], network, settings, method=method, seed=seed_of(seed))
+        if terms.goal == GENERALISE:
+            from learncast.planning.generalise.held_out_plan import plan_held_out  # it plans for speed too
+
+            return plan_held_out(chosen, network, settings, terms, progress=progress)
         return plan_with(chosen, terms, strict=strict, progress=progress)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from learncast.display import Table, format_count
 from learncast.planning.generalise.generalise import generalise
 from learncast.planning.generalise.result import Generalisation
+from learncast.planning.generalise.transfer import Transfer
 from learncast.report.report import Report, spread_rows
 from learncast.study import Study
 
@@ -35,10 +36,10 @@ def held_out_report(found: Generalisation, study: Study | None = None) -> Report
     return Report(
         kind="generalise",
         title=f"{name}: held-out loss",
-        lead=found.sentence,
+        lead=found.sentence + ("" if found.transfer is None else f" {found.transfer.sentence}"),
         trust=found.trust,
         values=held_out_values(found),
-        tables=[found.table, _curve_table(found), *_mode_tables(found)],
+        tables=[found.table, *_transfer_tables(found), _curve_table(found), *_mode_tables(found)],
         dataset=found.dataset,
         draw=lambda: _draw(found),
         provenance=found.provenance,
@@ -65,7 +66,26 @@ def held_out_values(found: Generalisation) -> dict[str, Any]:
         "rise_interval": list(found.rise_interval),
         "overfits": found.overfits,
         "remarks": list(found.remarks),
+        **({} if found.transfer is None else {"after": _transfer_values(found.transfer)}),
     }
+
+
+def _transfer_values(transfer: Transfer) -> dict[str, Any]:
+    return {
+        "source": transfer.source,
+        "source_stop": transfer.source_stop,
+        "direct_stop": transfer.direct.stop,
+        "direct_loss": transfer.direct.loss,
+        "gain": transfer.gain,
+        "gain_interval": list(transfer.gain_interval),
+        "verdict": transfer.verdict,
+        "last_gain": transfer.last_gain,
+        "distance": transfer.distance,
+    }
+
+
+def _transfer_tables(found: Generalisation) -> list[Table]:
+    return [] if found.transfer is None else [found.transfer.report_table]
 
 
 def _curve_table(found: Generalisation) -> Table:

@@ -11,9 +11,11 @@ from learncast._core.progress import Progress, silent, until
 from learncast._core.validation import one_of
 from learncast.display import Table, format_number
 from learncast.planning.front import Front
+from learncast.planning.generalise.held_out_plan import HeldOutPlan, plan_held_out
 from learncast.planning.plan import Candidate, Plan
 from learncast.planning.planner import plan_with
 from learncast.procedure.training import Training
+from learncast.report.generalise import held_out_values
 from learncast.report.report import Report, as_count, batch_values, data_notes, method_note, outcome_values, validity
 from learncast.study import Study
 
@@ -22,7 +24,12 @@ if TYPE_CHECKING:
 
 
 def plan_report(
-    study: Study, *, remember: str | None = None, method: str = "auto", progress: Progress = silent
+    study: Study,
+    *,
+    remember: str | None = None,
+    method: str = "auto",
+    held_out: bool = False,
+    progress: Progress = silent,
 ) -> Report:
     """Rank the study's candidates as intermediate tasks, each with its best stop, and recommend a plan.
 
@@ -33,6 +40,8 @@ def plan_report(
         Candidate that should not be forgotten: the report adds what that costs.
     method : str
         As in `learncast.plan`.
+    held_out : bool
+        Choose stops for the held-out loss instead of speed.
     progress : callable
     """
     if remember is not None:
@@ -40,7 +49,14 @@ def plan_report(
     share = 1.0 if remember is None else 0.5
     if study.max_stages > 1:
         study.check_pool()
-    plan = plan_with(study.method(method), study.terms, strict=False, progress=lambda done: progress(share * done))
+    within: Progress = lambda done: progress(share * done)  # noqa: E731
+    plan: Plan
+    if held_out:
+        how = study.held_out
+        del how["after"]
+        plan = plan_held_out(study.method(method), study.network, study.training, study.terms, **how, progress=within)
+    else:
+        plan = plan_with(study.method(method), study.terms, strict=False, progress=within)
     front = None
     try:
         plan.alternatives, plan.sensitivity  # noqa: B018  computed once, within the time limit
@@ -55,6 +71,14 @@ def plan_report(
 def _report(study: Study, plan: Plan, front: Front | None) -> Report:
     values = _values(study, plan)
     tables = [plan.stages_table, plan.ranking_table, *_what_if_tables(plan)]
+    if isinstance(plan, HeldOutPlan):
+        tables.append(plan.trade_table)
+        values["held_out"] = {
+            "recommended": held_out_values(plan.chosen),
+            "direct": held_out_values(plan.held_out),
+            "after": [held_out_values(g) for g in plan.after],
+            "fastest": {"total": plan.fastest.total, "loss": plan.fastest_loss},
+        }
     if front is not None:
         values["front"] = _front_values(front)
         tables.append(_front_table(front))

@@ -79,6 +79,8 @@ class HeldOutCurve(Protocol):
         Held-out loss of the answer 0.
     states : (stops, ...)
         States of training on all trials.
+    by_trial : (trials, stops) or None
+        Loss of each held-out trial; None if only statistics are known.
     band : (stops,)
         Standard error of the curve.
     """
@@ -93,6 +95,8 @@ class HeldOutCurve(Protocol):
     def zero(self) -> float: ...
     @property
     def states(self) -> FloatArray: ...
+    @property
+    def by_trial(self) -> FloatArray | None: ...
     @property
     def band(self) -> FloatArray: ...
     def loss_error(self, place: int) -> float: ...
@@ -253,6 +257,11 @@ class FoldCurve:
     def states(self) -> FloatArray:
         """States of training on all trials."""
         return self.found.first
+
+    @property
+    def by_trial(self) -> FloatArray:
+        """Loss of each trial under training without its fold, (trials, stops)."""
+        return self.found.by_trial
 
 
 def _alike(

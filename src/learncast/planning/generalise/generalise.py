@@ -12,7 +12,7 @@ import numpy as np
 from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray, count
 from learncast.networks import Network
-from learncast.planning.generalise.curve import FoldCurve, GivenCurve, HeldOutCurve, fold_curve, given_curve, rows_of, stop_grid
+from learncast.planning.generalise.curve import HeldOutCurve, fold_curve, given_curve, rows_of, stop_grid
 from learncast.planning.generalise.folds import Folds, Labels
 from learncast.planning.generalise.learners import Learner, learner_for
 from learncast.planning.generalise.result import Generalisation, HeldOutProblem, class_numbers, notes, result_of
@@ -38,8 +38,6 @@ from learncast.tasks.task import Task
 
 #: Multiple of the steps that learn 99% of the training loss at which a default horizon ends.
 HORIZON = 10
-
-AnyCurve = FoldCurve | GivenCurve
 
 
 class DependentTrials(UserWarning):
@@ -107,14 +105,14 @@ def generalise(
         samples = Trials.of(task, learner, settings, assigned)
     most = _horizon(samples, test is not None) if most_steps is None else count("most_steps", most_steps)
     problem = HeldOutProblem(task, network, settings, learner, samples, units, chosen, most, test)
-    direct, curve = _held_out(problem, None)
+    direct = _held_out(problem, None)
     for remark in direct.remarks:
         if remark.startswith("Neighbouring"):
             warnings.warn(remark, DependentTrials, stacklevel=2)
-    return direct if after is None else _after(problem, direct, curve, after, most_steps)
+    return direct if after is None else generalise_after(direct, after)
 
 
-def _held_out(problem: HeldOutProblem, starts: Sequence[FloatArray] | None) -> tuple[Generalisation, HeldOutCurve]:
+def _held_out(problem: HeldOutProblem, starts: Sequence[FloatArray] | None) -> Generalisation:
     """Held-out curve of training from the learner's start, or from one start for each row."""
     found: HeldOutCurve
     if problem.test is not None:
@@ -126,28 +124,26 @@ def _held_out(problem: HeldOutProblem, starts: Sequence[FloatArray] | None) -> t
         raise InvalidSpec(
             f"Gradient descent diverges at a learning rate of {rate:g}. Use a lower one.", field="learning_rate"
         )
-    return result_of(problem, found, stop, notes(problem, found, stop)), found
+    return result_of(problem, found, stop, notes(problem, found, stop))
 
 
-def _after(
-    problem: HeldOutProblem, direct: Generalisation, before: HeldOutCurve, source: Task, most: int | None
-) -> Generalisation:
-    """Held-out curve after the best number of steps on a source, and what the source is worth."""
+def generalise_after(direct: Generalisation, source: Task) -> Generalisation:
+    """Held-out curve after the best number of steps on a source, compared with direct training."""
+    problem = direct.asked
     samples, test = problem.samples, problem.test is not None
     _check_fit(problem.task, source, "after")
-    stops, outer = source_stops(samples, most), outer_rows(samples, test)
-    path = source_path(samples, problem.task, problem.test, source, outer, stops)
+    if samples.training.batch is not None:
+        raise InvalidSpec("after is forecast for full batches.", field="after")
+    stops, outer = source_stops(problem.most), outer_rows(samples, test)
+    path = source_path(problem, source, outer, stops)
     if not np.isfinite(path).all():
         raise InvalidSpec(f"Gradient descent on {source.name!r} diverges. Use a lower learning rate.", field="after")
     table = transfer_table(samples, path, outer, stops, problem.most, test)
     best = 1 + int(np.argmin(table.min("steps").values[1:]))
     rows = outer if test else rows_of(samples.number)
-    starts = source_path(samples, problem.task, problem.test, source, rows, [stops[best]])[0]
-    result, after = _held_out(problem, list(starts))
-    ends = np.stack([problem.learner.start, starts[0]])
-    pair = stops[best], result.stop
-    found = transfer_of(direct, cast(AnyCurve, after), cast(AnyCurve, before), pair, table, source, ends)
-    return replace(result, transfer=found)
+    starts = source_path(problem, source, rows, [stops[best]])[0]
+    result = _held_out(problem, list(starts))
+    return replace(result, transfer=transfer_of(direct, result, stops[best], table, source, starts[0]))
 
 
 def _horizon(samples: Samples, test: bool) -> int:

@@ -115,8 +115,8 @@ class Generalisation(Displayable):
     provenance : Provenance
     problem : HeldOutProblem or None
         What was asked; None if the result was read from a file.
-    states : (steps, ...) or None
-        States of training on all trials.
+    found : HeldOutCurve or None
+        The curve with its errors and states.
     transfer : Transfer or None
         What training on a source first is worth, if one was given.
     """
@@ -124,7 +124,7 @@ class Generalisation(Displayable):
     dataset: xr.Dataset
     provenance: Provenance
     problem: HeldOutProblem | None = None
-    states: FloatArray | None = None
+    found: HeldOutCurve | None = None
     transfer: Transfer | None = None
 
     def _pair(self, name: str) -> tuple[float, float]:
@@ -248,8 +248,9 @@ class Generalisation(Displayable):
 
         given = {"input": input, "hidden": hidden, "weights": weights}
         sizes = {name: float(size) for name, size in given.items() if size is not None}
-        assert self.asked is not None and self.states is not None
-        return added_losses(self.asked, self.dataset["held_out"], self.states, sizes, session, correlation)
+        problem = self.asked
+        assert self.found is not None
+        return added_losses(problem, self.dataset["held_out"], self.found.states, sizes, session, correlation)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write all numbers to NetCDF."""
@@ -354,7 +355,7 @@ def result_of(problem: HeldOutProblem, found: HeldOutCurve, stop: int, remarks: 
     }
     parts = (*found.stops[-1:], problem.folds, None if problem.test is None else problem.test.hash)
     origin = Provenance("descent", (), _hash(problem, *parts), problem.folds.seed)
-    return Generalisation(xr.Dataset(variables, coords, attrs), origin, problem, found.states)
+    return Generalisation(xr.Dataset(variables, coords, attrs), origin, problem, found)
 
 
 def _ends(value: float, error: float) -> tuple[float, float]:

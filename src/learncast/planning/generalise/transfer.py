@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from learncast._core.errors import InvalidSpec
 from learncast._core.progress import check_time
 from learncast._core.validation import FloatArray
 from learncast.display import Table
 from learncast.planning.generalise.curve import (
     NORMAL,
     FoldCurve,
-    GivenCurve,
     corrected,
     jackknife,
     rows_of,
@@ -42,7 +40,7 @@ if TYPE_CHECKING:
     import xarray as xr
 
     from learncast.planning.generalise.more_trials import Expected
-    from learncast.planning.generalise.result import Generalisation
+    from learncast.planning.generalise.result import Generalisation, HeldOutProblem
 
 #: Share of the stops of the grid that are tried for the source.
 EVERY = 3
@@ -98,7 +96,8 @@ class Transfer:
         """Trials that direct training needs beyond its own for the same held-out loss."""
         from learncast.planning.generalise.more_trials import Expected
 
-        curve, own = self.direct.trial_curve, self.direct.loss
+        curve = self.direct.trial_curve
+        own = float(curve.at(curve.trials)[0])  # the fit need not pass through the loss itself
         ends = [curve.inverse(own * (1 - gain)) - curve.trials for gain in (self.gain, *self.gain_interval)]
         return Expected(*ends)
 
@@ -130,15 +129,14 @@ class Transfer:
         return Table(f"After {self.source}", ("steps on it", "then", "held-out loss", "gain"), rows, [self.sentence])
 
 
-def source_path(target: Samples, task: Task, test: Task | None, source: Task, rows: list[Kept], stops: list[int]) -> FloatArray:
+def source_path(problem: HeldOutProblem, source: Task, rows: list[Kept], stops: list[int]) -> FloatArray:
     """States after each stop on the source, (stops, rows, ...); a source that shares trials leaves out their folds."""
-    learner, training = target.learner, target.training
+    target, learner, training = problem.samples, problem.learner, problem.training
     if source.recorded_trials is None or not isinstance(target, Trials):
-        own = None if source.recorded_trials is None else source.recorded_trials
-        given = GivenSamples([sample_of(source, learner, own)], learner, training)
+        given = GivenSamples([sample_of(source, learner, source.recorded_trials)], learner, training)
         states = learn(given, [np.array([True])], stops).first
         return np.repeat(states[:, None], len(rows), axis=1)
-    folds = _shared_folds(target, task, test, source)
+    folds = _shared_folds(problem, target, source)
     samples = Trials.of(source, learner, training, folds)
     if (folds == target.number).all():
         samples = replace(samples, folds=np.zeros_like(folds))
@@ -150,9 +148,9 @@ def source_path(target: Samples, task: Task, test: Task | None, source: Task, ro
     return np.concatenate([after for _, after in learner.path(power, cross, start, stops)])
 
 
-def _shared_folds(target: Trials, task: Task, test: Task | None, source: Task) -> Labels:
+def _shared_folds(problem: HeldOutProblem, target: Trials, source: Task) -> Labels:
     """Fold of the target that has the same trial as each source trial, or one fold more for other trials."""
-    parts = [raw_trials(t) for t in (task, test) if t is not None]
+    parts = [raw_trials(t) for t in (problem.task, problem.test) if t is not None]
     theirs, own = [part for part in parts if part is not None], raw_trials(source)
     assert own is not None
     other = np.full(len(own), target.number)
@@ -185,77 +183,44 @@ def transfer_table(
         check_time()
         losses = learn(samples, rows, stops, starts=list(states)).losses
         curves.append(losses[0, 1] if test else corrected(losses[0], losses[1:], samples.weights))
-    coords = {"source_steps": source_stops, "steps": stops}
+    on_source = ("source_steps", source_stops, described("steps on the source", STEPS))
+    coords = {"source_steps": on_source, "steps": stops}
     attrs = described("held-out loss", "target^2")
     return xr.DataArray(np.stack(curves), dims=("source_steps", "steps"), coords=coords, attrs=attrs)
 
 
-def source_stops(samples: Samples, most: int | None) -> list[int]:
+def source_stops(most: int) -> list[int]:
     """Stops that are tried for the source, 0 first."""
-    if samples.training.batch is not None:
-        raise InvalidSpec("after is forecast for full batches.", field="after")
-    grid = stop_grid(samples.learner.most_steps if most is None else most)
+    grid = stop_grid(most)
     return sorted({0, *grid[1::EVERY], grid[-1]})
 
 
 def transfer_of(
-    direct: Generalisation,
-    after: FoldCurve | GivenCurve,
-    before: FoldCurve | GivenCurve,
-    stops: tuple[int, int],
-    table: xr.DataArray,
-    source: Task,
-    states: FloatArray,
+    direct: Generalisation, after: Generalisation, stop: int, table: xr.DataArray, source: Task, state: FloatArray
 ) -> Transfer:
-    """Compare training after the source with direct training, trial by trial.
-
-    Parameters
-    ----------
-    direct : Generalisation
-        Direct training.
-    after, before : held-out curves
-        After the source and of direct training.
-    stops : (int, int)
-        Best stops of the source and of the target.
-    table : DataArray
-        As from `transfer_table`.
-    source : Task
-    states : (2, ...)
-        State before training and after the source.
-    """
-    n1, n2 = stops
-    places = after.stops.index(n2), before.stops.index(direct.stop)
-    loss, own = float(after.curve[places[0]]), direct.loss
-    error = _log_ratio_error(after, before, places, len(direct.asked.units) and direct.asked.trials < FEW)
-    ratio, factor = loss / own, math.exp(NORMAL * error)
+    """Compare training after `stop` steps on the source, which end in `state`, with direct training, trial by trial."""
+    problem, ratio = direct.asked, after.loss / direct.loss
+    factor = math.exp(NORMAL * _log_ratio_error(after, direct, problem.test is None and problem.trials < FEW))
     last = float(table.isel(source_steps=-1).min("steps"))
-    problem = direct.asked
     power, cross = problem.samples.moments(problem.kept)
-    gaps = problem.learner.maps(states) - best_map(power, cross)
+    gaps = problem.learner.maps(np.stack([problem.learner.start, state])) - best_map(power, cross)
     distances = np.einsum("soi,ij,soj->s", gaps, power, gaps)
     distance = float(distances[1] / distances[0]) if distances[0] > 0 else math.inf
     ends = 1 - ratio * factor, 1 - ratio / factor
-    table = table.assign_coords(
-        source_steps=("source_steps", table["source_steps"].values, described("steps on the source", STEPS))
-    )
-    return Transfer(source.name, table, n1, loss, direct, 1 - ratio, ends, 1 - last / own, distance)
+    return Transfer(source.name, table, stop, after.loss, direct, 1 - ratio, ends, 1 - last / direct.loss, distance)
 
 
-def _log_ratio_error(
-    after: FoldCurve | GivenCurve, before: FoldCurve | GivenCurve, places: tuple[int, int], few: bool
-) -> float:
+def _log_ratio_error(after: Generalisation, before: Generalisation, few: bool) -> float:
     """Standard error of the logarithm of the loss after the source over that of direct training."""
-    losses = [c.found.by_trial if isinstance(c, FoldCurve) else c.by_trial for c in (after, before)]
-    if losses[0] is None or losses[1] is None:
+    curves = after.found, before.found
+    assert curves[0] is not None and curves[1] is not None
+    if curves[0].by_trial is None or curves[1].by_trial is None:
         return 0.0
-    parts = [
-        own[:, k] / c.curve[k] for own, c, k in zip(losses, (after, before), places, strict=True) if own is not None
-    ]
-    units = after.units if isinstance(after, FoldCurve) else np.arange(len(parts[0]))
+    parts = [c.by_trial[:, c.stops.index(g.stop)] / g.loss for c, g in zip(curves, (after, before), strict=True)]
+    units = before.asked.units if before.asked.test is None else np.arange(len(parts[0]))
     error = float(trial_error((parts[0] - parts[1])[:, None], units)[0])
-    if few and isinstance(after, FoldCurve) and isinstance(before, FoldCurve):
-        ratios = np.log(after.without.min(axis=1) / before.without.min(axis=1))
-        error = max(error, float(jackknife(ratios)))
+    if few and isinstance(curves[0], FoldCurve) and isinstance(curves[1], FoldCurve):
+        error = max(error, float(jackknife(np.log(curves[0].without.min(axis=1) / curves[1].without.min(axis=1)))))
     return error
 
 
