@@ -222,12 +222,20 @@ class FoldCurve:
             others = [g for g in range(k) if g != j]
             weights = self.weights[others] / self.weights[others].sum()
             inner = sum(w * self._row(j, g)[g] for w, g in zip(weights, others, strict=True))
-            gaps.append((inner - self._row(j)[j]) ** 2)
-            inside = self.folds == j
-            noise.append(trial_error(self.found.by_trial[inside], self.units[inside]) ** 2)
+            with np.errstate(invalid="ignore"):
+                gaps.append((inner - self._row(j)[j]) ** 2)
+            noise.append(self._fold_variance(j))
         with np.errstate(invalid="ignore"):
             nested = (k - 1) / k * (np.mean(gaps, axis=0) - np.mean(noise, axis=0))
-        return np.clip(np.sqrt(np.maximum(nested, 0.0)), self.plain_error, math.sqrt(k) * self.plain_error)
+        nested = np.where(np.isnan(nested), np.inf, np.maximum(nested, 0.0))
+        return np.clip(np.sqrt(nested), self.plain_error, math.sqrt(k) * self.plain_error)
+
+    def _fold_variance(self, fold: int) -> FloatArray:
+        """Squared standard error of the mean over the trials of a fold; from all folds if it has a single unit."""
+        inside = self.folds == fold
+        if len(np.unique(self.units[inside])) < 2:
+            return np.asarray(self.number * self.plain_error**2)
+        return trial_error(self.found.by_trial[inside], self.units[inside]) ** 2
 
     def loss_error(self, place: int) -> float:
         """Standard error of the loss at the chosen stop, the choice included."""

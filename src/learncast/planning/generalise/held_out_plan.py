@@ -29,6 +29,9 @@ from learncast.procedure.stage import Stage
 from learncast.procedure.training import Training
 from learncast.tasks.task import Task
 
+#: Share of a training loss that is round-off.
+ROUND_OFF = 1e-9
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class HeldOutPlan(Plan):
@@ -121,7 +124,7 @@ def plan_held_out(
         progress(0.8 * (k + 1) / len(pool))
     after.sort(key=lambda g: g.loss)
     level = float(direct.curve["train"].sel(steps=direct.stop))
-    fastest = plan_with(method, replace(terms, goal=Loss(level)), strict=False)
+    fastest = plan_with(method, replace(terms, goal=Loss(level * (1 + ROUND_OFF))), strict=False)
     chosen = _recommended(direct, after)
     stages = [Stage(target, steps=chosen.stop)]
     if chosen.transfer is not None:

@@ -285,7 +285,8 @@ def learn(
         states = np.stack([learner.start if starts is None else starts[r] for r in group])
         zero[group.start : group.stop] = [[s.losses(nothing) for s in own] for own in samples]
         for part, after in _paths(trials, [rows[r] for r in group], states, stops, begin):
-            maps = learner.maps(after)  # (stops, rows, runs, outputs, values)
+            with np.errstate(over="ignore", invalid="ignore"):
+                maps = learner.maps(after)  # (stops, rows, runs, outputs, values)
             if begin == 0:
                 first.append(after[:, 0, 0])
             for place, r in enumerate(group):

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from learncast._core.progress import check_time
 from learncast._core.validation import FloatArray
 from learncast.display import Table
 from learncast.planning.generalise.curve import (
@@ -178,11 +177,11 @@ def transfer_table(
     """Held-out loss for every stop of the source and of the target."""
     import xarray as xr
 
-    stops, curves = stop_grid(most), []
-    for states in path:
-        check_time()
-        losses = learn(samples, rows, stops, starts=list(states)).losses
-        curves.append(losses[0, 1] if test else corrected(losses[0], losses[1:], samples.weights))
+    stops = stop_grid(most)
+    flat = path.reshape(-1, *path.shape[2:])
+    losses = learn(samples, rows * len(path), stops, starts=list(flat)).losses
+    each = losses.reshape(len(path), len(rows), *losses.shape[1:])
+    curves = [own[0, 1] if test else corrected(own[0], own[1:], samples.weights) for own in each]
     on_source = ("source_steps", source_stops, described("steps on the source", STEPS))
     coords = {"source_steps": on_source, "steps": stops}
     attrs = described("held-out loss", "target^2")
