@@ -6,7 +6,7 @@ EXTRAS ?= torch,dev
 VENV   := .venv$(if $(filter file,$(origin PYTHON)),,-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])'))
 BIN    := $(VENV)/bin
 
-.PHONY: help demo test test-all test-web fuzz check docs audit bench figures fresh clean
+.PHONY: help demo test test-lowest test-all test-web fuzz check docs audit bench figures fresh clean
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
@@ -37,6 +37,18 @@ TWO_WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
 
 test: $(VENV)/.dev ## run the fast suite
 	$(ONE_THREAD) $(BIN)/python -m pytest -q $(TWO_WORKERS)
+
+# The lowest versions that pyproject.toml states, in an environment of their own. The plugin of an older anyio does not
+# load in the pinned pytest, and older packages use what newer ones deprecate.
+LOWEST := .venv-lowest
+$(LOWEST)/.created: pyproject.toml constraints.txt tests/packaging/lowest.py
+	$(PYTHON) -m venv --clear $(LOWEST)
+	$(LOWEST)/bin/python tests/packaging/lowest.py > $(LOWEST)/lowest.txt
+	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check -c $(LOWEST)/lowest.txt -e '.[$(subst dev,test,$(EXTRAS))]'
+	@touch $@
+
+test-lowest: $(LOWEST)/.created ## run the fast suite with the lowest versions of pyproject.toml
+	$(ONE_THREAD) $(LOWEST)/bin/python -m pytest -q -p no:anyio -W ignore::DeprecationWarning $(TWO_WORKERS) $(TESTS)
 
 # Some slow tests take minutes each: a worker that has nothing left takes over what the other has not begun.
 test-all: $(VENV)/.dev ## run the slow tests too
@@ -96,4 +108,4 @@ fresh: ## clone HEAD into a temporary folder; run the demo and the tests there
 	$(MAKE) -C "$$folder/learncast" test
 
 clean: ## remove the environment and what was made
-	rm -rf $(VENV) demo reproduced reproduced-runs docs/_build docs/generated
+	rm -rf $(VENV) $(LOWEST) demo reproduced reproduced-runs docs/_build docs/generated

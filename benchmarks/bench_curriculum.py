@@ -17,7 +17,7 @@ import numpy as np
 
 import learncast as lc
 from benchmarks.timing import fastest, interleaved
-from learncast.planning.phase import BEST_COUNTED, portrait_times
+from learncast.planning.portrait import BEST_COUNTED, portrait_times
 from learncast.theory import time_to_band
 
 

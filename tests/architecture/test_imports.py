@@ -76,8 +76,8 @@ def test_a_plan_by_modes_loads_nothing_heavy():
 
 def test_the_first_figure_of_the_explorer_loads_nothing_heavy():
     pytest.importorskip("starlette")
-    opened = "from learncast.web.app import CURRICULUM, application, part_json\napplication()"
-    found = loaded(f"{opened}\npart_json(CURRICULUM, 'portrait')(CURRICULUM.state())")
+    opened = "from learncast.web import all_panels, answer, application\napplication()"
+    found = loaded(f"{opened}\nanswer(all_panels()[0], 'portrait', '{{}}')")
     assert not found & (HEAVY - {"starlette"})
 
 

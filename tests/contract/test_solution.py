@@ -286,7 +286,7 @@ def flow(*learn):
 
 
 def responding(task, network, rate):
-    return solve_response(response(RECORDED[task], network), learning_rate=rate)
+    return solve_response(response(task, network), learning_rate=rate)
 
 
 def descent(*learn):
@@ -546,13 +546,6 @@ def velocity(made, network):
     return {"gram": dQ @ Q.T + Q @ dQ.T}
 
 
-def type_of(made, first, second):
-    """These two layers in a network of the case's type."""
-    if isinstance(made.network, lc.TwoLayer):
-        return lc.TwoLayer(first, second)
-    return lc.LinearRNN(first, made.network.recurrent_weights, second)
-
-
 def rebuilt(network, moved):
     """A network of equal type with other weights."""
     if isinstance(network, lc.Activated):
@@ -675,25 +668,6 @@ def test_trajectory_and_network_agree(made):
             rank = np.linalg.matrix_rank(np.asarray(made.task.cross_covariance)[0, :, 0])
             keep = min(distinct, rank)
             np.testing.assert_allclose(found["strength"][i][:keep], strengths[:keep], rtol=0, atol=1e-11)
-
-
-def test_optional_weights_equal_those_of_the_network(rotated):
-    """They are continuous in time and give the network function and its Gram matrices."""
-    ask = np.linspace(0, rotated.times[-1], 150)
-    found = rotated.solution.at(ask, include=("input_weights", "output_weights"))
-    first, second = (np.asarray(found[name]) for name in ("input_weights", "output_weights"))
-    np.testing.assert_allclose(second @ first, found["network_function"], rtol=0, atol=rotated.kind.rounding)
-    np.testing.assert_allclose(
-        np.swapaxes(first, 1, 2) @ first, found["input_gram"], rtol=0, atol=rotated.kind.rounding
-    )
-    np.testing.assert_allclose(first[0], layers(weights(rotated.network))[0], rtol=0, atol=1e-12)
-    # They move at most as fast as the flow: its larger speed at both ends, and half of it more for the time between.
-    slopes = [
-        layers(loss_and_slopes(rotated.task, type_of(rotated, a, b))[1]) for a, b in zip(first, second, strict=True)
-    ]
-    speed = np.array([rotated.rate * np.sqrt(sum((g**2).sum() for g in pair)) for pair in slopes])
-    moved = np.sqrt(sum((np.diff(w, axis=0) ** 2).sum(axis=(1, 2)) for w in (first, second)))
-    assert np.all(moved <= 1.5 * np.diff(ask) * np.maximum(speed[1:], speed[:-1]) + 1e-12)
 
 
 def test_derivative_follows_the_gradient(flowing):

@@ -92,10 +92,10 @@ def test_responses_in_closed_form_and_integrated_can_be_subtracted():
     """The one mode of the closed form is one of two features of the integrated flow."""
     rng = np.random.default_rng(1)
     inputs = rng.normal(size=(100, 4, 1))
-    data = inputs, inputs.sum(axis=1) + 0.5
+    task = lc.Task.from_samples(inputs, inputs.sum(axis=1) + 0.5)
     for sign in (1.0, -1.0):
         weights = lc.LinearRNN([[0.3 * sign]], [[0.8]], [[0.2]])
-        measured = response(data, lc.Activated(weights, "relu"))
+        measured = response(task, lc.Activated(weights, "relu"))
         closed = solve_response(measured, learning_rate=1e-3).at([0.0, 100.0, 400.0])
         integrated = ResponseFlowSolution.of(measured, 1e-3).at([0.0, 100.0, 400.0])
         difference = closed - integrated

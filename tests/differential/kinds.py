@@ -228,7 +228,7 @@ def two_layers(rng: Rng) -> Problem:
 
 
 def taught(rng: Rng, recurrent: np.ndarray, activation: str = "linear", **changes) -> Problem:
-    """Targets of a teacher with this recurrence, so that the least loss is zero, for a student with other weights."""
+    """Targets of a teacher with this recurrence, for a student with other weights."""
     trials, steps, channels, outputs = sizes(rng)
     channels = changes.pop("channels", channels)
     hidden = len(recurrent)
@@ -243,7 +243,8 @@ def taught(rng: Rng, recurrent: np.ndarray, activation: str = "linear", **change
         "taught", x, h @ second.T, "statistics" if activation == "linear" and rng.random() < 0.8 else "arrays"
     )
     student = replace(random_weights(rng, task, hidden=hidden, scale=0.3), recurrent=recurrent, activation=activation)
-    problem = forecast(rng, task, student, least=0.0, limit=3000, **changes)
+    least = None if activation == "linear" else 0.0
+    problem = forecast(rng, task, student, least=least, limit=3000, **changes)
     return replace(problem, stops=(Stop(*(("r2", 0.5), ("accuracy", 0.5), ("explained", 0.8))[int(rng.integers(3))]),))
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.integrate import solve_ivp
 
 from .problems import Problem, Stop, Trials
 
@@ -111,16 +112,34 @@ class Plain:
         return float((self.rows[task].targets ** 2).sum() / (2 * self.rows[task].trials))
 
     def least_loss(self, task: int) -> float:
-        """Least loss of the network: reduced-rank regression, or zero for targets of a network like it."""
+        """Least loss of the network: known, by reduced-rank regression, or where training from the start rests."""
         if self.problem.least is not None:
             return self.problem.least
-        assert self.scalar is not None, "a general network needs a known least loss"
+        if self.scalar is None:
+            return self.rest_loss(task)
         z, y = self.rows[task].inputs[0], self.rows[task].targets[0]
         size = np.sqrt((z**2).sum(axis=0))
         z = z / np.where(size > 0, size, 1.0)
         fitted = z @ np.linalg.lstsq(z, y, rcond=None)[0]
         lost = np.linalg.svd(fitted, compute_uv=False)[len(self.start[0]) :]
         return float((((y - fitted) ** 2).sum() + (lost**2).sum()) / (2 * self.rows[task].trials))
+
+    def rest_loss(self, task: int) -> float:
+        """Loss at which gradient flow from the start rests, which may be a local minimum."""
+        cuts = np.cumsum([w.size for w in self.start])[:-1]
+
+        def unpacked(flat: np.ndarray) -> Parameters:
+            first, recurrent, second = (
+                part.reshape(w.shape) for part, w in zip(np.split(flat, cuts), self.start, strict=True)
+            )
+            return first, recurrent, second
+
+        def velocity(_: float, flat: np.ndarray) -> np.ndarray:
+            return -np.concatenate([slope.ravel() for slope in self.gradient(unpacked(flat), self.rows[task])[1]])
+
+        start = np.concatenate([w.ravel() for w in self.start])
+        flow = solve_ivp(velocity, (0, 1e8), start, method="LSODA", rtol=1e-8, atol=1e-11)
+        return float(self.gradient(unpacked(flow.y[:, -1]), self.rows[task])[0])
 
     def threshold(self, task: int, stop: Stop) -> float:
         """Loss at which the goal is reached."""

@@ -130,7 +130,7 @@ def test_the_best_input_weight_of_a_tanh_unit_is_the_best_of_all(seed):
     """Targets without a relation to the inputs have several best weights."""
     rng = np.random.default_rng(seed)
     inputs, targets = rng.standard_normal((80, 4, 1)), rng.standard_normal((80, 1))
-    table = lc.theory.response((inputs, targets), network("tanh")[0], bootstrap=2).statistics
+    table = lc.theory.response(lc.Task.from_samples(inputs, targets), network("tanh")[0], bootstrap=2).statistics
     (best, *_), (explained, *_) = table.best
     largest = best / table.saturation
     shares = []

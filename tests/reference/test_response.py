@@ -80,7 +80,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_descent_of_responses_is_backpropagation_through_time(name):
     pair, start, rate = CASES[name]
-    solution = solve_response(response(pair, start, bootstrap=2), learning_rate=rate)
+    solution = solve_response(response(lc.Task.from_samples(*pair), start, bootstrap=2), learning_rate=rate)
     expected = bptt(pair, start, rate, 400)
     found = solution.descend(400)
     # Sums over the same 200 trials in another order: rounding, accumulated over 400 steps.
@@ -99,7 +99,7 @@ FLIPPING = {"sixteen of random sign", "several outputs", "through zero"}
 def test_descent_of_a_tabulated_unit_is_backpropagation_through_time(outputs, every_step):
     pair = trials(8, outputs=outputs, every_step=every_step)
     start = network("tanh", [0.0, 0.2], [0.9, 0.9], np.full((outputs, 2), [0.0, 0.3]))
-    found = response(pair, start, bootstrap=2)
+    found = response(lc.Task.from_samples(*pair), start, bootstrap=2)
     steps, rate = 600, 2e-3
     solution = solve_response(found, learning_rate=rate)
     descent, expected = solution.descend(steps), bptt(pair, start, rate, steps)
@@ -115,7 +115,7 @@ def test_descent_of_a_tabulated_unit_is_backpropagation_through_time(outputs, ev
 def test_table_is_the_mean_response():
     pair = trials(9)
     start = network("tanh", [0.2], [0.9], [0.3])
-    table = response(pair, start, bootstrap=2).statistics
+    table = response(lc.Task.from_samples(*pair), start, bootstrap=2).statistics
     for a in (1e-3, 0.1, -0.7, 3.0):
         cross, _, power, _ = (part[0] for part in table.moments(np.array([a]), 0))
         h = network("tanh", [a], [0.9], [1.0]).respond(pair[0])
@@ -136,7 +136,7 @@ STARTS = {
 @pytest.mark.parametrize("name", STARTS)
 def test_closed_form_is_the_integrated_flow(name):
     rate = 5e-3
-    found = response(trials(1), network("relu", *STARTS[name]))
+    found = response(lc.Task.from_samples(*trials(1)), network("relu", *STARTS[name]))
     closed, flow = solve_response(found, learning_rate=rate), ResponseFlowSolution.of(found, rate)
     assert isinstance(closed, ResponseModeSolution)
     ask = np.array([0.0, 3.0, 30.0, 100.0, 300.0, 1000.0])
@@ -160,7 +160,7 @@ def test_closed_form_is_the_integrated_flow(name):
 def test_descent_converges_to_the_flow_at_small_learning_rates(name):
     """The gap between descent and flow is proportional to the learning rate, also if weights pass through 0."""
     pair, start, _ = CASES[name]
-    found, gaps, rates = response(pair, start, bootstrap=2), [], (4e-3, 2.5e-4)
+    found, gaps, rates = response(lc.Task.from_samples(*pair), start, bootstrap=2), [], (4e-3, 2.5e-4)
     for rate in rates:
         steps = round(1.5 / rate)
         solution = ResponseFlowSolution.of(found, rate)
@@ -176,7 +176,7 @@ def test_a_unit_pushed_to_zero_from_both_sides_rests_there():
     inputs = rng.normal(size=(300, 4, 1))
     pair = inputs, np.abs(inputs.sum(axis=1))
     start = network("relu", [0.1], [0.8], [-0.5])
-    solution = solve_response(response(pair, start, bootstrap=10), learning_rate=1e-3)
+    solution = solve_response(response(lc.Task.from_samples(*pair), start, bootstrap=10), learning_rate=1e-3)
     assert isinstance(solution, ResponseFlowSolution)
     assert solution.network_at(np.inf).network.input_weights[0, 0] == 0.0
     assert solution.time_to(0.9).status is lc.Status.not_learned
@@ -204,7 +204,7 @@ def true_two_step_statistics(b):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["task", "sampler"])
+@pytest.mark.parametrize("kind", ["Gaussian", "recorded"])
 def test_intervals_have_their_nominal_coverage(kind):
     """At least 85 of 100 intervals at 95% cover the truth.
 
@@ -216,10 +216,12 @@ def test_intervals_have_their_nominal_coverage(kind):
     start = network("relu", [0.05], [b], [0.05])
     u0, best = 0.05**2, cross / power
     steps = np.log(0.99 * best * (best - u0) / (u0 * 0.01 * best)) / (2 * cross * 1e-2)  # closed form
-    source = task if kind == "task" else task.sample
     hits = np.zeros(3, dtype=int)
     for seed in range(100):
-        found = response(source, start, trials=1024, rng=seed, bootstrap=200)
+        own, number = task, 1024
+        if kind == "recorded":
+            own, number = lc.Task.from_samples(*task.sample(1024, np.random.default_rng(seed))), None
+        found = response(own, start, trials=number, rng=seed, bootstrap=200)
         ends = [bounds(part[1:, 0, 0]) for part in (found.features.cross, found.features.power)]
         ends.append(solve_response(found, learning_rate=1e-2).time_to(0.99).interval)
         hits += [low <= truth <= high for (low, high), truth in zip(ends, (cross, power, steps), strict=True)]

@@ -14,8 +14,7 @@ import learncast as lc
 from learncast import Status
 from learncast.planning import cheapest_path
 from learncast.planning.schedules.branching import branch_and_bound, lower_bounds
-from learncast.planning.schedules.problem import ScheduleProblem
-from learncast.planning.schedules.stopping import best_stop
+from learncast.planning.schedules.problem import ScheduleProblem, best_stop
 from learncast.theory import Problem
 
 GOLDEN = {

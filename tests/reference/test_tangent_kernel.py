@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import learncast as lc
-from learncast.theory import gradient_flow, network_kernel, trial_kernel
+from learncast.theory import gradient_flow, network_kernel
 
 
 def golden(name):
@@ -69,15 +69,15 @@ def test_trial_kernel_equals_the_jacobian(inputs, hidden, outputs, steps):
     rng = np.random.default_rng(1)
     weights = network(inputs, hidden, outputs)
     x, z = rng.normal(size=(4, steps, inputs)), rng.normal(size=(3, steps, inputs))
-    kernel = trial_kernel(kernel_of(*weights, steps=steps), x, z)
+    kernel = kernel_of(*weights, steps=steps)
     left, right = jacobians(weights, x), jacobians(weights, z)
     for name in BLOCKS:
         expected = np.einsum("aow,bpw->abop", left[name], right[name])
-        measured = getattr(kernel, name)
+        measured = kernel.between(x, z, learn=(name,))
         assert measured.shape == expected.shape
         # Rounding in sums of a few thousand products, relative to the largest entry.
         assert np.abs(measured - expected).max() <= 1e-13 * max(np.abs(expected).max(), 1e-3), name
-    np.testing.assert_allclose(kernel.total, sum(getattr(kernel, name) for name in BLOCKS))
+    np.testing.assert_allclose(kernel.between(x, z), sum(kernel.between(x, z, learn=(name,)) for name in BLOCKS))
 
 
 @pytest.mark.parametrize(("inputs", "hidden", "outputs", "steps"), SHAPES)
@@ -99,11 +99,10 @@ def test_golden_blocks_of_a_tiny_network():
     given, expected = entry["inputs"], entry["expected"]
     kernel = kernel_of(given["Wx"], given["Wh"], given["Wy"], steps=4)
     for key, other in (("K12", given["X2"]), ("K11", None)):
-        found = trial_kernel(kernel, given["X"], other)
-        for name, block in (("output", "Wy"), ("input", "Wx"), ("recurrent", "Wh"), ("total", "total")):
-            np.testing.assert_allclose(
-                getattr(found, name), expected[key][block], rtol=entry["rtol"], atol=entry["atol"]
-            )
+        trials, others = np.array([given["X"]]), None if other is None else np.array([other])
+        for learn, block in ((("output",), "Wy"), (("input",), "Wx"), (("recurrent",), "Wh"), (BLOCKS, "total")):
+            found = kernel.between(trials, others, learn=learn)[0, 0]
+            np.testing.assert_allclose(found, expected[key][block], rtol=entry["rtol"], atol=entry["atol"])
 
 
 def test_golden_sharpness():
@@ -169,16 +168,6 @@ def test_mode_kernel_is_its_closed_form():
         np.testing.assert_allclose(kernel_matrix(kernel_of(*mode(a, b, c), steps=30)), expected, rtol=1e-12)
 
 
-def test_kernels_of_single_trials_have_no_trial_axis():
-    weights = network(2, 3, 2)
-    kernel = kernel_of(*weights, steps=4)
-    x, z = np.random.default_rng(4).normal(size=(2, 3, 4, 2))
-    many = trial_kernel(kernel, x, z).total
-    np.testing.assert_allclose(trial_kernel(kernel, x[1], z).total, many[1], rtol=1e-12)
-    np.testing.assert_allclose(trial_kernel(kernel, x[1], z[2]).total, many[1, 2], rtol=1e-12)
-    assert trial_kernel(kernel, x[1]).total.shape == (2, 2)
-
-
 def rejected(field, call):
     with pytest.raises(lc.InvalidSpec) as caught:
         call()
@@ -188,7 +177,7 @@ def rejected(field, call):
 def test_too_large_kernels_are_rejected_before_they_are_allocated():
     rejected("most_bytes", lambda: kernel_of(*network(16, 8, 4), steps=1000))
     kernel = kernel_of(*network(1, 2, 1), steps=3)
-    rejected("most_bytes", lambda: trial_kernel(kernel, np.zeros((100_000, 3, 1))))
+    rejected("most_bytes", lambda: kernel.between(np.zeros((100_000, 3, 1))))
 
 
 @pytest.mark.parametrize(
@@ -196,7 +185,7 @@ def test_too_large_kernels_are_rejected_before_they_are_allocated():
     [
         ("steps", lambda: kernel_of(*mode(1, 1, 1), steps=0)),
         ("learn", lambda: kernel_of(*mode(1, 1, 1), steps=2).dense(("inputs",))),
-        ("inputs", lambda: trial_kernel(kernel_of(*mode(1, 1, 1), steps=2), np.ones((3, 1)))),
+        ("inputs", lambda: kernel_of(*mode(1, 1, 1), steps=2).between(np.ones((1, 3, 1)))),
     ],
 )
 def test_arguments_of_kernels_are_checked(field, call):

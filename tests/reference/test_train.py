@@ -130,6 +130,8 @@ def recurrent(recurrence, *, seed=1, inputs=2, hidden=6, outputs=3):
 
 
 SUBSETS = [s for r in (1, 2, 3) for s in itertools.combinations(RECURRENT, r)]
+COMMON = [RECURRENT, ("input", "output")]
+SOME_SLOW = [pytest.param(s, marks=[] if s in COMMON else pytest.mark.slow, id="-".join(s)) for s in SUBSETS]
 
 
 @pytest.mark.parametrize(
@@ -142,7 +144,7 @@ SUBSETS = [s for r in (1, 2, 3) for s in itertools.combinations(RECURRENT, r)]
         ("dense silent", "end"),
     ],
 )
-@pytest.mark.parametrize("learn", SUBSETS, ids="-".join)
+@pytest.mark.parametrize("learn", SOME_SLOW)
 def test_linear_rnn_is_the_loop(learn, recurrence, kind):
     x, y = trials(kind)
     rate = 0.02 if kind == "end" else 0.005
@@ -160,7 +162,7 @@ def test_linear_rnn_is_the_loop(learn, recurrence, kind):
         ("dense silent", "end"),
     ],
 )
-@pytest.mark.parametrize("learn", [RECURRENT, ("input", "output")], ids="-".join)
+@pytest.mark.parametrize("learn", COMMON, ids="-".join)
 def test_activated_rnn_is_the_loop(learn, recurrence, kind, activation):
     x, y = trials(kind)
     rate = 0.02 if kind == "end" else 0.005
@@ -377,28 +379,34 @@ def test_a_curriculum_is_two_loops_or_one_long_one(optimizer, reset):
 # --- descent on statistics ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["end", "every_step", "static"])
+@pytest.mark.parametrize("learn", SOME_SLOW)
+@pytest.mark.parametrize("kind", ["end", "every_step"])
 @pytest.mark.parametrize("optimizer", ["gd", "momentum", "adam", "adamw", "rmsprop"])
-def test_a_full_batch_is_descent_on_its_statistics(optimizer, kind):
+def test_a_full_batch_of_sequences_is_descent_on_its_statistics(optimizer, kind, learn):
     x, y = trials(kind)
-    if kind == "static":
-        task, network = lc.tasks.from_pairs(x, y), lc.TwoLayer.random(2, 4, 3, scale=0.4, rng=np.random.default_rng(2))
-        subsets = [LAYERS, ("first",), ("second",)] if optimizer == "gd" else [LAYERS]
-    else:
-        task, network = lc.Task.from_samples(x, y), recurrent("dense")
-        subsets = SUBSETS if optimizer == "gd" else [RECURRENT, ("input", "output")]
-    for learn in subsets:
-        training = Training(0.005, learn=learn, optimizer=optimizer)
-        descent = lc.descend(task, network, training, steps=STEPS)
-        run = train((x, y), network, training, steps=STEPS)
-        theory = descent.at(run.time.values)
-        for name in ("loss", "strength"):
-            gap = run[name] - theory[name]
-            assert gap.shape == theory[name].shape
-            # statistics round differently from trials
-            assert float(np.abs(gap).max()) < MANY_STEPS * max(1, float(np.abs(theory[name]).max()))
-        for k, w in weights(descent.network_at(STEPS)).items():
-            np.testing.assert_allclose(weights(run.network)[k], w, rtol=0, atol=MANY_STEPS)
+    compare_descent(x, y, lc.Task.from_samples(x, y), recurrent("dense"), optimizer, learn)
+
+
+@pytest.mark.parametrize("learn", [LAYERS, ("first",), ("second",)], ids="-".join)
+@pytest.mark.parametrize("optimizer", ["gd", "momentum", "adam", "adamw", "rmsprop"])
+def test_a_full_batch_of_pairs_is_descent_on_its_statistics(optimizer, learn):
+    x, y = trials("static")
+    network = lc.TwoLayer.random(2, 4, 3, scale=0.4, rng=np.random.default_rng(2))
+    compare_descent(x, y, lc.tasks.from_pairs(x, y), network, optimizer, learn)
+
+
+def compare_descent(x, y, task, network, optimizer, learn):
+    training = Training(0.005, learn=learn, optimizer=optimizer)
+    descent = lc.descend(task, network, training, steps=STEPS)
+    run = train((x, y), network, training, steps=STEPS)
+    theory = descent.at(run.time.values)
+    for name in ("loss", "strength"):
+        gap = run[name] - theory[name]
+        assert gap.shape == theory[name].shape
+        # statistics round differently from trials
+        assert float(np.abs(gap).max()) < MANY_STEPS * max(1, float(np.abs(theory[name]).max()))
+    for k, w in weights(descent.network_at(STEPS)).items():
+        np.testing.assert_allclose(weights(run.network)[k], w, rtol=0, atol=MANY_STEPS)
 
 
 def test_sampled_training_approaches_descent_as_one_over_the_root_of_the_batch():

@@ -18,7 +18,7 @@ from learncast.networks.linear_rnn import LinearRNN
 from learncast.planning.forecast import Forecast, difference, ratio
 from learncast.planning.methods.choice import method_for
 from learncast.planning.methods.method import Method
-from learncast.planning.schedules.stopping import TIE, best_stop
+from learncast.planning.schedules.problem import TIE, best_stop
 from learncast.planning.variants import variant_of, weighted_variants
 from learncast.procedure.goals import Accuracy
 from learncast.procedure.stage import Stage

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from learncast._core.errors import InvalidSpec, UnsupportedModel
 from learncast._core.validation import FloatArray
@@ -20,15 +19,16 @@ from learncast.networks import Network
 from learncast.planning.batches import BatchSteps, in_batches, most_steps
 from learncast.planning.explanation import Explanation, explain
 from learncast.planning.methods.choice import method_for
-from learncast.planning.methods.method import Method, ResampledSteps, Rule
+from learncast.planning.methods.method import ResampledSteps, Rule
+from learncast.planning.run import StageForecast, StageSequence
 from learncast.procedure.goals import Accuracy, Goal
 from learncast.procedure.stage import Stage
 from learncast.procedure.training import Training
-from learncast.results import STEPS, Provenance, Status, Steps, Trajectory, described, load_dataset, save_dataset
+from learncast.results import STEPS, Status, Steps, described, load_dataset, save_dataset
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import Trust, require, worst
 from learncast.theory.dynamics.modes import Modes
-from learncast.theory.dynamics.solution import LearningTime, Solution, checked_times, status_of, worst_status
+from learncast.theory.dynamics.solution import LearningTime, Solution, worst_status
 from learncast.theory.responses.bootstrap import interval
 from learncast.theory.responses.trials import seed_of
 
@@ -39,58 +39,20 @@ if TYPE_CHECKING:
 DEFAULT_GOAL = Accuracy(0.99)
 
 
-@dataclass(frozen=True, eq=False)
-class StageForecast:
-    """Forecast of one stage.
-
-    Attributes
-    ----------
-    stage : Stage
-    steps : Steps
-    accuracy : float
-        Accuracy on the stage's own task at its end.
-    start, end : (modes,)
-        Strengths before and after, by the flow.
-    """
-
-    stage: Stage
-    steps: Steps
-    accuracy: float
-    start: FloatArray
-    end: FloatArray
-
-    @property
-    def task(self) -> Task:
-        """What is trained."""
-        return self.stage.task
-
-
-@dataclass(frozen=True, eq=False)
-class _Run:
-    """Stages carried out by a method, with everything needed to look at them again."""
-
-    stages: tuple[StageForecast, ...]
-    flows: tuple[Solution, ...]
-    states: tuple[FloatArray, ...]
-    descent_states: tuple[FloatArray, ...]
-
-
 @dataclass(frozen=True, eq=False, repr=False)
-class Forecast(Displayable):
+class Forecast(StageSequence, Displayable):
     """A forecast of training on one task, or on several in sequence; the last one is the target.
 
     Numbers are computed when they are first asked for.
 
     Attributes
     ----------
-    method : Method
-        How these tasks are learned by this network.
-    requested : tuple of Stage
-        The stages.
-    places : tuple of int
-        Index of each stage's task in the method's pool.
-    batch : int or None
-        Trials per step of the counts that are reported; None for full batches. Flows are those of full batches.
+    method, requested, places, batch
+        As in `StageSequence`.
+    known_direct : LearningTime or None
+        Direct training on the target, if it is known already.
+    resample : bool
+        Whether steps have intervals, if tasks were estimated from trials.
 
     Examples
     --------
@@ -103,45 +65,10 @@ class Forecast(Displayable):
     (237.0, 331.0, 'exact')
     """
 
-    method: Method
-    requested: tuple[Stage, ...]
-    places: tuple[int, ...]
     known_direct: LearningTime | None = None
     resample: bool = True
-    batch: int | None = None
-
-    # What was asked
-
-    @property
-    def training(self) -> Training:
-        """How the network is trained."""
-        return self.method.training
-
-    @property
-    def learning_rate(self) -> float:
-        """Learning rate."""
-        return self.method.learning_rate
-
-    @property
-    def tasks(self) -> tuple[Task, ...]:
-        """Task of each stage."""
-        return tuple(stage.task for stage in self.requested)
-
-    @property
-    def target(self) -> Task:
-        """Task of the last stage."""
-        return self.requested[-1].task
-
-    @property
-    def goal(self) -> Goal | None:
-        """Goal of the last stage; None if it is given by steps."""
-        return self.requested[-1].goal
 
     # Numbers
-
-    @cached_property
-    def _run(self) -> _Run:
-        return _carry_out(self.method.precise, self.requested, self.places)
 
     @cached_property
     def stages(self) -> tuple[StageForecast, ...]:
@@ -241,21 +168,6 @@ class Forecast(Displayable):
         return m.resample(self.places, rules)
 
     @property
-    def states(self) -> tuple[FloatArray, ...]:
-        """States of the method before the first stage and after each stage, by the flow."""
-        return self._run.states
-
-    @property
-    def descent_states(self) -> tuple[FloatArray, ...]:
-        """States of the method before the first stage and after each stage, by descent."""
-        return self._run.descent_states
-
-    @property
-    def flows(self) -> tuple[Solution, ...]:
-        """Gradient flow of each stage from where the stage begins."""
-        return self._run.flows
-
-    @property
     def solution(self) -> Solution:
         """Gradient flow of direct training on the target, as a function of time."""
         return self.method.solution()
@@ -335,108 +247,6 @@ class Forecast(Displayable):
         expected = [s.steps.descent for s in self._run.stages]
         return in_batches(
             self.method.precise, self.places, rules, expected, batch=batch, shuffle=shuffle, runs=runs, seed=seed
-        )
-
-    @property
-    def provenance(self) -> Provenance:
-        """Origin of the numbers."""
-        parts = ((k, repr(s.goal), s.steps) for k, s in zip(self.places, self.requested, strict=True))
-        return self.method.provenance(self.batch, *parts)
-
-    # Trajectories
-
-    def at(self, times: ArrayLike) -> Trajectory:
-        """Strengths and losses at times in gradient steps of the flow, across the stages.
-
-        ``loss`` and ``excess_loss`` are those of the task being trained, ``target_loss`` and ``target_excess_loss``
-        those of the target; ``stage`` is the index of the stage.
-        """
-        steps, m = checked_times(times), self.method.precise
-        ends = np.cumsum([s.steps.flow for s in self._run.stages])
-        index = np.minimum(np.searchsorted(ends, steps, side="left"), len(ends) - 1)
-        begins = np.concatenate([[0.0], ends[:-1]])
-        states = np.empty((len(steps), *m.start.shape))
-        own = np.empty(len(steps))
-        for k, (flow, place) in enumerate(zip(self._run.flows, self.places, strict=True)):
-            here = np.flatnonzero(index == k)
-            if len(here):
-                with np.errstate(invalid="ignore"):
-                    local = np.where(np.isinf(steps[here]), np.inf, steps[here] - begins[k])
-                states[here] = m.flow_states(flow, local)
-                own[here] = m.excess_loss(place, states[here])
-        none = np.empty(0)
-        target = m.excess_loss(m.target, states) if len(steps) else none
-        strength = m.strengths(states) if len(steps) else np.empty((0, m.strengths(m.start[None]).shape[1]))
-        least = np.array([m.least_loss(k) for k in self.places])[index]
-        return Trajectory.of(
-            steps,
-            {
-                "strength": strength,
-                "loss": own + least,
-                "excess_loss": own,
-                "target_loss": target + m.least_loss(m.target),
-                "target_excess_loss": target,
-            },
-            self.provenance,
-            coords={"stage": ("time", index, described("stage in training", "1"))},
-            learning_rate=self.learning_rate,
-            stages=" | ".join(task.name for task in self.tasks),
-        )
-
-    def losses(self, *, descent: bool = True) -> xr.DataArray:
-        """Loss of every stage's task before training and after every stage, (stage, task); stage ``"start"`` first.
-
-        After the steps of gradient descent, or of the flow. The excess loss if the target variance is unknown.
-        """
-        import xarray as xr
-
-        m, names = self.method.precise, [task.name for task in self.tasks]
-        states = np.stack([m.start, *(self._run.descent_states if descent else self._run.states)[1:]])
-        unknown = any(math.isnan(m.least_loss(k)) for k in self.places)
-        steps = [s.steps.descent if descent else s.steps.flow for s in self._run.stages]
-        return xr.DataArray(
-            np.stack([m.loss(k, states) for k in self.places], axis=1),
-            dims=("stage", "task"),
-            coords={"stage": ["start", *names], "task": names, "steps": ("stage", [0.0, *steps])},
-            name="loss",
-            attrs=described("loss above the best linear map's" if unknown else "half mean squared error", "target^2"),
-        )
-
-    @property
-    def forgetting(self) -> xr.DataArray:
-        """Change of every task's loss over every stage, (stage, task); positive values are forgetting."""
-        change = self.losses().diff("stage", label="upper")
-        return change.rename("forgetting").assign_attrs(described("change of loss over the stage", "target^2"))
-
-    def curves(self, *, points: int = 200, horizon: float | Sequence[float] | None = None) -> xr.Dataset:
-        """Loss of every task at times across all stages by the flow, (time, task), with the stage in training.
-
-        Parameters
-        ----------
-        points : int
-            Per stage.
-        horizon : float or sequence of float, optional
-            Steps to show of stages that run to convergence; by default until the loss is within 1% of its end.
-        """
-        import xarray as xr
-
-        m, times, values, stage, begun = self.method.precise, [], [], [], 0.0
-        for k, (flow, s) in enumerate(zip(self._run.flows, self._run.stages, strict=True)):
-            given = None if horizon is None else np.broadcast_to(horizon, len(self.requested))[k]
-            span = s.steps.flow if math.isfinite(s.steps.flow) else (given or settling(flow))
-            local = np.linspace(0.0, span, points)
-            states = m.flow_states(flow, local)
-            values.append(np.stack([m.loss(place, states) for place in self.places], axis=1))
-            times.append(begun + local)
-            stage.append(np.full(points, k))
-            begun += span
-        return xr.Dataset(
-            {"loss": (("time", "task"), np.concatenate(values), self.losses().attrs)},
-            coords={
-                "time": ("time", np.concatenate(times), described("training time", STEPS)),
-                "task": [task.name for task in self.tasks],
-                "stage": ("time", np.concatenate(stage).astype(int), described("stage in training", "1")),
-            },
         )
 
     # Output
@@ -642,63 +452,6 @@ def follow(
     return found
 
 
-def _carry_out(method: Method, stages: Sequence[Stage], places: Sequence[int]) -> _Run:
-    """Train through the stages; the flow and descent each continue from where they themselves ended."""
-    flow_state = descent_state = method.start
-    found: list[StageForecast] = []
-    flows: list[Solution] = []
-    counting, states, descent_states = True, [method.start], [method.start]
-    for stage, place in zip(stages, places, strict=True):
-        flow = method.flow(place, flow_state)
-        if stage.goal is not None and found and found[-1].stage.steps == math.inf:
-            at = zip(places, [*flows, flow], states, strict=False)
-            if any(method.rests_at_saddle(k, state, one) for k, one, state in at):
-                descent_state = _converged(method, [s.stage for s in found], places, descent_states)
-        steps, descent_state = _train(method, place, stage, flow_state, descent_state, flow)
-        after = flow_state if math.isnan(steps.flow) else method.after_flow(place, flow_state, steps.flow, flow)
-        if not counting:  # an earlier stage has no known end
-            steps = replace(steps, descent=math.inf if steps.status is Status.not_learned else math.nan)
-        counting = counting and (math.isfinite(steps.descent) or stage.goal is None)
-        start, end = method.strengths(np.stack([flow_state, after]))
-        accuracy = float(method.accuracy(place, after[None])[0])
-        found.append(StageForecast(stage, steps, accuracy, start, end))
-        flow_state = after
-        flows.append(flow)
-        states.append(flow_state)
-        descent_states.append(descent_state)
-    return _Run(tuple(found), tuple(flows), tuple(states), tuple(descent_states))
-
-
-def _converged(
-    method: Method, stages: Sequence[Stage], places: Sequence[int], states: Sequence[FloatArray]
-) -> FloatArray:
-    """State of descent after stages of which the last are to convergence, if it does not rest where the flow does.
-
-    Finite steps leave saddles of the flow. How they leave the next one depends on how they came there.
-    """
-    first = max((k + 1 for k, stage in enumerate(stages) if stage.steps != math.inf), default=0)
-    state = states[first]
-    for place, rest in zip(places[first:], states[first + 1 :], strict=False):
-        state = method.converged(place, state, rest)
-    return state
-
-
-def _train(
-    method: Method, place: int, stage: Stage, flow_state: FloatArray, state: FloatArray, flow: Solution
-) -> tuple[Steps, FloatArray]:
-    """Steps of a stage, and the state of descent after them; a stage to convergence ends where the flow rests."""
-    if stage.goal is not None:
-        return method.train(place, flow_state, state, stage.goal, flow)
-    assert stage.steps is not None
-    given = float(stage.steps)
-    status = status_of(0.0, 0.0, flow.conditions_until(given))
-    if math.isinf(given):
-        return Steps(given, given, status=status), method.after_flow(place, flow_state, given, flow)
-    whole = math.ceil(given)
-    end = method.advance(place, state[None], [whole])[0, 0]
-    return Steps(float(whole), given, status=status), end
-
-
 def _with_interval(
     steps: Steps, resampled: ResampledSteps | None, samples: FloatArray | None, *, signed: bool = False
 ) -> Steps:
@@ -726,15 +479,6 @@ def _in_batches(full: Steps, mean: float, runs: FloatArray) -> Steps:
     if not math.isfinite(mean):
         return Steps(math.inf, full.flow, status=Status.not_within, tried=most_steps(full.descent))
     return replace(full, descent=float(mean), low=share * full.low, high=share * full.high, spread=spread)
-
-
-def settling(flow: Solution) -> float:
-    """Steps until the loss has covered 99% of its change, and a third more."""
-    first, last = flow.at([0.0, math.inf])["excess_loss"].values
-    if not first > last * (1 + 1e-9):
-        return 1.0 / flow.learning_rate
-    time = flow.time_to_loss(float(last + 0.01 * (first - last)))
-    return 1.3 * time if math.isfinite(time) and time > 0 else 1.0 / flow.learning_rate
 
 
 def difference(direct: float, total: float) -> float:

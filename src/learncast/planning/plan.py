@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -12,23 +12,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from learncast._core.validation import FloatArray, one_of
-from learncast.display import Displayable, HtmlRepr, Plot, Table, format_count, format_interval, format_number
+from learncast._core.validation import one_of
+from learncast.display import Displayable, HtmlRepr, Plot, Table, format_number
 from learncast.networks import Network
 from learncast.planning import summary
-from learncast.planning.forecast import Forecast, difference, ratio
+from learncast.planning.candidate import Candidate, Priced, hardly_pays
+from learncast.planning.forecast import Forecast
 from learncast.planning.front import Front, front_with
 from learncast.planning.methods.method import Method
-from learncast.planning.search import UNTRIED, DescentSearch, FlowSearch, Route
+from learncast.planning.plan_numbers import SavedPlan, plan_dataset, ranking_table, stop_portrait
+from learncast.planning.search import DescentSearch, FlowSearch, Route
 from learncast.planning.summary import PROOFS, percent
 from learncast.planning.terms import PoolTerms
 from learncast.procedure.goals import Goal
 from learncast.procedure.stage import Stage
-from learncast.results import STEPS, Provenance, Status, Steps, described, load_dataset, save_dataset
+from learncast.results import Provenance, Steps, load_dataset, save_dataset
 from learncast.tasks.task import Task
-from learncast.theory.assumptions import Assumption, Trust, exact
-from learncast.theory.dynamics.solution import LearningTime, status_of
-from learncast.theory.responses.bootstrap import interval
+from learncast.theory.assumptions import Trust
+from learncast.theory.dynamics.solution import LearningTime
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -39,198 +40,6 @@ if TYPE_CHECKING:
 FACTORS = (0.5, 0.75, 0.9, 1.1, 1.25, 1.5)
 #: Candidates offered as alternatives, besides direct training and the first task learned in full.
 MOST_ALTERNATIVES = 3
-#: Share of direct training below which a saving does not justify another task.
-NEGLIGIBLE = 0.02
-#: Rows of a table of candidates; files hold all.
-MOST_ROWS = 25
-
-
-@dataclass(frozen=True, eq=False)
-class Costs:
-    """Cost of a curriculum and of direct training under resampled statistics.
-
-    Attributes
-    ----------
-    total, direct : float
-        On the statistics that were not resampled, in the count of the resamples.
-    totals, directs : (resamples,)
-    """
-
-    total: float
-    direct: float
-    totals: FloatArray
-    directs: FloatArray
-
-    @classmethod
-    def of(cls, forecast: Forecast, terms: PoolTerms) -> Costs | None:
-        """Price the resamples of a forecast; None if nothing was estimated from trials."""
-        resampled, direct = forecast.resampled, forecast.direct
-        if resampled is None or direct is None:
-            return None
-        steps = [s.steps.flow if resampled.flow else s.steps.descent for s in forecast.stages]
-        last = float(terms.cost[-1])
-        return cls(
-            float(terms.price(forecast.places, steps)),
-            (direct.flow if resampled.flow else direct.descent) * last,
-            _finished(terms.price(forecast.places, resampled.stages)),
-            _finished(resampled.direct * last),
-        )
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """95% interval of the cost."""
-        low, high = interval(self.total, self.totals)
-        return float(low), float(high)
-
-    @property
-    def direct_interval(self) -> tuple[float, float]:
-        """95% interval of the cost of direct training."""
-        low, high = interval(self.direct, self.directs)
-        return float(low), float(high)
-
-    @property
-    def saving_interval(self) -> tuple[float, float]:
-        """95% interval of the cost saved; a resample that neither plan nor direct training learns may save any cost."""
-        with np.errstate(invalid="ignore"):
-            saved, estimate = self.directs - self.totals, difference(self.direct, self.total)
-        low, high = (
-            interval(estimate, np.where(np.isnan(saved), unknown, saved), signed=True)
-            for unknown in (-math.inf, math.inf)
-        )
-        return float(low[0]), float(high[1])
-
-
-@dataclass(frozen=True, eq=False)
-class Candidate:
-    """One intermediate task with its best stop.
-
-    Attributes
-    ----------
-    task : Task
-    make_forecast : callable
-        Makes the forecast when it is first needed.
-    route, flow_route : Route
-        The recommended stop, in whole steps of descent, and the flow's best stop.
-    direct_route : Route
-        Direct training.
-    terms : PoolTerms
-    assumptions, failures : tuple of Assumption
-        Conditions of the theory for this task, and those because of which the plan does not use it.
-    refined : bool
-        Whether the stop was refined in whole steps of descent.
-    """
-
-    task: Task
-    make_forecast: Callable[[], Forecast]
-    route: Route
-    flow_route: Route
-    direct_route: Route
-    terms: PoolTerms
-    assumptions: tuple[Assumption, ...]
-    failures: tuple[Assumption, ...]
-    refined: bool
-
-    @cached_property
-    def forecast(self) -> Forecast:
-        """The candidate to its best stop, then the target; the target alone if no stop pays."""
-        return self.make_forecast()
-
-    @cached_property
-    def accuracy(self) -> float:
-        """Accuracy on the candidate at its stop: of the worst mode, or of the loss if there are no modes."""
-        if self.route.order:
-            return self.forecast.stages[0].accuracy
-        method = self.forecast.method.precise
-        return float(method.accuracy(method.place(self.task), method.start[None])[0])
-
-    @property
-    def stop_steps(self) -> float:
-        """Steps to spend on the candidate; 0 if direct training is at least as good."""
-        return self.route.durations[0] if self.route.order else 0.0
-
-    @property
-    def total(self) -> float:
-        """Cost of both stages."""
-        return self.route.total
-
-    @property
-    def direct_total(self) -> float:
-        """Cost of direct training."""
-        return self.direct_route.total
-
-    @cached_property
-    def costs(self) -> Costs | None:
-        """Cost under resampled statistics; None if nothing was estimated from trials."""
-        return Costs.of(self.forecast, self.terms)
-
-    @property
-    def interval(self) -> tuple[float, float] | None:
-        """95% interval of the total; None if nothing was estimated from trials."""
-        return None if self.costs is None else self.costs.interval
-
-    @cached_property
-    def steps(self) -> Steps:
-        """Steps of candidate and target together; flow steps are those of the flow's own best stop."""
-        if self.route is UNTRIED:
-            return Steps(math.nan, math.nan, status=Status.outside_theory)
-        own = self.forecast.steps
-        same = self.route is self.flow_route or not self.flow_route.order
-        flow = own.flow if same else self.flow_route.steps
-        status = status_of(flow, self.route.steps, self.assumptions)
-        return Steps(self.route.steps, flow, own.low, own.high, status, own.tried, own.loss)
-
-    @property
-    def helps(self) -> bool:
-        """Whether some stop of this task pays."""
-        return self.stop_steps > 0 and self.total < self.direct_total
-
-    @property
-    def tried(self) -> bool:
-        """Whether there was time for it."""
-        return self.route is not UNTRIED
-
-    @property
-    def usable(self) -> bool:
-        """Whether the conditions hold well enough to recommend it."""
-        return not self.failures
-
-    @property
-    def holds(self) -> bool:
-        """Whether every condition of the theory holds."""
-        return exact(self.assumptions)
-
-    @property
-    def saving(self) -> float:
-        """Cost saved against direct training."""
-        return difference(self.direct_total, self.total)
-
-    @property
-    def saving_ratio(self) -> float:
-        """Cost of direct training over this curriculum's."""
-        return ratio(self.direct_total, self.total)
-
-    @cached_property
-    def why(self) -> dict[str, Any]:
-        """Why it helps or not, in a sentence; with common modes also the terms of eq. (16)."""
-        if self.failures:
-            failed = self.failures[0]
-            return {"sentence": f"{failed.name} fails ({failed.measured:.2g}): {failed.condition.otherwise}"}
-        name, target = f'"{self.task.name}"', f'"{self.forecast.target.name}"'
-        if not self.tried:
-            return {"sentence": f"there was no time to try {name}"}
-        terms = self.forecast.explanation
-        found = {} if terms is None else terms.as_dict()
-        if not self.helps:
-            late = f"reaches the goal of {target} in the steps tried"
-            reason = late if not math.isfinite(self.direct_total) else f"saves time: train {target} directly"
-            return {**found, "sentence": f"no stop of {name} {reason}"}
-        direct = self.forecast.direct_time
-        assert direct is not None
-        sentence = (
-            f"{self.stop_steps:,.0f} steps of {name} leave {self.steps.descent - self.stop_steps:,.0f} of the "
-            f"{direct.descent_steps:,.0f} that {target} takes directly"
-        )
-        return {"sentence": sentence, **found}
 
 
 @dataclass(frozen=True, eq=False)
@@ -272,7 +81,7 @@ class Shift:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Plan(Displayable):
+class Plan(Priced, Displayable):
     """Which intermediate tasks to train first and when to stop them, ranked against training directly.
 
     Attributes
@@ -366,14 +175,9 @@ class Plan(Displayable):
         return float(getattr(self.goal, "value", math.nan))
 
     @property
-    def total(self) -> float:
-        """Cost of the recommended stages, in steps if `terms` sets no price."""
-        return self.route.total
-
-    @property
-    def direct_total(self) -> float:
-        """Cost of direct training."""
-        return self.direct_route.total
+    def forecast(self) -> Forecast:
+        """Forecast of the recommended stages."""
+        return self.best
 
     @property
     def direct_time(self) -> LearningTime:
@@ -405,16 +209,6 @@ class Plan(Displayable):
         """What may be promised."""
         return self.trust.forecast_class
 
-    @cached_property
-    def costs(self) -> Costs | None:
-        """Cost of the recommended stages under resampled statistics; None if nothing was estimated from trials."""
-        return Costs.of(self.best, self.terms)
-
-    @property
-    def interval(self) -> tuple[float, float] | None:
-        """95% interval of the total; None if nothing was estimated from trials."""
-        return None if self.costs is None else self.costs.interval
-
     @property
     def direct_interval(self) -> tuple[float, float] | None:
         """95% interval of the cost of direct training; None if nothing was estimated from trials."""
@@ -445,16 +239,6 @@ class Plan(Displayable):
         return self.pretrains and not hardly_pays(self.direct_total, self.total)
 
     @property
-    def saving(self) -> float:
-        """Cost saved against direct training."""
-        return difference(self.direct_total, self.total)
-
-    @property
-    def saving_ratio(self) -> float:
-        """Cost of direct training over the plan's."""
-        return ratio(self.direct_total, self.total)
-
-    @property
     def stages(self) -> tuple[Stage, ...]:
         """The recommended stages, for `learncast.follow` or `learncast.training.train`."""
         return self.best.requested
@@ -467,7 +251,7 @@ class Plan(Displayable):
     def follow(self, stages: Sequence[Stage]) -> Forecast:
         """Forecast other stages of the plan's tasks."""
         places = tuple(self.method.place(s.task) for s in stages)
-        return Forecast(self.method, tuple(stages), places, self.direct_time)
+        return Forecast(self.method, tuple(stages), places, known_direct=self.direct_time)
 
     def cost_of(self, forecast: Forecast) -> float:
         """Cost of stages under the terms of this plan."""
@@ -556,8 +340,6 @@ class Plan(Displayable):
             ``saving_steps`` over (accuracy, stop), with the plan's own stop and accuracy as attributes; nan where the
             target is never learned that well.
         """
-        from learncast.planning.stop_portrait import stop_portrait
-
         return stop_portrait(self, candidate)
 
     # Output
@@ -565,61 +347,7 @@ class Plan(Displayable):
     @cached_property
     def dataset(self) -> xr.Dataset:
         """The ranking and the recommended stages, labelled."""
-        import xarray as xr
-
-        rows, unknown = self.candidates, (math.nan, math.nan)
-        columns: dict[str, tuple[list[float], str, str]] = {
-            "best_accuracy": ([c.accuracy for c in rows], "accuracy at which to stop the candidate", "1"),
-            "stop_steps": ([c.stop_steps for c in rows], "steps to spend on the candidate", STEPS),
-            "descent_steps": ([c.steps.descent for c in rows], "descent steps of candidate and target together", STEPS),
-            "flow_steps": ([c.steps.flow for c in rows], "flow steps of both at the flow's own best stop", STEPS),
-            "saving": ([c.saving for c in rows], "cost saved against direct training", "cost"),
-            "saving_ratio": ([c.saving_ratio for c in rows], "cost of direct training over these", "1"),
-            "total": ([c.total for c in rows], "cost of candidate and target together", "cost"),
-        }
-        totals = {
-            "direct_steps": (self.direct_steps, "steps of direct training", STEPS),
-            "direct_flow_steps": (self.direct.flow, "flow steps of direct training", STEPS),
-            "direct_total": (self.direct_total, "cost of direct training", "cost"),
-            "plan_total": (self.total, "cost of the recommended plan", "cost"),
-            "plan_in_sample_total": (self.in_sample_route.total, "cost of the cheapest plan on these data", "cost"),
-            "plan_flow_total": (self.flow_route.total, "cost of the best plan by the flow", "cost"),
-        }
-        if rows and self.best.resampled is not None:
-            for k, end in enumerate(("low", "high")):
-                note = f"{end} end of its interval"
-                columns[f"steps_{end}"] = ([getattr(c.steps, end) for c in rows], f"steps, {note}", STEPS)
-                savings = [math.nan if c.costs is None else c.costs.saving_interval[k] for c in rows]
-                columns[f"saving_{end}"] = (savings, f"saving, {note}", "cost")
-                direct = (self.direct.interval or unknown)[k]
-                totals[f"direct_steps_{end}"] = (direct, f"direct steps, {note}", STEPS)
-        stages = {
-            "stage_steps": (self.stage_steps(), "steps of the stage", STEPS),
-            "stage_flow_steps": ([s.steps.flow for s in self.best.stages], "flow steps of the stage", STEPS),
-            "stage_accuracy": ([s.accuracy for s in self.best.stages], "accuracy at its end", "1"),
-        }
-        variables: dict[str, Any] = {}
-        for dim, group in (("candidate", columns), ("stage", stages)):
-            for name, (values, text, units) in group.items():
-                variables[name] = (dim, np.array(values, dtype=float), described(text, units))
-        for name, (value, text, units) in totals.items():
-            variables[name] = ((), value, described(text, units))
-        return xr.Dataset(
-            variables,
-            coords={
-                "candidate": ("candidate", np.array([c.task.name for c in rows], dtype=str)),
-                "status": ("candidate", np.array([c.steps.status.name for c in rows], dtype=str)),
-                "stage_task": ("stage", np.array([task.name for task in self.best.tasks], dtype=str)),
-            },
-            attrs={
-                "target": self.target.name,
-                "learning_rate": self.learning_rate,
-                "goal": self.goal.text,
-                "method": self.method.name,
-                "proof": self.proof,
-                "summary": self.summary,
-            },
-        )
+        return plan_dataset(self)
 
     @property
     def provenance(self) -> Provenance:
@@ -657,35 +385,7 @@ class Plan(Displayable):
     @property
     def ranking_table(self) -> Table:
         """All candidates, best first."""
-        some = self.candidates[:MOST_ROWS]
-        rows: list[tuple[str, ...]] = [
-            (
-                c.task.name,
-                f"{c.accuracy:.4g}" if c.helps else "do not use" if c.tried else "not tried",
-                c.steps.count,
-                format_number(c.steps.flow),
-                format_count(c.saving),
-                f"{c.saving_ratio:.3f}",
-            )
-            for c in some
-        ]
-        direct = self.direct
-        steps = direct.count, format_number(direct.flow)
-        rows.append(("direct training", "", *steps, "", "1.000"))
-        columns: tuple[str, ...] = ("candidate", "best stop", "descent steps", "flow steps", "saves", "ratio")
-        if self.terms.priced:
-            costs = [*(c.total for c in some), self.direct_total]
-            rows = [(*row, format_number(cost)) for row, cost in zip(rows, costs, strict=True)]
-            columns = (*columns, "cost")
-        if self.best.resampled is not None:
-            ends = [*(c.interval for c in some), self.direct_interval]
-            rows = [(*row, format_interval(i)) for row, i in zip(rows, ends, strict=True)]
-            columns = (*columns, "95% interval of the cost" if self.terms.priced else "95% interval")
-        sentences = [(c.task.name, str(c.why["sentence"])) for c in some]
-        notes = [f"{text}." if name in text else f"{name}: {text}." for name, text in sentences]
-        if len(self.candidates) > MOST_ROWS:
-            notes.append(f"{len(self.candidates) - MOST_ROWS} more candidates are in the files.")
-        return Table("All candidates, best first", columns, rows, notes)
+        return ranking_table(self)
 
     def _html_repr(self) -> HtmlRepr:
         tables = [self.stages_table, self.ranking_table]
@@ -727,68 +427,6 @@ class Plan(Displayable):
             f"{' in cost' if self.terms.priced else ' ' + unit}"
             f"{', which hardly pays' if self.pretrains and not self.worthwhile else ''}; {self.forecast_class}>"
         )
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class SavedPlan(Displayable):
-    """A plan read from a file: its numbers and summary, without the tasks and the network."""
-
-    dataset: xr.Dataset
-    provenance: Provenance
-
-    @property
-    def summary(self) -> str:
-        """The recommendation in one paragraph."""
-        return str(self.dataset.attrs["summary"])
-
-    @property
-    def proof(self) -> str:
-        """How good the recommendation is."""
-        return str(self.dataset.attrs["proof"])
-
-    @property
-    def total(self) -> float:
-        """Cost of the recommended stages."""
-        return float(self.dataset["plan_total"])
-
-    @property
-    def direct_total(self) -> float:
-        """Cost of direct training."""
-        return float(self.dataset["direct_total"])
-
-    @property
-    def saving(self) -> float:
-        """Cost saved against direct training."""
-        return difference(self.direct_total, self.total)
-
-    @property
-    def stages_table(self) -> Table:
-        """The recommended stages."""
-        names = [str(name) for name in self.dataset["stage_task"].values]
-        steps, accuracy = self.dataset["stage_steps"].values, self.dataset["stage_accuracy"].values
-        rows = [(n, format_count(float(s)), f"{float(a):.4g}") for n, s, a in zip(names, steps, accuracy, strict=True)]
-        return Table("Do this", ("stage", "steps", "stop at accuracy"), rows)
-
-    def _html_repr(self) -> HtmlRepr:
-        return HtmlRepr(f"Plan for {self.dataset.attrs['target']}", self.summary, [self.stages_table])
-
-    def _plot(self) -> Plot:
-        return Plot.of("ranking", self.dataset, title="Candidates before the target")
-
-    def __repr__(self) -> str:
-        target = self.dataset.attrs["target"]
-        return f"<SavedPlan for {target!r}: saves {self.saving:.6g} of {self.direct_total:.6g}; {self.proof}>"
-
-
-def _finished(costs: FloatArray) -> FloatArray:
-    """Costs of resamples, infinite where the count was stopped; unknown if no count ended."""
-    unknown = np.isnan(costs)
-    return costs if unknown.all() else np.where(unknown, np.inf, costs)
-
-
-def hardly_pays(direct: float, total: float) -> bool:
-    """Whether the saving is positive but too small to justify another task."""
-    return 0.0 < difference(direct, total) < NEGLIGIBLE * direct < math.inf
 
 
 def loop_of(forecast: Forecast, loaders: Mapping[str, Any], *, criterion: str | None = None, **options: Any) -> Loop:

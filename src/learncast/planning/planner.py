@@ -12,11 +12,12 @@ import numpy as np
 from learncast._core.errors import InvalidSpec
 from learncast._core.progress import Progress, deadline, noticed, now, silent, time_limit, until
 from learncast.networks import Network
+from learncast.planning.candidate import Candidate
 from learncast.planning.forecast import Forecast
 from learncast.planning.methods.choice import method_for
 from learncast.planning.methods.method import Method
 from learncast.planning.methods.modes import ModeMethod
-from learncast.planning.plan import Candidate, Plan
+from learncast.planning.plan import Plan
 from learncast.planning.schedules.exact import search_modes
 from learncast.planning.schedules.whole_steps import WholeStepProblem
 from learncast.planning.search import (
@@ -44,6 +45,8 @@ REFINED = 24
 #: Multiples of the stops of a plan from recorded data that are tried for the best mean; then finer ones around it.
 SCALES = (0.0, 0.6, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5)
 FINER = (-0.06, -0.03, -0.015, 0.015, 0.03, 0.06)
+#: Largest share by which these stops may raise the cost on the recorded trials.
+ROBUST_COST = 0.1
 
 
 @noticed("searching plans")
@@ -323,10 +326,13 @@ class _Planner:
                 stage = Stage(method.tasks[task], goal) if again == steps else stage
             stages.append(stage)
         stages.append(Stage(method.tasks[-1], self.terms.goal))
-        return Forecast(method, tuple(stages), (*route.order, method.target), self.direct_time)
+        return Forecast(method, tuple(stages), (*route.order, method.target), known_direct=self.direct_time)
 
     def _robust(self, best: Route) -> Route:
-        """Scale all stops by one factor to where the mean over resampled pools is least; 0 is direct training."""
+        """Scale all stops by one factor to where the mean over resampled pools is least; 0 is direct training.
+
+        On the recorded trials themselves, the scaled stops may cost little more than the best ones.
+        """
         places = (*best.order, self.method.target)
 
         def scaled(scale: float) -> list[int]:
@@ -346,7 +352,10 @@ class _Planner:
         middle = min(tried, key=lambda s: tried[s])
         if middle > 0:
             tried |= means([middle + step for step in FINER])
-        scale = min(tried, key=lambda s: tried[s])
-        if scale == 0:
-            return self.direct
-        return best if scale == 1.0 else DescentSearch(self.method, self.terms).price(best.order, scaled(scale))
+        for scale in sorted(tried, key=lambda s: tried[s]):
+            route = self.direct if scale == 0 else best
+            if scale not in (0.0, 1.0):
+                route = DescentSearch(self.method, self.terms).price(best.order, scaled(scale))
+            if route.total <= (1 + ROBUST_COST) * best.total:
+                return route
+        return best

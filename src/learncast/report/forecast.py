@@ -46,7 +46,7 @@ def forecast_report(
     m, goal = study.method(method).precise, study.goal
     place = m.place(chosen)
     learned, flow = m.learning_time(place, goal), m.flow(place, m.start)
-    made = Forecast(m, (Stage(chosen, goal),), (place,), learned)
+    made = Forecast(m, (Stage(chosen, goal),), (place,), known_direct=learned)
     trust = made.trust
     if study.batch is not None and trust.holds:
         made = replace(made, batch=study.batch)

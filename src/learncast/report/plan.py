@@ -10,9 +10,10 @@ from learncast._core.errors import InvalidSpec, OutOfTime, UnsupportedModel
 from learncast._core.progress import Progress, silent, until
 from learncast._core.validation import one_of
 from learncast.display import Table, format_number
+from learncast.planning.candidate import Candidate
 from learncast.planning.front import Front
 from learncast.planning.generalise.held_out_plan import HeldOutPlan, plan_held_out
-from learncast.planning.plan import Candidate, Plan
+from learncast.planning.plan import Plan
 from learncast.planning.planner import plan_with
 from learncast.procedure.training import Training
 from learncast.report.generalise import held_out_values

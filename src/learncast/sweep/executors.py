@@ -28,8 +28,7 @@ from learncast._core.errors import InvalidSpec, UnsupportedModel
 from learncast._core.limits import allowing, given_bytes
 from learncast._core.netcdf import packed
 from learncast._core.packages import package
-from learncast._core.system import held, serve
-from learncast._core.threads import one_thread_each
+from learncast._core.system import held, one_thread_each, serve
 from learncast._core.validation import count
 from learncast.sweep.spec import Spec, merged
 

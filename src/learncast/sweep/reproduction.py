@@ -136,15 +136,10 @@ class Reproduction:
     def estimate(self, *, workers: int) -> Tables:
         """Return what is left to compute: ``runs``, ``missing``, ``cpu_seconds`` and ``seconds``.
 
-        One run of each kind that has an estimate is asked for it; a few of the others are tried.
+        Runs that have an estimate are asked for it; a few of the others are tried.
         """
-        missing, cpu, known = self.missing(), 0.0, dict[str, float]()
-        for one in missing:
-            if one.estimate is not None:
-                kind = json_text([one.name, {key: v for key, v in one.settings.items() if key != "seed"}])
-                if kind not in known:
-                    known[kind] = one.estimate(one.settings)
-                cpu += known[kind]
+        missing = self.missing()
+        cpu = sum((one.estimate(one.settings) for one in missing if one.estimate is not None), 0.0)
         untried = [one for one in missing if one.estimate is None]
         pilot: Tables = {"pilot": 0, "failed": 0, "error": ""}
         if untried:

@@ -47,7 +47,7 @@ def integrate(steps: int = 10, *, scale: float = 1.0, name: str = "integrate") -
     The best recurrence is 1, which forgets nothing:
 
     >>> import learncast as lc
-    >>> from learncast.theory.recurrence.stability import best_mode
+    >>> from learncast.theory import best_mode
     >>> best = best_mode(lc.tasks.sensory.integrate(10))
     >>> round(best.recurrence, 6), best.stability
     (1.0, 'marginal')
@@ -78,7 +78,7 @@ def mean_target(steps: int = 10, *, scale: float = 1.0, name: str = "mean target
     A sum with a smaller target strength:
 
     >>> import learncast as lc
-    >>> from learncast.theory.recurrence.stability import best_mode
+    >>> from learncast.theory import best_mode
     >>> best = best_mode(lc.tasks.sensory.mean_target(10))
     >>> round(best.recurrence, 6), round(best.strength, 6)
     (1.0, 0.1)
@@ -114,7 +114,7 @@ def noisy_constant(
     After four observations a third of the constant's variance is unknown:
 
     >>> import learncast as lc
-    >>> from learncast.theory.recurrence.stability import best_mode
+    >>> from learncast.theory import best_mode
     >>> best = best_mode(lc.tasks.sensory.noisy_constant(4))
     >>> round(best.recurrence, 6), round(best.unexplained, 6)
     (1.0, 0.333333)
@@ -150,7 +150,7 @@ def leaky(steps: int = 10, *, decay: float = 0.8, scale: float = 1.0, name: str 
     One mode with the task's decay solves it:
 
     >>> import learncast as lc
-    >>> from learncast.theory.recurrence.stability import best_mode
+    >>> from learncast.theory import best_mode
     >>> best = best_mode(lc.tasks.sensory.leaky(10, decay=0.8))
     >>> round(best.recurrence, 6), round(best.unexplained, 6)
     (0.8, 0.0)
@@ -184,7 +184,7 @@ def primacy(steps: int = 10, *, decay: float = 0.8, scale: float = 1.0, name: st
     The first input must grow until the end, so the best recurrence is unstable:
 
     >>> import learncast as lc
-    >>> from learncast.theory.recurrence.stability import best_mode
+    >>> from learncast.theory import best_mode
     >>> best = best_mode(lc.tasks.sensory.primacy(10, decay=0.8))
     >>> round(best.recurrence, 6), best.stability
     (1.25, 'unstable')
@@ -220,7 +220,7 @@ def evidence_delay(
     One mode cannot separate the delay from the evidence, and a seventh of the target's variance is lost:
 
     >>> import learncast as lc
-    >>> from learncast.theory.recurrence.stability import best_mode
+    >>> from learncast.theory import best_mode
     >>> task = lc.tasks.sensory.evidence_delay(6, delay=2)
     >>> task.cross_covariance.dense().ravel()
     array([1., 1., 1., 1., 0., 0.])
@@ -256,7 +256,7 @@ def cosine(steps: int = 10, *, period: float = 20.0, scale: float = 1.0, name: s
     A real mode cannot oscillate: half of the target stays unexplained.
 
     >>> import learncast as lc
-    >>> from learncast.theory.recurrence.stability import best_mode
+    >>> from learncast.theory import best_mode
     >>> best = best_mode(lc.tasks.sensory.cosine(10))
     >>> round(best.recurrence, 2), round(best.unexplained, 2)
     (0.63, 0.5)
@@ -290,7 +290,7 @@ def linear_ramp(steps: int = 10, *, rising: bool = True, scale: float = 1.0, nam
     A decay approximates a rising ramp, a growing mode a falling one:
 
     >>> import learncast as lc
-    >>> from learncast.theory.recurrence.stability import best_mode
+    >>> from learncast.theory import best_mode
     >>> for rising in (True, False):
     ...     best = best_mode(lc.tasks.sensory.linear_ramp(4, rising=rising))
     ...     print(round(best.recurrence, 2), round(best.unexplained, 3))
@@ -325,7 +325,7 @@ def late_pulse(steps: int = 10, background: float = 0.1, *, scale: float = 1.0, 
     The best network forgets the past if it counts little, and remembers it if it counts half:
 
     >>> import learncast as lc
-    >>> from learncast.theory.recurrence.stability import best_mode
+    >>> from learncast.theory import best_mode
     >>> [round(best_mode(lc.tasks.sensory.late_pulse(10, background)).recurrence, 2) for background in (0.1, 0.5)]
     [0.13, 0.94]
     """
@@ -362,7 +362,7 @@ def two_pulse(
     One mode that remembers the earlier input also remembers those between, so ignoring it is better:
 
     >>> import learncast as lc
-    >>> from learncast.theory.recurrence.stability import best_mode
+    >>> from learncast.theory import best_mode
     >>> best = best_mode(lc.tasks.sensory.two_pulse(10, lag=3))
     >>> round(best.recurrence, 6), round(best.unexplained, 6)
     (0.0, 0.5)
@@ -396,7 +396,7 @@ def impulse(steps: int = 10, lag: int = 0, *, scale: float = 1.0, name: str = "i
     One mode cannot implement a pure delay:
 
     >>> import learncast as lc
-    >>> from learncast.theory.recurrence.stability import best_mode
+    >>> from learncast.theory import best_mode
     >>> task = lc.tasks.sensory.impulse(4, lag=2)
     >>> task.cross_covariance.dense().ravel()
     array([0., 1., 0., 0.])
@@ -432,7 +432,7 @@ def weighted(steps: int, strengths: ArrayLike, *, scale: float = 1.0, name: str 
     Weights of a fitted filter, newest input first; one mode approximates them closely:
 
     >>> import learncast as lc
-    >>> from learncast.theory.recurrence.stability import best_mode
+    >>> from learncast.theory import best_mode
     >>> task = lc.tasks.sensory.weighted(5, [1.0, 0.5, 0.25])
     >>> task.cross_covariance.dense().ravel()
     array([0.  , 0.  , 0.25, 0.5 , 1.  ])

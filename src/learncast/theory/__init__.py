@@ -9,17 +9,17 @@ __all__, __getattr__, __dir__ = exported(
         "dynamics.balanced.flow": "BalancedFlow",
         "dynamics.balanced.imbalance": "Imbalance",
         "dynamics.balanced.two_layer": "TwoLayerSolution shallow",
-        "dynamics.descent": "Descent descend",
+        "dynamics.descent": "Descent Optimizer descend",
         "dynamics.gradient_flow": "FlowSolution gradient_flow",
         "dynamics.learning_problem": "LearningProblem curvature lag_statistics",
-        "dynamics.mode_equation": "accuracy band_scale descent_correction descent_steps sharpness strength "
-        "time_between time_to_band weights",
+        "dynamics.descent_correction": "descent_correction descent_steps",
+        "dynamics.mode_equation": "accuracy band_scale sharpness strength time_between time_to_band weights",
         "dynamics.modes": "ModeSolution Modes modes modes_of",
         "dynamics.pooled": "PooledProblem",
-        "dynamics.recurrent_mode": "ModeTrajectory mode_flow mode_loss mode_trajectory",
+        "dynamics.recurrent_mode": "Decade ModeStart ModeTrajectory long_run mode_flow mode_loss mode_trajectory "
+        "weights_at",
         "dynamics.solution": "LearningTime Solution status_of worst_status",
         "dynamics.statistics": "LagStatistics loss_and_gradient",
-        "dynamics.steps.optimizer": "Optimizer",
         "responses.bootstrap": "bounds interval",
         "responses.features": "Features",
         "responses.modes": "ResponseModeSolution ResponseModes modes_of_responses solve_response",
@@ -29,19 +29,19 @@ __all__, __getattr__, __dir__ = exported(
         "responses.trials": "TrialStream",
         "recurrence.feature_learning": "BlockChange FeatureLearning KernelChange feature_learning feedforward_control "
         "kernel_change unrolled",
-        "recurrence.long_run": "Decade ModeStart long_run weights_at",
         "recurrence.order": "HalfTimes Reversal crossing_time descent_half_loss_time half_loss_time "
         "half_strength_time order_reversal",
-        "recurrence.stability": "Extrapolation Optimum RecurrenceFit StableRate best_mode best_recurrence "
-        "extrapolation family_extrapolation input_matrix largest_kept_rate largest_stable_rate least_hidden_size "
-        "outlier reach",
-        "recurrence.tradeoff": "Basins LossTerms RecurrenceTransition TrainingEnd basins change_of_kind loss_terms "
-        "end_of_training late_pulse_transition transition two_pulse_recurrence two_pulse_transition "
-        "zero_recurrence_warning",
+        "recurrence.optimum": "Optimum RecurrenceFit best_mode best_recurrence input_matrix",
+        "recurrence.stability": "Extrapolation StableRate extrapolation family_extrapolation largest_kept_rate "
+        "largest_stable_rate least_hidden_size outlier reach",
+        "recurrence.basins": "Basins TrainingEnd basins end_of_training",
+        "recurrence.tradeoff": "LossTerms RecurrenceTransition change_of_kind late_pulse_transition loss_terms "
+        "transition two_pulse_recurrence two_pulse_transition zero_recurrence_warning",
         "representation.alignment": "AlignmentTime misalignment time_to_align",
-        "representation.lag_kernel": "LagKernel TrialKernel network_kernel trial_kernel",
-        "representation.similarity": "hidden_similarity kernel_of_grams peak_time "
-        "representation_distance richness scaled_to_plane tangent_kernel tangent_kernel_summary two_mode_coupling",
+        "representation.lag_kernel": "LagKernel network_kernel",
+        "representation.coupling": "peak_time two_mode_coupling",
+        "representation.similarity": "hidden_similarity kernel_of_grams representation_distance richness "
+        "scaled_to_plane tangent_kernel tangent_kernel_summary",
     },
     inner={
         "dynamics.batch_draws": "Batches",

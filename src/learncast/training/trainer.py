@@ -19,8 +19,7 @@ from torch import nn
 
 from learncast._core.errors import InvalidSpec, OutOfTime
 from learncast._core.progress import Progress, check_time, noticed, seconds_left, silent, time_limit
-from learncast._core.system import held, serve
-from learncast._core.threads import one_thread_each
+from learncast._core.system import held, one_thread_each, serve
 from learncast._core.validation import FloatArray, count, one_or_each
 from learncast.procedure.goals import Accuracy, Explained, Goal, Plateau, Rule, goal_of
 from learncast.procedure.stage import Stage

@@ -5,10 +5,11 @@ from learncast._core.lazy import exported
 __all__, __getattr__, __dir__ = exported(
     __name__,
     {
-        "app": "all_panels application serve",
+        "answers": "all_panels answer description",
+        "app": "application serve",
         "chart": "Arrow Chart ChartAxis Overlay Series Trace",
         "export": "export_site",
-        "jobs": "Computation JobQueue QueueFull",
+        "jobs": "Computation JobQueue QueueFull Worker WorkerStopped",
         "panel": "Control Example GlossaryTerm Panel State control invalid_state",
         "panels.curriculum": "CurriculumState",
         "panels.prior_knowledge": "PriorKnowledgeState",

@@ -17,11 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-import anyio.to_thread
 import plotly  # type: ignore[import-untyped]
 import uvicorn
 from pydantic import ValidationError
-from pydantic_core import to_json
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -32,16 +30,12 @@ from starlette.routing import Route
 from learncast._core.errors import InvalidSpec, LearncastError, SchemaMismatch
 from learncast._core.limits import allowing, readable
 from learncast._core.validation import between
-from learncast.web.jobs import AT_ONCE, WAITING, Computation, JobQueue, QueueFull
-from learncast.web.panel import Panel, State, invalid_state
-from learncast.web.panels.curriculum import PANEL as CURRICULUM
-from learncast.web.panels.prior_knowledge import PANEL as PRIOR_KNOWLEDGE
-from learncast.web.panels.recurrence import PANEL as RECURRENCE
+from learncast.web.answers import MEDIA_TYPES, all_panels, answer, description
+from learncast.web.jobs import AT_ONCE, WAITING, Computation, JobQueue, QueueFull, WorkerStopped
+from learncast.web.panel import Panel, invalid_state
 from learncast.web.panels.window import window_panel
-from learncast.web.request_checks import FILE_PATH, RequestChecks, TimedProtocol, is_loopback
+from learncast.web.request_checks import RequestChecks, TimedProtocol, is_loopback
 from learncast.web.uploads import UPLOADS
-from learncast.web.view import to_csv, to_plain
-from learncast.web.worker import WorkerStopped
 
 if TYPE_CHECKING:
     from learncast.windows import Window
@@ -53,11 +47,6 @@ LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 PAGE = Path(__file__).parent / "page"
 _MEDIA_TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
-
-
-def all_panels(window: Window | None = None) -> tuple[Panel, ...]:
-    """Return every panel in the order of the page; the last one shows `window`, or a sample."""
-    return (CURRICULUM, PRIOR_KNOWLEDGE, RECURRENCE, window_panel(window))
 
 
 def application(
@@ -94,14 +83,8 @@ def application(
 
     routes = [Route("/", page), Route("/api/panels", list_panels), Route("/assets/{name}", asset)]
     for panel in panels:
-        handlers = {
-            part: _handler(queue, panel, part, part_json(panel, part), "application/json") for part in panel.parts
-        }
-        handlers["study"] = _handler(queue, panel, "study", panel.study, "text/plain; charset=utf-8")
-        handlers["table"] = _handler(queue, panel, "table", table_csv(panel), "text/csv; charset=utf-8")
-        handlers["doing"] = _progress_handler(panel)
-        if panel.open_file is not None:
-            handlers[FILE_PATH.removeprefix("/")] = _file_handler(panel)
+        names = [*panel.parts, "study", "table", *(["file"] if panel.open_file is not None else [])]
+        handlers = {name: _handler(queue, panel, name) for name in names} | {"doing": _progress_handler(panel)}
         routes += [Route(f"/api/{panel.name}/{name}", one, methods=["POST"]) for name, one in handlers.items()]
     checks = Middleware(RequestChecks, hosts=hosts, token=token)
     app = Starlette(routes=routes, middleware=[checks], exception_handlers={HTTPException: _error_response})
@@ -109,19 +92,18 @@ def application(
     return app
 
 
-def _handler(
-    queue: JobQueue, panel: Panel, name: str, compute: Callable[[State], str | bytes], media_type: str
-) -> Handler:
-    """Return a handler that reads a state and answers with what is computed from it."""
+def _handler(queue: JobQueue, panel: Panel, name: str) -> Handler:
+    """Return a handler that reads a state or a dropped file and responds with what is computed from it."""
 
-    async def answer(request: Request) -> Response:
+    async def respond(request: Request) -> Response:
         async def disconnected() -> None:
             while (await request.receive())["type"] != "http.disconnect":
                 pass
 
         try:
-            state = panel.state.model_validate_json(await request.body() or b"{}", strict=True)
-            result = await queue.result(_computation(panel, name, compute, state), disconnected)
+            body = await request.body()
+            computation = _opening(panel, request, body) if name == "file" else _computation(panel, name, body)
+            result = await queue.result(computation, disconnected)
         except ValidationError as error:
             invalid = invalid_state(error, panel.state)
             return JSONResponse({"error": str(invalid), "field": invalid.field}, 422)
@@ -132,29 +114,28 @@ def _handler(
             return JSONResponse({"error": message}, 503, headers={"Retry-After": "1"})
         except WorkerStopped:
             return JSONResponse({"error": "The computation was interrupted. Try again."}, 500)
-        return Response(result, media_type=media_type)
+        return Response(result, media_type=MEDIA_TYPES.get(name, "application/json"))
 
-    return answer
+    return respond
 
 
-def _computation(panel: Panel, name: str, compute: Callable[[State], str | bytes], state: State) -> Computation:
+def _computation(panel: Panel, name: str, body: bytes) -> Computation:
+    state = panel.state.model_validate_json(body or b"{}", strict=True)
     token = str(getattr(state, "data", None))
     files = {token: UPLOADS.files[token]} if token in UPLOADS.files else {}
-    is_part = name in panel.parts
     # The page moves through the frames of an answer by itself; studies and tables are of the current frame.
-    key = (panel.name, name, state.model_dump_json(exclude={"time", "topic"} if is_part else set()))
-    remote = (panel.name, name, state.model_dump_json()) if is_part and not panel.local else None
-    return Computation(key, partial(compute, state), remote, files, bool(panel.slow(state)))
+    key = (panel.name, name, state.model_dump_json(exclude={"time", "topic"} if name in panel.parts else set()))
+    request = panel.name, name, state.model_dump_json()
+    slow = bool(panel.slow(state))
+    prompt = name in panel.parts and not slow and not files
+    return Computation(key, partial(answer, panel, *request[1:]), request, files, slow, prompt)
 
 
-def part_json(panel: Panel, part: str) -> Callable[[State], bytes]:
-    """Return a function that computes a part of a panel as JSON."""
-    return lambda state: to_json(to_plain(panel.parts[part](state)))  # five times as fast as json for large grids
-
-
-def table_csv(panel: Panel) -> Callable[[State], str]:
-    """Return a function that computes all numbers of a panel as CSV."""
-    return lambda state: to_csv({name: part(state) for name, part in panel.parts.items()})
+def _opening(panel: Panel, request: Request, body: bytes) -> Computation:
+    """Return the computation that reads a dropped file and describes the panel for it."""
+    token = UPLOADS.add(unquote(request.headers.get("x-name", "file")), body)
+    key = panel.name, "file", token
+    return Computation(key, partial(answer, panel, *key[1:]), key, {token: UPLOADS.files[token]})
 
 
 def _progress_handler(panel: Panel) -> Handler:
@@ -170,38 +151,10 @@ def _progress_handler(panel: Panel) -> Handler:
     return answer
 
 
-def _file_handler(panel: Panel) -> Handler:
-    """Return a handler that takes a dropped file and answers with the panel for it."""
-
-    async def answer(request: Request) -> Response:
-        assert panel.open_file is not None
-        try:
-            token = UPLOADS.add(unquote(request.headers.get("x-name", "file")), await request.body())
-            opened = await anyio.to_thread.run_sync(panel.open_file, token)
-        except LearncastError as error:
-            return JSONResponse({"error": str(error)}, 422)
-        return JSONResponse(description(opened))
-
-    return answer
-
-
-def description(panel: Panel) -> dict[str, object]:
-    """Describe a panel for the page, which builds its controls from it."""
-    opening = panel.opening
-    return {
-        **{key: getattr(panel, key) for key in ("name", "title", "introduction", "drops")},
-        "controls": to_plain([{**vars(one), "default": opening[one.key]} for one in panel.controls]),
-        "parts": list(panel.parts),
-        "examples": to_plain(panel.examples),
-        "terms": to_plain(panel.terms),
-        "topics": list(panel.topics.items()),
-    }
-
-
 def assets() -> dict[str, Path]:
     """Return the files that the page may load, by name: its own and plotly's."""
     files = {path.name: path for path in sorted(PAGE.iterdir()) if path.suffix in _MEDIA_TYPES}
-    return {**files, "plotly.min.js": Path(plotly.__file__).parent / "package_data" / "plotly.min.js"}
+    return {"plotly.min.js": Path(plotly.__file__).parent / "package_data" / "plotly.min.js", **files}
 
 
 async def _error_response(_: Request, error: Exception) -> Response:
@@ -233,7 +186,7 @@ def serve(host: str, port: int, window: Path | None, *, browse: bool, most_bytes
             panel = window_panel(opened)
             panel.parts["window"](panel.state())
     token = "" if is_loopback(host) else secrets.token_urlsafe(16)
-    with _listen(host, port) as listener, closing(JobQueue(workers=True)) as queue:
+    with _listen(host, port) as listener, closing(JobQueue(workers=True, window=opened)) as queue:
         app = application(opened, (*LOOPBACK, _bracketed(host), *_machine_names(host)), token=token, queue=queue)
         address = f"http://{_bracketed(host)}:{listener.getsockname()[1]}/{token}{'/' if token else ''}"
         if token:

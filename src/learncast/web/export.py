@@ -9,7 +9,8 @@ from pathlib import Path
 from learncast._core.errors import InvalidSpec
 from learncast._core.files import draft_folder
 from learncast._core.progress import Progress, silent
-from learncast.web.app import PAGE, all_panels, assets, description, part_json, table_csv
+from learncast.web.answers import all_panels, answer, description
+from learncast.web.app import PAGE, assets
 from learncast.web.panel import Panel
 
 
@@ -45,8 +46,7 @@ def export_site(folder: Path, progress: Progress = silent) -> Path:
 
 def _write_example(panel: Panel, number: int, folder: Path) -> None:
     folder.mkdir(exist_ok=True)
-    state = panel.state_of(panel.examples[number])
-    for part in panel.parts:
-        (folder / f"{part}-{number}.json").write_bytes(part_json(panel, part)(state))
-    (folder / f"study-{number}.toml").write_text(panel.study(state), encoding="utf-8")
-    (folder / f"table-{number}.csv").write_text(table_csv(panel)(state), encoding="utf-8")
+    state = panel.state_of(panel.examples[number]).model_dump_json()
+    suffixes = dict.fromkeys(panel.parts, "json") | {"study": "toml", "table": "csv"}
+    for name, suffix in suffixes.items():
+        (folder / f"{name}-{number}.{suffix}").write_bytes(answer(panel, name, state))

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
+import signal
 import threading
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
 
 from learncast._core.errors import OutOfTime
-from learncast.web.worker import Worker, WorkerStopped
+from learncast._core.system import one_thread_each
+from learncast.web.answers import work
 
-#: Quick computations that run at the same time, and how many more may wait; one slow computation runs besides.
+if TYPE_CHECKING:
+    from learncast.windows import Window
+
+#: Computations that run at the same time, at most one of them slow, and how many more may wait.
 AT_ONCE, WAITING = 2, 32
 #: Seconds after which a computation is stopped, and after which workers start, so that the first chart comes first.
 SECONDS, DELAY = 30.0, 1.5
@@ -26,6 +34,10 @@ class QueueFull(Exception):
     """More computations than may wait."""
 
 
+class WorkerStopped(Exception):
+    """The worker process ended before it answered."""
+
+
 @dataclass(frozen=True)
 class Computation:
     """A computation that the queue can run.
@@ -33,28 +45,94 @@ class Computation:
     Attributes
     ----------
     key : tuple of str
-        Equal for computations with equal results.
+        Equal for equal results.
     run : callable
         Computes the result in this process.
-    remote : tuple of str, optional
-        Panel, part and state, for a worker process; None if only this process can compute it.
+    request : (panel, name, state)
+        Names of the panel and of its answer, and the state, from which a worker computes the result.
     files : mapping
-        Name and content of the dropped files that it needs, by token.
+        Name and content of the dropped files that the request refers to, by token.
     slow : bool
+        Only one slow computation runs at a time, so that quick ones do not wait for it.
+    prompt : bool
+        Whether to compute in this process if no worker is ready: a quick chart, so that the first one comes first.
     """
 
     key: tuple[str, ...]
-    run: Callable[[], str | bytes]
-    remote: tuple[str, str, str] | None = None
+    run: Callable[[], bytes]
+    request: tuple[str, str, str]
     files: Mapping[str, tuple[str, bytes]] = field(default_factory=dict)
     slow: bool = False
+    prompt: bool = False
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Start processes inside the context with one thread each, which Ctrl-C does not reach while they load."""
+    blocks = hasattr(signal, "pthread_sigmask")
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}) if blocks else set()
+    try:
+        with one_thread_each():  # the arrays are small: several threads would only wait for each other
+            yield
+    finally:
+        if blocks:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class Worker:
+    """A process that computes one answer at a time and can be killed."""
+
+    def __init__(self, window: Window | None = None) -> None:
+        spawn = multiprocessing.get_context("spawn")
+        self.pipe, other_end = spawn.Pipe()
+        self.process = spawn.Process(target=work, args=(other_end, window), daemon=True)
+        with _undisturbed():
+            self.process.start()
+        other_end.close()
+        self.loaded, self.busy = False, False
+
+    @property
+    def ready(self) -> bool:
+        """Whether the process has loaded its packages."""
+        if not self.loaded and self.pipe.poll():
+            self._receive()
+        return self.loaded and self.process.is_alive()
+
+    def _receive(self) -> bytes | Exception:
+        """Wait for the next message, the first of which says that everything is loaded."""
+        try:
+            message: bytes | Exception = self.pipe.recv()
+        except (EOFError, OSError) as error:
+            raise WorkerStopped from error
+        self.loaded = True
+        return message
+
+    def compute(self, computation: Computation) -> bytes:
+        """Return the answer to a request, or raise the worker's error."""
+        self.busy = True
+        if not self.loaded:
+            self._receive()
+        try:
+            self.pipe.send((*computation.request, computation.files))
+        except OSError as error:
+            raise WorkerStopped from error
+        result = self._receive()
+        self.busy = False
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    def kill(self) -> None:
+        """End the process now."""
+        self.process.kill()
+        self.process.join()
+        self.pipe.close()
 
 
 @dataclass
 class _Running:
-    task: asyncio.Task[str | bytes]
+    task: asyncio.Task[bytes]
     clients: int = 0
-    worker: Worker | None = None
 
 
 class JobQueue:
@@ -63,32 +141,34 @@ class JobQueue:
     Parameters
     ----------
     workers : bool
-        Whether to start worker processes, which use other cores and can be killed. Threads of this process compute
-        while no worker is ready.
+        Compute in worker processes, which are stopped after `SECONDS`. Without them, compute in threads.
+    window : Window, optional
+        The window that the last panel shows.
     """
 
-    def __init__(self, *, workers: bool = False) -> None:
-        self.quick, self.slow = anyio.CapacityLimiter(AT_ONCE), anyio.CapacityLimiter(1)
+    def __init__(self, *, workers: bool = False, window: Window | None = None) -> None:
+        self.total, self.slow = anyio.CapacityLimiter(AT_ONCE), anyio.CapacityLimiter(1)
         self.present = 0
-        self.kept: OrderedDict[tuple[str, ...], str | bytes] = OrderedDict()
+        self.kept: OrderedDict[tuple[str, ...], bytes] = OrderedDict()
         self.size = 0
         self.running: dict[tuple[str, ...], _Running] = {}
+        self.window = window
         self.workers: list[Worker] = []
         self.idle: list[Worker] = []
         self.closed = not workers
         self.lock = threading.Lock()
         if workers:
-            timer = threading.Timer(DELAY, self._start_workers, [AT_ONCE])
+            timer = threading.Timer(DELAY, self._start_workers)
             timer.daemon = True
             timer.start()
 
-    def _start_workers(self, number: int = 1) -> None:
+    def _start_workers(self) -> None:
+        """Start as many workers as are missing."""
         with self.lock:
-            if self.closed:
-                return
-            workers = [Worker() for _ in range(number)]
-            self.workers += workers
-            self.idle += workers
+            while not self.closed and len(self.workers) < AT_ONCE:
+                worker = Worker(self.window)
+                self.workers.append(worker)
+                self.idle.append(worker)
 
     def close(self) -> None:
         """End every worker."""
@@ -96,16 +176,16 @@ class JobQueue:
             self.closed = True
             workers, self.workers, self.idle = self.workers, [], []
         for worker in workers:
-            worker.close()
+            worker.kill()
 
-    async def result(self, computation: Computation, disconnected: Callable[[], Awaitable[None]]) -> str | bytes | None:
+    async def result(self, computation: Computation, disconnected: Callable[[], Awaitable[None]]) -> bytes | None:
         """Return the result, or None if the client disconnects first.
 
         Parameters
         ----------
         computation : Computation
         disconnected : callable
-            Its awaitable returns when the client has disconnected.
+            Returns when the client has disconnected. A computation that nobody waits for is stopped.
         """
         key = computation.key
         if key in self.kept:
@@ -130,16 +210,16 @@ class JobQueue:
             running.clients -= 1
             if not running.clients and not running.task.done():  # nobody waits for it any more
                 self.running.pop(key, None)
-                if running.worker is not None:
-                    running.worker.kill()
-                else:
-                    running.task.cancel()
+                running.task.cancel()
 
-    async def _compute(self, computation: Computation) -> str | bytes:
+    async def _compute(self, computation: Computation) -> bytes:
         key = computation.key
         try:
-            async with self.slow if computation.slow else self.quick:
-                worker = self._take_worker() if computation.remote is not None else None
+            async with AsyncExitStack() as turn:
+                if computation.slow:
+                    await turn.enter_async_context(self.slow)
+                await turn.enter_async_context(self.total)
+                worker = self._take_worker(computation)
                 if worker is None:
                     result = await anyio.to_thread.run_sync(computation.run, limiter=anyio.CapacityLimiter(1))
                 else:
@@ -151,48 +231,38 @@ class JobQueue:
             if key in self.running and self.running[key].task is asyncio.current_task():
                 del self.running[key]
 
+    def _take_worker(self, computation: Computation) -> Worker | None:
+        """Return an idle worker; None if there are no workers, or if none is ready for a prompt computation."""
+        if not computation.prompt:
+            self._start_workers()
+        with self.lock:
+            self.idle.sort(key=lambda worker: not worker.ready)
+            return self.idle.pop(0) if self.idle and (self.idle[0].ready or not computation.prompt) else None
+
     async def _compute_remotely(self, computation: Computation, worker: Worker) -> bytes:
-        assert computation.remote is not None
-        running, loop = self.running.get(computation.key), asyncio.get_running_loop()
-        if running is not None:
-            running.worker = worker
-        timeout, begun = loop.call_later(SECONDS, worker.kill), loop.time()
         try:
-            return await anyio.to_thread.run_sync(
-                worker.compute, *computation.remote, computation.files, limiter=anyio.CapacityLimiter(1)
-            )
-        except WorkerStopped:
-            worker.kill()
-            if loop.time() - begun < SECONDS:
-                raise
-            remedy = "Choose a larger learning rate, fewer hidden units or a lower accuracy."
+            with anyio.fail_after(SECONDS):
+                return await anyio.to_thread.run_sync(
+                    worker.compute, computation, abandon_on_cancel=True, limiter=anyio.CapacityLimiter(1)
+                )
+        except TimeoutError:
+            remedy = "Choose a larger learning rate, fewer hidden units, a lower accuracy or a smaller file."
             raise OutOfTime(f"The computation takes more than {SECONDS:g} seconds. {remedy}") from None
         finally:
-            timeout.cancel()
-            if running is not None:
-                running.worker = None
             self._release(worker)
 
-    def _take_worker(self) -> Worker | None:
-        """Return an idle worker that is ready, if there is one."""
-        with self.lock:
-            worker = next((worker for worker in self.idle if worker.usable), None)
-            if worker is not None:
-                self.idle.remove(worker)
-            return worker
-
     def _release(self, worker: Worker) -> None:
-        """Make a worker idle again, or replace it if it was killed."""
+        """Make a worker idle again, or kill and replace it if it still computes or has ended."""
         with self.lock:
-            if worker.usable:
+            if worker in self.workers and not worker.busy and worker.ready:
                 self.idle.append(worker)
                 return
             if worker in self.workers:
                 self.workers.remove(worker)
-        for target in (worker.close, self._start_workers):
-            threading.Thread(target=target, daemon=True).start()
+        worker.kill()
+        self._start_workers()
 
-    def _keep(self, key: tuple[str, ...], result: str | bytes) -> None:
+    def _keep(self, key: tuple[str, ...], result: bytes) -> None:
         self.size += len(result) - len(self.kept.get(key, b""))
         self.kept[key] = result
         while self.size > MOST_KEPT:

@@ -166,8 +166,6 @@ class Panel:
         Description of the files that can be dropped on the panel, if any.
     open_file : callable, optional
         Returns the panel for a dropped file, from the file's token.
-    local : bool
-        Whether the panel shows data of this process, so that worker processes cannot compute it.
     """
 
     name: str
@@ -183,7 +181,6 @@ class Panel:
     topics: Mapping[str, str] = field(default_factory=dict)
     drops: str = ""
     open_file: Callable[[str], Panel] | None = None
-    local: bool = False
 
     @property
     def opening(self) -> dict[str, object]:

@@ -8,7 +8,7 @@ import re
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from urllib.parse import urlsplit
 
 import anyio
@@ -22,6 +22,8 @@ from learncast.web import uploads
 
 #: Most bytes of a request's body; a dropped file may be larger.
 MOST_BYTES = 64 * 1024
+#: Most bytes of dropped files that are received and read at the same time.
+MOST_FILE_BYTES = 3 * uploads.MOST_BYTES
 #: Seconds within which the head and the body of a request must arrive.
 HEAD_SECONDS, BODY_SECONDS = 10.0, 20.0
 #: Requests per second of one client on another machine, and the size of a burst.
@@ -66,6 +68,7 @@ class RequestChecks:
         self.hosts = frozenset(host.lower() for host in hosts)
         self.token = token
         self.rates = RateLimiter()
+        self.file_bytes = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer or reject one request."""
@@ -75,7 +78,16 @@ class RequestChecks:
         if scope["type"] != "http":  # there are no web sockets
             await send({"type": "websocket.close", "code": 1008})
             return
-        begun, path = False, scope["path"]
+        begun, path, reserved = False, scope["path"], 0
+
+        def reserve(size: int) -> None:
+            """Count the bytes of a dropped file until the request is answered."""
+            nonlocal reserved
+            if self.file_bytes + size > MOST_FILE_BYTES:
+                message = "Too many files are dropped at the same time. Try again in a moment."
+                raise HTTPException(503, message, headers={"Retry-After": "1", "Connection": "close"})
+            self.file_bytes += size
+            reserved += size
 
         async def answer(message: Message) -> None:
             nonlocal begun
@@ -90,7 +102,7 @@ class RequestChecks:
             self._check(scope)
             path = self._without_token(scope["path"])
             scope = {**scope, "path": path, "raw_path": path.encode()}
-            await self.app(scope, await _read_body(scope, receive), answer)
+            await self.app(scope, await _read_body(scope, receive, reserve), answer)
         except HTTPException as error:
             response = JSONResponse({"error": error.detail}, error.status_code, headers=error.headers)
             await response(scope, receive, answer)
@@ -99,6 +111,8 @@ class RequestChecks:
                 response = JSONResponse({"error": "The server failed on this request. See its log."}, 500)
                 await response(scope, receive, answer)
             raise
+        finally:
+            self.file_bytes -= reserved
 
     def _check(self, scope: Scope) -> None:
         self.rates.check(scope)
@@ -176,13 +190,16 @@ def _same_origin(origin: str, host: str) -> bool:
     return parts.scheme in ("http", "https") and parts.netloc.lower() == host.lower()
 
 
-async def _read_body(scope: Scope, receive: Receive) -> Receive:
+async def _read_body(scope: Scope, receive: Receive, reserve: Callable[[int], None]) -> Receive:
     """Read the body to its end, whatever length was announced, and return a `receive` that gives it again."""
-    most = uploads.MOST_BYTES if scope["path"].endswith(FILE_PATH) else MOST_BYTES
+    is_file = scope["path"].endswith(FILE_PATH)
+    most = uploads.MOST_BYTES if is_file else MOST_BYTES
     too_large = HTTPException(413, f"The body must have at most {most} bytes.")
     announced = _single_header(scope, "content-length")
     if announced is not None and (not announced.isdecimal() or int(announced[:20]) > most):
         raise too_large
+    if is_file:
+        reserve(most if announced is None else int(announced))
     body, more = bytearray(), True
     try:
         with anyio.fail_after(BODY_SECONDS):

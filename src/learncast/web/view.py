@@ -57,8 +57,8 @@ class Reading:
 
     @classmethod
     def counted(cls, label: str, steps: Steps) -> Self:
-        """Make a reading of descent steps with their outcome: "never", "diverges" or "not within N" if not reached."""
-        return cls(label, steps.descent, "steps", steps.count + bracketed_interval(steps.interval))
+        """Make a reading of reported steps with their outcome: "never", "diverges" or "not within N" if not reached."""
+        return cls(label, steps.value, "steps", steps.count + bracketed_interval(steps.interval))
 
     @classmethod
     def flow(cls, label: str, value: float, interval: tuple[float, float] | None = None, unit: str = "steps") -> Self:

@@ -381,6 +381,23 @@ def test_a_dry_run_estimates_missing_runs(kept, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_a_dry_run_of_the_largest_preset_needs_only_short_sequences(tmp_path):
+    """The runs of the preset take batches of 512 sequences of 1024 steps with 16 inputs; an estimate must not."""
+    torch = pytest.importorskip("torch")
+    sizes = []
+    hook = torch.nn.modules.module.register_module_forward_pre_hook(lambda _, given: sizes.append(given[0].numel()))
+    try:
+        reproduction = Reproduction("learnability", preset="paper", store=tmp_path / "store", device="cpu")
+        estimate = reproduction.estimate(workers=2)
+    finally:
+        hook.remove()
+    # 5 cells and 5 seeds with 3 optimisers; 4 of these cells from a second gate; 5 cells, 3 optimisers, 5 seeds.
+    assert (estimate["runs"], estimate["missing"]) == (5 * 5 * 3 + 4 * 5 + 5 * 3 * 5, 170)
+    assert estimate["cpu_seconds"] > 3600
+    assert max(sizes) <= 2**18
+    assert len(sizes) < 1000
+
+
 def test_reproduce_has_the_options_of_a_sweep():
     """Every option of `sweep run` is an option of `reproduce`, with the same name and help."""
     commands = get_command(app).commands

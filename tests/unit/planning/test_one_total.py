@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import learncast as lc
 from learncast.cli import app
-from learncast.planning.plan import Costs
+from learncast.planning import Costs
 from learncast.report.plan import draw_plan, plan_report
 from learncast.report.report import FigureWarning
 from learncast.study import Study

@@ -9,7 +9,7 @@ import pytest
 
 import learncast as lc
 from learncast import LinearRNN, Stage, Status, follow, plan, tasks
-from learncast.planning.schedules.stopping import best_stop
+from learncast.planning.schedules.problem import best_stop
 from learncast.theory import Problem, modes_of
 
 RATE = 1e-3

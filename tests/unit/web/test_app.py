@@ -6,6 +6,7 @@ import asyncio
 import base64
 import dataclasses
 import http.client
+import io
 import itertools
 import json
 import os
@@ -16,7 +17,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -34,6 +35,7 @@ from learncast._core.errors import OutOfTime
 from learncast.web import (
     Chart,
     ChartAxis,
+    Computation,
     JobQueue,
     Panel,
     State,
@@ -295,6 +297,32 @@ def test_large_bodies_are_rejected(server):
     assert raw(port, head + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n")[0] == 200
     assert raw(port, head + b"Content-Length: 99999999999999999999\r\n\r\n")[0] in (400, 413)
     assert raw(port, head + b"Content-Length: -1\r\n\r\n")[0] in (400, 413)
+
+
+def test_the_bytes_of_simultaneous_files_are_limited(server):
+    process, port = server
+    one = request_checks.uploads.MOST_BYTES
+    head = (
+        "POST /api/window/file HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/octet-stream\r\n"
+        f"Content-Length: {one}\r\n\r\n"
+    ).encode()
+    held = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(60)]
+    try:
+        for connection in held:
+            connection.sendall(head + b" " * 1000)
+        rejected = []
+        for connection in held:
+            connection.settimeout(0.2 if len(rejected) < 57 else 0.05)
+            with suppress(TimeoutError):
+                rejected.append(connection.recv(12))
+        assert rejected == [b"HTTP/1.1 503"] * (60 - request_checks.MOST_FILE_BYTES // one)
+        assert psutil.Process(process.pid).memory_info().rss < 1e9
+    finally:
+        for connection in held:
+            connection.close()
+    # The bytes count only until their request ends.
+    headers = {"Content-Type": "application/octet-stream", "X-Name": "mine.nc"}
+    eventually(lambda: ask(port, "POST", "/api/window/file", b" " * 1000, headers)[0] == 422, 10)
 
 
 def test_every_answer_has_the_security_headers(server):
@@ -618,7 +646,7 @@ def queue():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(jobs, "DELAY", 0.0)
         queue = JobQueue(workers=True)
-        eventually(lambda: len(queue.idle) == 2 and all(worker.usable for worker in queue.idle), 60)
+        eventually(lambda: len(queue.idle) == 2 and all(worker.ready for worker in queue.idle), 60)
         yield queue
         queue.close()
         assert not queue.workers
@@ -627,8 +655,8 @@ def queue():
 def request(state, seconds=60.0):
     """A computation whose client disconnects after some seconds."""
     panel = all_panels()[0]
-    compute = server_module.part_json(panel, "portrait")
-    return server_module._computation(panel, "portrait", compute, panel.state(**state)), lambda: asyncio.sleep(seconds)
+    body = panel.state(**state).model_dump_json().encode()
+    return server_module._computation(panel, "portrait", body), lambda: asyncio.sleep(seconds)
 
 
 def test_a_disconnect_stops_the_computation_and_replaces_its_worker(queue):
@@ -646,7 +674,7 @@ def portrait_of(grid):
 
 
 def test_a_computation_that_takes_too_long_is_stopped(queue, monkeypatch):
-    eventually(lambda: all(worker.usable for worker in queue.idle))
+    eventually(lambda: all(worker.ready for worker in queue.idle))
     monkeypatch.setattr(jobs, "SECONDS", 0.3)
     first = {worker.process.pid for worker in queue.workers}
     with pytest.raises(OutOfTime):
@@ -655,14 +683,44 @@ def test_a_computation_that_takes_too_long_is_stopped(queue, monkeypatch):
 
 
 def test_an_error_in_a_worker_is_raised_here(queue):
-    eventually(lambda: all(worker.usable for worker in queue.idle), 60)
+    eventually(lambda: all(worker.ready for worker in queue.idle), 60)
     worker = queue.idle[0]
+
+    def compute(*request):
+        return worker.compute(Computation((), bytes, request))
+
     with pytest.raises(RuntimeError):
-        worker.compute("nothing", "portrait", "{}", {})
+        compute("nothing", "portrait", "{}")
     with pytest.raises(InvalidSpec) as error:
-        worker.compute("curriculum", "portrait", '{"data": "unknown"}', {})
+        compute("curriculum", "portrait", '{"data": "unknown"}')
     assert error.value.field == "data"
-    assert isinstance(worker.compute("curriculum", "portrait", '{"grid": 20}', {}), bytes)
+    assert isinstance(compute("curriculum", "portrait", '{"grid": 20}'), bytes)
+
+
+def test_studies_tables_and_files_are_computed_in_a_worker(queue, monkeypatch):
+    eventually(lambda: all(worker.ready for worker in queue.idle), 60)
+
+    def fail_here(*_):
+        raise AssertionError
+
+    monkeypatch.setattr(server_module, "answer", fail_here)
+    app = application(queue=queue)
+    trials = io.BytesIO()
+    np.savez(trials, inputs=np.random.default_rng(0).normal(size=(30, 4, 1)), targets=np.ones((30, 1)))
+
+    async def ask_all():
+        transport = httpx.ASGITransport(app=app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            found = [await client.post(f"/api/curriculum/{name}", json={"grid": 20}) for name in ("study", "table")]
+            headers = {"Content-Type": "application/octet-stream", "X-Name": "mine.npz"}
+            found.append(await client.post("/api/curriculum/file", content=trials.getvalue(), headers=headers))
+            return found
+
+    study, table, opened = asyncio.run(ask_all())
+    assert [one.status_code for one in (study, table, opened)] == [200, 200, 200]
+    assert study.text.startswith("# learncast ")
+    assert "part,chart,trace,x,y,z\n" in table.text
+    assert opened.json()["examples"][0]["changes"]["data"]
 
 
 def test_loopback_addresses_are_recognised():

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 import xarray as xr
@@ -364,31 +364,89 @@ def compare_envelopes(settings: Settings, progress: Progress = silent) -> xr.Dat
 
 
 def estimated_seconds(settings: Settings) -> float:
-    """Estimate the CPU seconds of a run on this device from a few of its training steps and diagnosed sequences.
+    """Estimate the CPU seconds of a run on this device from passes over short sequences.
 
-    The estimate for the exact transport of appendix C is that of its matrix products.
+    Optimiser, seed and initial gate do not change the cost: runs that differ only in these are measured once. The
+    estimate for the exact transport of appendix C is that of its matrix products.
     """
-    from learncast.windows import Batching, DetectionRule, Measurement, window
-
     kind = DiagnosedRun if "diagnosed" in settings else ValidatedRun
     run = kind.from_dict(settings)
-    training, few = run.training, 16  # the minimum of a diagnosis
-    rng = np.random.default_rng(0)
-    sizes = (training.batch, training.steps)
-    trainer = run.trainer(lambda: (rng.standard_normal((*sizes, training.inputs)), rng.standard_normal((*sizes, 1))))
-    trainer.train(1)
-    begun = time.process_time()
-    trainer.train(2)
-    seconds = (time.process_time() - begun) / 2 * training.updates
+    network = _Costs(run.cell, run.normalised, run.training, run.device)
+    seconds = _training_seconds(network) * run.training.updates
     if isinstance(run, ValidatedRun):
-        jumps, width = 2 * len(training.lags), training.hidden_size * (2 if run.cell == "paper-lstm" else 1)
-        a = np.ones((64, width, width))
-        begun = time.process_time()
-        a @ a
-        return seconds + (time.process_time() - begun) / 64 * jumps * run.exact * training.steps
-    begun, pair = time.process_time(), run.trials(few, 4)
-    rule = DetectionRule(nulls=19, sample_sizes=(few,))
-    options: dict[str, object] = {"measurement": Measurement(lags=training.lags), "rule": rule, "batching": Batching()}
-    window(trainer.model, *pair, optimizer=trainer.optimizer, **options)
-    each = (time.process_time() - begun) / few
-    return seconds + each * (2.5 * run.diagnosed + 0.5 * run.watched * len(WATCHED_AT))
+        jumps, width = 2 * len(run.training.lags), run.training.hidden_size * (2 if run.cell == "paper-lstm" else 1)
+        return seconds + _product_seconds(width) * jumps * run.exact * run.training.steps
+    sequences = 2.5 * run.diagnosed + 0.5 * run.watched * len(WATCHED_AT)
+    return seconds + _diagnosis_seconds(network) * sequences
+
+
+class _Costs(NamedTuple):
+    """What the cost of a training step, or of the diagnosis of one sequence, depends on."""
+
+    cell: str
+    normalised: bool
+    training: RunSize
+    device: str
+
+    def model(self) -> CellReadout:
+        return Run(self.cell, {}, 0, None, self.normalised, self.training, 0.0, self.device).model()
+
+    def sequences(self, number: int) -> Pair:
+        """Return short random sequences."""
+        rng, sizes = np.random.default_rng(0), (number, min(self.training.steps, _SHORT))
+        return rng.standard_normal((*sizes, self.training.inputs)), rng.standard_normal((*sizes, 1))
+
+    def of_all_steps(self, seconds: float) -> float:
+        """Return the seconds of full sequences from those of short ones: the cost of a step of time is constant."""
+        return seconds * self.training.steps / min(self.training.steps, _SHORT)
+
+
+#: Time steps of the sequences on which costs are measured, and the smallest number of sequences of a diagnosis.
+_SHORT, _LEAST = 64, 16
+
+
+@cache
+def _training_seconds(network: _Costs) -> float:
+    """Estimate the seconds of a training step: a line through the costs of two small batches."""
+    model = network.model()
+
+    def seconds(batch: int) -> float:
+        inputs, targets = (model.weights.new_tensor(one) for one in network.sequences(batch))
+        return _cpu_seconds(lambda: ((model(inputs) - targets) ** 2).mean().backward())
+
+    few = min(network.training.batch, _LEAST)
+    batches = np.array([few, 3 * few])
+    slope, start = np.polyfit(batches, [seconds(int(batch)) for batch in batches], 1)
+    return network.of_all_steps(max(start, 0.0) + max(slope, 0.0) * network.training.batch)
+
+
+@cache
+def _diagnosis_seconds(network: _Costs) -> float:
+    """Estimate the seconds of the diagnosis of one sequence: a line through the costs of two numbers of lags."""
+    from learncast.windows import DetectionRule, Measurement, window
+
+    model, (inputs, targets) = network.model(), network.sequences(_LEAST)
+    rule, longest = DetectionRule(nulls=19, sample_sizes=(_LEAST,)), inputs.shape[1] - 2
+    numbers = np.array([4, 16])
+
+    def seconds(number: int) -> float:
+        lags = np.unique(np.linspace(1, longest, number).round().astype(int))
+        return _cpu_seconds(lambda: window(model, inputs, targets, measurement=Measurement(lags=lags), rule=rule))
+
+    slope, start = np.polyfit(numbers, [seconds(int(number)) for number in numbers], 1)
+    return network.of_all_steps(max(start, 0.0) + max(slope, 0.0) * len(network.training.lags)) / _LEAST
+
+
+@cache
+def _product_seconds(width: int) -> float:
+    """Measure the seconds of a product of two square matrices."""
+    a = np.ones((64, width, width))
+    return _cpu_seconds(lambda: a @ a) / 64
+
+
+def _cpu_seconds(call: Callable[[], object]) -> float:
+    """Return the CPU seconds of a call, after one that loads what it needs."""
+    call()
+    begun = time.process_time()
+    call()
+    return time.process_time() - begun

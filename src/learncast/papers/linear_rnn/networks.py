@@ -19,7 +19,7 @@ from learncast.tasks.task import Task
 from learncast.theory.dynamics.descent import Descent, descend
 from learncast.theory.dynamics.learning_problem import lag_statistics
 from learncast.theory.dynamics.recurrent_mode import mode_trajectory
-from learncast.theory.recurrence import stability, tradeoff
+from learncast.theory.recurrence import basins, optimum, stability, tradeoff
 from learncast.theory.recurrence.feature_learning import feature_learning, kernel_change
 from learncast.theory.recurrence.order import descent_half_loss_time, half_loss_time, order_reversal
 
@@ -67,7 +67,7 @@ def fitted(name: str, seed: int, accuracy: float, *, recurrent_gain: float = 0.3
     """
     start = random_network(np.random.default_rng(seed), gain=0.3, recurrent_gain=recurrent_gain)
     task = getattr(sensory, name)(STEPS, **given)
-    best = stability.best_mode(task)
+    best = optimum.best_mode(task)
     ends = start, mode_network(best.recurrence, best.strength)
     rate = 0.5 * min(stability.largest_stable_rate(n, task).learning_rate for n in ends)
     return trained(descend(task, start, Training(rate, learn=ALL, most_steps=60_000), goal=accuracy))
@@ -81,7 +81,7 @@ def ending(task: Task, recurrence: float, *, learning_rate: float, steps: int) -
 
 def best(sequences: Iterable[FloatArray]) -> FloatArray:
     """Return the best recurrence for each sequence of strengths by lag."""
-    return np.array([stability.best_recurrence(one).best.recurrence for one in sequences])
+    return np.array([optimum.best_recurrence(one).best.recurrence for one in sequences])
 
 
 def stable(recurrence: float) -> float:
@@ -174,8 +174,8 @@ def horizons(seeds: int, accuracy: float, *, last: int = 50) -> xr.Dataset:
     def delayed(k: FloatArray) -> FloatArray:
         return (k >= 3).astype(float)
 
-    modes = {b: stability.Optimum(b, 1.0, 0.0, 0.0, "") for b in (*leaks, *decays)}
-    delay = stability.best_recurrence(delayed(np.arange(float(STEPS)))).best
+    modes = {b: optimum.Optimum(b, 1.0, 0.0, 0.0, "") for b in (*leaks, *decays)}
+    delay = optimum.best_recurrence(delayed(np.arange(float(STEPS)))).best
     summed = [fitted("integrate", seed, accuracy) for seed in range(seeds)]
     by_decay = {
         rho: [fitted("leaky", seed, accuracy, decay=rho) for seed in range(seeds)] if rho != 1 else summed
@@ -318,9 +318,7 @@ def two_pulses(points: int, rows: int, starts: Sequence[float]) -> xr.Dataset:
     lines = [best(pulses(m, r) for r in grid) for m in lags]
     strengths, boundary = np.linspace(0.8, 2.6, rows), np.full(rows, np.nan)
     for n, r in enumerate(strengths):
-        edges = tradeoff.basins(
-            pulses(3, r), input_weight=0.1, low=0.01, high=0.99, points=5, tolerance=1e-4
-        ).boundaries
+        edges = basins.basins(pulses(3, r), input_weight=0.1, low=0.01, high=0.99, points=5, tolerance=1e-4).boundaries
         boundary[n] = edges[0] if len(edges) else np.nan
     at = np.linspace(0.9, 2.4, len(starts)).tolist()
     tasks = [sensory.two_pulse(STEPS, 3, r) for r in at]
@@ -359,7 +357,7 @@ SENSORY = {
 def sensory_networks(seeds: int, accuracy: float) -> xr.Dataset:
     """Best single modes of the sensory tasks, networks trained on them, and the losses of both on longer trials."""
     clock, at = np.arange(10, 41), np.array([10, 15, 20, 30, 40])
-    best = {name: stability.best_mode(getattr(sensory, family)(STEPS)) for name, family in SENSORY.items()}
+    best = {name: optimum.best_mode(getattr(sensory, family)(STEPS)) for name, family in SENSORY.items()}
     networks = {name: [fitted(family, seed, accuracy) for seed in range(seeds)] for name, family in SENSORY.items()}
 
     def longer(name: str, network: LinearRNN, where: Any) -> FloatArray:

@@ -19,7 +19,8 @@ from learncast.papers.runs import PaperRun, Settings, joined, parts_of, share_of
 from learncast.results import STEPS, described
 from learncast.theory.dynamics.balanced.two_layer import TwoLayerSolution
 from learncast.theory.dynamics.descent import descend
-from learncast.theory.representation.similarity import kernel_of_grams, peak_time, two_mode_coupling
+from learncast.theory.representation.coupling import peak_time, two_mode_coupling
+from learncast.theory.representation.similarity import kernel_of_grams
 
 STARTS = {"3C": "small random", "3D": "large random", "3E": "large zero-balanced"}
 SCALES = {"small": 0.02, "intermediate": 0.3, "large": 1.5}

@@ -12,10 +12,11 @@ from learncast.networks import Network
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
-from learncast.planning.methods.linear import FlowMethod, PooledMethod, TwoLayerMethod
+from learncast.planning.methods.linear import FlowMethod, PooledMethod
 from learncast.planning.methods.method import Method
 from learncast.planning.methods.modes import ModeMethod
 from learncast.planning.methods.responses import ResponseMethod, ResponseModeMethod
+from learncast.planning.methods.two_layer import TwoLayerMethod
 from learncast.procedure.training import Training
 from learncast.tasks.geometry import pooled_statistics
 from learncast.tasks.task import Task

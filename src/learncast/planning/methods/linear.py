@@ -17,13 +17,11 @@ from learncast.networks.two_layer import TwoLayer
 from learncast.planning.methods.method import CONVERGED, Learned, Method, ResampledSteps, Rule
 from learncast.procedure.goals import Goal
 from learncast.procedure.training import Training
-from learncast.results import Status
 from learncast.tasks.best_map import best_map
 from learncast.tasks.covariance import Dense
 from learncast.tasks.recorded.resampling import pooled_recording, resampled
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import Assumption, stable_learning_rate
-from learncast.theory.dynamics.balanced.two_layer import TwoLayerSolution
 from learncast.theory.dynamics.descent import MOST_COUNTED
 from learncast.theory.dynamics.gradient_flow import FlowSolution, gradient_flow
 from learncast.theory.dynamics.learning_problem import LearningProblem, curvature
@@ -36,8 +34,8 @@ from learncast.theory.dynamics.steps.pooled_descent import PooledDescent, hidden
 if TYPE_CHECKING:
     from learncast.training.measured_accuracy import LossRange
 
-#: Integration tolerance of flows.
-TOLERANCE = 1e-8
+#: Integration tolerance of flows, and of the solution that a forecast returns.
+TOLERANCE, PRECISE = 1e-8, 1e-11
 #: Resamples of a recorded pool, counted together: of pooled statistics and of statistics by lag.
 POOLED_RESAMPLES, FLOW_RESAMPLES = 100, 40
 #: Resamples that are enough for means, which are compared on the same resamples.
@@ -147,8 +145,8 @@ class LinearMethod(Method):
     def flow_states(self, flow: Solution, times: FloatArray) -> FloatArray:
         return np.stack([self._state_of(cast(LinearRNN, flow.network_at(float(t)))) for t in times])
 
-    def solution(self, *, tolerance: float = 1e-11, separatrix_tolerance: float | None = None) -> Solution:
-        return self._integrate(self.target, self.start, tolerance)
+    def solution(self) -> Solution:
+        return self._integrate(self.target, self.start, PRECISE)
 
     def _steps_to(self, task: int, states: FloatArray, goal: Goal) -> tuple[FloatArray, FloatArray]:
         problem, start = self.problems[task], self._learned_weights(states)
@@ -345,9 +343,8 @@ class PooledMethod(LinearMethod):
     def flow(self, task: int, state: FloatArray) -> Solution:
         return replace(cast(FlowSolution, super().flow(task, state)), conditions=self.conditions(task))
 
-    def solution(self, *, tolerance: float = 1e-11, separatrix_tolerance: float | None = None) -> Solution:
-        flow = super().solution(tolerance=tolerance)
-        return replace(cast(FlowSolution, flow), conditions=self.conditions(self.target))
+    def solution(self) -> Solution:
+        return replace(cast(FlowSolution, super().solution()), conditions=self.conditions(self.target))
 
     def largest_rate(self, task: int) -> float:
         """Two over the curvature at the balanced optimum."""
@@ -427,85 +424,6 @@ class PooledMethod(LinearMethod):
         rest = self._count_resamples(descent, self.target, states, goal)[0].reshape(len(lengths), -1)
         spent = np.repeat(np.array(lengths, dtype=float), MEAN_RESAMPLES, axis=1)
         return np.stack([spent, rest], axis=1)
-
-
-class TwoLayerMethod(PooledMethod):
-    """White pooled input and a balanced start: the exact flow for tasks of any geometry."""
-
-    name = "two-layer"
-    promise = "exact"
-    kind = "theory"
-    counts_many = False
-
-    @property
-    def citations(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Papers of the two-layer theory."""
-        return self.flow(self.target, self.start).provenance.citations
-
-    @cached_property
-    def _from_start(self) -> dict[int, TwoLayerSolution]:
-        """Solutions from the start, which share their factorisation."""
-        return {}
-
-    def flow(self, task: int, state: FloatArray) -> TwoLayerSolution:
-        if state is self.start and task in self._from_start:
-            return self._from_start[task]
-        network = self.network_of(state)
-        problem = replace(self.pooled[task], first=network.maps[0], second=network.maps[1])
-        solution = TwoLayerSolution(problem, network, self.learning_rate, None)
-        if state is self.start:
-            self._from_start[task] = solution
-        return solution
-
-    def solution(self, *, tolerance: float = 1e-11, separatrix_tolerance: float | None = None) -> Solution:
-        solution = self.flow(self.target, self.start)
-        if separatrix_tolerance is None:
-            return solution
-        return replace(solution, separatrix_tolerance=separatrix_tolerance)
-
-    @property
-    def for_plans(self) -> Method:
-        """Descent counted on pooled statistics, if the flow from the start rests at a saddle that descent may leave."""
-        saddles = [k for k in range(len(self.tasks)) if self.flow(k, self.start).orientation_margin == 0]
-        if all(self.proved_never(k, self.start, CONVERGED) for k in saddles):
-            return self
-        return PooledMethod(self.tasks, self.network, self.training, self._resampling_seed)
-
-    def measure_conditions(self, task: int) -> tuple[Assumption, ...]:
-        return self.flow(task, self.start).assumptions
-
-    def excess_loss(self, task: int, states: FloatArray) -> FloatArray:
-        inputs = self.tasks[-1].inputs
-        first, second = states[:, :inputs], states[:, inputs:]
-        return self.descents[task].excess_of(second @ np.swapaxes(first, 1, 2))
-
-    def baseline_loss(self, task: int) -> float:
-        return float(self.descents[task].baseline_loss)
-
-    def least_loss(self, task: int) -> float:
-        return self.pooled[task].least_loss
-
-    def mode_rows(self, task: int, goal: Goal) -> list[dict[str, Any]]:
-        solution = self.flow(task, self.start)
-        status = self.learning_time(task, goal).status
-        begin, end = solution.at([0.0, np.inf])["strength"].values
-        # A mode at a saddle of the flow is lost unless descent leaves the saddle.
-        left = status is not Status.not_learned and solution.orientation_margin == 0
-        p, lost = solution.problem, set() if left else set(solution.flow.lost_modes.tolist())
-        return [
-            {
-                "mode": k,
-                "recurrence": p.recurrence,
-                "weighted_cross": optimum * p.variance,
-                "weighted_input": p.variance,
-                "optimum": optimum,
-                "initial": begin[k],
-                "final": end[k],
-                **({"flow_steps": math.inf, "descent_steps": math.inf} if k in lost else {}),
-                "status": Status.not_learned.name if k in lost else status.name,
-            }
-            for k, optimum in enumerate(solution.optimum)
-        ]
 
 
 class FlowMethod(LinearMethod):

@@ -400,8 +400,8 @@ class Method(ABC):
         """Optimal strength of each mode of the target."""
         return self.flow(self.target, self.start).optimum
 
-    def solution(self, *, tolerance: float = 1e-11, separatrix_tolerance: float | None = None) -> Solution:
-        """Gradient flow of direct training, integrated to a tolerance where it has no closed form."""
+    def solution(self) -> Solution:
+        """Gradient flow of direct training, integrated precisely where it has no closed form."""
         return self.flow(self.target, self.start)
 
     def readable_modes(self, task: int) -> Modes | None:

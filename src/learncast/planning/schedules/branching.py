@@ -12,8 +12,7 @@ import numpy as np
 from learncast._core.progress import Progress, silent, time_is_up
 from learncast._core.validation import FloatArray
 from learncast.planning.schedules.path import Path, cheapest_path
-from learncast.planning.schedules.problem import Flags, Indices, ScheduleProblem
-from learncast.planning.schedules.stopping import TIE
+from learncast.planning.schedules.problem import TIE, Flags, Indices, ScheduleProblem
 from learncast.planning.search import Route
 from learncast.theory.dynamics import mode_equation
 from learncast.theory.dynamics.mode_equation import band_scale

@@ -13,8 +13,7 @@ from learncast._core.progress import Progress, silent
 from learncast._core.validation import FloatArray
 from learncast.planning.methods.modes import ModeMethod
 from learncast.planning.schedules.branching import branch_and_bound, mode_path, stage_ends
-from learncast.planning.schedules.problem import ScheduleProblem
-from learncast.planning.schedules.stopping import best_stop
+from learncast.planning.schedules.problem import ScheduleProblem, best_stop
 from learncast.planning.search import Route, SearchResult, usable_candidates
 from learncast.planning.terms import PoolTerms
 from learncast.procedure.goals import Accuracy

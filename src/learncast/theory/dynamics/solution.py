@@ -252,9 +252,6 @@ class Solution(Displayable, ABC):
     def provenance(self) -> Provenance:
         """Origin of the numbers."""
 
-    #: Index of the last stage; a single task is a single stage.
-    last_stage: int = 0
-
     @property
     def optimum(self) -> FloatArray:
         """Strength of each mode at infinite time."""

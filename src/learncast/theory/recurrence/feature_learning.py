@@ -21,7 +21,8 @@ from learncast.theory.dynamics.descent import Descent, descend
 from learncast.theory.dynamics.learning_problem import lag_statistics
 from learncast.theory.dynamics.solution import worst_status
 from learncast.theory.dynamics.statistics import WEIGHTS
-from learncast.theory.recurrence.stability import input_matrix, reach
+from learncast.theory.recurrence.optimum import input_matrix
+from learncast.theory.recurrence.stability import reach
 from learncast.theory.representation.lag_kernel import network_kernel
 
 

@@ -20,19 +20,21 @@ from learncast.tasks.task import Task
 from learncast.theory.dynamics import mode_equation
 from learncast.theory.dynamics.descent import descend
 from learncast.theory.dynamics.recurrent_mode import (
+    ModeStart,
     ModeTrajectory,
     checked_strengths,
     checked_weights,
+    long_run,
     loss_constant,
     mode_flow,
     mode_loss,
     mode_trajectory,
     polynomial_values,
     polynomials_of,
+    weights_at,
 )
 from learncast.theory.dynamics.statistics import WEIGHTS
-from learncast.theory.recurrence.long_run import ModeStart, long_run, weights_at
-from learncast.theory.recurrence.stability import best_recurrence
+from learncast.theory.recurrence.optimum import best_recurrence
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -66,33 +65,27 @@ class LagKernel:
                 theta[:, :, i, :, :, i] += self.input.transpose(1, 0, 3, 2)
         return theta
 
+    def between(
+        self, inputs: ArrayLike, other_inputs: ArrayLike | None = None, *, learn: tuple[str, ...] = WEIGHTS
+    ) -> FloatArray:
+        """Return the kernel of the weights in `learn` between trials, (trials, other trials, outputs, outputs).
 
-@dataclass(frozen=True, eq=False)
-class TrialKernel:
-    """The tangent kernel between trials, one block for each kind of weights.
+        Parameters
+        ----------
+        inputs, other_inputs : (trials, steps, inputs)
+            Trials in the order of time; the other ones are the same by default.
+        learn : tuple of str
+        """
+        X = self._by_lag("inputs", inputs)
+        Y = X if other_inputs is None else self._by_lag("other_inputs", other_inputs)
+        check_size(2 * len(X) * len(Y) * len(self.recurrent) ** 2, f"the kernel of {len(X)} by {len(Y)} trials")
+        return np.asarray(np.einsum("ali,olipmj,bmj->abop", X, self.dense(learn), Y, optimize=True))
 
-    Attributes
-    ----------
-    output, input, recurrent : array (trials, other trials, outputs, outputs)
-        Without the trial axes for single trials.
-
-    Examples
-    --------
-    >>> import learncast as lc
-    >>> network = lc.LinearRNN.aligned(recurrence=0.5, initial=1.0, hidden_size=1)
-    >>> kernel = lc.theory.trial_kernel(lc.theory.network_kernel(network, steps=2), [[1.0], [2.0]])
-    >>> kernel.total
-    array([[13.5]])
-    """
-
-    output: FloatArray
-    input: FloatArray
-    recurrent: FloatArray
-
-    @cached_property
-    def total(self) -> FloatArray:
-        """Kernel of all weights."""
-        return self.output + self.input + self.recurrent
+    def _by_lag(self, name: str, inputs: ArrayLike) -> FloatArray:
+        trials, wanted = real_array(name, inputs, ndim=3), self.output.shape[:2]
+        if trials.shape[1:] != wanted:
+            raise InvalidSpec(f"{name} must be trials of shape {wanted}, got shape {trials.shape}.", field=name)
+        return trials[:, ::-1]
 
 
 def network_kernel(network: LinearRNN | TwoLayer, *, steps: int = 1) -> LagKernel:
@@ -132,46 +125,6 @@ def network_kernel(network: LinearRNN | TwoLayer, *, steps: int = 1) -> LagKerne
         return LagKernel(_gram(F), _gram(J), _recurrent_block(J, F))
 
 
-def trial_kernel(lag_kernel: LagKernel, inputs: ArrayLike, other_inputs: ArrayLike | None = None) -> TrialKernel:
-    """Return the tangent kernel between trials.
-
-    Parameters
-    ----------
-    lag_kernel : LagKernel
-    inputs, other_inputs : array (trials, steps, inputs) or (steps, inputs)
-        Inputs in time order; `other_inputs` are `inputs` by default.
-
-    Returns
-    -------
-    TrialKernel
-
-    Examples
-    --------
-    >>> import learncast as lc
-    >>> network = lc.LinearRNN.aligned(recurrence=0.5, initial=1.0, hidden_size=1)
-    >>> trials = [[[1.0], [0.0]], [[0.0], [1.0]]]
-    >>> lc.theory.trial_kernel(lc.theory.network_kernel(network, steps=2), trials).total[:, :, 0, 0]
-    array([[1.5, 1. ],
-           [1. , 2. ]])
-    """
-    X, single = _trials(lag_kernel, "inputs", inputs)
-    Y, other_single = (X, single) if other_inputs is None else _trials(lag_kernel, "other_inputs", other_inputs)
-    outputs = lag_kernel.input.shape[1]
-    pairs = len(X) * len(Y) * outputs**2
-    check_size(4 * pairs, f"the kernel of {len(X)} by {len(Y)} trials")
-    size = X[0].size
-    flat, other = X.reshape(-1, size), Y.reshape(-1, size)
-    hidden = flat @ lag_kernel.output.reshape(size, size) @ other.T
-    from_output = hidden[:, :, None, None] * np.eye(outputs)
-    from_input = np.einsum("aji,jokp,bki->abop", X, lag_kernel.input, Y, optimize=True)
-    from_recurrent = np.empty((len(X), len(Y), outputs, outputs))
-    theta = lag_kernel.recurrent.reshape(outputs, size, outputs, size)
-    for o, p in np.ndindex(outputs, outputs):
-        from_recurrent[:, :, o, p] = flat @ theta[o, :, p] @ other.T
-    trial_axes = (0 if single else slice(None), 0 if other_single else slice(None))
-    return TrialKernel(*(block[trial_axes] for block in (from_output, from_input, from_recurrent)))
-
-
 def _recurrent_block(J: FloatArray, F: FloatArray) -> FloatArray:
     """Return the Gram matrix of Phi_k = sum_{p+q=k-1} J_p (x) F_q over lags."""
     J, F = _shortened(J), _shortened(F)
@@ -197,16 +150,6 @@ def _gram(rows: FloatArray) -> FloatArray:
     lags, channels, hidden = rows.shape
     flat = rows.reshape(-1, hidden)
     return (flat @ flat.T).reshape(lags, channels, lags, channels)
-
-
-def _trials(lag_kernel: LagKernel, name: str, inputs: ArrayLike) -> tuple[FloatArray, bool]:
-    """Return trials by lag, and whether there is a single one."""
-    trials = real_array(name, inputs, ndim=(2, 3))
-    wanted = lag_kernel.output.shape[:2]
-    if trials.shape[-2:] != wanted:
-        raise InvalidSpec(f"{name} must be trials of shape {wanted}, got shape {trials.shape}.", field=name)
-    by_lag = trials[..., ::-1, :]
-    return by_lag.reshape(-1, *wanted), trials.ndim == 2
 
 
 def check_size(numbers: int, what: str) -> None:

@@ -62,25 +62,10 @@ class Features:
         """Number of features, for a repr."""
         return f"{self.cross.shape[2]} features"
 
-    def variables(self) -> dict[str, tuple[tuple[str, ...], FloatArray, str, str]]:
-        """Return dimensions, values with resamples, meaning and units of each dataset variable."""
-        return {
-            "cross": (("output", "feature"), self.cross, "mean of target x feature", "target x input"),
-            "power": (("feature", "feature_other"), self.power, "mean of feature x feature", "input^2"),
-            "target_power": ((), self.target_power, "mean squared target", "target^2"),
-        }
-
-    def coordinates(self) -> dict[str, tuple[str, FloatArray]]:
-        """Return the recurrence and the sign of each feature."""
-        return {
-            "recurrence": ("feature", np.repeat(self.recurrences, 2)),
-            "sign": ("feature", np.tile([1.0, -1.0], len(self.recurrences))),
-        }
-
 
 def measured_features(trials: TrialStream, recurrences: FloatArray, resampling: Resampling) -> Features:
     """Measure the features of the given recurrences."""
-    F, M = 2 * len(recurrences), trials.outputs
+    F, M = 2 * len(recurrences), trials.task.outputs
     chosen = recurrences[np.unique(np.linspace(0, len(recurrences) - 1, _CONTROLS).round().astype(int))]
     controlled = chosen if trials.gaussian else chosen[:0]
     decay, sign = np.repeat(recurrences, 2)[:, None], np.tile([1.0, -1.0], len(recurrences))[:, None]
@@ -102,7 +87,7 @@ def measured_features(trials: TrialStream, recurrences: FloatArray, resampling: 
         sums = group_sums(trials, measure) if trials.gaussian else sample_means(trials, measure, resampling)
     if not np.isfinite(sums).all():
         raise InvalidSpec(
-            f"recurrence {float(np.abs(recurrences).max()):.4g} overflows over a trial of {trials.steps} steps.",
+            f"recurrence {float(np.abs(recurrences).max()):.4g} overflows over a trial of {trials.task.steps} steps.",
             field="recurrence",
         )
     sizes = np.cumsum([M * F, F * F, M * len(controlled), len(controlled)])
@@ -122,7 +107,6 @@ def control_variates(
     trials: TrialStream, recurrences: FloatArray, cross: FloatArray, power: FloatArray, target: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """Return the moments of linear responses to a task's Gaussian trials, and of the target, with their exact means."""
-    assert trials.task is not None
     pooled = [pooled_statistics(trials.task, float(b)) for b in recurrences]
     known = [np.array([c[0] for c, _ in pooled]).T.ravel(), np.array([p[0, 0] for _, p in pooled])]
     parts = [cross, power]

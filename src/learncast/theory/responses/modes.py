@@ -19,6 +19,7 @@ from learncast.tasks.task import Task
 from learncast.theory import assumptions as conditions
 from learncast.theory.assumptions import Assumption
 from learncast.theory.dynamics import mode_equation
+from learncast.theory.dynamics.descent_correction import descent_steps
 from learncast.theory.dynamics.learning_problem import pooled_curvature
 from learncast.theory.dynamics.modes import Modes, ModeSolution
 from learncast.theory.dynamics.solution import LearningTime, checked_time
@@ -141,9 +142,7 @@ class ResponseModeSolution(ResponseSolution, ModeSolution):
         m = self.modes
         arguments = (m.imbalance, *m.replicas)
         flow, edge = mode_equation.time_to_band(m.start, *arguments, 1.0 - times.accuracy)
-        descent = mode_equation.descent_steps(
-            np.broadcast_to(m.start, edge.shape), edge, *arguments, flow, self.learning_rate
-        )
+        descent = descent_steps(np.broadcast_to(m.start, edge.shape), edge, *arguments, flow, self.learning_rate)
         return replace(times, descent_interval=interval(times.mode_descent_steps, descent))
 
     @cached_property
@@ -254,7 +253,7 @@ def mode_of_response(measured: Response) -> ResponseModes:
     assumptions = (_one_response(w, c, float(cross), float(power)), conditions.balanced_start(alignment))
     frame = Frame(np.ones((1, 1)), np.ones((1, 1)))
     strengths = np.array([cross]), np.array([power])
-    return ResponseModes(measured.trials.as_task, frame, alignment, *strengths, assumptions, measured)
+    return ResponseModes(measured.trials.task, frame, alignment, *strengths, assumptions, measured)
 
 
 def _units(network: Activated) -> tuple[float, FloatArray, FloatArray]:

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from learncast._core.errors import InvalidSpec, SchemaMismatch, UnsupportedModel
-from learncast._core.limits import readable
-from learncast._core.validation import FloatArray, count
+from learncast._core.errors import InvalidSpec, UnsupportedModel
+from learncast._core.validation import count
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
-from learncast.results import Provenance, described, load_dataset, save_dataset, spec_hash
-from learncast.theory.responses.bootstrap import LEVEL, Resampling, interval
+from learncast.results import Provenance, spec_hash
+from learncast.tasks.task import Task
+from learncast.theory.responses.bootstrap import Resampling
 from learncast.theory.responses.features import Features, measured_features
 from learncast.theory.responses.table import ResponseTable
-from learncast.theory.responses.trials import Source, TrialStream, check_channels, trial_stream
-
-if TYPE_CHECKING:
-    import xarray as xr
+from learncast.theory.responses.trials import TrialStream, check_channels
 
 __all__ = ["Response", "response"]
 
@@ -51,14 +45,14 @@ class Response:
 
     Examples
     --------
-    Every statistic has an interval. A network with other weights needs no new measurement:
+    Every statistic has resamples. A network with other weights needs no new measurement:
 
     >>> import learncast as lc
     >>> task = lc.tasks.integration(steps=20)
     >>> network = lc.Activated(lc.LinearRNN.aligned(recurrence=0.9, initial=0.05, hidden_size=1), "relu")
     >>> measured = lc.theory.response(task, network, trials=2000)
-    >>> measured.dataset["cross"].values.round(2), measured.dataset["cross_low"].values.round(2)
-    (array([[ 3.83, -3.83]]), array([[ 3.76, -3.9 ]]))
+    >>> measured.features.cross[0].round(2), measured.resamples
+    (array([[ 3.83, -3.83]]), 200)
     >>> later = lc.Activated(lc.LinearRNN.aligned(recurrence=0.9, initial=0.5, hidden_size=1), "relu")
     >>> measured.moved(later).statistics is measured.statistics
     True
@@ -70,8 +64,8 @@ class Response:
 
     @property
     def name(self) -> str:
-        """Name of the task or trials."""
-        return self.trials.name
+        """Name of the task."""
+        return self.trials.task.name
 
     @property
     def features(self) -> Features:
@@ -87,31 +81,7 @@ class Response:
     @property
     def assumes_gaussian(self) -> bool:
         """Whether Gaussian trials stand for a task of which only the moments are known; families are Gaussian."""
-        return self.trials.gaussian and self.trials.as_task.recipe is None
-
-    @property
-    def dataset(self) -> xr.Dataset:
-        """Every statistic with its interval and its resamples; a table as far as it has been measured."""
-        import xarray as xr
-
-        variables: dict[str, object] = {}
-        if isinstance(self.statistics, ResponseTable):
-            table, axes = self.statistics, ("panel", "node", "moment", "row")
-            variables = {
-                "panel_end": ("panel", table.ends[1:], described("input weight at which a panel ends", "1")),
-                "coefficients": (axes, table.coefficients, described("Chebyshev coefficients of each panel", "1")),
-                "interpolation_error": ((), table.accuracy, described("relative error of the interpolation", "1")),
-            }
-        for name, (over, values, text, units) in self.statistics.variables().items():
-            low, high = interval(values[0], values[1:], signed=True)
-            variables |= {
-                name: (over, values[0], described(text, units)),
-                f"{name}_low": (over, low, described(f"{text}, lower end of the interval", units)),
-                f"{name}_high": (over, high, described(f"{text}, upper end of the interval", units)),
-                f"{name}_resamples": (("resample", *over), values[1:], described(f"{text}, resamples", units)),
-            }
-        attrs = {"task": self.name, "trials": self.trials.number, "activation": self.network.activation}
-        return xr.Dataset(variables, self.statistics.coordinates(), {**attrs, "interval_level": LEVEL})
+        return self.trials.gaussian and self.trials.task.recipe is None
 
     @cached_property
     def hash(self) -> str:
@@ -123,48 +93,6 @@ class Response:
         """Where the numbers come from."""
         recorded = self.trials.recorded is not None
         return Provenance("measured", (), self.hash, None if recorded else self.trials.seed)
-
-    def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the statistics to NetCDF."""
-        return save_dataset(self.dataset, path, kind="response", provenance=self.provenance)
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str], source: Source, network: Activated) -> Response:
-        """Read statistics that `save` wrote.
-
-        Parameters
-        ----------
-        path : path
-        source, network
-            Trials and network of the measurement, as for `response`. The file holds neither, and must match both.
-        """
-        dataset, provenance = load_dataset(path, kind="response")
-        check_network(network)
-        with readable(Path(path), kind="a complete response", error=SchemaMismatch):
-            number = None if provenance.seed is None else int(dataset.attrs["trials"])
-            stream = trial_stream(source, number, 0, provenance.seed or 0)
-            resamples = dataset.sizes["resample"]
-            if spec_hash(stream.hash, network.hash, resamples) != provenance.spec_hash:
-                raise SchemaMismatch(
-                    f"{path} must hold responses of this network to these trials, got {dataset.attrs['activation']} "
-                    f"units and {dataset.attrs['task']!r} or other weights."
-                )
-            statistics: Features | ResponseTable
-            if network.activation == "relu":
-                names = ("cross", "power", "target_power")
-                rows = [np.concatenate([dataset[n].values[None], dataset[f"{n}_resamples"].values]) for n in names]
-                statistics = Features(dataset["recurrence"].values[::2], *rows)
-            else:
-                statistics = ResponseTable(
-                    stream,
-                    network,
-                    float(_recurrences(network)[0]),
-                    Resampling.of(stream, resamples),
-                    np.append(0.0, dataset["panel_end"].values),
-                    dataset["coefficients"].values,
-                    float(dataset["interpolation_error"]),
-                )
-            return cls(network, stream, statistics)
 
     def moved(self, network: Activated) -> Response:
         """Return these statistics with a network of other input and output weights."""
@@ -178,7 +106,7 @@ class Response:
 
 
 def response(
-    source: Source,
+    task: Task,
     network: Activated,
     *,
     trials: int | None = None,
@@ -194,16 +122,15 @@ def response(
 
     Parameters
     ----------
-    source : Task, callable or (inputs, targets)
-        A task, of which the recorded trials are read or, if there are none, Gaussian trials with its moments are
-        drawn; a function sampler(trials, rng) -> (inputs, targets); or recorded inputs (trials, steps, 1) and targets
-        (trials, outputs) or (trials, steps, outputs).
+    task : Task
+        Task with one input. Its recorded trials are read or, if there are none, Gaussian trials with its moments are
+        drawn.
     network : Activated
         A LinearRNN's weights with a nonlinearity: one input, diagonal recurrence.
     trials : int, optional
         Number of Gaussian trials to draw; 65536 for ReLU and 16384 for tanh by default.
     rng : numpy.random.Generator or int
-        Generator or seed. Sources measured with the same seed share their noise, so their differences are precise.
+        Generator or seed. Tasks measured with the same seed share their noise, so their differences are precise.
     bootstrap : int
         Number of resamples.
 
@@ -227,27 +154,23 @@ def response(
     >>> task = lc.tasks.integration(steps=20)
     >>> network = lc.Activated(lc.LinearRNN.aligned(recurrence=0.9, initial=0.05, hidden_size=1), "relu")
     >>> inputs = np.random.default_rng(0).standard_normal((400, 20, 1))
-    >>> for source, trials in ((task, 2000), ((inputs, inputs.sum(axis=1)), None)):
-    ...     print(solve_response(response(source, network, trials=trials), learning_rate=1e-3).time_to(0.9))
+    >>> recorded = lc.Task.from_samples(inputs, inputs.sum(axis=1))
+    >>> for one, trials in ((task, 2000), (recorded, None)):
+    ...     print(solve_response(response(one, network, trials=trials), learning_rate=1e-3).time_to(0.9))
     <LearningTime to 0.9: 1056.08 flow steps, 1057 descent steps (1040 to 1074), ok>
     <LearningTime to 0.9: 920.721 flow steps, 922 descent steps (679 to 1239), ok>
     """
     check_network(network)
-    stream = trial_stream(source, trials, TRIALS[network.activation], rng)
-    if stream.outputs != network.outputs:
+    stream = TrialStream.of(task, trials, TRIALS[network.activation], rng)
+    if task.outputs != network.outputs:
         raise InvalidSpec(
-            f"{stream.name!r} must have the network's {network.outputs} outputs, got {stream.outputs}.", field="source"
+            f"{task.name!r} must have the network's {network.outputs} outputs, got {task.outputs}.", field="task"
         )
     resampling = Resampling.of(stream, count("bootstrap", bootstrap, least=2))
-    recurrence = _recurrences(network)
+    recurrence = np.diagonal(linear_weights(network).recurrent_weights)[active_units(network)]
     if network.activation == "relu":
         return Response(network, stream, measured_features(stream, np.unique(recurrence), resampling))
     return Response(network, stream, ResponseTable(stream, network, float(recurrence[0]), resampling))
-
-
-def _recurrences(network: Activated) -> FloatArray:
-    """Recurrence of each unit that can learn."""
-    return np.diagonal(linear_weights(network).recurrent_weights)[active_units(network)]
 
 
 def linear_weights(network: Activated) -> LinearRNN:

@@ -87,13 +87,7 @@ class ResponseTable:
     def __post_init__(self) -> None:
         self._measure_controls()
         self._edges = [0.0]
-        if len(self.coefficients):  # read from a file
-            self._prepare()
         self.reach(self._natural_weight / 2)
-
-    def _prepare(self) -> None:
-        """Prepare the interpolation of the panels."""
-        self._powers, self._edges = _powers(self.coefficients), self.ends.tolist()
 
     @property
     def summary(self) -> str:
@@ -112,7 +106,7 @@ class ResponseTable:
                 width /= 2
             self.coefficients = panel[None] if begin == 0 else np.concatenate([self.coefficients, panel[None]])
             self.ends = np.append(self.ends, begin + width)
-            self._prepare()
+            self._powers, self._edges = _powers(self.coefficients), self.ends.tolist()
             self.accuracy = max(self.accuracy, tail)
 
     def moments(self, weights: FloatArray, rows: slice | int) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
@@ -180,22 +174,6 @@ class ResponseTable:
         cross, _, power, _ = self.moments(weights, slice(0, len(weights)))
         return np.asarray((cross**2).sum(axis=-1) / power)
 
-    def variables(self) -> dict[str, tuple[tuple[str, ...], FloatArray, str, str]]:
-        """Return dimensions, values with resamples, meaning and units of each dataset variable."""
-        rows = len(self.target_power)
-        moments = [self.moments(np.full(rows, a), slice(0, rows)) for a in self._grid()]
-        cross = np.stack([each[0] for each in moments], axis=2)
-        power = np.stack([each[2] for each in moments], axis=1)
-        return {
-            "cross": (("output", "input_weight"), cross, "mean of target x response", "target"),
-            "power": (("input_weight",), power, "mean squared response", "1"),
-            "target_power": ((), self.target_power, "mean squared target", "target^2"),
-        }
-
-    def coordinates(self) -> dict[str, tuple[str, FloatArray]]:
-        """Return the tabulated input weights."""
-        return {"input_weight": ("input_weight", self._grid())}
-
     def _grid(self) -> FloatArray:
         steps = np.linspace(0.0, 1.0, _NODES + 1)[1:]
         return np.concatenate([a + (b - a) * steps for a, b in pairwise(self.ends)])
@@ -208,7 +186,7 @@ class ResponseTable:
         trials, b = self.trials, self.recurrence
 
         def measure(inputs: FloatArray, targets: FloatArray, counted: Mask | None) -> FloatArray:
-            line, cross, power = np.zeros(inputs.shape[1]), np.zeros(trials.outputs), 0.0
+            line, cross, power = np.zeros(inputs.shape[1]), np.zeros(trials.task.outputs), 0.0
             for x, y, live in readouts(inputs, targets, counted):
                 line = b * line + x
                 if y is not None:
@@ -218,8 +196,8 @@ class ResponseTable:
 
         with np.errstate(over="ignore", invalid="ignore"):
             sums = group_sums(trials, measure)
-        cross, power, target = np.split(sums, [trials.outputs, trials.outputs + 1], axis=1)
-        mean = power.sum() / trials.number / (trials.steps if trials.every_step else 1)
+        cross, power, target = np.split(sums, [trials.task.outputs, trials.task.outputs + 1], axis=1)
+        mean = power.sum() / trials.number / (trials.task.steps if trials.task.targets == "every_step" else 1)
         self._natural_weight = 1.0 / max(float(np.sqrt(mean)), 1e-6) if np.isfinite(mean) and mean > 0 else 1.0
         self._controls: tuple[FloatArray, FloatArray] | None = None
         if trials.gaussian and np.isfinite(sums).all():
@@ -236,7 +214,7 @@ class ResponseTable:
         """Return the coefficients on one panel, and the relative size of the last ones."""
         angles = (np.arange(_NODES) + 0.5) * np.pi / _NODES
         a = begin + (end - begin) * (np.cos(angles) + 1) / 2
-        M, b, f = self.trials.outputs, self.recurrence, self.network.activate
+        M, b, f = self.trials.task.outputs, self.recurrence, self.network.activate
 
         def measure(inputs: FloatArray, targets: FloatArray, counted: Mask | None) -> FloatArray:
             sums = np.zeros((1 + M, len(a)))

@@ -16,9 +16,9 @@ from learncast.networks.linear_rnn import LinearRNN
 from learncast.planning.forecast import Forecast
 from learncast.planning.methods.modes import ModeMethod
 from learncast.planning.methods.responses import ResponseModeMethod
-from learncast.planning.phase import PortraitTimes, portrait_times
 from learncast.planning.plan import Plan
 from learncast.planning.planner import plan_with
+from learncast.planning.portrait import PortraitTimes, portrait_times
 from learncast.planning.terms import Terms
 from learncast.procedure.goals import Accuracy
 from learncast.procedure.stage import Stage

@@ -10,8 +10,8 @@ import numpy as np
 
 from learncast._core.validation import FloatArray
 from learncast.display import format_count, format_number
+from learncast.planning.candidate import hardly_pays
 from learncast.planning.forecast import Forecast
-from learncast.planning.plan import hardly_pays
 from learncast.web.chart import Chart, ChartAxis, Series, Trace
 from learncast.web.view import FRAMES, Note, Reading
 

@@ -15,8 +15,9 @@ from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray
 from learncast.display import format_loss, format_number, plural
 from learncast.networks.two_layer import TwoLayer
-from learncast.planning.forecast import Forecast, follow, forecast, settling
+from learncast.planning.forecast import Forecast, follow, forecast
 from learncast.planning.forget import stages_of
+from learncast.planning.run import settling
 from learncast.procedure.goals import Accuracy
 from learncast.procedure.stage import Stage
 from learncast.results import STEPS, Steps

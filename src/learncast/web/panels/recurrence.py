@@ -23,17 +23,10 @@ from learncast.tasks.task import Task
 from learncast.theory.assumptions import Assumption, stable_learning_rate
 from learncast.theory.dynamics.descent import descend
 from learncast.theory.dynamics.learning_problem import LearningProblem
-from learncast.theory.dynamics.recurrent_mode import ModeTrajectory, mode_trajectory
-from learncast.theory.recurrence.long_run import ModeStart, weights_at
+from learncast.theory.dynamics.recurrent_mode import ModeStart, ModeTrajectory, mode_trajectory, weights_at
+from learncast.theory.recurrence.optimum import Optimum, RecurrenceFit, best_recurrence
 from learncast.theory.recurrence.order import crossing_time, half_loss_time
-from learncast.theory.recurrence.stability import (
-    Optimum,
-    RecurrenceFit,
-    best_recurrence,
-    extrapolation,
-    largest_stable_rate,
-    least_hidden_size,
-)
+from learncast.theory.recurrence.stability import extrapolation, largest_stable_rate, least_hidden_size
 from learncast.theory.recurrence.tradeoff import (
     RecurrenceTransition,
     change_of_kind,

@@ -78,7 +78,6 @@ def window_panel(window: Window | None) -> Panel:
         study=partial(_study, window),
         drops="a window.nc that `learncast window --out DIR` saved",
         open_file=_open_window,
-        local=window is not None,
     )
 
 

@@ -37,12 +37,12 @@ def even(scale=0.3, size=2):
     return lc.TwoLayer(scale * np.eye(size), scale * np.eye(size))
 
 
-def solved(task=None, network=None, *, learn=None, method="auto", **options):
+def solved(task=None, network=None, *, learn=None, method="auto"):
     training = lc.Training(RATE, learn=learn)
     chosen = lc.planning.method_for(
         [task or diagonal(1.0, 0.5)], network or even(), training, method=method, strict=True
     )
-    return chosen.solution(**options)
+    return chosen.solution()
 
 
 # --- static tasks ---------------------------------------------------------------------------------------------------
@@ -416,8 +416,6 @@ def test_an_unstable_learning_rate_violates_a_condition():
         (lambda: solved(learn=("first",), method="two-layer"), None),
         (lambda: solved(network=even(size=3)), None),
         (lambda: solved(task=lc.tasks.integration(4, [1.0, 1.0])), None),
-        (lambda: solved(separatrix_tolerance=2.0), "separatrix_tolerance"),
-        (lambda: solved().at([0.0], include=("input_weight",)), "include"),
         (lambda: solved().time_to_loss(0.0), "tolerance"),
         (lambda: solved().time_to(1.5), "accuracy"),
         (lambda: lc.forecast(diagonal(1.0, 0.5), even(), learning_rate=-1.0).solution, "learning_rate"),

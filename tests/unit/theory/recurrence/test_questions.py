@@ -92,7 +92,7 @@ def test_times_are_unknown_if_the_integration_stops(monkeypatch):
 
 
 def test_a_mode_at_a_higher_optimum_is_not_followed_further(monkeypatch):
-    monkeypatch.setattr("learncast.theory.recurrence.long_run.DECADES", 2)  # too few to see that the mode rests
+    monkeypatch.setattr("learncast.theory.dynamics.recurrent_mode.DECADES", 2)  # too few to see that the mode rests
     found = theory.half_loss_time((np.arange(10) == 4).astype(float), recurrence=0.5, input_weight=0.3)
     assert found.steps == math.inf
 
@@ -102,7 +102,7 @@ def test_a_solver_failure_at_rest_is_ignored(monkeypatch):
         path = mode_trajectory(times, *given)
         return path if np.max(times) < 1e4 else replace(path, status=np.array("diverged"))
 
-    monkeypatch.setattr("learncast.theory.recurrence.long_run.mode_trajectory", failing)
+    monkeypatch.setattr("learncast.theory.dynamics.recurrent_mode.mode_trajectory", failing)
     end = theory.end_of_training([1.0, 0.0, 2.0, 0.0, 0.0], recurrence=0.0, input_weight=0.1)
     assert (end.recurrence, end.status) == (0.0, Status.not_learned)
     lost = theory.end_of_training(np.array([0.0, 0.0, 1.0, 1.0]), recurrence=0.0, input_weight=0.5)
@@ -110,7 +110,7 @@ def test_a_solver_failure_at_rest_is_ignored(monkeypatch):
 
 
 def test_a_mode_that_is_still_moving_is_unknown(monkeypatch):
-    monkeypatch.setattr("learncast.theory.recurrence.long_run.DECADES", 1)
+    monkeypatch.setattr("learncast.theory.dynamics.recurrent_mode.DECADES", 1)
     found = theory.half_loss_time(LEAKY, recurrence=0.5, input_weight=1e-6)
     assert math.isnan(found.steps)
     assert found.status.item() is Status.outside_theory
@@ -321,7 +321,7 @@ def test_ends_of_training_have_a_status():
 
 def test_a_slow_runaway_is_not_a_resting_mode(monkeypatch):
     first_input = (np.arange(5) == 4).astype(float)
-    monkeypatch.setattr("learncast.theory.recurrence.long_run.DECADES", 8)  # before the solver fails
+    monkeypatch.setattr("learncast.theory.dynamics.recurrent_mode.DECADES", 8)  # before the solver fails
     end = theory.end_of_training(first_input, recurrence=-0.9, input_weight=0.5)
     assert (end.recurrence, end.status) == (-math.inf, Status.diverged)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import xarray as xr
 
 import learncast as lc
 from learncast._core.progress import until
@@ -13,7 +12,6 @@ from learncast.theory import (
     Response,
     ResponseFlowSolution,
     ResponseModeSolution,
-    ResponseTable,
     bounds,
     interval,
     modes_of_responses,
@@ -66,14 +64,14 @@ def test_measuring_stops_at_the_time_limit():
 def test_recorded_trials_are_averaged():
     rng = np.random.default_rng(0)
     inputs, targets = rng.normal(size=(777, 5, 1)), rng.normal(size=(777, 2))
-    found = response((inputs, targets), many(outputs=2)).dataset
-    for f, sign in enumerate(found["sign"].values):
+    found = response(lc.Task.from_samples(inputs, targets), many(outputs=2)).features
+    for f, sign in enumerate((1.0, -1.0)):
         z = np.zeros(777)
         for t in range(5):
             z = np.maximum(0.9 * z + sign * inputs[:, t, 0], 0.0)
-        np.testing.assert_allclose(found["cross"][:, f], (targets * z[:, None]).mean(axis=0), rtol=1e-12)
-        assert float(found["power"][f, f]) == pytest.approx((z**2).mean(), rel=1e-12)
-    assert float(found["target_power"]) == pytest.approx((targets**2).sum(axis=1).mean(), rel=1e-12)
+        np.testing.assert_allclose(found.cross[0, :, f], (targets * z[:, None]).mean(axis=0), rtol=1e-12)
+        assert found.power[0, f, f] == pytest.approx((z**2).mean(), rel=1e-12)
+    assert found.target_power[0] == pytest.approx((targets**2).sum(axis=1).mean(), rel=1e-12)
 
 
 def test_groups_of_several_blocks_are_averaged(monkeypatch):
@@ -81,65 +79,17 @@ def test_groups_of_several_blocks_are_averaged(monkeypatch):
     rng = np.random.default_rng(0)
     inputs = rng.normal(size=(3001, 3, 1))
     targets = inputs[:, -1]
-    found = response((inputs, targets), relu(recurrence=0.0)).features
+    found = response(lc.Task.from_samples(inputs, targets), relu(recurrence=0.0)).features
     # without memory z = relu(x): E[y z] = E[x relu(x)]
     assert found.cross[0, 0, 0] == pytest.approx((targets * np.maximum(targets, 0)).mean(), rel=1e-12)
-    sampled = response(
-        lambda n, rng: (rng.normal(size=(n, 3, 1)), np.ones((n, 1))), relu(recurrence=0.0), trials=20_000
-    )
-    # E[relu(x)] = 1 / sqrt(2 pi), to five standard errors: a false alarm in 2e6
-    assert sampled.features.cross[0, 0, 0] == pytest.approx((2 * np.pi) ** -0.5, abs=5 * 0.583 / 20_000**0.5)
 
 
-def test_dataset_has_units_intervals_and_resamples(tmp_path):
+def test_statistics_have_resamples():
     found = response(TASK, relu(), trials=FEW, bootstrap=20)
-    data = found.dataset
-    assert {"cross", "cross_low", "cross_high", "cross_resamples", "power", "target_power"} <= set(data.data_vars)
-    assert all({"units", "long_name"} <= set(data[name].attrs) for name in data.data_vars)
-    assert data.sizes["resample"] == found.resamples == 20
-    assert bool((data["power_low"] <= data["power"]).all())
-    assert bool((data["power"] <= data["power_high"]).all())
-    assert found.save(tmp_path / "response.nc").is_file()
+    assert len(found.features.cross) == found.resamples + 1 == 21
     assert found.provenance.kind == "measured"
     assert "2 features" in repr(found)
-    table = response(TASK, tanh(), trials=256, bootstrap=5)
-    assert {"cross", "power_low"} <= set(table.dataset.data_vars)
-    assert "table" in repr(table)
-
-
-@pytest.mark.parametrize(
-    ("network", "source"),
-    [
-        (relu(), TASK),
-        (many(outputs=1), TASK.sample(300, np.random.default_rng(1))),
-        (tanh(), TASK),
-        (tanh(), TASK.sample(300, np.random.default_rng(1))),
-    ],
-    ids=["relu", "relu on recorded trials", "tanh", "tanh on recorded trials"],
-)
-def test_loaded_responses_give_the_same_forecast(tmp_path, monkeypatch, network, source):
-    number = FEW if source is TASK else None
-    found = response(source, network, trials=number, bootstrap=20, rng=3)
-    path = found.save(tmp_path / "response.nc")
-    monkeypatch.setattr(ResponseTable, "_panel", None)  # nothing is measured again
-    again = Response.load(path, source, network)
-    assert (again.hash, again.provenance, repr(again)) == (found.hash, found.provenance, repr(found))
-    xr.testing.assert_identical(again.dataset, found.dataset)
-    if network.activation == "relu":
-        one, other = (solve_response(r, learning_rate=1e-3).time_to(0.9) for r in (found, again))
-        assert repr(one) == repr(other)
-
-
-def test_load_requires_the_same_trials_network_and_kind(tmp_path):
-    path = response(TASK, relu(), trials=FEW, bootstrap=20).save(tmp_path / "response.nc")
-    for source, network in ((TASK, relu(initial=0.2)), (lc.tasks.integration(steps=11), relu())):
-        with pytest.raises(lc.SchemaMismatch):
-            Response.load(path, source, network)
-    with pytest.raises(lc.SchemaMismatch):
-        lc.Trajectory.load(path)
-    solved(relu()).at([0.0]).save(tmp_path / "other.nc")
-    with pytest.raises(lc.SchemaMismatch):
-        Response.load(tmp_path / "other.nc", TASK, relu())
+    assert "table" in repr(response(TASK, tanh(), trials=256, bootstrap=5))
 
 
 def test_equal_seeds_give_equal_noise_also_to_other_tasks():
@@ -154,7 +104,8 @@ def test_equal_seeds_give_equal_noise_also_to_other_tasks():
 
 
 def test_control_variates_narrow_intervals():
-    plain = response(TASK.sample, relu(), trials=2**14).features
+    recorded = lc.Task.from_samples(*TASK.sample(2**14, np.random.default_rng(0)))
+    plain = response(recorded, relu()).features
     sharp = response(TASK, relu(), trials=2**14).features
     assert np.ptp(bounds(sharp.cross[1:, 0, 0])) < 0.4 * np.ptp(bounds(plain.cross[1:, 0, 0]))
     np.testing.assert_allclose(sharp.target_power, TASK.target_power, rtol=1e-9)  # known exactly
@@ -392,30 +343,25 @@ def test_networks_without_fixed_responses_are_rejected():
         rejected("network", lambda n=network: lc.forecast(TASK, n, learning_rate=1e-3), lc.UnsupportedModel)
     two_channels = lc.tasks.integration(steps=4, input_strength=[1.0, 2.0])
     rejected("network", lambda: lc.forecast(two_channels, wide, learning_rate=1e-3), lc.UnsupportedModel)
-    rejected("source", lambda: response((np.zeros((3, 4, 2)), np.zeros((3, 1))), relu()), lc.UnsupportedModel)
+    rejected("task", lambda: response(two_channels, relu()), lc.UnsupportedModel)
 
 
 @pytest.mark.parametrize(
-    ("source", "keywords", "field"),
+    ("task", "keywords", "field"),
     [
-        (3.0, {}, "source"),
-        ((np.zeros((3, 4, 1)), np.zeros((2, 1))), {}, "source"),
-        ((np.zeros((3, 4, 1)), np.zeros((3, 3, 1))), {}, "source"),
-        ((np.full((3, 4, 1), np.nan), np.zeros((3, 1))), {}, "inputs"),
-        ((np.zeros((3, 4, 1)), np.zeros((3, 1))), {"trials": 5}, "trials"),
-        ((np.zeros((3, 4, 1)), np.zeros((3, 2))), {}, "source"),
+        (lc.Task.from_samples(np.ones((3, 4, 1)), np.ones((3, 1))), {"trials": 5}, "trials"),
+        (lc.Task.from_samples(np.ones((3, 4, 1)), np.ones((3, 2))), {}, "task"),
         (TASK, {"trials": 1}, "trials"),
         (TASK, {"bootstrap": 1}, "bootstrap"),
         (TASK, {"rng": -1}, "rng"),
-        (lambda n, rng: (np.zeros((1 if n > 2 else n, 4, 1)), np.zeros((1 if n > 2 else n, 1))), {}, "source"),
     ],
 )
-def test_sources_are_checked(source, keywords, field):
-    rejected(field, lambda: response(source, relu(), **keywords), lc.LearncastError)
+def test_arguments_of_a_measurement_are_checked(task, keywords, field):
+    rejected(field, lambda: response(task, relu(), **keywords), lc.LearncastError)
 
 
 def test_a_recurrence_that_overflows_is_rejected():
-    rejected("recurrence", lambda: response((np.ones((4, 400, 1)), np.ones((4, 1))), relu(recurrence=10.0)))
+    rejected("recurrence", lambda: response(lc.tasks.integration(steps=400), relu(recurrence=10.0), trials=FEW))
 
 
 def test_responses_serve_networks_with_other_weights():

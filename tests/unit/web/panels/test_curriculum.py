@@ -13,7 +13,7 @@ import learncast.web.panels.curriculum as module
 from learncast import LinearRNN, Stage, follow, tasks
 from learncast.networks import Activated
 from learncast.planning import portrait_times
-from learncast.planning.phase import _rescaled
+from learncast.planning.portrait import rescaled
 from learncast.report.phase import phase_report
 from learncast.report.plan import plan_report
 from learncast.study import Study
@@ -266,7 +266,7 @@ def test_rescaled_responses_equal_measured_ones(target, vary):
     network = Activated(LinearRNN.aligned(recurrence=0.8, hidden_size=2, task=target), "relu")
     own = modes_of_responses(network, [target], 3)[0]
     values = [0.4, 1.9]
-    quick = _rescaled(own, vary, values)
+    quick = rescaled(own, vary, values)
     slow = modes_of_responses(network, [target.varied(**{vary: value}) for value in values], 3)
     state = {"vary": vary, "values": values, "accuracies": [0.3, 0.8], "seed": 3}
     method = module.method_of((own,), network, 1e-3)
@@ -277,12 +277,12 @@ def test_rescaled_responses_equal_measured_ones(target, vary):
         np.testing.assert_allclose(portraits[0][name], portraits[1][name], rtol=1e-9, atol=1e-9)
 
 
-def test_responses_to_other_keywords_are_not_rescaled():
+def test_responses_to_other_keywords_are_notrescaled():
     target = tasks.leaky_integration(6, 4.0, 0.3)
     network = Activated(LinearRNN.aligned(recurrence=0.8, hidden_size=2, task=target), "relu")
     own = modes_of_responses(network, [target])[0]
     for vary in ("timescale", "correlation", "steps"):
-        assert _rescaled(own, vary, [2, 3]) is None
+        assert rescaled(own, vary, [2, 3]) is None
 
 
 def test_the_modes_are_those_of_the_planner():

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from learncast._core.errors import InvalidSpec
-from learncast._core.validation import FloatArray, between, one_of, positive, real_array
+from learncast._core.validation import FloatArray, between, positive, real_array
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
 from learncast.results import STEPS, Provenance, Status, Trajectory, described, spec_hash
@@ -30,9 +30,6 @@ __all__ = ["TwoLayerSolution", "shallow"]
 
 #: Relative distance of the loss from its final value at which a flow counts as stalled on a saddle.
 STALLED = 1e-2
-
-#: Optional variables of `TwoLayerSolution.at`.
-EXTRAS = ("input_weights", "output_weights")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -85,25 +82,21 @@ class TwoLayerSolution(Solution):
         """Flow time per gradient step."""
         return self.learning_rate * self.problem.variance
 
-    def at(self, times: ArrayLike, *, include: tuple[str, ...] = ()) -> Trajectory:
+    def at(self, times: ArrayLike) -> Trajectory:
         """Return network function, similarities of the weights and loss at times in gradient steps.
 
         Parameters
         ----------
         times : array_like
-            Gradient steps; infinity allowed.
-        include : tuple of {"input_weights", "output_weights"}
-            Weights to add, rotated to be continuous in time.
+            Gradient steps; infinity is allowed.
 
         Returns
         -------
         Trajectory
-            ``network_function`` (time, row, column), ``input_gram`` W1^T W1, ``output_gram`` W2 W2^T, ``strength`` of
-            each singular mode of the task, ``loss`` and ``excess_loss``.
+            ``network_function`` W2 W1, ``input_gram`` W1^T W1, ``output_gram`` W2 W2^T, ``strength`` of each singular
+            mode, ``loss`` and ``excess_loss``.
         """
         steps = checked_times(times)
-        for name in include:
-            one_of("include", name, EXTRAS)
         grams, strengths, losses = self.flow.course(self._flow_times(steps))
         n, excess = self.problem.first.shape[1], self._above_least(losses)
         values = {
@@ -114,8 +107,6 @@ class TwoLayerSolution(Solution):
             "loss": excess + self.problem.least_loss,
             "excess_loss": excess,
         }
-        if include:
-            values |= self._weights_over(steps, include)
         return self._trajectory(steps, values, self.problem.task)
 
     def _above_least(self, losses: FloatArray) -> FloatArray:
@@ -125,16 +116,6 @@ class TwoLayerSolution(Solution):
 
     def _flow_times(self, steps: FloatArray) -> FloatArray:
         return steps * self._clock if self._clock > 0 else np.zeros_like(steps)
-
-    def _weights_over(self, steps: FloatArray, include: tuple[str, ...]) -> dict[str, FloatArray]:
-        first = np.empty((len(steps), *self.problem.first.shape))
-        second = np.empty((len(steps), *self.problem.second.shape))
-        near, times = (self.problem.first, self.problem.second), self._flow_times(steps)
-        for k in np.argsort(steps, kind="stable"):
-            near = self.flow.weights(float(times[k]), like=near)
-            first[k], second[k] = near
-        weights = {"input_weights": first, "output_weights": second}
-        return {name: weights[name] for name in include}
 
     @property
     def mode_vectors(self) -> tuple[FloatArray, FloatArray]:

@@ -27,7 +27,7 @@ PRECISE_STEP_ERROR = 0.002
 #: Longest descents that are counted again if in doubt; an error of one step in longer ones does not matter.
 MOST_RECOUNTED = 1_000_000
 #: Largest number of moves, strides or single steps, in a count.
-MOST_MOVES = 100_000
+MOST_MOVES = 1_000_000
 #: The same at a learning rate at which the loss may rise.
 MOST_UNSETTLED = 40_000
 #: Shortest stride: four gradients replace fewer steps without gain.

@@ -1,0 +1,150 @@
+"""Statuses, forecast classes and step counts."""
+
+from __future__ import annotations
+
+import enum
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from learncast.display import format_count, format_number
+
+if TYPE_CHECKING:
+    pass
+
+
+class Status(enum.Enum):
+    """Outcome of a computed number; the value explains it in one sentence.
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> lc.Status.not_learned.value
+    'never reaches its goal, so its time is infinite'
+    """
+
+    ok = "reached within the theory"
+    not_learned = "never reaches its goal, so its time is infinite"
+    not_within = "does not reach its goal within the steps that were tried"
+    diverged = "gradient descent diverges at this learning rate"
+    outside_theory = "a condition of the theory does not hold, so the number is not exact"
+    too_few_samples = "too few samples to estimate the number"
+
+
+#: Classes of forecasts, from the most to the least certain, with what each promises.
+FORECAST_CLASSES = {
+    "exact": "linear network on which every condition of the theory holds: steps are right to round-off",
+    "integrated": "linear network, flow integrated numerically: steps are right to the solver's tolerance",
+    "response": "fixed recurrence, nonlinear units described by their measured responses: steps with a confidence "
+    "interval",
+    "surrogate": "everything is trained: a ranking and a shortlist of three by the linear surrogate, no step counts",
+    "measured": "a trained model, diagnosed on a sample of sequences: numbers with sampling error",
+    "outside": "a condition of the theory fails: read the numbers as an approximation",
+}
+
+
+@dataclass(frozen=True, repr=False)
+class Steps:
+    """Number of training steps, with a 95% interval and a status.
+
+    Attributes
+    ----------
+    descent : float
+        Gradient-descent steps, a whole number. Infinite if the goal is never reached, nan if not counted.
+    flow : float
+        Continuous time of the gradient flow in units of the learning rate; infinite or nan likewise.
+    low, high : float
+        Ends of the 95% interval of `value`; nan without an interval.
+    status : Status
+        ``not_learned`` only if it is proved that the goal is never reached.
+    tried : float
+        Steps that were tried, if the status is ``not_within``; otherwise nan.
+    loss : float
+        Loss after these steps, or nan.
+    spread : float
+        Standard deviation over runs, if `descent` is the mean of training in batches; nan for full batches.
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> from learncast.results import Steps
+    >>> steps = Steps(331.0, 329.985, low=320.0, high=345.0)
+    >>> steps
+    <Steps: 331 descent, 329.985 flow, 320 to 345, ok>
+    >>> print(steps)
+    331 steps (95% interval 320 to 345)
+    >>> print(Steps(float("nan"), 2e6))
+    about 2,000,000 steps (gradient flow)
+    >>> print(Steps(float("nan"), float("nan"), status=lc.Status.not_within, tried=50_000, loss=0.25))
+    not within 50,000 steps (loss 0.25)
+    >>> Steps(float("inf"), float("inf"), status=lc.Status.not_learned).outcome
+    'is never learned'
+    """
+
+    descent: float
+    flow: float
+    low: float = math.nan
+    high: float = math.nan
+    status: Status = Status.ok
+    tried: float = math.nan
+    loss: float = math.nan
+    spread: float = math.nan
+
+    @property
+    def value(self) -> float:
+        """Reported number: the descent steps, or the flow time if they were not counted."""
+        return self.flow if math.isnan(self.descent) and not math.isinf(self.flow) else self.descent
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Ends of the 95% interval; None without one."""
+        return None if math.isnan(self.low) or math.isnan(self.high) else (self.low, self.high)
+
+    @property
+    def count(self) -> str:
+        """Reported steps for a table: a number, "about" a flow time, "never", "diverges", "not within N" or "unknown"."""
+        if self.status is Status.diverged and math.isinf(self.descent):
+            return "diverges"
+        if self.status is Status.not_within and not math.isnan(self.tried):
+            return f"not within {format_count(self.tried)}"
+        return ("about " if math.isnan(self.descent) and math.isfinite(self.flow) else "") + format_count(self.value)
+
+    @property
+    def outcome(self) -> str:
+        """What becomes of a task without a finite number of steps, to follow its name in a sentence."""
+        if self.status is Status.diverged:
+            return "is not learned, because gradient descent diverges at this learning rate"
+        if self.status is Status.not_learned:
+            return "is never learned"
+        if math.isfinite(self.value):
+            return f"is learned in about {format_count(self.value)} steps"
+        if math.isnan(self.tried):
+            return "is learned in an unknown number of steps"
+        reached = "" if math.isnan(self.loss) else f" (the loss is then {self.loss:.3g})"
+        return f"is not learned within {format_count(self.tried)} steps{reached}"
+
+    def __float__(self) -> float:
+        return float(self.value)
+
+    def __repr__(self) -> str:
+        interval = "" if self.interval is None else f", {self.low:.6g} to {self.high:.6g}"
+        spread = "" if math.isnan(self.spread) else f" ± {self.spread:.3g}"
+        return f"<Steps: {self.descent:.6g}{spread} descent, {self.flow:.6g} flow{interval}, {self.status.name}>"
+
+    def __str__(self) -> str:
+        if self.status is Status.not_within:
+            reached = "" if math.isnan(self.loss) else f" (loss {self.loss:.3g})"
+            return f"not within {format_count(self.tried)} steps{reached}"
+        if not math.isfinite(self.value):
+            because = f": {self.status.value}" if self.status is Status.diverged else ""
+            return format_number(self.value) + because
+        flow = " (gradient flow)" if math.isnan(self.descent) else ""
+        interval = "" if self.interval is None else f" (95% interval {self._range()})"
+        unit = "step" if round(self.value) == 1 else "steps"
+        spread = "" if math.isnan(self.spread) else f" ± {format_count(self.spread)}"
+        return f"{'about ' if flow else ''}{format_count(self.value)}{spread} {unit}{flow}{interval}"
+
+    def _range(self) -> str:
+        if math.isinf(self.high):
+            return f"from {format_count(self.low)}"
+        return f"{format_count(self.low)} to {format_count(self.high)}"

@@ -1,0 +1,100 @@
+"""Answers of the panels as bytes: charts, studies, tables and dropped files, in the server or in a worker process."""
+
+from __future__ import annotations
+
+import signal
+from contextlib import suppress
+from importlib import import_module
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING
+
+from pydantic_core import to_json
+
+from learncast._core.errors import LearncastError
+from learncast.web.panel import Panel
+from learncast.web.panels.curriculum import PANEL as CURRICULUM
+from learncast.web.panels.prior_knowledge import PANEL as PRIOR_KNOWLEDGE
+from learncast.web.panels.recurrence import PANEL as RECURRENCE
+from learncast.web.panels.window import window_panel
+from learncast.web.uploads import UPLOADS
+from learncast.web.view import to_csv, to_plain
+
+if TYPE_CHECKING:
+    from learncast.windows import Window
+
+#: Answers besides the parts of a panel, with their media types.
+MEDIA_TYPES = {
+    "study": "text/plain; charset=utf-8",
+    "table": "text/csv; charset=utf-8",
+    "file": "application/json",
+}
+
+
+def all_panels(window: Window | None = None) -> tuple[Panel, ...]:
+    """Return every panel in the order of the page; the last one shows `window`, or a sample."""
+    return (CURRICULUM, PRIOR_KNOWLEDGE, RECURRENCE, window_panel(window))
+
+
+def answer(panel: Panel, name: str, state: str) -> bytes:
+    """Return one answer of a panel.
+
+    Parameters
+    ----------
+    panel : Panel
+    name : str
+        A part of the panel, for JSON; ``"study"``, for TOML; ``"table"``, for all numbers as CSV; or ``"file"``, for
+        the description of the panel that shows a dropped file.
+    state : str
+        The state as JSON; for ``"file"``, the file's token.
+    """
+    if name == "file":
+        assert panel.open_file is not None
+        return to_json(description(panel.open_file(state)))
+    settings = panel.state.model_validate_json(state)
+    if name == "study":
+        return panel.study(settings).encode()
+    if name == "table":
+        return to_csv({key: part(settings) for key, part in panel.parts.items()}).encode()
+    return to_json(to_plain(panel.parts[name](settings)))  # five times as fast as json for large grids
+
+
+def description(panel: Panel) -> dict[str, object]:
+    """Describe a panel for the page, which builds its controls from it."""
+    opening = panel.opening
+    return {
+        **{key: getattr(panel, key) for key in ("name", "title", "introduction", "drops")},
+        "controls": to_plain([{**vars(one), "default": opening[one.key]} for one in panel.controls]),
+        "parts": list(panel.parts),
+        "examples": to_plain(panel.examples),
+        "terms": to_plain(panel.terms),
+        "topics": list(panel.topics.items()),
+    }
+
+
+def work(pipe: Connection, window: Window | None) -> None:
+    """Compute answers in a worker process until the pipe closes, which the server's end does.
+
+    Parameters
+    ----------
+    pipe : Connection
+        Receives names of a panel and of its answer, the state, and the dropped files that it refers to, by token. Sends
+        True when everything is loaded, and then the answers or exceptions.
+    window : Window, optional
+        The window that the last panel shows.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches only the server, which ends its workers itself
+    import_module("xarray")  # most computations need it, so it is loaded before the first request
+    panels = {panel.name: panel for panel in all_panels(window)}
+    result: object = True
+    with suppress(EOFError, OSError):
+        while True:
+            pipe.send(result)
+            name, asked, state, files = pipe.recv()
+            for token, file in files.items():
+                UPLOADS.store(token, *file)
+            try:
+                result = answer(panels[name], asked, state)
+            except LearncastError as error:
+                result = error
+            except Exception as error:  # the server logs it
+                result = RuntimeError(f"{type(error).__name__}: {error}")
