@@ -282,16 +282,15 @@ class Generalisation(Displayable):
         """The result in one sentence."""
         low, high = self.stop_set
         alike = "" if low == high else f"; {low:,} to {high:,} cannot be told apart"
-        rise = f"training on to {self.most_steps:,} raises it {self.rise:.3g} times, {_between(self.rise_interval)}"
-        if self.stop == self.most_steps:
-            rise = "it still falls there"
-        elif not math.isfinite(self.rise):
-            rise = f"descent diverges before step {self.most_steps:,}"
-        if self.overfits == "cannot be told":
-            rise += ": whether it overfits cannot be told"
-        about = "" if low == high else "about "
         loss = f"held-out loss {self.loss:.3g}, {_between(self.loss_interval)}"
-        return f"Stop after {about}{format_count(self.stop)} steps{alike}; {loss}; {rise}."
+        unsure = ": whether it overfits cannot be told" if self.overfits == "cannot be told" else ""
+        if self.stop == self.most_steps:
+            return f"The held-out loss still falls at step {self.stop:,}, the last{alike}; {loss}{unsure}."
+        rise = f"training on to {self.most_steps:,} raises it {self.rise:.3g} times, {_between(self.rise_interval)}"
+        if not math.isfinite(self.rise):
+            rise = f"descent diverges before step {self.most_steps:,}"
+        about = "" if low == high else "about "
+        return f"Stop after {about}{format_count(self.stop)} steps{alike}; {loss}; {rise}{unsure}."
 
     def _html_repr(self) -> HtmlRepr:
         return HtmlRepr("Generalisation", self.sentence, [self.table], self.trust.standing)
