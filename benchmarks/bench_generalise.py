@@ -117,9 +117,7 @@ def _split(
         return how(), how(test=test)
 
 
-def _judge(
-    counts: dict[str, list[float]], told: lc.planning.Generalisation, truth: lc.planning.Generalisation
-) -> None:
+def _judge(counts: dict[str, list[float]], told: lc.planning.Generalisation, truth: lc.planning.Generalisation) -> None:
     """Compare what folds tell with the truth on the population or on the test trials."""
     curve = truth.curve["held_out"]
     steps = curve["steps"].values

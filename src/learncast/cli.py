@@ -138,7 +138,9 @@ def plan(
     study: StudyFile,
     remember: Annotated[str | None, typer.Option(help="Candidate to remember; its cost is reported.")] = None,
     method: MethodName = "auto",
-    held_out: Annotated[bool, typer.Option("--held-out", help="Choose stops for the held-out loss, not speed.")] = False,
+    held_out: Annotated[
+        bool, typer.Option("--held-out", help="Choose stops for the held-out loss, not speed.")
+    ] = False,
     *,
     delivery: Delivery,
 ) -> None:
@@ -249,8 +251,8 @@ def generalise(
     asked = _asked(study, delivery)
     from learncast.report.generalise import generalise_report
 
-    options = {"test": test, "most_steps": most_steps, "after": after}
-    delivery.deliver("holding out trials", lambda _: generalise_report(asked(), **options))
+    ask = partial(generalise_report, test=test, most_steps=most_steps, after=after)
+    delivery.deliver("holding out trials", lambda _: ask(asked()))
 
 
 @command(app, example="check examples/two_integration_tasks.toml --seeds 3")

@@ -164,9 +164,8 @@ class Study(StudyFile[StudySection]):
         section, target = self.section.generalise or GeneraliseSection(), self.section.target
         groups, test = None, None
         with located(self.source, "[generalise]"):
-            if section.groups is not None or section.test is not None:
-                if not isinstance(target, DataSection):
-                    raise InvalidSpec("groups and test need a [target] with data.", field="generalise")
+            if not (isinstance(target, DataSection) or section.groups is section.test is None):
+                raise InvalidSpec("groups and test need a [target] with data.", field="generalise")
             if isinstance(target, DataSection) and section.groups is not None:
                 column = {} if target.trial is None else {"trial": target.trial}
                 path = self.folder / target.data

@@ -60,7 +60,7 @@ def run(folder, *options):
 
 
 def test_the_command_gives_the_numbers_of_the_library(folder):
-    study = study_of(folder, '[generalise]\nfolds = 5\nmost_steps = 300\nseed = 2\n')
+    study = study_of(folder, "[generalise]\nfolds = 5\nmost_steps = 300\nseed = 2\n")
     g = lc.generalise(study.target, study.network, learning_rate=0.02, folds=Folds(5, seed=2), most_steps=300)
     values = run(folder)
     assert (values["stop"], values["loss"], values["rise"]) == (g.stop, g.loss, g.rise)

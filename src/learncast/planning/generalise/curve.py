@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
-from typing import Protocol
 
 import numpy as np
 
@@ -67,8 +66,9 @@ def rows_of(folds: int) -> list[Kept]:
     return [~np.isin(np.arange(folds), left) for left in out]
 
 
-class HeldOutCurve(Protocol):
-    """Held-out loss along training, and its errors.
+@dataclass(frozen=True, eq=False)
+class GivenCurve:
+    """Loss on given test trials along training; exact if only their statistics are given.
 
     Attributes
     ----------
@@ -79,39 +79,6 @@ class HeldOutCurve(Protocol):
         Held-out loss of the answer 0.
     states : (stops, ...)
         States of training on all trials.
-    by_trial : (trials, stops) or None
-        Loss of each held-out trial; None if only statistics are known.
-    band : (stops,)
-        Standard error of the curve.
-    """
-
-    stops: tuple[int, ...]
-
-    @property
-    def curve(self) -> FloatArray: ...
-    @property
-    def train(self) -> FloatArray: ...
-    @property
-    def zero(self) -> float: ...
-    @property
-    def states(self) -> FloatArray: ...
-    @property
-    def by_trial(self) -> FloatArray | None: ...
-    @property
-    def band(self) -> FloatArray: ...
-    def loss_error(self, place: int) -> float: ...
-    def rise_error(self, place: int) -> float: ...
-    def alike(self, place: int) -> tuple[int, int]: ...
-
-
-@dataclass(frozen=True, eq=False)
-class GivenCurve:
-    """Loss on given test trials along training; exact if only their statistics are given.
-
-    Attributes
-    ----------
-    stops, curve, train, zero, states
-        As in `HeldOutCurve`.
     by_trial : (trials, stops) or None
         Loss of each test trial; None if only statistics are known.
     """
@@ -272,9 +239,7 @@ class FoldCurve:
         return self.found.by_trial
 
 
-def _alike(
-    stops: tuple[int, ...], curve: FloatArray, losses: FloatArray, units: Labels, place: int
-) -> tuple[int, int]:
+def _alike(stops: tuple[int, ...], curve: FloatArray, losses: FloatArray, units: Labels, place: int) -> tuple[int, int]:
     with np.errstate(invalid="ignore"):
         error = trial_error(losses - losses[:, place : place + 1], units)
         inside = np.flatnonzero(curve - curve[place] <= NORMAL * error)
@@ -282,6 +247,7 @@ def _alike(
     return stops[max(low - 1, 0)], stops[min(high + 1, len(stops) - 1)]
 
 
+HeldOutCurve = FoldCurve | GivenCurve
 Starts = Sequence[FloatArray] | None
 
 

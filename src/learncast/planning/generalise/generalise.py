@@ -13,7 +13,7 @@ from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray, count
 from learncast.networks import Network
 from learncast.planning.generalise.curve import HeldOutCurve, fold_curve, given_curve, rows_of, stop_grid
-from learncast.planning.generalise.folds import Folds, Labels
+from learncast.planning.generalise.folds import Folds
 from learncast.planning.generalise.learners import Learner, learner_for
 from learncast.planning.generalise.result import Generalisation, HeldOutProblem, class_numbers, notes, result_of
 from learncast.planning.generalise.subsets import (

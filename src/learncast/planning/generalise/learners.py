@@ -20,7 +20,13 @@ from learncast.tasks.covariance import check_memory
 from learncast.tasks.geometry import pooled_statistics, recurrence_kernel
 from learncast.tasks.recorded.masked import MaskedTrials
 from learncast.tasks.task import Task
-from learncast.theory.dynamics.learning_problem import AS_RECURRENT, KINDS, LearningProblem, checked_learn, lag_statistics
+from learncast.theory.dynamics.learning_problem import (
+    AS_RECURRENT,
+    KINDS,
+    LearningProblem,
+    checked_learn,
+    lag_statistics,
+)
 from learncast.theory.dynamics.steps.lag_descent import LagDescent
 from learncast.theory.dynamics.steps.pooled_descent import PooledDescent, hidden_basis, pull
 from learncast.theory.responses.features import Features
@@ -96,8 +102,9 @@ class Learner(ABC):
 
 
 class PooledLearner(Learner):
-    """Fixed scalar recurrence: a two-layer network on the pooled input. A state is [A^T; C] on the hidden directions
-    that the start uses.
+    """Fixed scalar recurrence: a two-layer network on the pooled input.
+
+    A state is [A^T; C] in the hidden directions that the start uses.
     """
 
     name = "pooled"
@@ -249,9 +256,7 @@ def learner_for(task: Task, network: Network, training: Training) -> Learner:
 
 def _activated_learner(task: Task, network: Activated, training: Training) -> Learner:
     if training.learn is not None and set(training.learn) != set(DEFAULT_LEARN[Activated]):
-        raise InvalidSpec(
-            f"Activated networks need a fixed recurrence, got learn={training.learn!r}.", field="learn"
-        )
+        raise InvalidSpec(f"Activated networks need a fixed recurrence, got learn={training.learn!r}.", field="learn")
     check_network(network)
     check_fit(task, network.network)
     if network.activation != "relu":

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from learncast._core.errors import InvalidSpec
-from learncast._core.validation import FloatArray, count, positive
+from learncast._core.validation import count, positive
 from learncast.display import Displayable, HtmlRepr, Plot, Table, format_count
 from learncast.networks import Network
 from learncast.planning.generalise.curve import NORMAL, HeldOutCurve
 from learncast.planning.generalise.folds import Folds, Labels
 from learncast.planning.generalise.learners import Learner, PooledLearner
-from learncast.planning.generalise.subsets import Samples, Trials
+from learncast.planning.generalise.subsets import Kept, Samples, Trials
 from learncast.procedure.training import Training
 from learncast.results import STEPS, Provenance, described, load_dataset, save_dataset
 from learncast.tasks.best_map import Correlations, best_map
@@ -61,7 +61,7 @@ class HeldOutProblem:
         return int(self.task.trials or 0) if self.test is not None else len(self.samples.folds)
 
     @cached_property
-    def kept(self) -> FloatArray:
+    def kept(self) -> Kept:
         """Folds that training on everything sees."""
         kept = np.ones(self.samples.number, dtype=bool)
         if self.test is not None:

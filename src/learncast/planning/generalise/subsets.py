@@ -52,7 +52,7 @@ class Sample:
         trials, values = len(windows), windows.shape[2]
         both = np.concatenate([windows, targets], axis=2).reshape(-1, values + targets.shape[2])
         if len(both) > both.shape[1]:
-            both = np.linalg.qr(both, mode="r")
+            both = np.asarray(np.linalg.qr(both, mode="r"))
         return cls(both[:, :values], both[:, values:], trials)
 
     @classmethod
@@ -166,9 +166,7 @@ class Trials(Samples):
             folds = np.zeros(len(recorded), dtype=np.intp)
         if test is not None:
             folds = np.concatenate([folds, np.full(len(test), folds.max() + 1)])
-            names = ("inputs", "targets", "present", "counted")
-            both = {name: np.concatenate([getattr(recorded, name), getattr(test, name)]) for name in names}
-            recorded = replace(recorded, **both)
+            recorded = recorded.joined(test)
         mean = 0.0 if rule is None else ((rule.input_mean / rule.scales) ** 2).mean(axis=0)
         return cls(recorded, learner, folds, np.broadcast_to(mean, recorded.inputs.shape[2:]), training)
 
@@ -274,11 +272,12 @@ def learn(
     Rows descend in several batches if their statistics would take too much memory.
     """
     learner, k = trials.learner, trials.number
-    nothing = np.zeros(learner.maps(learner.start[None]).shape[1:])
-    values = nothing.shape[1]
+    nothing = 0.0 * learner.maps(learner.start[None])[0]
+    values = nothing.shape[-1]
     losses, zero = np.empty((len(rows), k, len(stops))), np.empty((len(rows), k))
     each = np.empty((len(trials.folds), len(stops)) if by_trial else (0, 0))
-    size, first = max(1, ROW_MEMORY // (8 * values**2)), []
+    size = max(1, ROW_MEMORY // (8 * values**2))
+    first: list[FloatArray] = []
     for begin in range(0, len(rows), size):
         group = range(begin, min(begin + size, len(rows)))
         samples = [trials.samples(rows[r]) for r in group]
@@ -317,15 +316,15 @@ def _paths(
     states = np.repeat(states, RUNS, axis=0)
     done, size = 0, max(1, STATE_MEMORY // max(states.nbytes, 1))
     for first in range(0, len(stops), size):
-        after = []
+        reached: list[FloatArray] = []
         with np.errstate(over="ignore", invalid="ignore"):
             for stop in stops[first : first + size]:
                 for _ in range(stop - done):
                     check_time()
                     states = trials.learner.step(*draws.next(), states)
-                after.append(states.reshape(len(rows), RUNS, *states.shape[1:]))
+                reached.append(states.reshape(len(rows), RUNS, *states.shape[1:]))
                 done = stop
-        yield slice(first, first + len(after)), np.stack(after)
+        yield slice(first, first + len(reached)), np.stack(reached)
 
 
 class BatchMoments:

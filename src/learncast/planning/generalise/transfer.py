@@ -211,16 +211,17 @@ def transfer_of(
 
 def _log_ratio_error(after: Generalisation, before: Generalisation, few: bool) -> float:
     """Standard error of the logarithm of the loss after the source over that of direct training."""
-    curves = after.found, before.found
-    assert curves[0] is not None and curves[1] is not None
-    if curves[0].by_trial is None or curves[1].by_trial is None:
-        return 0.0
-    parts = [c.by_trial[:, c.stops.index(g.stop)] / g.loss for c, g in zip(curves, (after, before), strict=True)]
+    parts, without = [], []
+    for g in (after, before):
+        curve = g.found
+        if curve is None or curve.by_trial is None:
+            return 0.0
+        parts.append(curve.by_trial[:, curve.stops.index(g.stop)] / g.loss)
+        if few and isinstance(curve, FoldCurve):
+            without.append(np.log(curve.without.min(axis=1)))
     units = before.asked.units if before.asked.test is None else np.arange(len(parts[0]))
     error = float(trial_error((parts[0] - parts[1])[:, None], units)[0])
-    if few and isinstance(curves[0], FoldCurve) and isinstance(curves[1], FoldCurve):
-        error = max(error, float(jackknife(np.log(curves[0].without.min(axis=1) / curves[1].without.min(axis=1)))))
-    return error
+    return max(error, float(jackknife(without[0] - without[1]))) if without else error
 
 
 def outer_rows(samples: Samples, test: bool) -> list[Kept]:
