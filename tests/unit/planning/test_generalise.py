@@ -7,6 +7,7 @@ import warnings
 
 import numpy as np
 import pytest
+import scipy
 
 import learncast as lc
 from learncast.planning import DependentTrials, Folds, Generalisation
@@ -89,14 +90,20 @@ def test_intervals_are_those_of_the_formulas_on_plain_training():
     error = max(np.clip(nested, se, math.sqrt(k) * se), jackknife)
     L = whole[K]
     np.testing.assert_allclose(g.loss_interval, L * np.exp(np.array([-1, 1]) * 1.96 * error / L), rtol=1e-8)
-    paired = (by_trial[-1] / whole[-1] - by_trial[K] / L).std(ddof=1) / math.sqrt(P)
-    logs = np.log(without[:, -1] / best)
-    error = max(paired, math.sqrt((k - 1) / k * ((logs - logs.mean()) ** 2).sum()))
-    np.testing.assert_allclose(g.rise_interval, whole[-1] / L * np.exp(np.array([-1, 1]) * 1.96 * error), rtol=1e-8)
     spread = (by_trial[grid] - by_trial[K]).std(axis=1, ddof=1) / math.sqrt(P)
     alike = np.flatnonzero(whole[grid] - L <= 1.96 * spread)
     low, high = max(alike.min() - 1, 0), min(alike.max() + 1, len(grid) - 1)
     assert g.stop_set == (grid[low], grid[high])
+    logs = np.log(without[:, -1] / best)
+    least = math.sqrt((k - 1) / k * ((logs - logs.mean()) ** 2).sum()) * scipy.stats.t.ppf(0.975, k - 1) / 1.96
+
+    def error_from(stop):
+        paired = (by_trial[-1] / whole[-1] - by_trial[stop] / whole[stop]).std(ddof=1) / math.sqrt(P)
+        return max(paired, least)
+
+    lower = whole[-1] / L * math.exp(-1.96 * error_from(K))
+    upper = max(whole[-1] / whole[t] * math.exp(1.96 * error_from(t)) for t in grid[low : high + 1])
+    np.testing.assert_allclose(g.rise_interval, (lower, upper), rtol=1e-8)
 
 
 def test_the_search_finds_the_deeper_of_two_dips_to_the_step():

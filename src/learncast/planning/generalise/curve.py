@@ -9,6 +9,7 @@ from functools import cached_property
 from itertools import combinations
 
 import numpy as np
+import scipy
 
 from learncast._core.validation import FloatArray
 from learncast.planning.generalise.folds import Labels, mean_error
@@ -102,12 +103,13 @@ class GivenCurve:
         """Standard error of the loss at a stop."""
         return float(self.band[place])
 
-    def rise_error(self, place: int) -> float:
-        """Standard error of the logarithm of the loss at the end over the loss at a stop."""
-        if self.by_trial is None or not np.isfinite(self.curve[-1]):
-            return 0.0 if self.by_trial is None else math.inf
-        gaps = self.by_trial[:, -1] / self.curve[-1] - self.by_trial[:, place] / self.curve[place]
-        return float(trial_error(gaps[:, None], np.arange(len(gaps)))[0])
+    def rise_interval(self, place: int) -> tuple[float, float]:
+        """95% interval of the loss at the end over the loss at a stop."""
+        if self.by_trial is None:
+            return (float(self.curve[-1] / self.curve[place]),) * 2
+        low, high = (self.stops.index(n) for n in self.alike(place))
+        units = np.arange(len(self.by_trial))
+        return _rise_interval(self.curve, self.by_trial, units, place, range(low, high + 1), 0.0)
 
     def alike(self, place: int) -> tuple[int, int]:
         """First and last stop that cannot be told apart from the chosen one."""
@@ -214,15 +216,15 @@ class FoldCurve:
         """Standard error of the curve at each stop."""
         return np.maximum(self.nested_error, jackknife(self.without))
 
-    def rise_error(self, place: int) -> float:
-        """Standard error of the logarithm of the loss at the end over the loss at the chosen stop."""
-        losses = self.found.by_trial
-        if not np.isfinite(self.curve[-1]):
-            return math.inf
-        gaps = losses[:, -1] / self.curve[-1] - losses[:, place] / self.curve[place]
+    def rise_interval(self, place: int) -> tuple[float, float]:
+        """95% interval of the loss at the end over the loss at the chosen stop, the choice included."""
         with np.errstate(invalid="ignore", divide="ignore"):
             rises = np.log(self.without[:, -1] / self.without.min(axis=1))
-        return float(max(trial_error(gaps[:, None], self.units)[0], jackknife(rises)))
+        low, high = (self.stops.index(n) for n in self.alike(place))
+        alike = range(low, high + 1)
+        # The error from few folds is itself uncertain: Student's distribution.
+        least = float(jackknife(rises)) * float(scipy.stats.t.ppf(0.975, self.number - 1)) / NORMAL
+        return _rise_interval(self.curve, self.found.by_trial, self.units, place, alike, least)
 
     def alike(self, place: int) -> tuple[int, int]:
         """First and last stop that cannot be told apart from the chosen one, widened by one stop of the grid."""
@@ -237,6 +239,20 @@ class FoldCurve:
     def by_trial(self) -> FloatArray:
         """Loss of each trial under training without its fold, (trials, stops)."""
         return self.found.by_trial
+
+
+def _rise_interval(
+    curve: FloatArray, losses: FloatArray, units: Labels, place: int, alike: range, least_error: float
+) -> tuple[float, float]:
+    """Interval of the rise on the logarithmic scale, up to that from any stop that cannot be told apart."""
+    if not np.isfinite(curve[-1]):
+        return 1.0, math.inf
+    gaps = losses[:, -1:] / curve[-1] - losses / curve
+    errors = np.maximum(trial_error(gaps, units), least_error)
+    with np.errstate(over="ignore"):
+        low = curve[-1] / curve[place] * np.exp(-NORMAL * errors[place])
+        high = max(curve[-1] / curve[t] * np.exp(NORMAL * errors[t]) for t in (place, *alike))
+    return float(low), float(high)
 
 
 def _alike(stops: tuple[int, ...], curve: FloatArray, losses: FloatArray, units: Labels, place: int) -> tuple[int, int]:

@@ -312,11 +312,9 @@ def result_of(problem: HeldOutProblem, found: HeldOutCurve, stop: int, remarks: 
 
     place = found.stops.index(stop)
     curve, loss = found.curve, float(found.curve[place])
-    error, rise_error = found.loss_error(place), found.rise_error(place)
+    error = found.loss_error(place)
     rise = float(curve[-1] / loss) if loss > 0 else math.nan
-    loss_ends, rise_ends = _ends(loss, error / loss if loss > 0 else 0.0), _ends(rise, rise_error)
-    if not math.isfinite(rise):
-        rise_ends = (1.0, math.inf)
+    loss_ends, rise_ends = _ends(loss, error / loss if loss > 0 else 0.0), found.rise_interval(place)
     exact = problem.test is not None and not problem.samples.has_trials
     overfits = "yes" if rise_ends[0] > 1 and math.isfinite(rise) else "no" if exact else "cannot be told"
     least = problem.least_loss()
