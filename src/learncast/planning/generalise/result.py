@@ -119,6 +119,20 @@ class Generalisation(Displayable):
         The curve with its errors and states.
     transfer : Transfer or None
         What training on a source first is worth, if one was given.
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> inputs = rng.standard_normal((60, 1, 20))
+    >>> targets = inputs[:, 0, :2] + 2 * rng.standard_normal((60, 2))
+    >>> network = lc.TwoLayer.random(20, 8, 2, scale=0.1, rng=rng)
+    >>> g = lc.generalise(lc.Task.from_samples(inputs, targets), network, learning_rate=0.05, most_steps=1000)
+    >>> g.overfits, round(g.rise, 1), g.modes["signal"].values
+    ('cannot be told', 1.4, array([ True, False]))
+    >>> [round(number, 1) for number in g.trials(120)]
+    [4.4, 3.0, 5.8]
     """
 
     dataset: xr.Dataset
