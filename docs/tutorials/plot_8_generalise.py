@@ -95,5 +95,5 @@ noise = held_out.noise(hidden=0.1)
 print(f"best stop {held_out.stop}, with noise in the hidden units {int(noise['stop'])}")
 
 # %%
-# The same numbers from the command line, for all digits of the example: ``learncast generalise examples/sequential_digits.toml``.
+# From the command line, for all digits of the example: ``learncast generalise examples/sequential_digits.toml``.
 # How the numbers are computed: :doc:`/theory/generalise`.

@@ -14,6 +14,7 @@ from learncast._core.progress import Progress, deadline, noticed, now, silent, t
 from learncast.networks import Network
 from learncast.planning.candidate import Candidate
 from learncast.planning.forecast import Forecast
+from learncast.planning.generalise.held_out_plan import plan_held_out
 from learncast.planning.methods.choice import method_for
 from learncast.planning.methods.method import Method
 from learncast.planning.methods.modes import ModeMethod
@@ -124,9 +125,7 @@ def plan(
     with time_limit(seconds):
         chosen = method_for([*pool, target], network, settings, method=method, seed=seed_of(seed))
         if terms.goal == GENERALISE:
-            from learncast.planning.generalise.held_out_plan import plan_held_out  # it plans for speed too
-
-            return plan_held_out(chosen, network, settings, terms, progress=progress)
+            return plan_held_out(chosen, network, settings, terms, partial(plan_with, strict=False), progress=progress)
         return plan_with(chosen, terms, strict=strict, progress=progress)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from learncast._core.errors import InvalidSpec, OutOfTime, UnsupportedModel
@@ -55,7 +56,9 @@ def plan_report(
     if held_out:
         how = study.held_out
         del how["after"]
-        plan = plan_held_out(study.method(method), study.network, study.training, study.terms, **how, progress=within)
+        for_speed = partial(plan_with, strict=False)
+        asked = study.method(method), study.network, study.training, study.terms, for_speed
+        plan = plan_held_out(*asked, **how, progress=within)
     else:
         plan = plan_with(study.method(method), study.terms, strict=False, progress=within)
     front = None

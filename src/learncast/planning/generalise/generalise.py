@@ -14,8 +14,9 @@ from learncast._core.validation import FloatArray, count
 from learncast.networks import Network
 from learncast.planning.generalise.curve import HeldOutCurve, fold_curve, given_curve, rows_of, stop_grid
 from learncast.planning.generalise.folds import Folds
-from learncast.planning.generalise.learners import Learner, learner_for
-from learncast.planning.generalise.result import Generalisation, HeldOutProblem, class_numbers, notes, result_of
+from learncast.planning.generalise.learners import MapLearner, learner_for
+from learncast.planning.generalise.problem import HeldOutProblem
+from learncast.planning.generalise.result import Generalisation, class_numbers, notes, result_of
 from learncast.planning.generalise.subsets import (
     GivenSamples,
     Samples,
@@ -166,7 +167,7 @@ def _full_batch(samples: Samples) -> Samples:
     return replace(samples, training=samples.training.with_(batch=None))  # type: ignore[type-var]
 
 
-def _with_test(task: Task, test: Task, learner: Learner, training: Training) -> Samples:
+def _with_test(task: Task, test: Task, learner: MapLearner, training: Training) -> Samples:
     """Training and test trials as two folds; statistics where trials are not stored."""
     _check_fit(task, test, "test")
     if (task.steps, task.targets) != (test.steps, test.targets):

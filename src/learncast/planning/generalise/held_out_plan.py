@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
@@ -21,7 +21,6 @@ from learncast.planning.generalise.subsets import learn
 from learncast.planning.generalise.transfer import outer_rows, source_path
 from learncast.planning.methods.method import Method
 from learncast.planning.plan import Plan
-from learncast.planning.planner import plan_with
 from learncast.planning.search import Route
 from learncast.planning.terms import Terms
 from learncast.procedure.goals import Loss
@@ -107,13 +106,14 @@ def plan_held_out(
     network: Network,
     training: Training,
     terms: Terms,
+    plan_for: Callable[[Method, Terms], Plan],
     *,
     test: Task | None = None,
     folds: Folds | int = 10,
     most_steps: int | None = None,
     progress: Progress = silent,
 ) -> HeldOutPlan:
-    """Choose the candidate and the stops of the least held-out loss, with a method that was chosen already."""
+    """Choose the candidate and the stops of the least held-out loss; `plan_for` plans for speed."""
     if any(getattr(terms, name) is not None for name in ("least_accuracy", "most_accuracy", "most_excess_loss")):
         raise InvalidSpec("Limits on stages need a plan for speed.", field="goal")
     target, pool = method.tasks[-1], method.tasks[:-1]
@@ -124,7 +124,7 @@ def plan_held_out(
         progress(0.8 * (k + 1) / len(pool))
     after.sort(key=lambda g: g.loss)
     level = float(direct.curve["train"].sel(steps=direct.stop))
-    fastest = plan_with(method, replace(terms, goal=Loss(level * (1 + ROUND_OFF))), strict=False)
+    fastest = plan_for(method, replace(terms, goal=Loss(level * (1 + ROUND_OFF))))
     chosen = _recommended(direct, after)
     stages = [Stage(target, steps=chosen.stop)]
     if chosen.transfer is not None:

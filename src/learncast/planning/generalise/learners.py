@@ -37,7 +37,7 @@ from learncast.theory.responses.response import active_units, check_network, lin
 STATE_MEMORY = 2**26
 
 
-class Learner(ABC):
+class MapLearner(ABC):
     """A network that answers M w to a window w of inputs, where the map M follows from its state.
 
     Rows of states descend in parallel. Row r has the statistics S_r = E[w w^T] and R_r = E[y w^T].
@@ -101,7 +101,7 @@ class Learner(ABC):
             yield part, np.stack(after)
 
 
-class PooledLearner(Learner):
+class PooledLearner(MapLearner):
     """Fixed scalar recurrence: a two-layer network on the pooled input.
 
     A state is [A^T; C] in the hidden directions that the start uses.
@@ -140,7 +140,7 @@ class PooledLearner(Learner):
         return PooledDescent(power, cross, self.units).advance(states, stops, self.learning_rate)
 
 
-class LagLearner(Learner):
+class LagLearner(MapLearner):
     """Any weights of a linear network learn. A state is the weights that learn, flattened."""
 
     name = "flow"
@@ -198,7 +198,7 @@ class LagLearner(Learner):
         return np.asarray(states - self.learning_rate * descent.loss_and_slopes(states)[1])
 
 
-class ReluLearner(Learner):
+class ReluLearner(MapLearner):
     """ReLU units with fixed recurrence on one input. A window holds the response features at a readout."""
 
     name = "responses"
@@ -237,7 +237,7 @@ class ReluLearner(Learner):
         return np.asarray(states - self.learning_rate * self._problem(power, cross).loss_and_slopes(states)[1])
 
 
-def learner_for(task: Task, network: Network, training: Training) -> Learner:
+def learner_for(task: Task, network: Network, training: Training) -> MapLearner:
     """Return the learner of a network and of the weights that learn."""
     if type(network) not in DEFAULT_LEARN:
         raise UnsupportedModel(
@@ -254,7 +254,7 @@ def learner_for(task: Task, network: Network, training: Training) -> Learner:
     return LagLearner(task, network, learn, training.learning_rate)
 
 
-def _activated_learner(task: Task, network: Activated, training: Training) -> Learner:
+def _activated_learner(task: Task, network: Activated, training: Training) -> MapLearner:
     if training.learn is not None and set(training.learn) != set(DEFAULT_LEARN[Activated]):
         raise InvalidSpec(f"Activated networks need a fixed recurrence, got learn={training.learn!r}.", field="learn")
     check_network(network)

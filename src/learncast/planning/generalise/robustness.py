@@ -8,8 +8,8 @@ import numpy as np
 
 from learncast._core.errors import InvalidSpec, UnsupportedModel
 from learncast._core.validation import FloatArray, between
-from learncast.planning.generalise.learners import Learner, PooledLearner
-from learncast.planning.generalise.result import HeldOutProblem
+from learncast.planning.generalise.learners import MapLearner, PooledLearner
+from learncast.planning.generalise.problem import HeldOutProblem
 from learncast.planning.generalise.subsets import in_units_of, raw_trials, sample_of
 from learncast.results import STEPS, described
 from learncast.tasks.task import Task
@@ -88,7 +88,7 @@ def _weight_noise(problem: HeldOutProblem, states: FloatArray, size: float) -> F
     return np.asarray((size**2 * linear + size**4 * outputs * learner.units * trace) / 2)
 
 
-def _session_loss(problem: HeldOutProblem, learner: Learner, states: FloatArray, session: Task) -> FloatArray:
+def _session_loss(problem: HeldOutProblem, learner: MapLearner, states: FloatArray, session: Task) -> FloatArray:
     if (session.inputs, session.outputs, session.steps) != (
         problem.task.inputs, problem.task.outputs, problem.task.steps,
     ):  # fmt: skip

@@ -15,7 +15,7 @@ from learncast._core.progress import check_time
 from learncast._core.validation import FloatArray
 from learncast.planning.batches import MOST_SIMULATED
 from learncast.planning.generalise.folds import Labels
-from learncast.planning.generalise.learners import STATE_MEMORY, Learner
+from learncast.planning.generalise.learners import STATE_MEMORY, MapLearner
 from learncast.procedure.training import Training
 from learncast.tasks.recorded.blocks import channel_scales
 from learncast.tasks.recorded.masked import MaskedTrials
@@ -75,7 +75,7 @@ class Sample:
 class Samples(ABC):
     """Trials or statistics, divided into folds, as a learner reads them."""
 
-    learner: Learner
+    learner: MapLearner
     training: Training
     folds: Labels
     #: Whether the loss of each trial is known.
@@ -117,7 +117,7 @@ class GivenSamples(Samples):
     """
 
     given: list[Sample]
-    learner: Learner
+    learner: MapLearner
     training: Training
 
     @property
@@ -136,7 +136,7 @@ class Trials(Samples):
     ----------
     recorded : MaskedTrials
         Prepared by the means and scales of all trials.
-    learner : Learner
+    learner : MapLearner
     folds : (trials,)
     powers : (inputs,)
         Mean squares of the channels' means in the units of `recorded`, which tell round-off of a constant channel.
@@ -145,7 +145,7 @@ class Trials(Samples):
     """
 
     recorded: MaskedTrials
-    learner: Learner
+    learner: MapLearner
     folds: Labels
     powers: FloatArray
     training: Training
@@ -155,7 +155,7 @@ class Trials(Samples):
     def of(
         cls,
         task: Task,
-        learner: Learner,
+        learner: MapLearner,
         training: Training,
         folds: Labels | None = None,
         test: MaskedTrials | None = None,
@@ -400,7 +400,7 @@ def in_units_of(trials: MaskedTrials, rule: Recording | None) -> MaskedTrials:
     return replace(trials, inputs=np.where(live[0], inputs, 0.0), targets=np.where(live[1], targets, 0.0))
 
 
-def sample_of(task: Task, learner: Learner, trials: MaskedTrials | None) -> Sample:
+def sample_of(task: Task, learner: MapLearner, trials: MaskedTrials | None) -> Sample:
     """Return windows and targets of trials or, if there are none, rows with the second moments of a task."""
     if trials is not None:
         return Sample.of(learner.windows(trials), trials.targets)

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     import xarray as xr
 
     from learncast.planning.generalise.more_trials import Expected
-    from learncast.planning.generalise.result import Generalisation, HeldOutProblem
+    from learncast.planning.generalise.problem import HeldOutProblem
+    from learncast.planning.generalise.result import Generalisation
 
 #: Share of the stops of the grid that are tried for the source.
 EVERY = 3
