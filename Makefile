@@ -6,7 +6,7 @@ EXTRAS ?= torch,dev
 VENV   := .venv$(if $(filter file,$(origin PYTHON)),,-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])'))
 BIN    := $(VENV)/bin
 
-.PHONY: help demo test test-lowest test-all test-web fuzz check docs audit bench figures fresh clean
+.PHONY: help demo test test-lowest test-all test-web fuzz check docs audit bench figures page fresh clean
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
@@ -100,6 +100,12 @@ figures: $(VENV)/.dev ## make the README picture and every figure of the papers
 	$(BIN)/learncast reproduce prior-knowledge --out reproduced/prior-knowledge
 	$(BIN)/learncast reproduce linear-rnn --out reproduced/linear-rnn
 	$(BIN)/learncast reproduce learnability --out reproduced/learnability
+
+# Heat maps and contours are in plotly's cartesian bundle. Without it the page uses the complete one of the plotly package.
+PLOTLY = $(shell $(BIN)/python -c "import plotly.offline as o; print(o.get_plotlyjs_version())")
+page: $(VENV)/.dev ## put plotly's smaller bundle into the package, before a wheel is built (needs npm)
+	npm pack --silent --pack-destination build plotly.js-cartesian-dist-min@$(PLOTLY)
+	tar -xzOf build/plotly.js-cartesian-dist-min-$(PLOTLY).tgz package/plotly-cartesian.min.js > src/learncast/web/page/plotly.min.js
 
 fresh: ## clone HEAD into a temporary folder; run the demo and the tests there
 	@set -e; folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \

@@ -18,7 +18,7 @@ from pathlib import Path
 from learncast import sweep
 from learncast._core.netcdf import packed, read
 from learncast.sweep import Cluster, Executor, Grid, Processes, Spec, Sweep, TaskStatus
-from learncast.sweep.executors import as_dataset
+from learncast.sweep.jobs import as_dataset
 from learncast.sweep.store import Store
 from learncast.sweep.studies import sweep_of
 from learncast.sweep.sweeping import run_sweep

@@ -17,7 +17,7 @@ SUBJECT = {
     "tasks": "tasks and recorded trials", "networks": "networks before training", "procedure": "training settings, goals, stages",
     "theory": "learning dynamics", "planning": "forecasts and plans", "training": "torch training, windows",
     "advice": "advice for torch models", "figures": "matplotlib figures", "study": "study files",
-    "papers": "reproductions; reports of commands", "sweep": "sweeps; web app", "sweep_cli": "sweep commands",
+    "papers": "reproductions; reports of commands", "sweep": "sweeps; web app", "sweep_cli": "sweep commands", "cli_values": "values of options", "reproduce_cli": "paper figures",
     "cli": "command line", "__main__": "entry point",
 }  # fmt: skip
 

@@ -48,7 +48,8 @@ def _forgetting() -> xr.Dataset:
 
 
 def _front() -> xr.Dataset:
-    return lc.planning.forgetting_front(_target(), [_candidate()], _network(), learning_rate=RATE, points=3).dataset
+    plan = lc.plan(_target(), [_candidate()], _network(), learning_rate=RATE)
+    return plan.front(_candidate(), points=3).dataset
 
 
 def _generalisation() -> xr.Dataset:
@@ -99,7 +100,7 @@ KINDS: dict[str, tuple[str, Callable[[], xr.Dataset]]] = {
     "Plan": ("`.dataset` of the result of {py:func}`learncast.plan`:", _plan),
     "Phase portrait": ("Result of {py:func}`learncast.phase`:", _portrait),
     "Forgetting": ("`.losses()` of the result of {py:func}`learncast.forget`:", _forgetting),
-    "Front": ("`.dataset` of the result of {py:func}`learncast.planning.forgetting_front`:", _front),
+    "Front": ("`.dataset` of the result of {py:meth}`learncast.Plan.front`:", _front),
     "Held-out loss": ("`.dataset` of the result of {py:func}`learncast.generalise`:", _generalisation),
     "Learnability window": ("`.dataset` of the result of {py:func}`learncast.window`:", _window),
     "Advice": ("`.dataset` of the result of {py:func}`learncast.advise`:", _advice),

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import os
 import sys
-import time
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
@@ -19,23 +17,14 @@ import typer
 from learncast._core.errors import InvalidSpec
 from learncast._core.limits import allowing
 from learncast._core.packages import EXTRAS, install, torch_package
-from learncast._core.progress import Progress, duration, show_progress, time_limit
-from learncast.sweep_cli import (
-    AsJson,
-    RunOptions,
-    command,
-    exit_unless_done,
-    parse_shard,
-    show_sweep_progress,
-    sweep_app,
-    with_options,
-)
+from learncast._core.progress import Progress, show_progress, time_limit
+from learncast.cli_values import read_numbers, read_whole_numbers
+from learncast.reproduce_cli import reproduce
+from learncast.sweep_cli import AsJson, command, sweep_app, with_options
 
 if TYPE_CHECKING:
-    import numpy as np
     from rich.console import Console
 
-    from learncast._core.validation import FloatArray
     from learncast.display import Table
     from learncast.report.report import Report
     from learncast.study import Study
@@ -53,9 +42,6 @@ app.add_typer(sweep_app)
 StudyFile = Annotated[Path, typer.Argument(metavar="STUDY", help="Study file (TOML).", show_default=False)]
 OptionalStudy = Annotated[Path | None, typer.Argument(metavar="[STUDY]", help="Study file (TOML).", show_default=False)]
 MethodName = Annotated[str, typer.Option("--method", help="auto, modes, two-layer, pooled, flow or responses.")]
-
-#: Most numbers in a range of an option.
-MOST_NUMBERS = 10**6
 
 Kind = TypeVar("Kind", bound="Section")
 
@@ -128,7 +114,7 @@ def forecast(
     asked = _asked(study, delivery)
     from learncast.report.forecast import forecast_report as answer
 
-    steps = None if times is None else _numbers("--times", times)
+    steps = None if times is None else read_numbers("--times", times)
     delivery.deliver("forecasting", lambda _: answer(asked(), task=task, times=steps, method=method))
 
 
@@ -222,7 +208,10 @@ def phase(
     asked = _asked(study, delivery)
     from learncast.report.phase import phase_report
 
-    varied, stops = None if values is None else _numbers("--values", values), _numbers("--accuracies", accuracies)
+    varied, stops = (
+        None if values is None else read_numbers("--values", values),
+        read_numbers("--accuracies", accuracies),
+    )
     ask = partial(phase_report, vary=vary, values=varied, accuracies=stops, method=method)
     delivery.deliver("timing curricula", lambda progress: ask(asked(), progress=progress))
 
@@ -308,7 +297,7 @@ def window(
     own: dict[str, Any] = {"data": data, "optimizer": optimizer, "learning_rate": learning_rate}
     options: dict[str, Any] = {"method": method}
     for key, text in (("lags", lags), ("sample_sizes", sample_sizes)):
-        options[key] = None if text is None else _whole_numbers(_option(key), text)
+        options[key] = None if text is None else read_whole_numbers(_option(key), text)
     _check_window_options(study, model, {**files, **own, **options})
     if study is not None:
         from learncast.study.window_sections import WindowStudySection
@@ -351,107 +340,7 @@ def _check_window_options(study: Path | None, model: str | None, options: dict[s
                 raise InvalidSpec(f"--model needs {_option(key)}.", field=key)
 
 
-def _whole_numbers(option: str, text: str) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Read distinct whole numbers; those of a range are rounded."""
-    import numpy as np
-
-    numbers = _numbers(option, text)
-    rounded = numbers.round() if np.isfinite(numbers).all() else numbers
-    if not np.isfinite(numbers).all() or (":" not in text and (numbers != rounded).any()):
-        raise InvalidSpec(f"{option} must be whole numbers, got {text!r}.", field=option)
-    return np.unique(rounded).astype(np.int64)
-
-
-@command(app, example="reproduce curriculum --figure 2A")
-@partial(with_options, RunOptions)
-def reproduce(
-    paper: Annotated[str, typer.Argument(help="curriculum, linear-rnn, prior-knowledge or learnability.")],
-    figure: Annotated[str | None, typer.Option(help="2A, or 4 for all its panels; all figures by default.")] = None,
-    preset: Annotated[str, typer.Option(help="smoke or full; learnability: smoke, laptop or paper.")] = "smoke",
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of figures and numbers.")] = Path("reproduced"),
-    store: Annotated[
-        list[Path] | None, typer.Option(metavar="DIR", help="Folders of the training runs; OUT-runs by default.")
-    ] = None,
-    shard: Annotated[str | None, typer.Option(metavar="K/N", help="Only train the K-th of N shards.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Report the missing runs and their cost.")] = False,
-    formats: Annotated[str, typer.Option("--format", help="Formats of the figures.")] = "png,pdf,svg",
-    seeds: Annotated[str | None, typer.Option(help="Seeds of learnability, e.g. 212,1001.")] = None,
-    cells: Annotated[str | None, typer.Option(help="Cells of learnability, e.g. const-gate,paper-gru.")] = None,
-    device: Annotated[str | None, typer.Option(help="Device of learnability: auto, cpu or cuda.")] = None,
-    optimum: Annotated[
-        str | None, typer.Option(help="Optimum of curriculum's ReLU runs: response (ours) or trained (the paper's).")
-    ] = None,
-    *,
-    options: RunOptions,
-) -> None:
-    """Reproduce the figures of a paper, or our experiments on a paper without figures."""
-    from learncast.sweep.reproduction import Reproduction, default_store
-
-    wanted: dict[str, Any] = {
-        "figure": figure,
-        "preset": preset,
-        "shard": parse_shard(shard),
-        "seeds": None if seeds is None else _whole_numbers("--seeds", seeds).tolist(),
-        "cells": _words(cells),
-        "device": device,
-        "optimum": optimum,
-    }
-    Reproduction(paper, **wanted, store=out)  # checks the options before they name a store
-    reproduction = Reproduction(paper, **wanted, store=store or default_store(paper, preset, out))
-    workers = options.executor().workers
-    if dry_run:
-        _print_runs(reproduction.estimate(workers=workers), workers, options.as_json)
-        return
-    if preset == "paper" and reproduction.missing():
-        cost = reproduction.estimate(workers=workers)
-        print(f"learncast: {_missing_runs(cost, workers)}", file=sys.stderr, flush=True)
-    with show_sweep_progress() as watcher, allowing(options.most_bytes):
-        given: dict[str, Any] = {key: getattr(options, key) for key in ("fail_fast", "batch", "seconds")}
-        trained = reproduction.train(executor=options.executor(), watcher=watcher, **given)
-    if trained is not None:
-        stopped = f"stopped after {trained.done} of {trained.total} runs; repeat the command to continue"
-        exit_unless_done(trained, reproduction.stores[0], "runs", stopped=stopped)
-    if shard is not None:
-        print(f"The runs of shard {shard} are in {reproduction.stores[0]}; give all shards as --store to draw.")
-        return
-    begun = time.process_time()
-    with show_progress("drawing") as progress:
-        figures = reproduction.draw(out=out, progress=progress, formats=_words(formats))
-    figures["drawing_cpu_seconds"] = time.process_time() - begun
-    if options.as_json:
-        print(json.dumps(figures, indent=2))
-        return
-    for name, entry in figures["figures"].items():
-        print(f"{name}  {entry['caption']}")
-        for key, value in entry["numbers"].items():
-            print(f"    {key}: {value}")
-    print(_cpu_time(figures["cpu_seconds"], figures["drawing_cpu_seconds"]))
-    print(f"Figures and numbers are in {out}")
-
-
-def _cpu_time(runs: float, drawing: float) -> str:
-    unit, size = ("minutes", 60) if runs + drawing >= 60 else ("seconds", 1)
-    return f"CPU {unit}: {(runs + drawing) / size:.1f} (runs {runs / size:.1f}, figures {drawing / size:.1f})"
-
-
-def _words(text: str | None) -> list[str] | None:
-    return None if text is None else [word.strip() for word in text.split(",") if word.strip()]
-
-
-def _missing_runs(cost: dict[str, Any], workers: int) -> str:
-    cpu, wall = (duration(cost[key]) for key in ("cpu_seconds", "seconds"))
-    runs = f"{cost['missing']} of {cost['runs']} runs are missing"
-    return f"{runs}: about {cpu} of CPU time, {wall} with {workers} workers"
-
-
-def _print_runs(cost: dict[str, Any], workers: int, as_json: bool) -> None:
-    """Print the cost of a reproduction."""
-    if as_json:
-        print(json.dumps({**cost, "workers": workers}))
-        return
-    if cost["failed"]:
-        print(f"{cost['failed']} of {cost['pilot']} pilot runs failed:\n{cost['error'].strip()}")
-    print(_missing_runs(cost, workers) if cost["missing"] else f"all {cost['runs']} runs are complete")
+command(app, "reproduce", example="reproduce curriculum --figure 2A")(reproduce)
 
 
 @command(app, example="explore")
@@ -517,8 +406,8 @@ def schema(
 def explain(study: StudyFile, method: MethodName = "auto", as_json: AsJson = False) -> None:
     """What does this study ask, which method answers it, why, and at what cost?"""
     build = _asked(study, Delivery())
+    from learncast.display import plain
     from learncast.report.explain import explain_study, explanation_text
-    from learncast.report.report import plain
 
     own = build()
     explanation = explain_study(own, method=method)
@@ -531,6 +420,21 @@ def version() -> None:
     from learncast import __version__
 
     print(__version__)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        version()
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Forecast how a network will learn, before you train it."""
 
 
 def _print_answer(answer: Report) -> None:
@@ -578,30 +482,6 @@ def _print_table(console: Console, table: Table) -> None:
         console.print(Text(note, style="dim"))
     if table.notes:
         console.print()
-
-
-def _numbers(option: str, text: str) -> FloatArray:
-    """Read numbers like 0.5,0.75 or a range first:last:count."""
-    import numpy as np
-
-    try:
-        return _range(*text.split(":")) if ":" in text else np.array([float(word) for word in text.split(",")])
-    except ValueError as error:
-        form = "numbers like 0.5,0.75 or a range first:last:count like 0.1:2.0:200"
-        raise InvalidSpec(f"{option} must be {form}, got {text!r}: {error}.", field=option) from error
-
-
-def _range(first: str, last: str, *counts: str) -> FloatArray:
-    import numpy as np
-
-    if len(counts) != 1:
-        raise ValueError("too many colons" if counts else "the count is missing")
-    if not all(math.isfinite(float(end)) for end in (first, last)):
-        raise ValueError("its ends must be finite")
-    # Checked before the range is made, so that a mistyped count cannot exhaust the memory.
-    if not (counts[0].strip().isdecimal() and 1 <= int(counts[0]) <= MOST_NUMBERS):
-        raise ValueError(f"its count must be a number from 1 to {MOST_NUMBERS:,}")
-    return np.linspace(float(first), float(last), int(counts[0]))
 
 
 def main() -> None:

@@ -6,9 +6,10 @@ import base64
 import html
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, is_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 from learncast._core.errors import OutOfTime
 from learncast._core.progress import time_limit
@@ -16,25 +17,53 @@ from learncast._core.progress import time_limit
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from learncast.report.report import Report
+
 #: Seconds that computing an HTML repr may take.
 DISPLAY_SECONDS = 10.0
 #: Rows of a table in an HTML repr.
 MOST_ROWS = 8
 
-# Text takes the colours of the page, light or dark; plots keep a white background.
-_STYLE = """
-.learncast { max-width: 62rem; font-size: .9rem; line-height: 1.4; }
-.learncast p { margin: .2rem 0 .6rem; max-width: 46rem; } .learncast h4 { margin: .4rem 0 .2rem; font-size: .9rem; }
-.learncast .parts { display: flex; flex-wrap: wrap; gap: 1rem 1.5rem; align-items: flex-start; }
-.learncast .parts > div { max-width: 100%; }
-.learncast .scroll { overflow-x: auto; } .learncast table { border-collapse: collapse; margin: 0 0 .5rem; }
-.learncast th, .learncast td { text-align: right; padding: .15rem .6rem; border-bottom: 1px solid rgba(128,128,128,.4);
-  font-variant-numeric: tabular-nums; background: transparent; color: inherit; }
-.learncast th:first-child, .learncast td:first-child, .learncast td.text { text-align: left; }
-.learncast img { max-width: 100%; width: 24rem; height: auto; background: #fff; border-radius: 4px; }
-.learncast .muted { opacity: .75; font-size: .85rem; } .learncast summary { cursor: pointer; }
-.learncast .badge { border: 1px solid currentColor; border-radius: 1rem; padding: 0 .5rem; font-weight: 600; }
-"""
+#: Style sheet of notebook reprs and HTML reports.
+STYLE = Path(__file__).with_suffix(".css").read_text(encoding="utf-8")
+
+
+def html_page(title: str, body: str) -> str:
+    """Return one self-contained HTML page for light and dark screens of any width."""
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="color-scheme" content="light dark">\n'
+        f"<title>{escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n"
+        f'<body class="learncast page">\n{body}\n</body>\n</html>\n'
+    )
+
+
+def plain(value: object, pack: Callable[[Any], object] | None = None) -> object:
+    """Convert a value to what JSON can hold; infinities and nan become the strings "inf", "-inf" and "nan".
+
+    Parameters
+    ----------
+    value : object
+        Numbers, strings, arrays, and sequences, mappings and dataclasses of them.
+    pack : callable, optional
+        Converts numeric arrays; by default they become lists.
+    """
+    if value is None or type(value) in (str, int, bool):  # most values
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(float(value))
+    if hasattr(value, "tolist"):  # an array or a number of numpy
+        array: Any = value
+        packs = pack is not None and array.ndim and array.dtype.kind in "iufb"
+        return pack(array) if pack is not None and packs else plain(array.tolist(), pack)
+    if is_dataclass(value):
+        value = vars(value)
+    if isinstance(value, Mapping):
+        return {str(key): plain(item, pack) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item, pack) for item in value]
+    return value
 
 
 def plural(number: int, word: str) -> str:
@@ -102,7 +131,7 @@ class HtmlRepr:
         image = "" if png is None else f'<div><img alt="{escape(self.title)}" src="{data_uri(png)}"></div>'
         tables = "".join(table.head().html("h4") for table in self.tables)
         return (
-            f'<div class="learncast"><style>{_STYLE}</style><b>{escape(self.title)}</b><p>{escape(self.summary)}</p>'
+            f'<div class="learncast"><style>{STYLE}</style><b>{escape(self.title)}</b><p>{escape(self.summary)}</p>'
             f'<div class="parts"><div>{tables}</div>{image}</div>{self._trust()}</div>'
         )
 
@@ -141,6 +170,22 @@ class Plot:
         from learncast import figures
 
         return figures.png(figures.sheet(self.on, width=4.2, height=2.8))
+
+
+class Reported:
+    """Mixin that gives a result its report."""
+
+    def report(self) -> Report:
+        """Return the report of this result: one object for the terminal, JSON, an HTML page and files.
+
+        Returns
+        -------
+        Report
+        """
+        from learncast.report import report_of
+
+        made: Report = report_of(self)
+        return made
 
 
 class Displayable:

@@ -20,6 +20,7 @@ import typer
 from learncast._core.errors import AssumptionViolated, InvalidSpec, LearncastError
 from learncast._core.limits import allowing, format_bytes
 from learncast._core.progress import duration
+from learncast.cli_values import read_shard, read_words
 from learncast.display import plural
 
 if TYPE_CHECKING:
@@ -157,7 +158,7 @@ def begin(
     from learncast.sweep.studies import sweep_of
 
     with allowing(options.most_bytes):
-        sweep = dataclasses.replace(sweep_of(study), shard=parse_shard(shard))
+        sweep = dataclasses.replace(sweep_of(study), shard=read_shard(shard))
         if dry_run:
             _print_estimate(sweep, options.workers, options.as_json)
             return
@@ -263,8 +264,7 @@ def gather(
     """Collect all results in one dataset over the grid."""
     from learncast import sweep
 
-    wanted = None if variables is None else [word.strip() for word in variables.split(",")]
-    print(sweep.gather(stores, out=out, table=table, variables=wanted))
+    print(sweep.gather(stores, out=out, table=table, variables=read_words(variables)))
     for path in filter(None, (out, table)):
         print(f"Wrote {path}")
 
@@ -281,16 +281,6 @@ def prune(
     for path in removed:
         print(path)
     print(f"{plural(len(removed), 'file')} {'would be ' if dry_run else ''}removed.")
-
-
-def parse_shard(text: str | None) -> tuple[int, int] | None:
-    """Return K/N as two numbers."""
-    if text is None:
-        return None
-    k, _, n = text.partition("/")
-    if not (k.isdecimal() and n.isdecimal()):
-        raise InvalidSpec(f"--shard must be K/N, like 3/100, got {text!r}.", field="shard")
-    return int(k), int(n)
 
 
 def _print_estimate(sweep: Sweep, workers: int | None, as_json: bool) -> None:

@@ -147,7 +147,7 @@ class Plain:
             return stop.value
         zero = self.zero_loss(task)
         if stop.rule == "r2":
-            return (1 - stop.value) * zero
+            return (1 - stop.value) * zero if zero else np.inf  # nothing to learn
         least = self.least_loss(task)
         if zero - least <= 1e-12 * zero:  # nothing to learn
             return np.inf

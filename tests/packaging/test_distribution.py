@@ -71,7 +71,9 @@ wrong: str = start.hidden_size
 
 def test_every_extra_has_its_advice():
     extras = {
-        name: given for name, given in PROJECT["optional-dependencies"].items() if name not in ("test", "dev", "docs", "all")
+        name: given
+        for name, given in PROJECT["optional-dependencies"].items()
+        if name not in ("test", "dev", "docs", "all")
     }
     assert {name: tuple(one.partition(">=")[0] for one in given) for name, given in extras.items()} == EXTRAS
     assert PROJECT["optional-dependencies"]["all"] == [f"learncast[{','.join(EXTRAS)}]"]

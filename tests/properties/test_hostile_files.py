@@ -32,6 +32,7 @@ def check(kind: str, first: int, last: int) -> None:
     assert max(row["bytes"] for row in rows) < MOST + max(rows[0]["loaded"] - LIBRARIES, 0)
 
 
+@pytest.mark.torch
 def test_some_mutated_files_of_every_kind():
     check("any", 0, 36)
 

@@ -8,8 +8,8 @@ import pytest
 
 import learncast as lc
 from learncast.planning import closeness, singular_accuracy, speedup_terms
-from learncast.theory import descent_correction, strength, time_between, time_to_band
 from learncast.theory import modes as modes_of_one
+from learncast.theory import strength, time_to_band
 
 ENTRIES = {
     entry["id"]: entry
@@ -35,7 +35,7 @@ HERE = {
     "u_beta_yx_zero",
     "time_u0_zero",
     "gd_steps",
-    "gd_correction",
+
     "cl_syx1.5_e.01",
     "clpaper_syx1.5_e.01",
     "cl_syx1.5_e.2",
@@ -188,17 +188,6 @@ def test_nothing_is_learned_from_zero():
 def test_descent_counts():
     learned = [solution(task).time_to(0.99) for task in TASKS.values()]
     agree("gd_steps", [time.descent_steps for time in learned])
-
-
-@covers("gd_correction")
-def test_descent_correction():
-    counts = []
-    for task in TASKS.values():
-        modes = modes_of_one(task, PAPER)
-        row = (modes.start[0], 0.99 * modes.optimum[0], 0.0, modes.weighted_cross[0], modes.weighted_input[0])
-        time = time_between(*row)
-        counts.append(float(time) / LEARNING_RATE + float(descent_correction(*row, time)))
-    agree("gd_correction", counts)
 
 
 def first_task(name):

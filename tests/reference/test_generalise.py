@@ -10,7 +10,7 @@ import learncast as lc
 RATE = 0.01
 
 
-def trials(number=48, steps=4, inputs=6, outputs=2, *, noise=2.0, seed=0, every_step=False):
+def trials(number=50, steps=4, inputs=6, outputs=2, *, noise=2.0, seed=0, every_step=False):
     rng = np.random.default_rng(seed)
     x = 1.0 + rng.standard_normal((number, steps, inputs)) * np.linspace(0.5, 1.5, inputs)
     y = np.cumsum(x, axis=1)[:, :, :outputs] + noise * rng.standard_normal((number, steps, outputs))

@@ -15,7 +15,7 @@ import pytest
 from scipy.integrate import solve_ivp
 
 import learncast as lc
-from learncast.theory import Problem, descent_correction, strength, time_between, time_to_band, weights
+from learncast.theory import Problem, strength, time_between, time_to_band, weights
 from learncast.theory import modes as modes_of_one
 
 DIGITS = 60
@@ -561,32 +561,6 @@ def test_parallel_steps_equal_plain_steps_bit_for_bit(rows, stops):
                 np.testing.assert_array_equal(there, np.stack([a, c], axis=1))
         pull = cross - power * (a * c)
         a, c = c * pull * 0.01 + a, a * pull * 0.01 + c
-
-
-@pytest.mark.parametrize("imbalance", [0.0, 0.7, -2.0])
-def test_descent_correction_is_first_order(imbalance):
-    """The remainder after the correction is proportional to the learning rate, so its slope is 1."""
-    start, end, cross, power = 0.02, 0.95, 1.0, 1.0
-    time = float(time_between(start, end, imbalance, cross, power))
-    correction = float(descent_correction(start, end, imbalance, cross, power, time))
-    rates = 0.1 / 2.0 ** np.arange(5)
-    size = np.hypot(2 * start, imbalance)
-    left_over = []
-    for learning_rate in rates:
-        a, c = np.sqrt((size + imbalance) / 2), np.sqrt((size - imbalance) / 2)
-        steps = 0
-        while a * c < end:
-            before = a * c
-            left = learning_rate * (cross - a * c * power)
-            a, c = a + c * left, c + a * left
-            steps += 1
-        # Fraction of the last step from the flow times, which is accurate to second order within one step.
-        span = float(time_between(before, a * c, imbalance, cross, power))
-        part = float(time_between(before, end, imbalance, cross, power)) / span
-        left_over.append(abs(steps - 1 + part - time / learning_rate - correction))
-    slope = np.polyfit(np.log(rates), np.log(left_over), 1)[0]
-    assert 0.8 < slope < 1.2
-    assert left_over[-1] < 0.05
 
 
 def test_largest_learning_rate_is_where_descent_diverges():

@@ -768,10 +768,9 @@ def test_limits_on_forgetting_are_kept_at_least_cost_in_many_pools() -> None:
 
 def test_remembering_more_never_costs_less() -> None:
     candidates = [modal([2.0, 1.5], [1.0, 1.0], "kept"), modal([1.0, 3.0], [2.0, 1.0], "other")]
-    front = lc.planning.forgetting_front(
-        modal([1.0, 1.0], [1.0, 1.2], "target"), candidates, network([0.2, 0.2]), learning_rate=RATE,
-        terms=lc.Terms(0.8, max_stages=2), points=4,
-    )  # fmt: skip
+    target, terms = modal([1.0, 1.0], [1.0, 1.2], "target"), lc.Terms(0.8, max_stages=2)
+    plan = lc.plan(target, candidates, network([0.2, 0.2]), learning_rate=RATE, terms=terms)
+    front = plan.front("kept", points=4)
     assert np.all(np.diff(front.limits) < 0)
     # The gap asked for is 1e-3; the totals may be out of order by as much.
     assert np.all(np.diff(front.total) >= -1e-3 * front.total[:-1])

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 import tomllib
+import urllib.parse
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -439,13 +440,14 @@ class Page(html.parser.HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.tags, self.loads, self.words = [], [], []
+        self.tags, self.loads, self.links, self.words = [], [], [], []
         self.feed(text)
 
     def handle_starttag(self, tag, attrs):
         self.tags.append(tag)
-        loading = ("src", "href", "srcset", "data", "poster", "action")
-        self.loads += [value for key, value in attrs if key in loading]
+        loading = ("src", "href", "xlink:href", "srcset", "data", "poster", "action")
+        self.loads += [value for key, value in attrs if key in loading and tag != "a" and value[:1] != "#"]
+        self.links += [value for key, value in attrs if key == "href" and tag == "a"]
 
     def handle_data(self, data):
         self.words.append(data)
@@ -457,26 +459,43 @@ def page(filed):
 
 
 def test_the_report_loads_nothing(page):
-    assert len(page.loads) == 1
-    assert page.loads[0].startswith("data:image/png;base64,")
+    assert all(one.startswith("data:image/png;base64,") for one in page.loads)
     assert not {"script", "link", "iframe", "object", "embed"} & set(page.tags)
     assert not any(word in " ".join(page.words) for word in ("@import", "url("))
 
 
 def test_the_report_has_tables_conditions_and_provenance(page):
     text = " ".join(page.words)
-    assert {"table", "img", "h1", "pre"} <= set(page.tags)
+    assert {"table", "svg", "h1", "pre"} <= set(page.tags)
     for name in ("static geometry", "aligned start", "stable learning rate", "exact"):
         assert name in text
     assert f"learncast {learncast.__version__}" in text
     assert "learning_rate = 0.001" in text  # the study
 
 
+def test_the_report_links_to_its_settings_in_the_explorer(study, tmp_path):
+    from learncast.web import CurriculumState
+
+    run("forecast", study(), "--out", tmp_path / "answer")
+    (link,) = Page((tmp_path / "answer" / "report.html").read_text(encoding="utf-8")).links
+    address, _, query = link.partition("?")
+    assert address == "http://127.0.0.1:8765/#curriculum"
+    settings = dict(urllib.parse.parse_qsl(query))
+    state = CurriculumState.model_validate(settings)
+    assert (state.family, state.learning_rate, state.recurrence) == ("integration", 1e-3, 0.96)
+
+
+def test_the_report_suits_dark_and_narrow_screens(filed):
+    text = (filed.out / "report.html").read_text(encoding="utf-8")
+    assert "prefers-color-scheme: dark" in text
+    assert 'name="viewport"' in text
+
+
 def test_the_report_shows_the_condition_that_fails(study, tmp_path):
     run("forecast", study(NETWORK + "[training]\nlearning_rate = 1\n" + TARGET), "--out", tmp_path / "answer")
     text = (tmp_path / "answer" / "report.html").read_text(encoding="utf-8")
     assert 'class="warn"' in text
-    assert "stable_learning_rate" in text
+    assert "stable learning rate" in text
 
 
 def test_names_cannot_break_the_report(study, tmp_path):
@@ -522,7 +541,28 @@ def test_usage_errors_exit_2(study):
         assert "Traceback" not in result.stderr
     assert run("--help").exit_code == 0
     assert run("plan", "-h").exit_code == 0
-    assert run("version").stdout == f"{learncast.__version__}\n"
+    assert run("version").stdout == run("--version").stdout == f"{learncast.__version__}\n"
+
+
+@pytest.mark.parametrize("question", ["forecast", "plan", "phase", "explain"])
+def test_a_byte_order_mark_changes_nothing(study, question):
+    path = Path(study())
+    plain = run(question, path, "--json").stdout
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert run(question, path, "--json").stdout == plain
+
+
+@pytest.mark.parametrize("rate", ["1e-300", "1e-30", "1e-18"])
+def test_a_plan_refuses_learning_rates_at_which_steps_cannot_be_counted(study, rate):
+    result = run("plan", study(NETWORK + f"[training]\nlearning_rate = {rate}\n" + TARGET + STRONGER))
+    assert result.exit_code == 2
+    assert "learning_rate" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_huge_learning_rate_fails_a_condition(study):
+    path = study(NETWORK + "[training]\nlearning_rate = 1e300\n" + TARGET + STRONGER)
+    assert run("plan", path, "--strict").exit_code == 1
 
 
 BAD_STUDIES = {

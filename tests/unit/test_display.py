@@ -1,5 +1,6 @@
 """Every result has an HTML repr with tables and a plot, and a `plot` method."""
 
+import json
 import re
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from matplotlib.figure import Figure
 import learncast as lc
 from learncast._core.errors import OutOfTime
 from learncast.display import DISPLAY_SECONDS, Displayable, HtmlRepr, Table, facts
+from learncast.report import report_of
 
 HOSTILE = "<script>alert(1)</script> & 'more'"
 TARGET = lc.tasks.integration(steps=10)
@@ -150,3 +152,23 @@ def test_matplotlib_loads_only_when_a_plot_is_requested():
         "t._repr_html_(); assert 'matplotlib' in sys.modules; assert 'matplotlib.pyplot' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_every_result_has_a_report_with_its_own_numbers():
+    task = lc.tasks.integration(steps=50)
+    network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    forecast = lc.forecast(task, network, learning_rate=1e-3)
+    stages = [lc.Stage(task.varied(target_strength=1.5).renamed("stronger"), 0.5), lc.Stage(task, 0.99)]
+    sequence = lc.follow(stages, network, learning_rate=1e-3)
+    found = {one.report().kind: one.report() for one in (forecast, sequence, PLAN)}
+    assert set(found) == {"forecast", "forget", "plan"}
+    assert found["forecast"].values["descent_steps"] == forecast.steps.descent == 331
+    assert found["forecast"].values["accuracy"] == 0.99
+    assert [stage["steps"] for stage in found["forget"].values["stages"]] == [s.steps.descent for s in sequence.stages]
+    assert found["plan"].values["best"]["total"] == PLAN.total
+    for one in found.values():
+        assert one.trust.forecast_class == json.loads(one.json())["class"]
+        assert one.title in one.html(None)
+    with pytest.raises(lc.UnsupportedModel) as error:
+        report_of(task)
+    assert error.value.field == "result"

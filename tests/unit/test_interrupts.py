@@ -75,6 +75,7 @@ def crew_of(process: subprocess.Popen, number: int) -> list[psutil.Process]:
     raise AssertionError("no workers")
 
 
+@pytest.mark.torch
 @pytest.mark.slow_cases("None")
 @pytest.mark.parametrize("seconds", [0.5, 1.5, None])
 def test_a_process_ends_while_it_starts_works_or_waits_for_workers(seconds):

@@ -44,7 +44,9 @@ def blocks():
             continue
         for block in re.findall(r"```console\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
             for command, output in re.findall(r"^\$ ([^\n]*)\n((?:(?!\$ ).*\n)*)", block, re.MULTILINE):
-                yield pytest.param(command, output, id=f"{page.relative_to(ROOT)}: {command[:50]}")
+                needs_torch = command.split()[1:2] in (["advise"], ["window"], ["check"])
+                name = f"{page.relative_to(ROOT)}: {command[:50]}"
+                yield pytest.param(command, output, id=name, marks=[pytest.mark.torch] * needs_torch)
 
 
 @pytest.mark.parametrize(("command", "output"), list(blocks()))

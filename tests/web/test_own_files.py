@@ -23,8 +23,8 @@ def trials(tmp_path):
     return tmp_path / "my trials (1).npz", x, y
 
 
-def drop(visit, path: Path):
-    """Drop a file on the page."""
+def drop(visit, path: Path, name: str = ""):
+    """Drop a file on the page, under another name if one is given."""
     content = list(path.read_bytes())
     visit.page.evaluate(
         """([name, content]) => {
@@ -35,8 +35,36 @@ def drop(visit, path: Path):
                 there.dispatchEvent(new DragEvent(kind, { dataTransfer: transfer, bubbles: true, cancelable: true }));
             }
         }""",
-        [path.name, content],
+        [name or path.name, content],
     )
+
+
+@pytest.mark.parametrize("panel", ["curriculum", "window"])
+def test_names_from_files_never_become_markup(visit, tmp_path, saved_window, panel):
+    bad = '<img src=x onerror="window.hacked=1"><svg onload="window.hacked=1">&"\''
+    if panel == "window":
+        from learncast.windows import Window
+
+        own = Window.load(saved_window)
+        dataset = own.dataset.assign_attrs({key: bad for key, v in own.dataset.attrs.items() if isinstance(v, str)})
+        dataset["decay_kind"] = dataset["decay_kind"].astype(object).where(False, bad).astype(str)
+        dataset["envelope"].attrs["units"] = bad
+        path = Window(dataset, own.provenance).save(tmp_path / "window.nc")
+    else:
+        rng = np.random.default_rng(0)
+        x = rng.normal(size=(60, 6, 1))
+        path = tmp_path / "trials.npz"
+        np.savez(path, inputs=x, targets=x.sum(axis=1))
+    visit.open(f"#{panel}")
+    drop(visit, path, f"{bad}{path.suffix}")
+    if panel == "curriculum":
+        visit.page.wait_for_selector('[data-chart="firsts"]', timeout=60_000)
+    else:
+        visit.page.wait_for_function("() => document.body.textContent.includes('onerror')", timeout=60_000)
+    visit.settled()
+    assert "onerror" in visit.page.locator("body").inner_text()
+    assert visit.page.evaluate("window.hacked") is None
+    assert visit.page.locator("[onerror], [onload], img[src=x]").count() == 0
 
 
 def test_dropped_trials_are_forecast_and_planned(visit, trials):

@@ -8,6 +8,7 @@ a line of slope 1.
 
 import matplotlib.pyplot as plt
 import numpy as np
+from scipy.stats import linregress
 
 import learncast as lc
 
@@ -23,11 +24,12 @@ def gap(rate):
 
 
 rates = np.array([8e-3, 4e-3, 2e-3, 1e-3, 5e-4])
-order = lc.planning.convergence_order(gap, rates)
-print(f"fitted order {order.order:.2f} +- {order.standard_error:.2f}")
+gaps = np.array([gap(rate) for rate in rates])
+fit = linregress(np.log(rates), np.log(gaps))
+print(f"fitted order {fit.slope:.2f} +- {fit.stderr:.2f}")
 _, ax = plt.subplots(figsize=(6, 3.4), layout="constrained")
-ax.loglog(rates, order.gaps, "o", color="#0072B2", label="measured")
-ax.loglog(rates, order.gaps[-1] * rates / rates[-1], "k:", label="slope 1")
+ax.loglog(rates, gaps, "o", color="#0072B2", label="measured")
+ax.loglog(rates, gaps[-1] * rates / rates[-1], "k:", label="slope 1")
 ax.set(
     xlabel="learning rate",
     ylabel="difference of flow and descent",

@@ -120,7 +120,7 @@ def tables_of(path: Path, what: str, *, most_bytes: int | None = None) -> dict[s
     size, most = file_size(path, what), allowed(most_bytes, default=MOST_TEXT)
     check_bytes(str(path), size, most, remedy="keep long lists in files of arrays")
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # editors of Windows write a byte-order mark
         _check_depth(text)
         tables = tomllib.loads(text)
         _check_integers(tables)

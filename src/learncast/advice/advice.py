@@ -15,7 +15,7 @@ from learncast._core.progress import Progress, silent
 from learncast._core.validation import FloatArray, one_of
 from learncast.advice.race import Race
 from learncast.advice.request import EVALUATION, Request
-from learncast.display import Displayable, HtmlRepr, Plot, Table, format_number
+from learncast.display import Displayable, HtmlRepr, Plot, Reported, Table, format_number
 from learncast.procedure.stage import Stage
 from learncast.results import FORECAST_CLASSES, Result, described, spec_hash
 from learncast.theory.assumptions import Assumption, Condition, Trust
@@ -105,7 +105,7 @@ class AdviceValidity(Assumption):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Advice(Result, Displayable):
+class Advice(Result, Reported, Displayable):
     """Which task to train first, and when to stop, to learn the target soonest.
 
     Attributes

@@ -9,7 +9,8 @@ from matplotlib.colors import TwoSlopeNorm
 from matplotlib.lines import Line2D
 
 from learncast._core.validation import FloatArray
-from learncast.figures.page import COLOURS, Look, axis_label, colour_bar, key, label, name_time
+from learncast.figures.look import COLOURS, Look
+from learncast.figures.page import axis_label, colour_bar, key, label, name_time
 
 #: Marker of a plan.
 STAR: Look = {

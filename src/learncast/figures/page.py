@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
-from io import BytesIO
+from io import BytesIO, StringIO
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,19 +22,7 @@ from matplotlib.legend import Legend
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from matplotlib.transforms import ScaledTranslation
 
-#: Okabe and Ito's colours, which remain distinct in every kind of colour vision.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
-#: Colours of a curriculum and of direct training, and of a smaller and a larger value.
-STAGED, DIRECT, SMALLER, LARGER = COLOURS[0], COLOURS[1], COLOURS[5], COLOURS[0]
-#: Colour of remarks and guide lines.
-GREY = "#666666"
-
-#: Keyword arguments of a matplotlib artist.
-Look = dict[str, Any]
-#: Theory is dotted black over coloured training.
-THEORY: Look = {"color": "black", "linestyle": (0, (1, 1.2)), "linewidth": 1.3}
-#: Training, drawn under the theory.
-TRAINED: Look = {"linewidth": 2.4, "alpha": 0.7}
+from learncast.figures.look import GREY, Look
 
 #: Width and height of a printed page in inches, and its resolution in dots per inch.
 PAGE, LONG, DPI = 7.1, 9.4, 300
@@ -439,6 +427,31 @@ def png(figure: Figure, *, dpi: int = 150) -> bytes:
     buffer = BytesIO()
     figure.savefig(buffer, format="png", dpi=dpi)
     return buffer.getvalue()
+
+
+def svg(figure: Figure) -> str:
+    """Return a figure as an SVG element for an HTML page; equal figures give equal text.
+
+    Parameters
+    ----------
+    figure : Figure
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> figure, (ax,) = lc.figures.page()
+    >>> lc.figures.svg(figure)[:4]
+    '<svg'
+    """
+    buffer = StringIO()
+    with mpl.rc_context({"svg.hashsalt": "learncast"}):
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+    text = buffer.getvalue()
+    return text[text.index("<svg") :]
 
 
 def save(figure: Figure, path: str | Path, *, dpi: int = DPI) -> Path:

@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from learncast._core.errors import InvalidSpec, UnsupportedModel
 from learncast._core.validation import FloatArray, frozen, one_of, one_or_each, positive, real_array
-from learncast.display import Displayable, HtmlRepr, Plot, facts, plural
-from learncast.networks.two_layer import Activation, TwoLayer, network_sizes, random_generator
+from learncast.display import HtmlRepr, Plot, facts, plural
+from learncast.networks.two_layer import Activation, LinearNetwork, TwoLayer, network_sizes, random_generator
 from learncast.results import spec_hash
 from learncast.tasks.covariance import check_memory
 from learncast.tasks.geometry import ABSENT, Frame, common_frame, mode_strengths, pooled_statistics
@@ -24,7 +24,7 @@ _WEIGHTS = ("input_weights", "recurrent_weights", "output_weights")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LinearRNN(Displayable):
+class LinearRNN(LinearNetwork):
     """The network h_t = W_h h_{t-1} + W_x x_t, y = W_y h_T, from h_0 = 0.
 
     Parameters
@@ -155,21 +155,6 @@ class LinearRNN(Displayable):
     def with_maps(self, first: FloatArray, second: FloatArray) -> LinearRNN:
         """Return a network with these input and output weights and the same recurrence."""
         return LinearRNN(first, self.recurrent_weights, second)
-
-    @property
-    def inputs(self) -> int:
-        """Number of input channels."""
-        return self.input_weights.shape[1]
-
-    @property
-    def outputs(self) -> int:
-        """Number of output channels."""
-        return self.output_weights.shape[0]
-
-    @property
-    def hidden_size(self) -> int:
-        """Number of hidden units."""
-        return len(self.recurrent_weights)
 
     @property
     def scalar_recurrence(self) -> float | None:

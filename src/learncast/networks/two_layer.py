@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,8 +18,32 @@ from learncast.results import spec_hash
 Activation = Callable[[FloatArray], FloatArray]
 
 
+class LinearNetwork(Displayable, ABC):
+    """A linear network with weights into its hidden units and weights out of them."""
+
+    @property
+    @abstractmethod
+    def maps(self) -> tuple[FloatArray, FloatArray]:
+        """Weights into the hidden units and weights out of them."""
+
+    @property
+    def inputs(self) -> int:
+        """Number of input channels."""
+        return int(self.maps[0].shape[1])
+
+    @property
+    def hidden_size(self) -> int:
+        """Number of hidden units."""
+        return len(self.maps[0])
+
+    @property
+    def outputs(self) -> int:
+        """Number of output channels."""
+        return len(self.maps[1])
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class TwoLayer(Displayable):
+class TwoLayer(LinearNetwork):
     """The network y = W2 W1 x.
 
     Parameters
@@ -129,21 +154,6 @@ class TwoLayer(Displayable):
     def with_maps(self, first: FloatArray, second: FloatArray) -> TwoLayer:
         """Return a network with these weights."""
         return TwoLayer(first, second)
-
-    @property
-    def inputs(self) -> int:
-        """Number of input channels."""
-        return int(self.first.shape[1])
-
-    @property
-    def hidden_size(self) -> int:
-        """Number of hidden units."""
-        return int(self.first.shape[0])
-
-    @property
-    def outputs(self) -> int:
-        """Number of output channels."""
-        return int(self.second.shape[0])
 
     @property
     def function(self) -> FloatArray:

@@ -8,10 +8,9 @@ from learncast._core.lazy import exported
 __all__, __getattr__, __dir__ = exported(
     __name__,
     {
-        "agreement": "convergence_order",
         "designer": "Design design",
         "forecast": "Forecast follow",
-        "front": "Front forgetting_front",
+        "front": "Front",
         "generalise.folds": "Folds",
         "generalise.result": "Generalisation",
         "methods.choice": "method_for",

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,10 +11,9 @@ import scipy
 import xarray as xr
 
 from learncast._core.errors import InvalidSpec, SchemaMismatch
-from learncast._core.validation import FloatArray, between, real_array
+from learncast._core.validation import FloatArray
 from learncast.planning.forecast import Forecast
 from learncast.results import STEPS, Trajectory, described
-from learncast.theory.dynamics.mode_equation import band_scale
 from learncast.theory.dynamics.solution import Solution
 
 #: Quantities of a trajectory that theory and training share and that agreement is measured on.
@@ -24,12 +22,7 @@ COMPARED = ("strength", "loss", "network_function", "input_gram", "output_gram",
 CONFIDENCE = 0.95
 
 
-def agreement(
-    theory: Solution | Forecast | Trajectory,
-    simulation: Trajectory | Sequence[Trajectory],
-    *,
-    accuracy: float | None = None,
-) -> xr.Dataset:
+def agreement(theory: Solution | Forecast | Trajectory, simulation: Trajectory | Sequence[Trajectory]) -> xr.Dataset:
     """Measure how far training is from theory.
 
     Parameters
@@ -39,17 +32,13 @@ def agreement(
     simulation : Trajectory or sequence of Trajectory
         One run, or one for each of several seeds. Runs that stopped at different steps are compared as far as each
         one went.
-    accuracy : float, optional
-        Compare the steps to this accuracy too.
 
     Returns
     -------
     Dataset
         For every shared quantity ``{name}_deviation``, training minus theory, mean over the runs, with its
         ``_low`` and ``_high`` (95% over runs, nan for one run), and ``{name}_largest``: the largest mean deviation
-        as a share of the theory's own largest value. ``predicted_steps``, ``predicted_descent_steps``,
-        ``measured_steps`` (seed), their mean, standard deviation and interval, and ``steps_deviation``, the mean over
-        prediction minus 1: of the descent steps where they are known.
+        as a share of the theory's own largest value. `learncast.check` compares numbers of steps.
 
     Raises
     ------
@@ -77,16 +66,13 @@ def agreement(
     for name in COMPARED:
         if all(name in one and bool(one[name].notnull().any()) for one in (expected, *(run.dataset for run in runs))):
             variables |= _deviations(name, expected[name], [run.dataset[name] for run in runs])
-    if not variables and accuracy is None:
+    if not variables:
         raise SchemaMismatch(
             f"Theory and training share none of {', '.join(COMPARED)}. Record strength or loss while training."
         )
-    if accuracy is not None:
-        variables |= _steps(theory, runs, accuracy)
-    coordinates: dict[str, object] = {"seed": ("seed", np.arange(len(runs)))}
-    if any("time" in variable[0] for variable in variables.values()):
-        coordinates["time"] = expected["time"]
-    return xr.Dataset(variables, coords=coordinates, attrs={"runs": len(runs)})
+    return xr.Dataset(
+        variables, coords={"seed": np.arange(len(runs)), "time": expected["time"]}, attrs={"runs": len(runs)}
+    )
 
 
 def _deviations(name: str, expected: xr.DataArray, measured: list[xr.DataArray]) -> dict[str, object]:
@@ -119,20 +105,6 @@ def _t_factor(runs: object) -> Any:
         return scipy.stats.t.ppf((1 + CONFIDENCE) / 2, np.where(np.asarray(runs) > 1, np.asarray(runs) - 1, np.nan))
 
 
-def _steps(theory: Solution | Forecast | Trajectory, runs: list[Trajectory], accuracy: float) -> dict[str, object]:
-    accuracy = between("accuracy", accuracy, 0.0, 1.0)
-    if isinstance(theory, Forecast):
-        flow, descent = theory.steps.flow, theory.steps.descent
-        optimum, last = theory.method.optimum, len(theory.requested) - 1
-    elif isinstance(theory, Solution):
-        when = theory.time_to(accuracy)
-        flow, descent, optimum, last = when.flow_steps, when.descent_steps, theory.optimum, 0
-    else:
-        raise InvalidSpec("accuracy needs a Solution or a Forecast, got a Trajectory.", field="accuracy")
-    measured = np.array([_measured(run, optimum, last, accuracy) for run in runs])
-    return step_statistics(flow, descent, measured)
-
-
 def step_statistics(flow: float, descent: float, measured: FloatArray) -> dict[str, object]:
     """Predicted and measured steps as variables of a Dataset."""
     n = len(measured)
@@ -153,69 +125,3 @@ def step_statistics(flow: float, descent: float, measured: FloatArray) -> dict[s
     found: dict[str, object] = {name: ((), v, described(text, units)) for name, (v, text, units) in values.items()}
     found["measured_steps"] = ("seed", measured, described("measured steps", STEPS))
     return found
-
-
-def _measured(run: Trajectory, optimum: FloatArray, last: int, accuracy: float) -> float:
-    """First recorded step at which every mode is inside the band; infinite if none is."""
-    strength = np.asarray(run["strength"].values)
-    with np.errstate(invalid="ignore"):
-        inside = (np.abs(strength - optimum) <= (1 - accuracy) * band_scale(optimum)) | np.isnan(optimum)
-    reached: Any = inside.all(axis=1)
-    if last and "stage" in run.dataset.coords:
-        # The record at which a stage ends belongs to it: the next one begins where it stands.
-        stage = np.asarray(run.dataset["stage"].values)
-        begun = np.flatnonzero(stage == last - 1)[-1] if (stage == last - 1).any() else 0
-        reached[:begun] = False
-    return float(run.time.values[np.argmax(reached)]) if reached.any() else math.inf
-
-
-@dataclass(frozen=True)
-class ConvergenceOrder:
-    """How a gap shrinks with the learning rate: gap ~ rate^order.
-
-    Attributes
-    ----------
-    learning_rates, gaps : (rates,)
-    order, standard_error : float
-        Slope on log-log axes; 1 for descent against its flow.
-    """
-
-    learning_rates: FloatArray
-    gaps: FloatArray
-    order: float
-    standard_error: float
-
-
-def convergence_order(gap: Callable[[float], float], learning_rates: object) -> ConvergenceOrder:
-    """Fit the order at which a gap between theory and training closes as the learning rate falls.
-
-    Parameters
-    ----------
-    gap : callable
-        The gap at a learning rate, at one flow time (steps times learning rate) for all of them.
-    learning_rates : sequence of float
-        At least three.
-
-    Returns
-    -------
-    ConvergenceOrder
-        The slope on logarithmic axes, and its error.
-
-    Examples
-    --------
-    >>> import learncast as lc
-    >>> found = lc.planning.convergence_order(lambda rate: 3.0 * rate, [1e-3, 2e-3, 4e-3])
-    >>> round(found.order, 6)
-    1.0
-    """
-    rates = real_array("learning_rates", learning_rates, ndim=1)
-    if len(rates) < 3 or (rates <= 0).any() or len(set(rates.tolist())) < len(rates):
-        raise InvalidSpec(
-            f"learning_rates must be at least three different positive numbers, got {learning_rates!r:.60}.",
-            field="learning_rates",
-        )
-    gaps = np.array([gap(float(rate)) for rate in rates])
-    if not (gaps > 0).all() or not np.isfinite(gaps).all():
-        return ConvergenceOrder(rates, gaps, math.nan, math.nan)
-    fit = scipy.stats.linregress(np.log(rates), np.log(gaps))
-    return ConvergenceOrder(rates, gaps, float(fit.slope), float(fit.stderr))

@@ -220,7 +220,7 @@ class Candidate(Priced):
         if not self.tried:
             return {"sentence": f"there was no time to try {name}"}
         terms = self.forecast.explanation
-        found = {} if terms is None else terms.as_dict()
+        found = {} if terms is None else vars(terms)
         if not self.helps:
             late = f"reaches the goal of {target} in the steps tried"
             reason = late if not math.isfinite(self.direct_total) else f"saves time: train {target} directly"

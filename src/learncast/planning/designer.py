@@ -185,26 +185,23 @@ def design(
     return _packed(studio, values, ranges, accuracy, strict)
 
 
+@dataclass
 class _Studio:
     """Computes the costs of many designs together."""
 
-    def __init__(
-        self,
-        target: Task,
-        own: Modes,
-        network: LinearRNN | Activated,
-        keywords: tuple[str, ...],
-        tolerance: float,
-        rate: float,
-        by_length: bool,
-        sharpest: float,
-        seed: int,
-    ) -> None:
-        self.target, self.own, self.network, self.keywords = target, own, network, keywords
-        self.tolerance, self.rate, self.by_length = tolerance, rate, by_length
-        self.sharpest, self.seed = sharpest, seed
-        self.second = Problem(own.weighted_cross, own.weighted_input, own.imbalance)
-        self.direct = float(self.second.arrival(own.start, tolerance)[0])
+    target: Task
+    own: Modes
+    network: LinearRNN | Activated
+    keywords: tuple[str, ...]
+    tolerance: float
+    rate: float
+    by_length: bool
+    sharpest: float
+    seed: int
+
+    def __post_init__(self) -> None:
+        self.second = Problem(self.own.weighted_cross, self.own.weighted_input, self.own.imbalance)
+        self.direct = float(self.second.arrival(self.own.start, self.tolerance)[0])
         self.evaluations = 0
 
     def method(self, tasks: list[Task]) -> Method:

@@ -39,10 +39,6 @@ class Explanation:
     paper_speedup_steps: float
     sentence: str
 
-    def as_dict(self) -> dict[str, object]:
-        """Plain values for JSON."""
-        return dict(self.__dict__)
-
 
 def speedup_terms(
     start: ArrayLike, first: Strengths, second: Strengths, tolerance: ArrayLike

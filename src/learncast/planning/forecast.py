@@ -14,7 +14,7 @@ import numpy as np
 
 from learncast._core.errors import InvalidSpec, UnsupportedModel
 from learncast._core.validation import FloatArray
-from learncast.display import Displayable, HtmlRepr, Plot, Table, format_number
+from learncast.display import Displayable, HtmlRepr, Plot, Reported, Table, format_number
 from learncast.networks import Network
 from learncast.planning.batches import BatchSteps, in_batches, most_steps
 from learncast.planning.explanation import Explanation, explain
@@ -40,7 +40,7 @@ DEFAULT_GOAL = Accuracy(0.99)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Forecast(StageSequence, Displayable):
+class Forecast(StageSequence, Reported, Displayable):
     """A forecast of training on one task, or on several in sequence; the last one is the target.
 
     Numbers are computed when they are first asked for.

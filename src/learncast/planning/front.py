@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -11,18 +10,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from learncast._core.errors import InvalidSpec
-from learncast._core.progress import Progress, noticed, silent
+from learncast._core.progress import Progress, silent
 from learncast._core.validation import FloatArray, count, positive
-from learncast.networks import Network
-from learncast.planning.methods.choice import method_for
 from learncast.planning.methods.method import Method
 from learncast.planning.methods.modes import ModeMethod
 from learncast.planning.schedules.branching import lattice_of, orders_of
 from learncast.planning.schedules.exact import Schedule, ScheduleSearch
 from learncast.planning.search import DescentSearch, FlowSearch, Route, usable_candidates
-from learncast.planning.terms import PoolTerms, Terms, checked_pool
+from learncast.planning.terms import PoolTerms, Terms
 from learncast.procedure.goals import goal_of
-from learncast.procedure.training import Training
 from learncast.results import described
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import require
@@ -61,7 +57,8 @@ class Front:
     >>> task = lc.tasks.integration(steps=50)
     >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
     >>> stronger = task.varied(target_strength=1.5).renamed("stronger")
-    >>> front = lc.planning.forgetting_front(task, [stronger], network, learning_rate=1e-3, points=2)
+    >>> plan = lc.plan(task, [stronger], network, learning_rate=1e-3)
+    >>> front = plan.front("stronger", points=2)
     >>> front.total.round(1), front.excess_loss.round(2)
     (array([166. , 166.9]), array([4.91, 4.53]))
     """
@@ -121,59 +118,6 @@ class Front:
         )
 
 
-@noticed("searching the front")
-def forgetting_front(
-    target: Task,
-    candidates: Sequence[Task],
-    network: Network,
-    training: Training | None = None,
-    *,
-    learning_rate: float | None = None,
-    remember: int = 0,
-    points: int = 8,
-    terms: Terms = Terms(max_stages=3),  # noqa: B008  frozen
-    method: str = "auto",
-    strict: bool = True,
-    gap: float = 1e-3,
-    progress: Progress = silent,
-) -> Front:
-    """Trade the cost of a schedule against what it forgets of one candidate.
-
-    The limit on the candidate's excess loss at the end decreases evenly from what the cheapest schedule leaves to the
-    least that any tried schedule left. The cheapest schedule is searched for each limit: with a proof if the tasks have
-    common modes.
-
-    Parameters
-    ----------
-    target, candidates, network, training, learning_rate, terms, method, strict
-        As for `learncast.plan`.
-    remember : int
-        Index of the candidate to remember.
-    points : int
-        Points of the front.
-    gap : float
-        Relative gap between the cost of a schedule and its lower bound at which a search ends.
-    progress : callable
-        Called with the share of points done.
-
-    Returns
-    -------
-    Front
-
-    Examples
-    --------
-    >>> import learncast as lc
-    >>> task = lc.tasks.integration(steps=50)
-    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
-    >>> pool = [task.varied(target_strength=s).renamed(f"strength {s:g}") for s in (1.5, 2.0)]
-    >>> lc.planning.forgetting_front(task, pool[:1], network, learning_rate=1e-3, points=2)
-    <Front of 'strength 1.5': cost 165.954 to 166.88 for an excess loss of 4.907 to 4.53>
-    """
-    pool = checked_pool(target, candidates)
-    chosen = method_for([*pool, target], network, Training.of(training, learning_rate), method=method)
-    return front_with(chosen, terms, remember=remember, points=points, strict=strict, gap=gap, progress=progress)
-
-
 def front_with(
     method: Method,
     terms: Terms,
@@ -184,7 +128,28 @@ def front_with(
     gap: float = 1e-3,
     progress: Progress = silent,
 ) -> Front:
-    """Trade cost against forgetting with a method that was chosen already."""
+    """Trade the cost of a schedule against what it forgets of one candidate.
+
+    Parameters
+    ----------
+    method : Method
+        How the pool is learned, the target last.
+    terms : Terms
+        Goal, costs and limits.
+    remember : int
+        Index of the candidate whose excess loss at the end is limited.
+    points : int
+        Limits, from what the cheapest schedule leaves down to the least that was found.
+    strict : bool
+        Whether the conditions of the theory must hold.
+    gap : float
+        Relative gap between a schedule and its lower bound at which a search ends.
+    progress : callable
+
+    Returns
+    -------
+    Front
+    """
     number, usable = count("points", points, least=2), usable_candidates(method, strict)
     if strict:
         require(method.conditions(method.target))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from learncast._core.validation import one_of
-from learncast.display import Displayable, HtmlRepr, Plot, Table, format_number
+from learncast.display import Displayable, HtmlRepr, Plot, Reported, Table, format_number
 from learncast.networks import Network
 from learncast.planning import summary
 from learncast.planning.candidate import Candidate, Priced, hardly_pays
@@ -81,7 +81,7 @@ class Shift:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Plan(Priced, Displayable):
+class Plan(Priced, Reported, Displayable):
     """Which intermediate tasks to train first and when to stop them, ranked against training directly.
 
     Attributes
@@ -138,11 +138,6 @@ class Plan(Priced, Displayable):
     proof: str
     counted: bool
     compares: bool = True
-
-    @property
-    def out_of_time(self) -> bool:
-        """Whether the search ran out of time."""
-        return self.proof == "out of time"
 
     @property
     def target(self) -> Task:
@@ -283,21 +278,16 @@ class Plan(Priced, Displayable):
     @cached_property
     def sensitivity(self) -> tuple[Shift, ...]:
         """Cost of stopping each stage earlier or later, with the other stages as planned."""
+        search = (DescentSearch if self.counted else FlowSearch)(self.method, self.terms.without_limits)
         shifts = []
         for k, task in enumerate(self.route.order if self.compares else ()):
             for factor in FACTORS:
                 steps = [t * (factor if j == k else 1.0) for j, t in enumerate(self.route.durations)]
-                total, every = self._shifted(steps)
+                moved = search.price(self.route.order, steps)
                 own = float(round(steps[k])) if self.counted else steps[k]
                 name = self.method.tasks[task].name
-                shifts.append(Shift(k, name, factor, own, every, total, total - self.total))
+                shifts.append(Shift(k, name, factor, own, moved.steps, moved.total, moved.total - self.total))
         return tuple(shifts)
-
-    def _shifted(self, steps: list[float]) -> tuple[float, float]:
-        """Cost and steps of the same order with other lengths, without limits."""
-        search = (DescentSearch if self.counted else FlowSearch)(self.method, self.terms.without_limits)
-        route = search.price(self.route.order, steps)
-        return route.total, route.steps
 
     @property
     def fragile(self) -> tuple[Shift, Shift] | None:

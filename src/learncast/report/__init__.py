@@ -14,6 +14,7 @@ __all__, __getattr__, __dir__ = exported(
         "phase": "phase_report",
         "plan": "plan_report",
         "report": "Report",
+        "results": "report_of",
         "window": "evolution_report model_window_report window_report",
     },
     inner={"plan": "draw_plan"},

@@ -76,10 +76,18 @@ def _answered(
     given = without_none(dict(options))
     if given:  # those of the command line are terms
         question = {**question, "terms": replace(question.get("terms", AdviceTerms()), **given)}
-    return _answer(advise(**question, progress=progress, log=silent), name, study)
+    return of_advice(advise(**question, progress=progress, log=silent), name=name, study=study)
 
 
-def _answer(found: Advice, name: str, study: str) -> Report:
+def of_advice(found: Advice, *, name: str = "", study: str = "") -> Report:
+    """Report an advice.
+
+    Parameters
+    ----------
+    found : Advice
+    name, study : str
+        Name and content of the study; by default neither.
+    """
     table = found.table.head(MOST_PLANS)
     values = {
         "recommended": found.recommended,
@@ -97,7 +105,7 @@ def _answer(found: Advice, name: str, study: str) -> Report:
     }
     return Report(
         kind="advise",
-        title=f"{name}: what to train first",
+        title=f"{name}: what to train first" if name else "What to train first",
         lead=found.summary,
         trust=found.trust,
         values=values,

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from learncast import Forecast, Stage
 from learncast._core.progress import Progress, silent
 from learncast.display import Table, format_count, format_number
-from learncast.planning.forecast import Forecast
 from learncast.planning.planner import plan_with
-from learncast.procedure.stage import Stage
-from learncast.report.report import Report, as_count, batch_values, outcome_values
+from learncast.report.report import Report, as_count, batch_values, goal_values, outcome_values
 from learncast.results import Provenance, spec_hash
 from learncast.study import Study
 
@@ -38,21 +37,33 @@ def check_report(
     direct = Forecast(method, (Stage(study.target, study.goal),), (method.target,))
     subject = plan_with(method, study.terms, strict=False) if study.candidates else direct
     result = check(subject, seeds=seeds, batch=study.batch, tolerance=tolerance, processes=processes, progress=progress)
+    return of_check(result, name=study.name, study=study.resolved())
+
+
+def of_check(result: Check, *, name: str = "", study: str = "") -> Report:
+    """Report a check.
+
+    Parameters
+    ----------
+    result : Check
+    name, study : str
+        Name and content of the study; by default the target's name and nothing.
+    """
     forecast, verdicts = result.curricula[0].forecast, result.verdicts
     origin = forecast.provenance
     sentences = [_split_text(split, k) for k, split in enumerate(result.splits)]
     lead = " ".join([_lead(result), *sentences])
     return Report(
         kind="check",
-        title=f"{study.name}: check",
+        title=f"{name or forecast.target.name}: check",
         lead=lead,
         trust=forecast.trust,
         values={
-            "learning_rate": study.learning_rate,
-            **study.goal_values,
+            "learning_rate": forecast.learning_rate,
+            **goal_values(forecast.requested[-1].goal),
             "batch": result.batch,
-            "seeds": seeds,
-            "tolerance": tolerance,
+            "seeds": result.seeds,
+            "tolerance": result.tolerance,
             "agrees": result.passed,
             "summary": lead,
             "rows": [_values(c, verdicts[c.name]) for c in result.curricula],
@@ -63,9 +74,9 @@ def check_report(
         },
         tables=[_table(result)],
         dataset=result.dataset,
-        draw=partial(_draw, result, study),
-        provenance=Provenance("training", origin.citations, spec_hash(origin.spec_hash, seeds)),
-        study=study.resolved(),
+        draw=partial(_draw, result),
+        provenance=Provenance("training", origin.citations, spec_hash(origin.spec_hash, result.seeds)),
+        study=study,
         passed=result.passed,
     )
 
@@ -157,11 +168,11 @@ def _table(result: Check) -> Table:
     return Table("Gradient steps, forecast and measured", columns, cells, notes)
 
 
-def _draw(result: Check, study: Study) -> Figure:
+def _draw(result: Check) -> Figure:
     from learncast.figures import page, predicted_and_measured, training_over_theory
 
     figure, axes = page(1, 2, width=5.4, height=3.8)
-    title = f"Training over theory: {study.target.name}"
+    title = f"Training over theory: {result.curricula[0].forecast.target.name}"
     for c, colour in zip(result.curricula[:2], (1, 0), strict=False):
         times = np.linspace(0.0, 1.1 * max(float(run.time.values[-1]) for run in c.runs), 400)
         runs = [run.dataset for run in c.runs]

@@ -4,27 +4,33 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from learncast._core.errors import InvalidSpec, UnsupportedModel
+from learncast import Forecast, Goal, InvalidSpec, Stage, Status, Steps, UnsupportedModel
 from learncast._core.validation import FloatArray
 from learncast.display import Table, format_count, format_interval, format_number
-from learncast.planning.forecast import Forecast
 from learncast.planning.generalise.generalise import DependentTrials, generalise
 from learncast.planning.generalise.learners import PooledLearner, learner_for
 from learncast.planning.generalise.result import Generalisation
 from learncast.planning.methods.method import Method
 from learncast.planning.summary import settling_rate
-from learncast.procedure.goals import Goal
-from learncast.procedure.stage import Stage
 from learncast.report.generalise import held_out_values
 from learncast.report.recurrence import LearnedRecurrence
-from learncast.report.report import Report, as_count, batch_values, data_notes, method_note, outcome_values, spread_rows
-from learncast.results import Status, Steps
+from learncast.report.report import (
+    Report,
+    as_count,
+    batch_values,
+    data_notes,
+    goal_values,
+    method_note,
+    outcome_values,
+    spread_rows,
+)
 from learncast.study import Study
 from learncast.tasks.task import Task
 
@@ -51,23 +57,43 @@ def forecast_report(
 ) -> Report:
     """Forecast the learning of the target, or of a named candidate."""
     chosen = study.target if task is None else study.task(task)
-    m, goal = study.method(method).precise, study.goal
+    m = study.method(method).precise
     place = m.place(chosen)
-    learned, flow = m.learning_time(place, goal), m.flow(place, m.start)
-    made = Forecast(m, (Stage(chosen, goal),), (place,), known_direct=learned)
-    trust = made.trust
-    if study.batch is not None and trust.holds:
+    made = Forecast(m, (Stage(chosen, study.goal),), (place,), known_direct=m.learning_time(place, study.goal))
+    if study.batch is not None and made.trust.holds:
         made = replace(made, batch=study.batch)
+    return of_forecast(made, times, horizons=study.horizons, name=study.name, study=study.resolved())
+
+
+def of_forecast(
+    made: Forecast, times: FloatArray | None = None, *, horizons: Sequence[int] = (), name: str = "", study: str = ""
+) -> Report:
+    """Report a forecast of one task that is trained to a goal.
+
+    Parameters
+    ----------
+    made : Forecast
+    times : array, optional
+        Steps at which the trajectory is listed.
+    horizons : sequence of int
+        Lengths of longer trials, for a recurrence that is learned.
+    name, study : str
+        Name and content of the study; by default the task's name and nothing.
+    """
+    m, (place,), chosen, trust = made.method, made.places, made.target, made.trust
+    goal = made.requested[0].goal
+    assert isinstance(goal, Goal)
+    learned, flow = made.known_direct or m.learning_time(place, goal), m.flow(place, m.start)
     steps, refusal = _steps_in_batches(made)
     rows = m.mode_rows(place, goal)
-    recurrence = LearnedRecurrence.of(study, chosen, flow)
+    recurrence = LearnedRecurrence.of(made, flow, horizons)
     first, notes = data_notes(m, place)
     bounds = flow.bounds(learned.accuracy) if learned.accuracy < 1 else ()
     remarks = [*flow.remarks, *bounds, *recurrence.remarks, *notes]
     values: dict[str, object] = {
         "task": chosen.name,
-        "learning_rate": study.learning_rate,
-        **study.goal_values,
+        "learning_rate": made.learning_rate,
+        **goal_values(goal),
         "method": m.name,
         **m.trial_values([place]),
         "flow_steps": steps.flow,
@@ -84,17 +110,16 @@ def forecast_report(
         "remarks": remarks,
     }
     span = np.linspace(0.0, learned.horizon, 400 if m.name == "modes" else 120)
-    trajectory = flow.at(span if times is None else times)
     tables = [_table(f"Learning {chosen.name} to {goal.text}", m.goal_text(place, goal), rows, remarks)]
     tables += recurrence.tables
-    held_out, unknown = _held_out(study, chosen, learned.descent_steps)
+    held_out, unknown = _held_out(m, chosen, learned.descent_steps)
     if unknown:
         tables.append(Table("Held-out loss", ("",), [(unknown,)]))
     if held_out is not None:
         values["held_out"] = held_out_values(held_out)
         tables.append(replace(held_out.table, notes=[held_out.sentence, *held_out.remarks]))
     if times is not None:
-        data = trajectory.dataset
+        data = flow.at(times).dataset
         values["trajectory"] = {"time": times, "strength": data["strength"].values.T, "loss": data["loss"].values}
         tables.append(_trajectory_table(data))
 
@@ -108,30 +133,30 @@ def forecast_report(
     lead = first + _lead(chosen.name, goal, made if not refusal else made.full_batch, m, place)
     return Report(
         kind="forecast",
-        title=f"{study.name}: forecast",
+        title=f"{name or chosen.name}: forecast",
         lead=lead + refusal + _bottleneck(flow.bottleneck_loss) + recurrence.sentence,
         trust=trust,
         values=values,
         tables=tables,
-        dataset=trajectory.dataset,
+        dataset=lambda: flow.at(span if times is None else times).dataset,
         draw=draw,
         provenance=made.provenance,
-        study=study.resolved(),
+        study=study,
     )
 
 
-def _held_out(study: Study, task: Task, steps: float) -> tuple[Generalisation | None, str]:
+def _held_out(method: Method, task: Task, steps: float) -> tuple[Generalisation | None, str]:
     """Held-out loss of a task with stored trials and a fixed scalar recurrence, or the reason why there is none."""
     if task.recorded_trials is None or task.recording is None:
         return None, ""
-    training = study.training.with_(batch=None)
+    training, network = method.training.with_(batch=None), method.network
     most = max(min(HELD_OUT_STEPS, BEYOND * int(steps)), 1) if math.isfinite(steps) else HELD_OUT_STEPS
     try:
-        if not isinstance(learner_for(task, study.network, training), PooledLearner):
+        if not isinstance(learner_for(task, network, training), PooledLearner):
             return None, "`learncast generalise` forecasts the held-out loss."
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DependentTrials)  # it is among the remarks
-            return generalise(task, study.network, training, most_steps=most), ""
+            return generalise(task, network, training, most_steps=most), ""
     except (InvalidSpec, UnsupportedModel) as error:
         return None, f"No held-out loss: {error}"
 

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import xarray as xr
 
-from learncast._core.errors import InvalidSpec
+from learncast import Forecast, InvalidSpec, follow
 from learncast.display import Table, format_loss
-from learncast.planning.forecast import Forecast, follow
 from learncast.planning.forget import stages_of
 from learncast.report.report import Report, method_note
 from learncast.study import Study
@@ -22,15 +21,30 @@ def forget_report(study: Study, *, method: str = "auto") -> Report:
     """Forecast every task's loss after every stage of the study's sequence."""
     if not study.sequence:
         raise InvalidSpec(f"{study.source} needs a [[sequence]] table for each task, got none.", field="sequence")
-    tasks, steps = zip(*study.sequence, strict=True)
-    forecast = follow(stages_of(tasks, steps), study.network, study.training, method=method, strict=False)
+    stages = stages_of(*zip(*study.sequence, strict=True))
+    forecast = follow(stages, study.network, study.training, method=method, strict=False)
+    return of_sequence(forecast, name=study.name, study=study.resolved())
+
+
+def of_sequence(forecast: Forecast, *, name: str = "", study: str = "") -> Report:
+    """Report what a network forgets of earlier tasks while it learns several in sequence.
+
+    Parameters
+    ----------
+    forecast : Forecast
+    name, study : str
+        Name and content of the study; by default the target's name and nothing.
+    """
     loss, change = forecast.losses(), forecast.forgetting
-    names = [task.name for task in tasks]
+    names = [task.name for task in forecast.tasks]
     values: dict[str, object] = {
         "tasks": names,
-        "learning_rate": study.learning_rate,
+        "learning_rate": forecast.learning_rate,
         "method": forecast.method.name,
-        "stages": [{"task": name, "steps": s} for name, s in zip(names, steps, strict=True)],
+        "stages": [
+            {"task": stage.task.name, "steps": stage.steps if stage.goal is None else made.steps.value}
+            for stage, made in zip(forecast.requested, forecast.stages, strict=True)
+        ],
         "loss": loss.values,
         "forgetting": change.values,
         "loss_rows": ["start", *names],
@@ -39,7 +53,7 @@ def forget_report(study: Study, *, method: str = "auto") -> Report:
     }
     return Report(
         kind="forget",
-        title=f"{study.name}: what is forgotten",
+        title=f"{name or forecast.target.name}: what is forgotten",
         lead=_lead(forecast, change),
         trust=forecast.trust,
         values=values,
@@ -47,7 +61,7 @@ def forget_report(study: Study, *, method: str = "auto") -> Report:
         dataset=xr.Dataset({"loss_after": loss.drop_vars("steps"), "forgetting": change.drop_vars("steps")}),
         draw=lambda: _draw(loss, forecast),
         provenance=forecast.provenance,
-        study=study.resolved(),
+        study=study,
     )
 
 

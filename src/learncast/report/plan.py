@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from learncast._core.errors import InvalidSpec, OutOfTime, UnsupportedModel
+from learncast import InvalidSpec, OutOfTime, Training, UnsupportedModel
 from learncast._core.progress import Progress, silent, until
 from learncast._core.validation import one_of
 from learncast.display import Table, format_number
@@ -16,9 +16,17 @@ from learncast.planning.front import Front
 from learncast.planning.generalise.held_out_plan import HeldOutPlan, plan_held_out
 from learncast.planning.plan import Plan
 from learncast.planning.planner import plan_with
-from learncast.procedure.training import Training
 from learncast.report.generalise import held_out_values
-from learncast.report.report import Report, as_count, batch_values, data_notes, method_note, outcome_values, validity
+from learncast.report.report import (
+    Report,
+    as_count,
+    batch_values,
+    data_notes,
+    goal_values,
+    method_note,
+    outcome_values,
+    validity,
+)
 from learncast.study import Study
 
 if TYPE_CHECKING:
@@ -69,11 +77,21 @@ def plan_report(
     except OutOfTime:
         plan = replace(plan, compares=False)
     with until(math.inf):  # the answer is known
-        return _report(study, plan, front)
+        return of_plan(plan, front, name=study.name, study=study.resolved())
 
 
-def _report(study: Study, plan: Plan, front: Front | None) -> Report:
-    values = _values(study, plan)
+def of_plan(plan: Plan, front: Front | None = None, *, name: str = "", study: str = "") -> Report:
+    """Report a plan.
+
+    Parameters
+    ----------
+    plan : Plan
+    front : Front, optional
+        The cost of remembering one of the candidates.
+    name, study : str
+        Name and content of the study; by default the target's name and nothing.
+    """
+    values, training = _values(plan), plan.method.training
     tables = [plan.stages_table, plan.ranking_table, *_what_if_tables(plan)]
     if isinstance(plan, HeldOutPlan):
         tables.append(plan.trade_table)
@@ -88,15 +106,15 @@ def _report(study: Study, plan: Plan, front: Front | None) -> Report:
         tables.append(_front_table(front))
     first, data = data_notes(plan.method, plan.method.target)
     if data:
-        tables.append(Table(f"What the trials of {study.target.name} allow", ("",), [(line,) for line in data]))
+        tables.append(Table(f"What the trials of {plan.target.name} allow", ("",), [(line,) for line in data]))
     values["data"] = data
     lead = first + plan.summary + (method_note(plan.method, plan.trust) if plan.trust.holds else "")
-    if study.batch is not None and plan.trust.holds and math.isfinite(plan.best.steps.descent):
-        values["in_batches"], sentence = _in_batches(plan, study.training)
+    if training.batch is not None and plan.trust.holds and math.isfinite(plan.best.steps.descent):
+        values["in_batches"], sentence = _in_batches(plan, training)
         lead = f"{lead} {sentence}"
     return Report(
         kind="plan",
-        title=f"{study.name}: plan",
+        title=f"{name or plan.target.name}: plan",
         lead=lead,
         trust=plan.trust,
         values=values,
@@ -104,7 +122,7 @@ def _report(study: Study, plan: Plan, front: Front | None) -> Report:
         dataset=lambda: plan.dataset,
         draw=lambda: draw_plan(plan),
         provenance=plan.provenance,
-        study=study.resolved(),
+        study=study,
     )
 
 
@@ -126,12 +144,12 @@ def _in_batches(plan: Plan, training: Training) -> tuple[dict[str, Any] | None, 
     return values, f"In {runs[0].drawn}, the plan takes {plan_text}, direct training {direct_text} ({note})."
 
 
-def _values(study: Study, plan: Plan) -> dict[str, object]:
+def _values(plan: Plan) -> dict[str, object]:
     best = plan.best
     return {
-        "target": study.target.name,
-        "learning_rate": study.learning_rate,
-        **study.goal_values,
+        "target": plan.target.name,
+        "learning_rate": plan.method.learning_rate,
+        **goal_values(plan.goal),
         "method": plan.method.name,
         **plan.method.trial_values(range(len(plan.method.tasks))),
         "summary": plan.summary,

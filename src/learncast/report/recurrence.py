@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 import numpy as np
 
-from learncast._core.errors import InvalidSpec, NotLearned
+from learncast import Forecast, InvalidSpec, LinearRNN, NotLearned, Task
 from learncast.display import Table, format_loss, format_number
-from learncast.networks.linear_rnn import LinearRNN
 from learncast.planning.methods.choice import DEFAULT_LEARN
-from learncast.study import Study
-from learncast.tasks.task import Task
 from learncast.theory.assumptions import EXACT
 from learncast.theory.dynamics.learning_problem import KINDS
 from learncast.theory.dynamics.modes import Modes, modes
@@ -41,15 +39,16 @@ class LearnedRecurrence:
         return self.rows[mode] if mode < len(self.rows) else {}
 
     @classmethod
-    def of(cls, study: Study, task: Task, flow: Solution) -> LearnedRecurrence:
+    def of(cls, made: Forecast, flow: Solution, horizons: Sequence[int]) -> LearnedRecurrence:
         """Compute order, end, stability and extrapolation."""
-        network, learn = cast(LinearRNN, study.network), study.learn
+        task, network = made.target, cast(LinearRNN, made.method.network)
+        learn = made.training.learn or DEFAULT_LEARN[LinearRNN]
         if "input" not in KINDS.get(type(network), ()) or set(learn) == set(DEFAULT_LEARN[LinearRNN]):
             return cls()
         view = modes(task, network)
         aligned = max(view.alignment.start_residual, view.alignment.recurrence_residual) <= EXACT
-        rows = _order(task, view, study.learning_rate, "recurrent" in learn) if aligned else []
-        end = _end(flow, task, study.horizons, learn)
+        rows = _order(task, view, made.learning_rate, "recurrent" in learn) if aligned else []
+        end = _end(flow, task, horizons, learn)
         remarks = _remarks(task, view, end) if aligned else []
         known = math.isfinite(cast(float, end["spectral_radius"]))
         ends = f" It ends with a {end['stability']} recurrence (spectral radius {end['spectral_radius']:.4g})."
@@ -82,7 +81,7 @@ def _order(task: Task, view: Modes, learning_rate: float, learned: bool) -> list
     ]
 
 
-def _end(flow: Solution, task: Task, horizons: tuple[int, ...], learn: tuple[str, ...]) -> dict[str, object]:
+def _end(flow: Solution, task: Task, horizons: Sequence[int], learn: tuple[str, ...]) -> dict[str, object]:
     """End of training: loss, recurrence, stability, extrapolation and largest stable learning rate."""
     try:
         network = cast(LinearRNN, flow.network_at(math.inf))

@@ -5,21 +5,24 @@ from __future__ import annotations
 import json
 import math
 import os
+import tomllib
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 import numpy as np
 
 from learncast._core.citations import bibliography
 from learncast._core.errors import InvalidSpec
 from learncast._core.files import draft_folder
-from learncast.display import Table, data_uri, escape
+from learncast.display import Table, escape, html_page, plain
 from learncast.planning.batches import BatchSteps
 from learncast.planning.methods.method import Method
 from learncast.planning.summary import settling_rate
+from learncast.procedure.goals import GOALS
 from learncast.results import FORECAST_CLASSES, Provenance, Status, Steps, save_dataset
 from learncast.tasks.recorded.summary import summary
 from learncast.theory.assumptions import Assumption, Trust
@@ -29,22 +32,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+#: Where `learncast explore` serves the explorer, and settings of its curriculum panel that studies have too.
+EXPLORER = "http://127.0.0.1:8765/"
+SHARED = {"family", "steps", "target_strength", "input_strength", "timescale", "correlation", "noise_strength", "gain",
+          "recurrence", "initial", "hidden_size", "activation", "learning_rate", "accuracy"}  # fmt: skip
+
+
 class FigureWarning(UserWarning):
     """The figure of a report could not be drawn."""
-
-
-_STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; color: #1b1b1b; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.6rem; margin-bottom: .2rem; } h2 { font-size: 1.15rem; margin-top: 2rem; }
-.lead { font-size: 1.15rem; background: #eef4fa; border-left: 4px solid #0072B2; padding: .7rem 1rem; }
-.warn { background: #fdf1e7; border-left: 4px solid #D55E00; padding: .7rem 1rem; }
-.scroll { overflow-x: auto; }
-table { border-collapse: collapse; font-size: .92rem; }
-th, td { text-align: right; padding: .3rem .8rem; border-bottom: 1px solid #ddd; font-variant-numeric: tabular-nums; }
-th:first-child, td:first-child, td.text { text-align: left; }
-img { max-width: 100%; height: auto; } pre { background: #f6f6f6; padding: .8rem; overflow-x: auto; font-size: .85rem; }
-.muted { color: #666; font-size: .9rem; }
-"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,16 +114,13 @@ class Report:
         }
         return json.dumps(plain({**self.values, **shared}), indent=2, ensure_ascii=False, allow_nan=False)
 
-    def html(self, figure: bytes | None) -> str:
-        """One self-contained HTML page with the figure, if there is one."""
-        warning = "".join(
-            f'<p class="warn"><b>{escape(a.name)}</b> measures {a.measured:.3g}, more than the {a.allowed:g} '
-            f"allowed: {escape(a.condition.otherwise)}.</p>"
-            for a in self.trust.failed
-        )
-        picture = "" if figure is None else f'<p><img alt="{escape(self.title)}" src="{data_uri(figure)}"></p>'
+    def html(self, figure: str | None) -> str:
+        """One self-contained HTML page with the figure, if there is one, as SVG."""
+        warning = "".join(f'<p class="warn">{escape(a.failure)}</p>' for a in self.trust.failed)
+        picture = "" if figure is None else f'<div class="scroll figure" role="img">{figure}</div>'
         versions = ", ".join(f"{name} {number}" for name, number in self.provenance.versions.items())
         origin = f"By {self.provenance.kind}; input {self.provenance.spec_hash}; {versions}."
+        command, address = self._explorer
         body = [
             f"<h1>{escape(self.title)}</h1>",
             f'<p class="lead">{escape(self.lead)}</p>',
@@ -137,19 +129,31 @@ class Report:
             warning,
             picture,
             *(table.html() for table in self.every_table),
-            "<h2>Study</h2>",
-            f"<pre>{escape(self.study)}</pre>",
+            f"<p>Explore interactively: run <code>{command}</code>, then "
+            f'<a href="{escape(address)}" rel="noreferrer">open in the explorer</a>.</p>',
+            f"<h2>Study</h2><pre>{escape(self.study)}</pre>" if self.study else "",
             "<h2>Where the numbers come from</h2>",
             f'<p class="muted">{escape(origin)}</p>',
             f"<pre>{escape(bibliography(*self.provenance.citations))}</pre>",
         ]
-        return (
-            '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-            '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-            f"<title>{escape(self.title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
-            + "\n".join(part for part in body if part)
-            + "\n</body>\n</html>\n"
-        )
+        return html_page(self.title, "\n".join(part for part in body if part))
+
+    @property
+    def _explorer(self) -> tuple[str, str]:
+        """Command that starts the explorer, and the address of the view that is nearest to this report."""
+        command = "learncast explore --window window.nc" if self.kind == "window" else "learncast explore"
+        panels = {"window": "window", "evolution": "window", "forget": "prior-knowledge"}
+        return command, f"{EXPLORER}#{panels.get(self.kind) or f'curriculum{self._settings}'}"
+
+    @property
+    def _settings(self) -> str:
+        """Settings of the study that the explorer has too, as a query; empty for tasks that it does not have."""
+        study = tomllib.loads(self.study)
+        target, network = study.get("target", {}), study.get("network", {})
+        if target.get("family") not in ("integration", "leaky_integration") or network.get("kind") != "linear-rnn":
+            return ""
+        settings = {**target, **network, **study.get("training", {})}
+        return "?" + urlencode({k: v for k, v in settings.items() if k in SHARED and not isinstance(v, list | dict)})
 
     def write(self, folder: str | os.PathLike[str]) -> list[Path]:
         """Write JSON, NetCDF, PNG, the study and the HTML page; all of them or none.
@@ -160,22 +164,24 @@ class Report:
         if target.exists() and not target.is_dir():
             raise InvalidSpec(f"--out must name a folder, got the file {target}.", field="out")
         with draft_folder(target) as draft:
-            picture = self._picture()
+            pictures = self._pictures()
             (draft / f"{self.kind}.json").write_text(self.json() + "\n", encoding="utf-8")
             save_dataset(self.labelled, draft / f"{self.kind}.nc", kind=self.kind, provenance=self.provenance)
-            if picture is not None:
-                (draft / f"{self.kind}.png").write_bytes(picture)
-            (draft / "study.toml").write_text(self.study, encoding="utf-8")
-            (draft / "report.html").write_text(self.html(picture), encoding="utf-8")
+            if pictures is not None:
+                (draft / f"{self.kind}.png").write_bytes(pictures[0])
+            if self.study:
+                (draft / "study.toml").write_text(self.study, encoding="utf-8")
+            (draft / "report.html").write_text(self.html(pictures and pictures[1]), encoding="utf-8")
             names = sorted(file.name for file in draft.iterdir())
         return [target / name for name in names]
 
-    def _picture(self) -> bytes | None:
-        """The figure as PNG; None, with a warning, if it cannot be drawn."""
-        from learncast.figures import png
+    def _pictures(self) -> tuple[bytes, str] | None:
+        """The figure as PNG and as SVG; None, with a warning, if it cannot be drawn."""
+        from learncast.figures import png, svg
 
         try:
-            return png(self.draw())
+            figure = self.draw()
+            return png(figure), svg(figure)
         except OSError:  # a full disk concerns every file
             raise
         except Exception as error:  # whatever fails in a figure must not lose the answer
@@ -230,22 +236,14 @@ def validity(assumption: Assumption) -> dict[str, Any]:
     }
 
 
-def plain(value: object) -> object:
-    """Convert arrays and numpy numbers to JSON values, infinities and nan to strings."""
-    if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
-    if hasattr(value, "tolist"):
-        return plain(value.tolist())
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return "nan" if math.isnan(value) else ("inf" if value > 0 else "-inf")
-    return value
-
-
 def as_count(steps: float) -> float | int:
     """Return a finite count as an integer."""
     return int(steps) if math.isfinite(steps) else steps
+
+
+def goal_values(goal: object) -> dict[str, float]:
+    """JSON value of a goal, under its key in a study; empty for other goals."""
+    return {key: float(goal.value) for key, kind in GOALS.items() if type(goal) is kind and hasattr(goal, "value")}
 
 
 def outcome_values(steps: Steps) -> dict[str, object]:
@@ -276,8 +274,4 @@ def method_note(method: Method, trust: Trust, place: int = -1) -> str:
             f"{failed.measured:.3g} and must stay below {failed.allowed:g}. Below a learning rate of {most:.2g} it is "
             "sure to settle."
         )
-    name = failed.name.replace("_", " ")
-    return (
-        f"An approximation: {name} measures {failed.measured:.3g}, more than the {failed.allowed:g} allowed; "
-        f"{failed.condition.otherwise}."
-    )
+    return f"An approximation: {failed.failure}"

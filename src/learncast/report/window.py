@@ -21,7 +21,7 @@ from learncast.theory.assumptions import Trust
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from learncast.windows import Window
+    from learncast.windows import Evolution, Window
     from learncast.windows.options import Options
     from learncast.windows.stored_model import StoredModel
 
@@ -46,7 +46,7 @@ def window_report(study: WindowStudy, *, progress: Progress = silent) -> Report:
         **study.question(),
     )
     training = {"steps": len(losses), "first_loss": losses[0], "last_loss": losses[-1]} if len(losses) else {"steps": 0}
-    return _answer(found, study.name, study.resolved(), {"training": training})
+    return of_window(found, name=study.name, study=study.resolved(), training=training)
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def model_window_report(
             raise InvalidSpec("--optimizer must be given too, got --optimizer-state alone.")
         load_optimizer(stored.optimizer, stored.model, optimizer_state)
     found = window(stored.model, *sequences, optimizer=stored.optimizer, progress=progress, **question)
-    return _answer(found, own.name, own.resolved(weights=weights, optimizer_state=optimizer_state), {})
+    return of_window(found, name=own.name, study=own.resolved(weights=weights, optimizer_state=optimizer_state))
 
 
 def evolution_report(own: OwnModel, *, checkpoints: str, progress: Progress = silent) -> Report:
@@ -148,6 +148,19 @@ def evolution_report(own: OwnModel, *, checkpoints: str, progress: Progress = si
 
     stored, sequences, question = own.read()
     found = evolution(stored.model, checkpoints, *sequences, optimizer=stored.optimizer, progress=progress, **question)
+    return of_evolution(found, name=own.name, study=own.resolved(checkpoints=checkpoints))
+
+
+def of_evolution(found: Evolution, *, name: str = "", study: str = "") -> Report:
+    """Report a learnability window over training.
+
+    Parameters
+    ----------
+    found : Evolution
+    name, study : str
+        Name and content of the study; by default neither.
+    """
+    title = "learnability window over training"
     layers = [_course(found.dataset.sel(layer=index)) for index in range(found.layers)]
     counted = str(found.dataset["step"].attrs["long_name"])
     values = {
@@ -160,7 +173,7 @@ def evolution_report(own: OwnModel, *, checkpoints: str, progress: Progress = si
     }
     return Report(
         kind="evolution",
-        title=f"{own.name}: learnability window over training",
+        title=f"{name}: {title}" if name else title.capitalize(),
         lead=found.summary,
         trust=Trust(found.validity(), "measured"),
         values={**values, **layers[0], **({"layers": layers} if len(layers) > 1 else {})},
@@ -168,7 +181,7 @@ def evolution_report(own: OwnModel, *, checkpoints: str, progress: Progress = si
         dataset=found.dataset,
         draw=lambda: draw_evolution(found.dataset),
         provenance=found.provenance,
-        study=own.resolved(checkpoints=checkpoints),
+        study=study,
     )
 
 
@@ -202,20 +215,34 @@ def _course_table(layer: Mapping[str, Any], index: int, counted: str, layers: in
 
 def draw_evolution(dataset: xr.Dataset) -> Figure:
     """For each layer: time scales of the units, exponent of the envelope, tail index and window over training."""
-    from learncast.figures import page, time_scale_spectra, window_over_training
+    from learncast.figures import page, time_scale_survival, window_over_training
 
     layers = dataset.sizes["layer"]
     figure, axes = page(2 * layers, 2, width=3.5, height=2.6)
     for index in range(layers):
         here, of = dataset.sel(layer=index), f", layer {index}" if layers > 1 else ""
         row = axes[4 * index : 4 * index + 4]
-        time_scale_spectra(here, row[0], title=f"A  time scales of the units{of}")
+        steps, counted = here["step"].values.tolist(), here["step"].attrs["long_name"]
+        shown = {steps[0], steps[len(steps) // 2], steps[-1]}
+        names = [f"{'' if step in shown else '_'}{counted} {step:,}" for step in steps]
+        lines = {name: here["time_scale"].isel(step=k).values for k, name in enumerate(names)}
+        time_scale_survival(lines, row[0], colours="viridis_r", title=f"A  time scales of the units{of}")
         for ax, name, title in zip(row[1:], ("envelope_exponent", "tail_index", "reach"), "BCD", strict=True):
             window_over_training(here, name, ax, title=title)
     return figure
 
 
-def _answer(found: Window, name: str, study: str, extra: dict[str, Any]) -> Report:
+def of_window(found: Window, *, name: str = "", study: str = "", **extra: object) -> Report:
+    """Report a learnability window.
+
+    Parameters
+    ----------
+    found : Window
+    name, study : str
+        Name and content of the study; by default neither.
+    **extra
+        Further values for JSON.
+    """
     layers = [_values(found, index) for index in range(found.layers)]
     values = {
         "method": found.method,
@@ -229,7 +256,7 @@ def _answer(found: Window, name: str, study: str, extra: dict[str, Any]) -> Repo
     }
     return Report(
         kind="window",
-        title=f"{name}: learnability window",
+        title=f"{name}: learnability window" if name else "Learnability window",
         lead=found.summary,
         trust=found.trust,
         values=values,
@@ -298,5 +325,5 @@ def draw_window(found: Window) -> Figure:
         row = axes[3 * index : 3 * index + 3]
         envelope(here, row[0], title=f"Envelope{of}")
         window_curve(here, row[1], title=f"Window ({found.method} method)")
-        time_scale_survival(here, row[2], title="Time scales of the units")
+        time_scale_survival({"units": here["time_scale"].values}, row[2], title="Time scales of the units")
     return figure

@@ -102,7 +102,7 @@ class Steps:
 
     @property
     def count(self) -> str:
-        """Reported steps for a table: a number, "about" a flow time, "never", "diverges", "not within N" or "unknown"."""
+        """Reported steps for a table: a number, "about" one, "never", "diverges", "not within N" or "unknown"."""
         if self.status is Status.diverged and math.isinf(self.descent):
             return "diverges"
         if self.status is Status.not_within and not math.isnan(self.tried):

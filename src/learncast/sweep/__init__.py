@@ -6,12 +6,13 @@ __all__, __getattr__, __dir__ = exported(
     __name__,
     {
         "driver": "Summary",
-        "executors": "Cluster Executor Fate InProcess Job Outcome Processes Work",
+        "executors": "Cluster Executor InProcess Processes",
         "gathering": "gather",
         "grid": "Grid GridAxis",
+        "jobs": "Fate Job Outcome Work",
         "ledger": "TaskStatus",
         "spec": "Spec",
-        "store": "Damage Failure StoreStatus failures prune status verify",
+        "inspection": "Damage Failure StoreStatus failures prune status verify",
         "sweeping": "Sweep rebuild resume run",
     },
 )

@@ -16,8 +16,9 @@ from types import FrameType
 from learncast._core.progress import time_is_up, time_limit
 from learncast._core.system import STOPS
 from learncast._core.validation import count
-from learncast.sweep.executors import Executor, Fate, Job, Outcome, Work
+from learncast.sweep.executors import Executor
 from learncast.sweep.grid import Grid
+from learncast.sweep.jobs import Fate, Job, Outcome, Work
 from learncast.sweep.ledger import OPEN, Ledger, Row, TaskStatus
 from learncast.sweep.store import Store
 

@@ -2,171 +2,39 @@
 
 from __future__ import annotations
 
-import asyncio
-import concurrent.futures
 import contextlib
-import enum
 import functools
 import math
 import multiprocessing
 import os
 import pickle
+import threading
 import time
-import traceback
-import uuid
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from typing import Any, Protocol
 
-import numpy as np
-import xarray as xr
-
-from learncast._core.errors import InvalidSpec, UnsupportedModel
-from learncast._core.limits import allowing, given_bytes
-from learncast._core.netcdf import packed
+from learncast._core.errors import InvalidSpec
 from learncast._core.packages import package
 from learncast._core.system import held, one_thread_each, serve
 from learncast._core.validation import count
-from learncast.sweep.spec import Spec, merged
+from learncast.sweep.jobs import Fate, Job, Outcome, Work, compute
 
 #: Workers in a row that may die before they are ready, for each worker.
 MOST_FAILED_STARTS = 5
-#: Seconds between checks whether workers are alive.
+#: Seconds between checks whether a worker is alive.
 _CHECK = 1.0
-#: Exceptions of a cancelled future in dask and asyncio.
-_CANCELLED = (asyncio.CancelledError, concurrent.futures.CancelledError)
+#: Exceptions that mean that a worker died.
+_GONE = (EOFError, OSError, pickle.UnpicklingError)
 #: Seconds between counts of the workers of a cluster.
 _RECOUNT = 2.0
 #: Seconds without any worker after which a cluster warns.
 NO_WORKERS = 30.0
-
-Function = Callable[[Spec], object]
-
-
-@dataclass(frozen=True)
-class Work:
-    """What all tasks of a sweep share.
-
-    Attributes
-    ----------
-    function : callable
-        Maps a `Spec` to a result.
-    base : mapping
-        Values that do not vary.
-    most_bytes : int, optional
-        Limit on the size of one file, array or table in a task; by default the limit where the sweep begins.
-
-    Examples
-    --------
-    >>> import learncast as lc
-    >>> work = lc.sweep.Work(lambda spec: spec["factor"] * spec["x"], {"factor": 2})
-    >>> work.base["factor"]
-    2
-    """
-
-    function: Function
-    base: Mapping[str, object]
-    most_bytes: int | None = field(default_factory=given_bytes)
-
-
-@dataclass(frozen=True)
-class Job:
-    """One task to compute: its position in the grid, its hash and its values.
-
-    Examples
-    --------
-    >>> import learncast as lc
-    >>> lc.sweep.Job(0, digest="2a", cell={"x": 3}).cell["x"]
-    3
-    """
-
-    position: int
-    digest: str
-    cell: Mapping[str, object]
-
-
-class Fate(enum.Enum):
-    """How a job ended.
-
-    Examples
-    --------
-    >>> import learncast as lc
-    >>> [fate.name for fate in lc.sweep.Fate]
-    ['done', 'error', 'death', 'unstarted']
-    """
-
-    done = "computed"
-    error = "the function raised"
-    death = "the worker died while computing it"
-    unstarted = "the worker died before it began"
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """The end of one job.
-
-    Attributes
-    ----------
-    job : Job
-    fate : Fate
-    content : bytes
-        The result as a NetCDF file.
-    error : str
-        The traceback.
-    seconds : float
-        Computing time.
-
-    Examples
-    --------
-    >>> import learncast as lc
-    >>> lc.sweep.Outcome(lc.sweep.Job(0, "2a", {}), lc.sweep.Fate.unstarted).seconds
-    0.0
-    """
-
-    job: Job
-    fate: Fate
-    content: bytes = b""
-    error: str = ""
-    seconds: float = 0.0
-
-
-def compute(work: Work, job: Job) -> Outcome:
-    """Compute one job; an exception of the function becomes the job's outcome."""
-    begun = time.perf_counter()
-    try:
-        spec = Spec(merged(work.base, job.cell), job.digest)
-        with allowing(work.most_bytes):
-            content = packed(as_dataset(work.function(spec)))
-    except (Exception, SystemExit):
-        # Text that cannot be encoded, such as an odd file name, must not stop the ledger.
-        error = traceback.format_exc().encode(errors="backslashreplace").decode()
-        return Outcome(job, Fate.error, error=error, seconds=time.perf_counter() - begun)
-    return Outcome(job, Fate.done, content=content, seconds=time.perf_counter() - begun)
-
-
-def as_dataset(value: object) -> xr.Dataset:
-    """Return the result of a function as a Dataset.
-
-    A DataArray keeps its name, an object with a `dataset` is replaced by it, a number becomes the variable ``value``,
-    and a mapping holds variables: numbers, strings, DataArrays or pairs (dimensions, array).
-    """
-    if isinstance(value, xr.Dataset):
-        return value
-    if isinstance(value, xr.DataArray):
-        return value.to_dataset(name=value.name or "value")
-    if isinstance(value, Mapping):
-        return xr.Dataset({str(key): item for key, item in value.items()})
-    # After the others, because `.dataset` of a Dataset may be a variable with this name.
-    if isinstance(dataset := getattr(value, "dataset", None), xr.Dataset):
-        return dataset
-    array = np.asarray(value)
-    if array.ndim == 0 and array.dtype.kind in "biufU":
-        return xr.Dataset({"value": ((), array)})
-    kind = type(value).__name__
-    raise UnsupportedModel(f"function must return a Dataset, array, number or mapping, got {kind}.", field="function")
 
 
 class Executor(Protocol):
@@ -249,16 +117,29 @@ class InProcess(Executor):
         self._waiting.clear()
 
 
-@dataclass(eq=False)
-class _Worker:
-    process: SpawnProcess
-    pipe: Connection
-    jobs: deque[Job] = field(default_factory=deque)
-    ready: bool = False
+class _Futures(Executor):
+    """Batches of jobs that are futures of `concurrent.futures`."""
+
+    def __init__(self) -> None:
+        self._running: dict[Future[list[Outcome]], list[Job]] = {}
+
+    def idle(self) -> int:
+        return max(0, self.workers - len(self._running))
+
+    def wait(self, seconds: float) -> list[Outcome]:
+        done, _ = wait_for(self._running, timeout=seconds, return_when="FIRST_COMPLETED")
+        return [outcome for future in done for outcome in self._outcomes(future, self._running.pop(future))]
+
+    def _outcomes(self, future: Future[list[Outcome]], jobs: Sequence[Job]) -> list[Outcome]:
+        """Return the outcomes of a batch that has ended."""
+        return future.result()
 
 
-class Processes(Executor):
-    """Worker processes with one thread each; a worker that dies is replaced and its jobs are returned.
+class Processes(_Futures):
+    """Worker processes with one thread each; a worker that dies is replaced, and its job is returned.
+
+    Each worker is served by a thread of this process over a pipe of its own. A `ProcessPoolExecutor` would lose the
+    jobs of all workers with one, and wait forever for a worker that is killed while it sends a large result.
 
     Parameters
     ----------
@@ -276,102 +157,126 @@ class Processes(Executor):
     batch_seconds = 0.016
 
     def __init__(self, workers: int | None = None) -> None:
+        super().__init__()
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         self.workers = cores if workers is None else count("workers", workers)
         self._pool: list[_Worker] = []
-        self._outcomes: list[Outcome] = []
-        self._failed_starts = 0
-        self._checked = time.monotonic()
 
     def start(self, work: Work) -> None:
-        self._payload = pickled(work)
-        self._pool = [self._new_worker() for _ in range(self.workers)]
-
-    def idle(self) -> int:
-        return sum(not worker.jobs for worker in self._pool)
+        starts = _Starts(pickled(work), MOST_FAILED_STARTS * self.workers)
+        self._starts, self._threads = starts, ThreadPoolExecutor(self.workers)
+        self._pool = [_Worker(starts) for _ in range(self.workers)]
+        self._free = deque(self._pool)
 
     def submit(self, jobs: Sequence[Job]) -> None:
-        # Prefer a worker that is ready to one that is still starting.
-        free = [worker for worker in self._pool if not worker.jobs]
-        worker = next((w for w in free if w.ready), free[0])
-        worker.jobs.extend(jobs)
-        try:
-            worker.pipe.send(list(jobs))
-        except OSError:
-            self._replace(worker)
+        self._running[self._threads.submit(self._compute, list(jobs))] = list(jobs)
 
-    def wait(self, seconds: float) -> list[Outcome]:
-        if not self._outcomes:
-            ready = wait([worker.pipe for worker in self._pool], seconds)
-            for worker in [worker for worker in self._pool if worker.pipe in ready]:
-                self._receive(worker)
-            self._check_alive()
-        outcomes, self._outcomes = self._outcomes, []
-        return outcomes
+    def _compute(self, jobs: list[Job]) -> list[Outcome]:
+        worker = self._free.pop()  # the one that was used last, because it has certainly started
+        try:
+            return [worker.compute(job) for job in jobs]
+        finally:
+            self._free.append(worker)
 
     def close(self, *, now: bool) -> None:
-        for worker in self._pool:
-            if now or worker.jobs:
-                worker.process.kill()
-            worker.pipe.close()
-        for worker in self._pool:
-            worker.process.join(timeout=5.0)
-            if worker.process.is_alive():
-                worker.process.kill()
-                worker.process.join()
-        self._pool = []
-
-    def _receive(self, worker: _Worker) -> None:
-        """Read everything that a worker has sent; the end of its pipe means that it died."""
-        try:
-            while worker.pipe.poll():
-                outcome: Outcome | None = worker.pipe.recv()
-                if outcome is None:
-                    worker.ready, self._failed_starts = True, 0
-                else:
-                    worker.jobs.popleft()
-                    self._outcomes.append(outcome)
-        except (EOFError, OSError, pickle.UnpicklingError):
-            self._replace(worker)
-
-    def _check_alive(self) -> None:
-        """Find dead workers whose pipe is kept open by one of their children."""
-        if time.monotonic() - self._checked < _CHECK:
+        if not self._pool:
             return
-        self._checked = time.monotonic()
-        for worker in list(self._pool):
-            if not worker.process.is_alive():
-                self._receive(worker)
-                if worker in self._pool:
-                    self._replace(worker)
+        self._starts.allowed = False
+        for worker in self._pool:
+            if now or self._running:
+                worker.kill()
+        self._threads.shutdown()
+        for worker in self._pool:
+            worker.end()
+        self._pool, self._running = [], {}
 
-    def _replace(self, worker: _Worker) -> None:
-        """Return the jobs of a dead worker and start another."""
-        worker.pipe.close()
-        worker.process.kill()
-        worker.process.join()
-        code = worker.process.exitcode or 0
-        cause = f"signal {-code}" if code < 0 else f"exit code {code}"
-        for k, job in enumerate(worker.jobs):
-            begun = k == 0 and worker.ready
-            error = f"the worker died ({cause})" if begun else ""
-            self._outcomes.append(Outcome(job, Fate.death if begun else Fate.unstarted, error=error))
-        if not worker.ready:
-            self._failed_starts += 1
-            if self._failed_starts >= MOST_FAILED_STARTS * self.workers:
-                remedy = "The function must be importable, and a script needs `if __name__ == '__main__':`."
-                raise InvalidSpec(f"Worker processes do not start ({cause}). {remedy}", field="function")
-        self._pool[self._pool.index(worker)] = self._new_worker()
 
-    def _new_worker(self) -> _Worker:
+@dataclass(eq=False)
+class _Starts:
+    """The starts of all workers: what they compute, and how many may still fail in a row."""
+
+    payload: bytes
+    most_failed: int
+    failed: int = 0
+    allowed: bool = True
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def new(self) -> tuple[SpawnProcess, Connection]:
+        """Return a new process and the pipe to it."""
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
-        process = context.Process(target=_work, args=(theirs, self._payload))
-        with one_thread_each(), held():
+        process = context.Process(target=_work, args=(theirs, self.payload))
+        # One at a time: the number of threads is set in the environment of this process.
+        with self.lock, one_thread_each(), held():
+            if not self.allowed:
+                raise CancelledError
             process.start()
         # Close our copy: the pipe must end when the worker does.
         theirs.close()
-        return _Worker(process, ours)
+        return process, ours
+
+    def fail(self, cause: str) -> None:
+        """Count a process that died before it was ready."""
+        self.failed += 1
+        if self.failed >= self.most_failed:
+            remedy = "The function must be importable, and a script needs `if __name__ == '__main__':`."
+            raise InvalidSpec(f"Worker processes do not start ({cause}). {remedy}", field="function")
+
+
+class _Worker:
+    """A worker process, which is started again when it dies; one thread uses it at a time."""
+
+    def __init__(self, starts: _Starts) -> None:
+        self._starts = starts
+        self._start()
+
+    def _start(self) -> None:
+        self._process, self._pipe = self._starts.new()
+        self._ready = False
+
+    def compute(self, job: Job) -> Outcome:
+        """Return the outcome of a job."""
+        while not self._ready:
+            try:
+                self._receive()
+                self._ready = True
+            except _GONE:
+                self._starts.fail(self._restart())
+        try:
+            self._pipe.send(job)
+            outcome: Outcome = self._receive()
+        except _GONE:
+            return Outcome(job, Fate.death, error=f"the worker died ({self._restart()})")
+        return outcome
+
+    def _receive(self) -> Any:
+        """Return what the process sends next; it may be dead although one of its children keeps the pipe open."""
+        while not self._pipe.poll(_CHECK):
+            if not self._process.is_alive() and not self._pipe.poll():
+                raise EOFError
+        received = self._pipe.recv()
+        self._starts.failed = 0
+        return received
+
+    def _restart(self) -> str:
+        """Replace the dead process, and return the cause of its death."""
+        self.kill()
+        self.end()
+        code = self._process.exitcode or 0
+        self._start()
+        return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+    def kill(self) -> None:
+        """Kill the process."""
+        self._process.kill()
+
+    def end(self) -> None:
+        """Close the pipe, at which the process ends."""
+        self._pipe.close()
+        self._process.join(timeout=5.0)
+        if self._process.is_alive():
+            self.kill()
+            self._process.join()
 
 
 def pickled(work: Work) -> bytes:
@@ -386,17 +291,16 @@ def pickled(work: Work) -> bytes:
 
 
 def _work(pipe: Connection, payload: bytes) -> None:
-    """Compute batches until the driver closes the pipe."""
+    """Compute jobs until the driver closes the pipe."""
     serve()
     work: Work = pickle.loads(payload)
     with contextlib.suppress(EOFError, OSError):
         pipe.send(None)
         while True:
-            for job in pipe.recv():
-                pipe.send(compute(work, job))
+            pipe.send(compute(work, pipe.recv()))
 
 
-def _client(dask: Any, address: object) -> object:
+def _client(dask: Any, address: object) -> Any:
     """Return a dask client; try three times, because dask's loop may not start in ten seconds on a busy machine.
 
     A client that failed is closed here. If it were collected while another one starts, it would wait for a lock that
@@ -416,7 +320,7 @@ def _client(dask: Any, address: object) -> object:
     raise OSError("dask's event loop does not start")
 
 
-class Cluster(Executor):
+class Cluster(_Futures):
     """A dask cluster: a new local one, or one that is already running.
 
     Parameters
@@ -437,6 +341,7 @@ class Cluster(Executor):
     batch_seconds = 0.2
 
     def __init__(self, scheduler: str | None = None, *, workers: int | None = None) -> None:
+        super().__init__()
         _distributed()
         self.scheduler = scheduler
         self.workers = 1 if workers is None else count("workers", workers)
@@ -444,7 +349,6 @@ class Cluster(Executor):
         self._counted, self._alone_since = -math.inf, math.inf
         self._client: Any = None
         self._cluster: Any = None
-        self._running: dict[concurrent.futures.Future[list[Outcome]], tuple[Any, list[Job]]] = {}
 
     def start(self, work: Work) -> None:
         dask = _distributed()
@@ -458,6 +362,8 @@ class Cluster(Executor):
         try:
             # Not the default client: if it failed, it would stay the default for other users of dask in this process.
             self._client = _client(dask, self._cluster if self._cluster is not None else self.scheduler)
+            # Not pure: dask must not return the result of an earlier attempt.
+            self._pool = self._client.get_executor(pure=False)
         except (OSError, ValueError, TypeError) as error:  # no answer, no address or no certificates
             remedy = "Give an address like tcp://host:8786 and, for TLS, dask's certificates (distributed.comm.tls)."
             raise InvalidSpec(f"No dask scheduler at {self.scheduler}: {error}. {remedy}", field="scheduler") from error
@@ -467,7 +373,7 @@ class Cluster(Executor):
         if self._wanted is None and time.monotonic() - self._counted > _RECOUNT:
             self._counted = time.monotonic()
             self.workers = max(1, self._threads() or 0)
-        return max(0, self.workers - len(self._running))
+        return super().idle()
 
     def _threads(self) -> int | None:
         """Return the threads of all workers, or None if the scheduler is gone, which the next `wait` reports."""
@@ -489,40 +395,36 @@ class Cluster(Executor):
             )
 
     def submit(self, jobs: Sequence[Job]) -> None:
-        # A unique key, so that dask does not return the result of an earlier attempt. The work is sent with every
-        # batch, because scattered data are lost with the last worker that holds them.
-        key = f"sweep-{uuid.uuid4().hex}"
-        future = self._client.submit(_compute_batch, self._payload, list(jobs), key=key, pure=False)
-        fetched = asyncio.run_coroutine_threadsafe(self._fetch(future), self._client.loop.asyncio_loop)
-        self._running[fetched] = future, list(jobs)
-
-    async def _fetch(self, future: object) -> list[Outcome]:
-        """Fetch the outcomes of a batch as soon as they exist.
-
-        Each batch is fetched separately: if its worker is lost it is computed again, and the others must not wait on
-        workers that may be lost too.
-        """
-        outcomes: list[Outcome] = await self._client.gather(future, asynchronous=True)
-        return outcomes
+        # The work is sent with every batch, because scattered data are lost with the last worker that holds them.
+        self._running[self._pool.submit(_compute_batch, self._payload, list(jobs))] = list(jobs)
 
     def wait(self, seconds: float) -> list[Outcome]:
-        if not self._running:
-            return []
-        concurrent.futures.wait(self._running, timeout=seconds, return_when="FIRST_COMPLETED")
+        outcomes = super().wait(seconds)
         if self._client.status != "running":
             status = self._client.status
             raise InvalidSpec(f"The dask scheduler is {status}. Start it again and resume.", field="scheduler")
-        outcomes: list[Outcome] = []
-        for fetched in [one for one in self._running if one.done()]:
-            outcomes += _outcomes(fetched, *self._running.pop(fetched))
         if not outcomes:
             self._check_workers()
         return outcomes
 
+    def _outcomes(self, future: Future[list[Outcome]], jobs: Sequence[Job]) -> list[Outcome]:
+        try:
+            return future.result()
+        except CancelledError:  # or lost, which no job caused
+            return [Outcome(job, Fate.unstarted) for job in jobs]
+        except _distributed().KilledWorker as error:  # dask does not say over which job
+            return [Outcome(job, Fate.death, error=f"{type(error).__name__}: {error}") for job in jobs]
+        except Exception as error:
+            # An exception of the function is an outcome; any other happened before the function was called.
+            message = (
+                f"The cluster's workers must be able to load the function, got {error!r}. Install its module there."
+            )
+            raise InvalidSpec(message, field="function") from error
+
     def withdraw(self) -> list[Outcome]:
         if self._threads() != 0:
             return []
-        unstarted = [Outcome(job, Fate.unstarted) for _, jobs in self._running.values() for job in jobs]
+        unstarted = [Outcome(job, Fate.unstarted) for jobs in self._running.values() for job in jobs]
         self._abandon()
         return unstarted
 
@@ -533,9 +435,8 @@ class Cluster(Executor):
                 one.close()
 
     def _abandon(self) -> None:
-        for fetched, (future, _) in self._running.items():
+        for future in self._running:
             future.cancel()
-            fetched.cancel()
         self._running = {}
 
 
@@ -549,17 +450,3 @@ def _compute_batch(payload: bytes, jobs: list[Job]) -> list[Outcome]:
 
 
 _unpickled = functools.lru_cache(maxsize=2)(pickle.loads)
-
-
-def _outcomes(fetched: concurrent.futures.Future[list[Outcome]], future: Any, jobs: list[Job]) -> list[Outcome]:
-    """Return the outcomes of a batch; if its worker died, dask does not say over which job."""
-    if future.status != "error":
-        with contextlib.suppress(OSError, *_CANCELLED):  # cancelled or lost, which no job caused
-            return fetched.result()
-        return [Outcome(job, Fate.unstarted) for job in jobs]
-    error = future.exception()
-    if isinstance(error, _distributed().KilledWorker):
-        return [Outcome(job, Fate.death, error=f"{type(error).__name__}: {error}") for job in jobs]
-    # An exception of the function is an outcome; any other happened before the function was called.
-    message = f"The cluster's workers must be able to load the function, got {error!r}. Install its module there."
-    raise InvalidSpec(message, field="function")

@@ -25,11 +25,13 @@ from learncast._core.files import draft_of
 from learncast._core.netcdf import read_sealed
 from learncast._core.validation import one_of
 from learncast.sweep.driver import Driver, Summary
-from learncast.sweep.executors import Cluster, Executor, Fate, Function, InProcess, Job, Outcome, Processes, Work
+from learncast.sweep.executors import Cluster, Executor, InProcess, Processes
 from learncast.sweep.grid import Grid
+from learncast.sweep.inspection import StoreStatus, status
+from learncast.sweep.jobs import Fate, Function, Job, Outcome, Work
 from learncast.sweep.ledger import Ledger, Row, TaskStatus
 from learncast.sweep.spec import Tables, canonical, digest_of, file_hashes
-from learncast.sweep.store import PathLike, Store, StoreStatus, status, study_record, tasks_of
+from learncast.sweep.store import PathLike, Store, study_record, tasks_of
 
 #: Error numbers of a full or broken disk.
 _FULL = {errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EFBIG}
@@ -425,11 +427,9 @@ def _computed(work: Work, jobs: Sequence[Job]) -> list[Outcome]:
     executor, outcomes = Processes(1), list[Outcome]()
     executor.start(work)
     try:
-        for job in jobs:
-            executor.submit([job])
-            while not (returned := executor.wait(0.5)):
-                pass
-            outcomes += returned
+        executor.submit(jobs)
+        while len(outcomes) < len(jobs):
+            outcomes += executor.wait(0.5)
     finally:
         executor.close(now=True)
     return outcomes

@@ -12,7 +12,6 @@ __all__, __getattr__, __dir__ = exported(
         "dynamics.descent": "Descent Optimizer descend",
         "dynamics.gradient_flow": "FlowSolution gradient_flow",
         "dynamics.learning_problem": "LearningProblem curvature lag_statistics",
-        "dynamics.descent_correction": "descent_correction descent_steps",
         "dynamics.mode_equation": "accuracy band_scale sharpness strength time_between time_to_band weights",
         "dynamics.modes": "ModeSolution Modes modes modes_of",
         "dynamics.pooled": "PooledProblem",

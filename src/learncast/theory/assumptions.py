@@ -176,6 +176,12 @@ class Assumption:
         """Whether it holds, as text."""
         return "yes" if self.holds else "NO" if self.condition.binding else "no, not needed"
 
+    @property
+    def failure(self) -> str:
+        """What fails and what follows, for the notes of every report."""
+        measured = f"{self.name.replace('_', ' ')} measures {self.measured:.3g}, more than the {self.allowed:g} allowed"
+        return f"{measured}: {self.condition.otherwise}."
+
     def violation(self) -> AssumptionViolated:
         """Return the exception for a violated condition."""
         return AssumptionViolated(

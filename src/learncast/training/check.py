@@ -14,6 +14,7 @@ from scipy import stats
 from learncast._core.errors import InvalidSpec, NotLearned, UnsupportedModel
 from learncast._core.progress import Progress, check_time, noticed, silent, until
 from learncast._core.validation import FloatArray, count, positive
+from learncast.display import Reported
 from learncast.planning.agreement import agreement, step_statistics
 from learncast.planning.batches import BatchSteps
 from learncast.planning.forecast import Forecast
@@ -162,7 +163,7 @@ class SplitCheck:
 
 
 @dataclass(frozen=True, eq=False)
-class Check:
+class Check(Reported):
     """Outcome of a check.
 
     Attributes

@@ -14,7 +14,7 @@ __all__, __getattr__, __dir__ = exported(
         "panels.curriculum": "CurriculumState",
         "panels.generalise": "GeneraliseState held_out",
         "panels.prior_knowledge": "PriorKnowledgeState",
-        "panels.recurrence": "RecurrenceState",
+        "panels.drawn_series": "RecurrenceState",
         "panels.window": "window_panel windows_at",
         "uploads": "UPLOADS Uploads",
         "view": "FRAMES Note Reading View to_csv to_plain",

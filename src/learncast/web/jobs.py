@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import signal
-import threading
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
@@ -109,7 +108,6 @@ class Worker:
 
     def compute(self, computation: Computation) -> bytes:
         """Return the answer to a request, or raise the worker's error."""
-        self.busy = True
         if not self.loaded:
             self._receive()
         try:
@@ -126,7 +124,6 @@ class Worker:
         """End the process now."""
         self.process.kill()
         self.process.join()
-        self.pipe.close()
 
 
 @dataclass
@@ -155,28 +152,21 @@ class JobQueue:
         self.window = window
         self.workers: list[Worker] = []
         self.idle: list[Worker] = []
-        self.closed = not workers
-        self.lock = threading.Lock()
-        if workers:
-            timer = threading.Timer(DELAY, self._start_workers)
-            timer.daemon = True
-            timer.start()
+        self.wanted, self.scheduled = AT_ONCE if workers else 0, False
 
-    def _start_workers(self) -> None:
+    def start_workers(self) -> None:
         """Start as many workers as are missing."""
-        with self.lock:
-            while not self.closed and len(self.workers) < AT_ONCE:
-                worker = Worker(self.window)
-                self.workers.append(worker)
-                self.idle.append(worker)
+        while len(self.workers) < self.wanted:
+            worker = Worker(self.window)
+            self.workers.append(worker)
+            self.idle.append(worker)
 
     def close(self) -> None:
         """End every worker."""
-        with self.lock:
-            self.closed = True
-            workers, self.workers, self.idle = self.workers, [], []
-        for worker in workers:
+        self.wanted = 0
+        for worker in self.workers:
             worker.kill()
+        self.workers, self.idle = [], []
 
     async def result(self, computation: Computation, disconnected: Callable[[], Awaitable[None]]) -> bytes | None:
         """Return the result, or None if the client disconnects first.
@@ -187,6 +177,9 @@ class JobQueue:
         disconnected : callable
             Returns when the client has disconnected. A computation that nobody waits for is stopped.
         """
+        if not self.scheduled:
+            self.scheduled = True
+            asyncio.get_running_loop().call_later(DELAY, self.start_workers)
         key = computation.key
         if key in self.kept:
             self.kept.move_to_end(key)
@@ -234,12 +227,12 @@ class JobQueue:
     def _take_worker(self, computation: Computation) -> Worker | None:
         """Return an idle worker; None if there are no workers, or if none is ready for a prompt computation."""
         if not computation.prompt:
-            self._start_workers()
-        with self.lock:
-            self.idle.sort(key=lambda worker: not worker.ready)
-            return self.idle.pop(0) if self.idle and (self.idle[0].ready or not computation.prompt) else None
+            self.start_workers()
+        self.idle.sort(key=lambda worker: not worker.ready)
+        return self.idle.pop(0) if self.idle and (self.idle[0].ready or not computation.prompt) else None
 
     async def _compute_remotely(self, computation: Computation, worker: Worker) -> bytes:
+        worker.busy = True  # until it has answered, whether or not anybody waits for the answer
         try:
             with anyio.fail_after(SECONDS):
                 return await anyio.to_thread.run_sync(
@@ -253,14 +246,14 @@ class JobQueue:
 
     def _release(self, worker: Worker) -> None:
         """Make a worker idle again, or kill and replace it if it still computes or has ended."""
-        with self.lock:
-            if worker in self.workers and not worker.busy and worker.ready:
-                self.idle.append(worker)
-                return
-            if worker in self.workers:
-                self.workers.remove(worker)
+        if worker not in self.workers:  # the queue was closed
+            return
+        if not worker.busy and worker.ready:
+            self.idle.append(worker)
+            return
+        self.workers.remove(worker)
         worker.kill()
-        self._start_workers()
+        self.start_workers()
 
     def _keep(self, key: tuple[str, ...], result: bytes) -> None:
         self.size += len(result) - len(self.kept.get(key, b""))

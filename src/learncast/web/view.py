@@ -6,13 +6,13 @@ import base64
 import csv
 import io
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from learncast.display import bracketed_interval, format_count, format_number
+from learncast.display import bracketed_interval, format_count, format_number, plain
 from learncast.results import FORECAST_CLASSES, Steps
 from learncast.theory.assumptions import Assumption, exact
 from learncast.web.chart import Chart, Overlay, Trace
@@ -205,40 +205,22 @@ _ADVICE = {
 
 def condition_warnings(assumptions: Iterable[Assumption]) -> tuple[Note, ...]:
     """Return a warning for each binding condition that fails."""
-    return tuple(
-        Note(
-            f"Outside the theory: {a.name.replace('_', ' ')} measures {a.measured:.3g}, above the limit of "
-            f"{a.allowed:g}; {a.condition.otherwise}. {_ADVICE.get(a.name, '')}".rstrip(),
-            "warning",
-        )
-        for a in assumptions
-        if a.condition.binding and not a.holds
-    )
+    failed = (a for a in assumptions if a.condition.binding and not a.holds)
+    return tuple(Note(f"Outside the theory: {a.failure} {_ADVICE.get(a.name, '')}".rstrip(), "warning") for a in failed)
 
 
 def to_plain(value: object) -> object:
     """Convert a view or a part of it to values that JSON can hold.
 
-    Numeric arrays become base64 of their bytes, which keeps every bit and is fast for large grids. Nan and infinite
-    numbers become text.
+    Numeric arrays become base64 of their bytes, which keeps every bit and is fast for large grids.
     """
-    if type(value) in (str, int, bool) or value is None:  # most values of a view
-        return value
-    if is_dataclass(value):
-        return {key: to_plain(item) for key, item in vars(value).items()}
-    if isinstance(value, np.ndarray) and value.dtype.kind in "iufb":
-        packed = np.ascontiguousarray(value, dtype="<f8")
-        data = base64.b64encode(packed.tobytes()).decode("ascii")
-        return {"dtype": "f8", "bdata": data, "shape": ", ".join(map(str, packed.shape))}
-    if isinstance(value, np.ndarray | np.generic):
-        return to_plain(value.tolist())
-    if isinstance(value, Mapping):
-        return {str(key): to_plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [to_plain(item) for item in value]
-    if isinstance(value, float) and not np.isfinite(value):
-        return str(value)
-    return value
+    return plain(value, _packed)
+
+
+def _packed(array: NDArray[np.generic]) -> dict[str, str]:
+    numbers = np.ascontiguousarray(array, dtype="<f8")
+    data = base64.b64encode(numbers.tobytes()).decode("ascii")
+    return {"dtype": "f8", "bdata": data, "shape": ", ".join(map(str, numbers.shape))}
 
 
 def to_csv(views: Mapping[str, View]) -> str:

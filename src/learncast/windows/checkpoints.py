@@ -21,6 +21,7 @@ from torch import Tensor, nn, optim
 from learncast._core.errors import InvalidSpec, SchemaMismatch
 from learncast._core.limits import readable
 from learncast._core.progress import Progress, noticed, silent, within
+from learncast.display import Reported
 from learncast.results import STEPS, Provenance, Result, described, spec_hash
 from learncast.windows.diagnosis import window
 from learncast.windows.layer_result import LAG
@@ -169,7 +170,7 @@ def _natural_key(path: Path) -> list[str | int]:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Evolution(Result):
+class Evolution(Result, Reported):
     """The learnability window of a model over the checkpoints of its training.
 
     Attributes

@@ -13,7 +13,7 @@ import xarray as xr
 from learncast._core.errors import SchemaMismatch
 from learncast._core.limits import readable
 from learncast._core.validation import one_of
-from learncast.display import Displayable, HtmlRepr, Plot, Table
+from learncast.display import Displayable, HtmlRepr, Plot, Reported, Table
 from learncast.results import Result
 from learncast.theory.assumptions import Assumption, Condition, Trust, worst
 from learncast.windows.detection.detection import NOISES
@@ -195,7 +195,7 @@ def _warning(layer: xr.Dataset) -> str:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Window(Result, Displayable):
+class Window(Result, Reported, Displayable):
     """How far back a trained recurrent model can learn, per layer, and from how many sequences.
 
     Attributes

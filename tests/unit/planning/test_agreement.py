@@ -8,7 +8,6 @@ from scipy.integrate import solve_ivp
 
 import learncast as lc
 from learncast import agreement
-from learncast.planning import convergence_order
 from learncast.results import Provenance, Trajectory
 
 RATE = 1e-3
@@ -55,30 +54,11 @@ def test_one_run_has_no_interval_and_shorter_runs_count_as_far_as_they_go(task, 
     np.testing.assert_allclose(both["strength_deviation"].values[10:], 0.1, atol=1e-12)
 
 
-def test_steps_to_an_accuracy_are_compared(task, network):
-    solution = lc.forecast(task, network, learning_rate=RATE).solution
-    when = solution.time_to(0.95)
-    run = solution.at(np.arange(np.ceil(when.flow_steps) + 20))
-    found = agreement(solution, [run, run], accuracy=0.95)
-    # the first whole step inside the band
-    assert float(found["measured_mean"]) == np.ceil(when.flow_steps)
-    assert float(found["measured_sd"]) == 0.0
-    assert float(found["predicted_steps"]) == pytest.approx(when.flow_steps)
-    expected = np.ceil(when.flow_steps) / when.descent_steps - 1
-    assert float(found["steps_deviation"]) == pytest.approx(expected)
-    never = agreement(solution, solution.at(np.arange(3.0)), accuracy=0.95)
-    assert np.isinf(float(never["measured_mean"]))
-    assert np.isnan(float(never["steps_deviation"]))
-
-
 def test_a_forecast_of_two_stages_is_compared_with_its_own_trajectory(task, network):
     first = task.varied(target_strength=1.6, name="first")
     theory = lc.follow([lc.Stage(first, goal=0.3), lc.Stage(task, goal=0.95)], network, learning_rate=RATE)
     run = theory.at(np.arange(np.ceil(theory.steps.flow) + 20))
-    found = agreement(theory, [run, run], accuracy=0.95)
-    assert float(found["loss_largest"]) == 0.0
-    assert float(found["measured_mean"]) == np.ceil(theory.steps.flow)
-    assert float(found["predicted_descent_steps"]) == theory.steps.descent
+    assert float(agreement(theory, [run, run])["loss_largest"]) == 0.0
 
 
 def test_agreement_refuses_what_cannot_be_compared(task, network):
@@ -91,20 +71,6 @@ def test_agreement_refuses_what_cannot_be_compared(task, network):
     empty = Trajectory(solution.at([0.0]).dataset[["strength", "loss", "excess_loss"]] * np.nan, Provenance("training"))
     with pytest.raises(lc.SchemaMismatch):
         agreement(solution, empty)
-    with pytest.raises(lc.InvalidSpec) as caught:
-        agreement(solution.at([0.0]), solution.at([0.0]), accuracy=0.9)
-    assert caught.value.field == "accuracy"
-
-
-def test_the_order_of_convergence_is_the_slope():
-    found = convergence_order(lambda rate: 3 * rate**1.5, [1e-3, 2e-3, 4e-3])
-    assert found.order == pytest.approx(1.5)
-    assert found.standard_error == pytest.approx(0.0, abs=1e-9)
-    assert np.isnan(convergence_order(lambda rate: 0.0, [1e-3, 2e-3, 4e-3]).order)
-    for rates in ([1e-3, 2e-3], [1e-3, 1e-3, 2e-3], [1e-3, -1e-3, 2e-3]):
-        with pytest.raises(lc.InvalidSpec) as caught:
-            convergence_order(lambda rate: rate, rates)
-        assert caught.value.field == "learning_rates"
 
 
 def test_descent_converges_to_the_flow_with_order_one(task, network):
@@ -115,7 +81,9 @@ def test_descent_converges_to_the_flow_with_order_one(task, network):
         return float(np.abs(run.strength[-1] - end["strength"].values[0]).max())
 
     # Euler's method; the second-order term is the rate times the sharpness, 3% here at most.
-    assert convergence_order(gap, [1e-3, 5e-4, 2.5e-4]).order == pytest.approx(1.0, abs=0.05)
+    rates = [1e-3, 5e-4, 2.5e-4]
+    order = np.polyfit(np.log(rates), np.log([gap(rate) for rate in rates]), 1)[0]
+    assert order == pytest.approx(1.0, abs=0.05)
 
 
 class PlainCurriculum:

@@ -37,7 +37,7 @@ def test_the_papers_speedup_is_exact_if_both_optima_are_approached_from_below(ta
     beta = found.modes[1].weighted_cross[0]
     total = terms.initial_scale + terms.cross_ratio + terms.closeness
     assert total / (2 * RATE * beta) == pytest.approx(terms.paper_speedup_steps, rel=1e-12)
-    assert set(terms.as_dict()) >= {"mode", "initial_scale", "cross_ratio", "closeness", "sentence"}
+    assert set(vars(terms)) >= {"mode", "initial_scale", "cross_ratio", "closeness", "sentence"}
 
 
 def test_closeness_is_infinite_on_the_targets_optimum():

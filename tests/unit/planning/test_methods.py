@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import xarray as xr
 
 import learncast as lc
 from learncast import tasks
 from learncast.planning.methods import linear
-from learncast.planning.methods.method import by_mode
 from learncast.theory import PooledDescent, modes
 
 RATE = 0.01
@@ -161,15 +159,6 @@ def test_a_sharp_start_is_unstable_if_descent_from_it_diverges():
         outcomes.append(exploded)
     assert not any(outcomes[:2])
     assert outcomes[-1]
-
-
-def test_strengths_of_several_responses_are_modes_in_their_order():
-    strength = xr.DataArray(np.arange(12.0).reshape(2, 2, 3), dims=("time", "output", "feature"))
-    found = by_mode(xr.Dataset({"strength": strength, "loss": ("time", [1.0, 0.5])}))
-    assert found["strength"].dims == ("time", "mode")
-    np.testing.assert_array_equal(found["strength"], np.arange(12.0).reshape(2, 6))
-    np.testing.assert_array_equal(found["mode"], range(6))
-    assert by_mode(found) is found
 
 
 @pytest.mark.parametrize("share", [0.01, 0.5, 3.0])

@@ -78,6 +78,9 @@ def test_a_forecast_is_checked_by_training(small):
     assert found.dataset["measured_steps"].dims == ("plan", "seed")
     np.testing.assert_array_equal(found.dataset["measured_steps"].values[0], curriculum.measured)
     assert float(found.dataset["largest_deviation"][0]) < 0.1
+    report = found.report()
+    assert (report.kind, report.passed, report.values["accuracy"]) == ("check", True, 0.95)
+    assert report.values["rows"][0]["measured_steps"] == curriculum.measured.tolist()
 
 
 def test_a_plan_is_checked_directly_and_through_its_candidates(small):

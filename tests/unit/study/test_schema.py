@@ -92,7 +92,9 @@ def test_the_list_of_keys_has_a_line_for_each_key_below_its_table():
     assert tables == list(dict.fromkeys(key.table for key in keys if key.table))
 
 
-@pytest.mark.parametrize("kind", template.TEMPLATES)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[pytest.mark.torch] * (kind == "window")) for kind in template.TEMPLATES]
+)
 def test_a_template_runs_as_it_is(kind, tmp_path):
     path = tmp_path / "mine.toml"
     made = run("new", kind, path)

@@ -19,7 +19,7 @@ from learncast import InvalidSpec, SchemaMismatch, UnsupportedModel, sweep
 from learncast._core.netcdf import packed, read
 from learncast.cli import app
 from learncast.sweep import Cluster, Fate, InProcess, Outcome, ledger
-from learncast.sweep.executors import as_dataset
+from learncast.sweep.jobs import as_dataset
 from learncast.sweep.studies import sweep_of
 from learncast.sweep.sweeping import run_sweep
 

@@ -22,7 +22,7 @@ from learncast._core.netcdf import packed, read
 from learncast.cli import app
 from learncast.sweep import Fate, Grid, InProcess, Job, Outcome, Spec, Sweep, TaskStatus, Work
 from learncast.sweep.driver import MOST_DEATHS
-from learncast.sweep.executors import as_dataset, compute
+from learncast.sweep.jobs import as_dataset, compute
 from learncast.sweep.ledger import Ledger
 from learncast.sweep.reproduction import compute_run
 from learncast.sweep.spec import canonical, digest_of, merged

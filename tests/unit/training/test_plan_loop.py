@@ -451,7 +451,7 @@ def fit(callback, loader, network, rate, *, outputs=("loss", "output"), accumula
 
 @pytest.fixture
 def lightning(monkeypatch):
-    monkeypatch.setattr("learncast.training.loop.lightning_package", lambda: SimpleNamespace(Callback=Callback))
+    monkeypatch.setattr("learncast.training.callback.lightning_package", lambda: SimpleNamespace(Callback=Callback))
 
 
 def test_a_trainer_is_led_through_the_plan_and_stopped(recorded, lightning):

@@ -182,6 +182,20 @@ def test_the_page_and_its_files_are_served(server):
         assert ask(port, "GET", f"/assets/{path.name}")[2] == path.read_bytes()
 
 
+def test_other_machines_get_compressed_scripts():
+    async def ask_from(client):
+        transport = httpx.ASGITransport(app=application(), client=(client, 1))
+        asking = httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1")
+        question = asking.stream("GET", "/assets/plotly.min.js", headers={"Accept-Encoding": "gzip"})
+        async with asking, question as answer:
+            return answer.headers, sum([len(part) async for part in answer.aiter_raw()])
+
+    near, far = (asyncio.run(ask_from(client)) for client in ("127.0.0.1", "10.0.0.7"))
+    assert "content-encoding" not in near[0]
+    assert (far[0]["content-encoding"], far[0]["vary"]) == ("gzip", "Accept-Encoding")
+    assert far[1] < 0.4 * near[1]
+
+
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "localhost.", "",
                                   "127.0.0.1:80:80", "127.0.0.1@evil.example", "[::1", "[::1]x", "127.0.0.1 "
                                   "evil.example", "0.0.0.0", "127.0.0.1:x", "2130706433"])  # fmt: skip
@@ -643,13 +657,12 @@ SLOW = {"family": "leaky_integration", "activation": "relu", "steps": 99}
 @pytest.fixture(scope="module")
 def queue():
     """A queue whose two workers are ready."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jobs, "DELAY", 0.0)
-        queue = JobQueue(workers=True)
-        eventually(lambda: len(queue.idle) == 2 and all(worker.ready for worker in queue.idle), 60)
-        yield queue
-        queue.close()
-        assert not queue.workers
+    queue = JobQueue(workers=True)
+    queue.start_workers()
+    eventually(lambda: len(queue.idle) == 2 and all(worker.ready for worker in queue.idle), 60)
+    yield queue
+    queue.close()
+    assert not queue.workers
 
 
 def request(state, seconds=60.0):

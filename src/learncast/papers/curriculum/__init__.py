@@ -16,8 +16,8 @@ import xarray as xr
 
 from learncast import figures
 from learncast._core.validation import one_of
-from learncast.papers.curriculum import alignment, pools, rotated
-from learncast.papers.curriculum.pools import ACCURACY, OPTIMA, READINGS, SAMPLES, sample_runs, sampled
+from learncast.papers.curriculum import alignment, pools, rotated, samples
+from learncast.papers.curriculum.pools import OPTIMA, READINGS, SAMPLES
 from learncast.papers.paper import Numbers, Paper, PaperFigure, captions_of
 from learncast.results import described
 from learncast.tasks.families import leaky_profile
@@ -52,7 +52,6 @@ LABELS = {
     "correlation": r"first task's correlation $K$",
     "timescale": r"first task's timescale $\kappa$ (steps)",
 }
-SYMBOLS = {"target_strength": "$s_{yx}$", "input_strength": "$s_{xx}$", "correlation": "$K$", "timescale": r"$\kappa$"}
 
 
 def _draw_portrait(dataset: xr.Dataset) -> figures.Figure:
@@ -150,6 +149,7 @@ def paper(resolution: int = 240, optimum: str = "response") -> Paper:
     """
     one_of("optimum", optimum, OPTIMA)
     captions, shared = captions_of(__name__)
+    runs_of = partial(partial, samples.sample_runs)
     values: dict[str, dict[str, object]] = {}
     every, units = list(product(SAMPLES, range(2))), ("linear", "relu")
     scores = partial(pools.scoreboard, optimum), partial(pools.scoreboard_runs, optimum)
@@ -162,7 +162,12 @@ def paper(resolution: int = 240, optimum: str = "response") -> Paper:
         "4X": (scores[0], pools.draw_scoreboard, pools.scoreboard_numbers, scores[1]),
         "4Y": (pools.tanh_table, pools.draw_tanh, pools.tanh_numbers, pools.tanh_runs),
         "R": (rotated.times, rotated.draw, rotated.numbers),
-        "S5": (partial(supplement, every), draw_supplement, supplement_numbers, partial(sample_runs, every, units)),
+        "S5": (
+            partial(samples.supplement, every),
+            samples.draw_supplement,
+            samples.supplement_numbers,
+            runs_of(every, units),
+        ),
     }
     for name, span in {"2A": (0.1, 3.0), "2D": (0.1, 3.0), "3B": (-0.5, 0.9), "3D": (1.0, 50.0)}.items():
         portrait = partial(_both_readings if name == "3B" else partial(_portrait, name), span, resolution)
@@ -170,8 +175,8 @@ def paper(resolution: int = 240, optimum: str = "response") -> Paper:
     for k, name in enumerate(("2B", "2C")):
         values[name] = dict(zip(("value", "stop"), SAMPLES["2A"][1][k], strict=True))
         chosen: list[tuple[str, int]] = [("2A", k)]
-        data = partial(_only_sample, chosen)
-        parts[name] = (data, partial(draw_sample, name), sample_numbers, partial(sample_runs, chosen, ("linear",)))
+        data = partial(samples.only_sample, chosen)
+        parts[name] = (data, partial(samples.draw_sample, name), samples.sample_numbers, runs_of(chosen, ("linear",)))
     for name in ("4A", "4B", "4C", "4D"):
         values[name] = {"vary": pools.pools()[name].vary.replace("_", " ")}
         runs = partial(pools.panel_runs, name, optimum)
@@ -182,94 +187,3 @@ def paper(resolution: int = 240, optimum: str = "response") -> Paper:
         for name, text in captions.items()
     )
     return Paper("curriculum", "curriculum2025", tuple(made))
-
-
-def _only_sample(samples: list[tuple[str, int]], results: list[xr.Dataset], preset: str) -> xr.Dataset:
-    return sampled(samples, ("linear",), results)[0]
-
-
-def draw_sample(panel: str, dataset: xr.Dataset) -> figures.Figure:
-    """Draw one sample."""
-    return figures.sheet(partial(draw_paths, dataset, panel=panel), width=3.5, height=2.7)
-
-
-def draw_paths(dataset: xr.Dataset, ax: Axes, *, panel: str = "", legend: bool = True) -> None:
-    """Draw a curriculum and direct training, theory dotted over training."""
-
-    def path(name: str) -> xr.Dataset:
-        series = dataset[name].isel(seed=0) if "seed" in dataset[name].dims else dataset[name]
-        return xr.Dataset({"strength": series.expand_dims(mode=[0], axis=1)})
-
-    a = dataset.attrs
-    first = f"{SYMBOLS[str(a['vary'])]} {a['value']:g} to {a['stop_accuracy']:g}"
-    units = "" if a["activation"] == "linear" else ", ReLU"
-    title = f"{first}, then {a['target_value']:g}{units}"
-    figures.curriculum_paths(
-        path("theory_curriculum"),
-        path("theory_direct"),
-        ax,
-        optimum=float(a["target_optimum"]),
-        tolerance=1 - ACCURACY,
-        first_optimum=float(a["first_optimum"]),
-        switch=float(a["switch_step"]),
-        simulated={"staged": path("trained_curriculum"), "direct": path("trained_direct")},
-        simulated_by="trained",
-        legend=legend,
-        title=f"{panel}  {title}" if panel else title,
-    )
-
-
-def sample_numbers(dataset: xr.Dataset) -> Numbers:
-    """Yield steps, and the largest gaps between theory, descent and training."""
-    a = dataset.attrs
-    yield "direct, flow steps", round(float(a["direct_steps"]), 2)
-    yield "curriculum, flow steps", round(float(a["curriculum_steps"]), 2)
-    yield "direct, descent steps", int(a["direct_descent_steps"])
-    yield "curriculum, descent steps", int(a["curriculum_descent_steps"])
-    for kind in ("descent", "trained"):
-        if f"{kind}_direct" in dataset:
-            gaps = [
-                float(np.nanmax(np.abs(dataset[f"theory_{k}"] - dataset[f"{kind}_{k}"]))) / float(a["target_optimum"])
-                for k in ("curriculum", "direct")
-            ]
-            yield f"largest gap of theory and {kind}, share of optimum", round(max(gaps), 4)
-
-
-def supplement(samples: list[tuple[str, int]], results: list[xr.Dataset], preset: str) -> xr.Dataset:
-    """Return all sixteen sample trajectories, linear and ReLU, along a `sample` axis."""
-    every = sampled(samples, ("linear", "relu"), results)
-    parts = [part.drop_vars([v for v in part.data_vars if str(v).startswith("descent")]) for part in every]
-    joined = xr.concat([part.drop_attrs() for part in parts], dim="sample", join="outer")  # nan after a sample's end
-    return joined.assign_coords({key: ("sample", [part.attrs[key] for part in parts]) for key in parts[0].attrs})
-
-
-def _samples(dataset: xr.Dataset) -> list[xr.Dataset]:
-    """Return the trajectories of a supplement, each with its own settings as attributes."""
-    samples = []
-    for k in range(dataset.sizes["sample"]):
-        one = dataset.isel(sample=k)
-        attrs = {name: one[name].item() for name in one.coords if name not in ("time", "seed")}
-        samples.append(one.reset_coords(drop=True).dropna("time", how="all").assign_attrs(attrs))
-    return samples
-
-
-def draw_supplement(dataset: xr.Dataset) -> figures.Figure:
-    """Draw four rows: a weaker and a stronger first task, each with linear and with ReLU units."""
-
-    def draw(k: int, one: xr.Dataset, ax: Axes) -> None:
-        draw_paths(one, ax, panel="" if k else "S5", legend=False)
-        ax.set_title(ax.get_title(loc="left").replace(", then", ",\nthen"), loc="left")
-        ax.set_xlabel("gradient steps")
-
-    draws = (partial(draw, k, one) for k, one in enumerate(_samples(dataset)))
-    figure = figures.sheet(*draws, columns=4, width=1.77, height=1.85)
-    with figures.style():
-        figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
-    return figure
-
-
-def supplement_numbers(dataset: xr.Dataset) -> Numbers:
-    """Yield the numbers of every sample."""
-    for one in _samples(dataset):
-        for key, value in sample_numbers(one):
-            yield f"{one.attrs['vary']} {one.attrs['value']:g}, {one.attrs['activation']}, {key}", value

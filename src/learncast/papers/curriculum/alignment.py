@@ -8,14 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import xarray as xr
 
-from learncast import figures
+from learncast import LinearRNN, Stage, figures, follow
 from learncast._core.validation import FloatArray
-from learncast.figures.page import COLOURS, DIRECT, STAGED
-from learncast.networks.linear_rnn import LinearRNN
+from learncast.figures.look import COLOURS, DIRECT, STAGED
 from learncast.papers.curriculum.pools import ACCURACY, LEARNING_RATE, SAMPLES, network, pools
 from learncast.papers.paper import Numbers, short
-from learncast.planning.forecast import follow
-from learncast.procedure.stage import Stage
 from learncast.results import STEPS, described
 
 if TYPE_CHECKING:

@@ -13,21 +13,13 @@ import numpy as np
 import xarray as xr
 from scipy.stats import spearmanr
 
-from learncast import figures, tasks
+from learncast import Accuracy, Activated, Forecast, LinearRNN, Stage, Training, figures, forecast, phase, tasks
 from learncast._core.progress import Progress, silent
 from learncast._core.validation import FloatArray
-from learncast.networks.activated import Activated
-from learncast.networks.linear_rnn import LinearRNN
 from learncast.papers.paper import Numbers
 from learncast.papers.runs import PaperRun, Settings
-from learncast.planning.forecast import Forecast, follow, forecast
 from learncast.planning.methods.choice import method_for
-from learncast.planning.phase import phase
-from learncast.procedure.goals import Accuracy
-from learncast.procedure.stage import Stage
-from learncast.procedure.training import Training
 from learncast.results import STEPS, described
-from learncast.theory.dynamics.descent import descend
 
 if TYPE_CHECKING:
     from learncast.training import TrainingJob
@@ -48,8 +40,6 @@ READINGS = {"rate": 2.0, "steps": 0.5}
 SAME_TARGET = {"4B": "4A"}
 #: When a ReLU network has learned: at the optimum of its response features (ours), or where training converges.
 OPTIMA = ("response", "trained")
-#: Training runs of a sample.
-SEEDS = {"smoke": 1, "full": 3}
 #: Last steps over which the strength at a plateau is averaged.
 AVERAGED = 50
 
@@ -458,16 +448,12 @@ def scoreboard(optimum: str, results: list[xr.Dataset], preset: str) -> xr.Datas
         variables[key] = ("curriculum", np.concatenate(columns), described(f"total steps, {key}", STEPS))
         direct = np.array([float(part[f"direct_{name}"].mean()) for part in parts])
         variables[f"direct_{key}"] = ("pool_name", direct, described(f"direct training, {key}", STEPS))
-    spread = np.concatenate([_spread(part["measured"]) for part in parts])
-    variables["spread"] = ("curriculum", spread, described("total steps, spread", STEPS))
+    several = SIZES[preset].seeds["relu"] > 1
+    spread = [part["measured"].std("seed", ddof=1) if several else part["measured"][0] * np.nan for part in parts]
+    variables["spread"] = ("curriculum", np.concatenate(spread), described("total steps, spread", STEPS))
     of = np.repeat(list(pools()), [part.sizes["curriculum"] for part in parts])
     coordinates = {"pool": ("curriculum", of), "pool_name": list(pools())}
     return xr.Dataset(variables, coords=coordinates, attrs={"preset": preset})
-
-
-def _spread(measured: xr.DataArray) -> FloatArray:
-    """Return the standard deviation over seeds, nan for a single seed."""
-    return np.asarray(measured.std("seed", ddof=1) if measured.sizes["seed"] > 1 else measured.mean("seed") * np.nan)
 
 
 def scores(dataset: xr.Dataset, theory: str) -> dict[str, float]:
@@ -503,108 +489,3 @@ def draw_scoreboard(dataset: xr.Dataset) -> figures.Figure:
     titles = {"linear": "4X  ReLU units, linear theory", "response": "by response features"}
     draws = (partial(figures.predictions, dataset, theory=theory, title=title) for theory, title in titles.items())
     return figures.sheet(*draws, width=3.5, height=3.0)
-
-
-def sample_runs(samples: Sequence[tuple[str, int]], units: Sequence[str], preset: str) -> list[PaperRun]:
-    """Return the runs of samples (panel and index) for each activation: the curriculum, and direct training."""
-    runs = []
-    for (panel, index), unit in product(samples, units):
-        name, choices = SAMPLES[panel]
-        value, accuracy = choices[index]
-        shared = {"activation": unit, "seeds": SEEDS[preset]}
-        runs.append(PaperRun(train_path, {"pool": name, "value": value, "stop": accuracy, **shared}))
-        runs.append(PaperRun(train_path, {"pool": SAME_TARGET.get(name, name), "value": None, "stop": None, **shared}))
-    return runs
-
-
-def sampled(
-    samples: Sequence[tuple[str, int]], units: Sequence[str], results: Sequence[xr.Dataset]
-) -> list[xr.Dataset]:
-    """Return each sample's curriculum and direct training together, in the order of `sample_runs`."""
-    pairs = zip(results[::2], results[1::2], strict=True)
-    return [
-        _sample(panel, index, unit, *pair)
-        for ((panel, index), unit), pair in zip(product(samples, units), pairs, strict=True)
-    ]
-
-
-def _sample(panel: str, index: int, activation: str, staged: xr.Dataset, direct: xr.Dataset) -> xr.Dataset:
-    """Join a curriculum and direct training over the longer of both times."""
-    name, choices = SAMPLES[panel]
-    (value, accuracy), target = choices[index], pools()[name].target
-    longest = max((staged["time"], direct["time"]), key=len)
-    both = (("direct", direct), ("curriculum", staged))
-    parts = [
-        one.reindex(time=longest).rename({key: f"{key}_{word}" for key in one.data_vars}) for word, one in both[::-1]
-    ]
-    return xr.merge(parts, combine_attrs="drop").assign_attrs(
-        panel=panel,
-        vary=pools()[name].vary,
-        activation=activation,
-        value=value,
-        stop_accuracy=accuracy,
-        target_value=float(target.recipe.parameters[pools()[name].vary]) if target.recipe else np.nan,
-        target_optimum=staged.attrs["optimum"],
-        first_optimum=staged.attrs["first_optimum"],
-        switch_step=staged.attrs["switch_step"],
-        **{f"{word}_steps": one.attrs["flow_steps"] for word, one in both},
-        **{f"{word}_descent_steps": one.attrs["steps"] for word, one in both},
-    )
-
-
-def train_path(settings: Settings, progress: Progress = silent) -> xr.Dataset:
-    """Return the strength during one curriculum or direct training: theory, training and, for linear units, descent."""
-    pool, net = pools()[settings["pool"]], network(settings["activation"])
-    value, accuracy, target = settings["value"], settings["stop"], Stage(pool.target, goal=ACCURACY)
-    stages = [target] if value is None else [Stage(pool.first(value), goal=accuracy), target]
-    curriculum = follow(stages, network=net, learning_rate=LEARNING_RATE)
-    horizon = int(1.15 * curriculum.steps.flow) + 20
-    times, trained = np.arange(horizon + 1.0), _trained(curriculum, net, horizon, settings["seeds"])
-    variables: dict[str, object] = {
-        "theory": ("time", curriculum.at(times)["strength"].values[:, 0], described("theory", "1")),
-        "trained": (("seed", "time"), trained, described("training", "1")),
-    }
-    if isinstance(net, LinearRNN):
-        variables["descent"] = ("time", _descended(curriculum, net, horizon), described("descent", "1"))
-    progress(1.0)
-    return xr.Dataset(
-        variables,
-        coords={"time": ("time", times, described("training time", STEPS))},
-        attrs={
-            "optimum": float(curriculum.modes[-1].optimum[0]),
-            "first_optimum": float(curriculum.modes[0].optimum[0]),
-            "switch_step": float(curriculum.stages[0].steps.descent),
-            "flow_steps": curriculum.steps.flow,
-            "steps": curriculum.steps.descent,
-        },
-    )
-
-
-def _schedule(curriculum: Forecast, horizon: int) -> list[Stage]:
-    """Return the stages with their predicted steps; the last one fills the horizon."""
-    stages, left = [], horizon
-    for one in curriculum.stages[:-1]:
-        steps = min(int(one.steps.descent), left)
-        stages.append(Stage(one.task, steps=steps))
-        left -= steps
-    return [*stages, Stage(curriculum.target, steps=left)]
-
-
-def _trained(curriculum: Forecast, net: Network, horizon: int, seeds: int) -> FloatArray:
-    """Return the strength at every step of training, (seeds, steps)."""
-    from learncast.training import train
-
-    stages = _schedule(curriculum, horizon)
-    runs = [train(stages, net, settings_of(seed), record=("strength",)) for seed in range(seeds)]
-    return np.stack([run["strength"].values[:, 0] for run in runs])
-
-
-def _descended(curriculum: Forecast, net: LinearRNN, horizon: int) -> FloatArray:
-    """Return the strength at every step of descent on the exact statistics."""
-    parts = []
-    for stage in _schedule(curriculum, horizon):
-        assert stage.steps is not None
-        run = descend(stage.task, net, learning_rate=LEARNING_RATE, steps=int(stage.steps))
-        parts.append(run.strength[:, 0])
-        net = cast(LinearRNN, run.network_at(stage.steps))
-    return np.concatenate([*(part[:-1] for part in parts[:-1]), parts[-1]])

@@ -8,14 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
-from learncast import figures, tasks
+from learncast import Task, TwoLayer, figures, forecast, tasks
 from learncast._core.validation import FloatArray
-from learncast.figures.page import COLOURS, THEORY
-from learncast.networks.two_layer import TwoLayer
+from learncast.figures.look import COLOURS, THEORY
 from learncast.papers.paper import Numbers, short
-from learncast.planning.forecast import forecast
 from learncast.results import STEPS, described
-from learncast.tasks.task import Task
 from learncast.theory.representation.alignment import AlignmentTime, time_to_align
 
 if TYPE_CHECKING:

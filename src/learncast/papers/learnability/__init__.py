@@ -50,7 +50,7 @@ def paper(seeds: Sequence[int] | None = None, cells: Sequence[str] | None = None
     own: dict[str, Any] = {key: tuple(value) for key, value in given.items() if value is not None}
     sizes = {name: replace(one, **own, device=device or one.device) for name, one in PRESETS.items()}
     survival, powers = (
-        partial(pictures.draw_one, partial(figures.survivals_by_cell, scale=scale)) for scale in ("semilog", "log-log")
+        partial(pictures.draw_one, partial(pictures.survivals, scale)) for scale in ("semilog", "log-log")
     )
     tails, scales = (
         partial(pictures.draw_one, draw) for draw in (figures.tail_indices_by_cell, figures.noise_scales_by_cell)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from itertools import product
+from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
@@ -13,6 +14,9 @@ from learncast import figures
 from learncast._core.validation import FloatArray
 from learncast.papers.learnability.preset import CELLS
 from learncast.papers.paper import Numbers, short
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 LAWS = ("exponential", "power")
 STATISTICS = {
@@ -192,6 +196,14 @@ def draw_one(draw: Callable[..., object], name: str, dataset: xr.Dataset) -> fig
     return figures.sheet(partial(draw, dataset, title=f"{name}  {dataset.attrs['optimizer']}"), width=3.6, height=2.7)
 
 
+def survivals(scale: str, dataset: xr.Dataset, ax: Axes, *, title: str) -> object:
+    """Draw the share of units with at least a time scale for every cell."""
+    known = list(CELLS.values())
+    lines = {cell: one["time_scale"].values for cell, one in _cells(dataset)}
+    colours = [figures.COLOURS[known.index(cell)] for cell in lines]
+    return figures.time_scale_survival(lines, ax, colours=colours, scale=scale, title=title)
+
+
 def draw_noise(name: str, dataset: xr.Dataset) -> figures.Figure:
     """Draw tail indices and noise scales."""
     tails = partial(figures.tail_indices_by_cell, dataset, title=f"{name}  (a) {dataset.attrs['optimizer']}")
@@ -221,7 +233,10 @@ def draw_requirements(name: str, dataset: xr.Dataset) -> figures.Figure:
 
 def draw_courses(name: str, dataset: xr.Dataset) -> figures.Figure:
     """Draw time scales, exponent and tail index during training."""
-    scales = partial(figures.time_scales_over_training, dataset, title=f"{name}  time scales")
+    over = [dim for dim in dataset["watched_time_scale"].dims if dim not in ("cell", "update")]
+    low, middle, high = dataset["watched_time_scale"].quantile((0.1, 0.5, 0.9), over, method="lower", skipna=True)
+    y = r"time scale $\tau$ (steps)"
+    scales = partial(figures.curves_by_cell, middle, y=y, band=(low, high), title=f"{name}  time scales")
     courses = {
         word: xr.concat([_course(one, word) for _, one in _cells(dataset)], dataset["cell"])
         for word in ("exponent", "tail")

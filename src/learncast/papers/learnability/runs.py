@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 import xarray as xr
 
-from learncast import tasks
-from learncast._core.errors import UnsupportedModel
+from learncast import UnsupportedModel, tasks
 from learncast._core.progress import Progress, silent
 from learncast._core.validation import FloatArray
 from learncast.papers.learnability.preset import CELLS, LEARNED_GATES, OPTIMIZERS, VALIDATED, Preset, RunSize

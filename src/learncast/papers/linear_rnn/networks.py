@@ -10,12 +10,10 @@ from typing import Any, cast
 import numpy as np
 import xarray as xr
 
+from learncast import LinearRNN, Task, Training
 from learncast._core.validation import FloatArray
-from learncast.networks.linear_rnn import LinearRNN
-from learncast.procedure.training import Training
 from learncast.results import described
 from learncast.tasks import sensory
-from learncast.tasks.task import Task
 from learncast.theory.dynamics.descent import Descent, descend
 from learncast.theory.dynamics.learning_problem import lag_statistics
 from learncast.theory.dynamics.recurrent_mode import mode_trajectory

@@ -9,7 +9,8 @@ import xarray as xr
 from scipy.stats import gmean
 
 from learncast.figures import Figure, basin_map, key, networks_on_lines, networks_per_case, page
-from learncast.figures.page import COLOURS, THEORY, axis_label, label, name_line, name_time
+from learncast.figures.look import COLOURS, THEORY
+from learncast.figures.page import axis_label, label, name_line, name_time
 from learncast.papers.linear_rnn.networks import STEPS
 from learncast.papers.paper import Numbers, short
 from learncast.results import described

@@ -10,16 +10,13 @@ from itertools import product
 import numpy as np
 import xarray as xr
 
-from learncast import figures, tasks
+from learncast import Activated, TwoLayer, figures, follow, tasks
 from learncast._core.progress import Progress, silent, within
 from learncast._core.validation import FloatArray
-from learncast.networks.activated import Activated
-from learncast.networks.two_layer import TwoLayer
 from learncast.papers.paper import Numbers, short
 from learncast.papers.prior_knowledge import descent
 from learncast.papers.prior_knowledge.learning import NETWORKS
 from learncast.papers.runs import PaperRun, Settings, parts_of
-from learncast.planning.forecast import follow
 from learncast.planning.forget import stages_of
 from learncast.results import described
 

@@ -10,15 +10,12 @@ from typing import Any, cast
 import numpy as np
 import xarray as xr
 
-from learncast import figures, tasks
+from learncast import TwoLayer, descend, figures, forecast, tasks
 from learncast._core.progress import Progress, silent, within
 from learncast._core.validation import FloatArray
-from learncast.networks.two_layer import TwoLayer
 from learncast.papers.paper import Numbers, short
-from learncast.planning.forecast import forecast
 from learncast.results import STEPS, described
 from learncast.theory.dynamics.balanced.two_layer import TwoLayerSolution, checked_two_layer
-from learncast.theory.dynamics.descent import descend
 
 #: Labels of the ``source`` dimension of quantities that are both trained and predicted.
 SOURCES = ("descent", "theory")

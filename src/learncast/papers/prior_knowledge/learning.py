@@ -8,17 +8,15 @@ from typing import Any, cast
 import numpy as np
 import xarray as xr
 
-from learncast import figures, tasks
+from learncast import TwoLayer, descend, figures, tasks
 from learncast._core.progress import Progress, silent
 from learncast._core.validation import FloatArray
-from learncast.networks.two_layer import TwoLayer
 from learncast.papers.paper import Numbers, short
 from learncast.papers.prior_knowledge import descent
 from learncast.papers.prior_knowledge.kingdom import ITEMS, living_kingdom
 from learncast.papers.runs import PaperRun, Settings, joined, parts_of, share_of
 from learncast.results import STEPS, described
 from learncast.theory.dynamics.balanced.two_layer import TwoLayerSolution
-from learncast.theory.dynamics.descent import descend
 from learncast.theory.representation.coupling import peak_time, two_mode_coupling
 from learncast.theory.representation.similarity import kernel_of_grams
 

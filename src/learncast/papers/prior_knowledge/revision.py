@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
-from learncast import figures, tasks
+from learncast import TwoLayer, figures, tasks
 from learncast._core.progress import Progress, silent
-from learncast.figures.page import COLOURS
-from learncast.networks.two_layer import TwoLayer
+from learncast.figures.look import COLOURS
 from learncast.papers.paper import Numbers, short
 from learncast.papers.prior_knowledge import descent
 from learncast.papers.prior_knowledge.kingdom import ITEMS, living_kingdom, revisions

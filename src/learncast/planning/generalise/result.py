@@ -13,7 +13,7 @@ import numpy as np
 
 from learncast._core.errors import InvalidSpec
 from learncast._core.validation import count, positive
-from learncast.display import Displayable, HtmlRepr, Plot, Table, format_count
+from learncast.display import Displayable, HtmlRepr, Plot, Reported, Table, format_count
 from learncast.planning.generalise.curve import NORMAL, HeldOutCurve
 from learncast.planning.generalise.folds import Labels
 from learncast.planning.generalise.learners import PooledLearner
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from learncast.planning.generalise.more_trials import Expected, TrialCurve
     from learncast.planning.generalise.transfer import Transfer
-    from learncast.report.report import Report
 
 #: Ratio of trials to inputs between which held-out losses are least certain.
 FEW = (0.7, 1.5)
@@ -38,7 +37,7 @@ DEPENDENT, SURE = 0.1, 3.0
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Generalisation(Displayable):
+class Generalisation(Displayable, Reported):
     """When to stop training, and the held-out loss to expect.
 
     Attributes
@@ -207,12 +206,6 @@ class Generalisation(Displayable):
     def load(cls, path: str | os.PathLike[str]) -> Generalisation:
         """Read numbers that `save` wrote."""
         return cls(*load_dataset(path, kind="generalise"))
-
-    def report(self) -> Report:
-        """Return the report, as terminal tables, JSON, HTML and files."""
-        from learncast.report.generalise import held_out_report
-
-        return held_out_report(self)
 
     @property
     def table(self) -> Table:

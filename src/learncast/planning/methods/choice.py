@@ -23,7 +23,7 @@ from learncast.tasks.task import Task
 from learncast.theory.assumptions import require
 from learncast.theory.dynamics.learning_problem import checked_learn
 from learncast.theory.dynamics.pooled import PooledProblem
-from learncast.theory.responses.modes import has_one_response
+from learncast.theory.responses.modes import has_one_response, modes_of_responses
 from learncast.theory.responses.response import check_network
 
 #: Names of the methods, in the order in which they are tried.
@@ -194,7 +194,7 @@ def _response_method(
         raise InvalidSpec(f"method {method!r} needs a linear network. Use method='auto'.", field="method")
     check_network(network)
     if method in ("auto", "modes") and has_one_response(network):
-        modes = ResponseModeMethod.of_responses(tasks, network, training, seed, trials)
+        modes = ResponseModeMethod(modes_of_responses(network, tasks, seed, trials), network, training, seed)
         if method == "modes" or modes.applies:
             return modes
     if method == "modes":

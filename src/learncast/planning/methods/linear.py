@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from learncast._core.validation import FloatArray
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
-from learncast.planning.methods.method import CONVERGED, Learned, Method, ResampledSteps, Rule
+from learncast.planning.methods.method import CONVERGED, Learned, Method
 from learncast.procedure.goals import Goal
 from learncast.procedure.training import Training
 from learncast.tasks.best_map import best_map
@@ -66,7 +66,6 @@ class LinearMethod(Method):
         self.recorded = any(map(can_be_resampled, tasks))
         self._resampling_seed = seed
         self._flows: dict[tuple[int, float], FlowSolution] = {}
-        self._direct_resamples: dict[Goal, FloatArray] = {}
 
     @cached_property
     def start(self) -> FloatArray:
@@ -109,11 +108,9 @@ class LinearMethod(Method):
     def baseline_loss(self, task: int) -> float:
         return self.problems[task].baseline_loss
 
-    def mode_rows(self, task: int, goal: Goal) -> list[dict[str, Any]]:
-        problem, status = self.problems[task], self.learning_time(task, goal).status.name
-        begin, end = problem.strengths(problem.start), problem.best_strengths
-        each = zip(end.tolist(), begin.tolist(), strict=True)
-        return [{"mode": k, "optimum": u, "initial": v, "status": status} for k, (u, v) in enumerate(each)]
+    def _start_and_best(self, task: int) -> tuple[FloatArray, FloatArray]:
+        problem = self.problems[task]
+        return problem.strengths(problem.start), problem.best_strengths
 
     def strengths(self, states: FloatArray) -> FloatArray:
         """Diagonal of the map in the frame of the target's modes, (rows, modes)."""
@@ -161,9 +158,6 @@ class LinearMethod(Method):
         ends = self.problems[task].by_lag.advance(self._learned_weights(states), stops, self.learning_rate)
         return np.stack([self._states(end) for end in ends])
 
-    def measure_conditions(self, task: int) -> tuple[Assumption, ...]:
-        return self.flow(task, self.start).assumptions
-
     @cached_property
     def _resampled_by_lag(self) -> list[LagDescent]:
         """Each task's descent in every resample, one per row; a known task is the same in all."""
@@ -182,29 +176,6 @@ class LinearMethod(Method):
     @property
     def _resampled_start(self) -> FloatArray:
         return np.repeat(self._learned_weights(self.start[None]), FLOW_RESAMPLES, axis=0)
-
-    def resample(self, places: Sequence[int], rules: Sequence[Rule]) -> ResampledSteps | None:
-        if not self.recorded:
-            return None
-        states, counts, last = self._resampled_start, [], rules[-1][0]
-        direct = np.full(len(states), np.nan) if last is None else self._resampled_direct(last)
-        if last is not None and list(places) == [self.target]:
-            return ResampledSteps(direct[None], direct)
-        for place, (goal, given) in zip(places, rules, strict=True):
-            if goal is not None:
-                steps, states = self._count_resampled(place, states, goal)
-            else:
-                stop = math.ceil(given or 0.0)
-                steps, states = np.full(len(states), float(stop)), self._advance_resampled(place, states, stop)
-            counts.append(steps)
-        return ResampledSteps(np.stack(counts), direct)
-
-    def _resampled_direct(self, goal: Goal) -> FloatArray:
-        """Steps of direct training in every resample, counted once."""
-        if goal not in self._direct_resamples:
-            counts = self._count_resampled(self.target, self._resampled_start, goal)[0]
-            self._direct_resamples[goal] = counts
-        return self._direct_resamples[goal]
 
     @cached_property
     def _coarse_rate(self) -> float:
@@ -389,9 +360,14 @@ class PooledMethod(LinearMethod):
     def _count_resamples(
         self, descent: PooledDescent, task: int, states: FloatArray, goal: Goal
     ) -> tuple[FloatArray, FloatArray]:
-        """Steps of every row to the goal and the states then; late rows never arrive, diverged ones stay at zero."""
-        expected = float(self.steps_to(task, self.start[None], goal)[0][0])
-        most = int(LATE * expected) + 1000 if math.isfinite(expected) else MOST_COUNTED
+        """Steps of every row to the goal and the states then; late rows never arrive, diverged ones stay at zero.
+
+        The steps are unknown if those of the recorded trials are too many to count.
+        """
+        direct = self.train(task, self.start, self.start, goal)[0]
+        if math.isnan(direct.descent):
+            return np.full(len(states), math.nan), states
+        most = int(LATE * direct.descent) + 1000 if math.isfinite(direct.descent) else MOST_COUNTED
         limits = goal.excess(descent.baseline_loss, self.least_loss(task))
         steps, ends = np.full(len(states), np.inf), states.copy()
         some = np.flatnonzero(limits >= 0)  # the others are below the least loss

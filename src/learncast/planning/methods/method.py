@@ -26,8 +26,6 @@ from learncast.theory.dynamics.modes import Modes
 from learncast.theory.dynamics.solution import LearningTime, Solution, status_of
 
 if TYPE_CHECKING:
-    import xarray as xr
-
     from learncast.training.measured_accuracy import LossRange
 
 #: Whether each of some maps of the pooled input, (rows, outputs, inputs), has learned a task.
@@ -100,6 +98,7 @@ class Method(ABC):
         self.learning_rate = training.learning_rate
         self._conditions: dict[int, tuple[Assumption, ...]] = {}
         self._direct: dict[tuple[int, Goal], tuple[Steps, FloatArray]] = {}
+        self._direct_resamples: dict[Goal, FloatArray] = {}
 
     @property
     def target(self) -> int:
@@ -307,9 +306,9 @@ class Method(ABC):
 
     # Conditions
 
-    @abstractmethod
     def measure_conditions(self, task: int) -> tuple[Assumption, ...]:
         """Measure the conditions of the theory for one task."""
+        return self.flow(task, self.start).assumptions
 
     def conditions(self, task: int) -> tuple[Assumption, ...]:
         """Conditions of the theory for one task, measured once."""
@@ -354,7 +353,39 @@ class Method(ABC):
 
     def resample(self, places: Sequence[int], rules: Sequence[Rule]) -> ResampledSteps | None:
         """Steps of stages under resampled statistics; None if no task can be resampled."""
-        return None
+        if not self.recorded:
+            return None
+        states, counts, last = self._resampled_start, [], rules[-1][0]
+        direct = np.full(len(states), np.nan) if last is None else self._resampled_direct(last)
+        if last is not None and list(places) == [self.target]:
+            return ResampledSteps(direct[None], direct)
+        for place, (goal, given) in zip(places, rules, strict=True):
+            if goal is not None:
+                steps, states = self._count_resampled(place, states, goal)
+            else:
+                stop = math.ceil(given or 0.0)
+                steps, states = np.full(len(states), float(stop)), self._advance_resampled(place, states, stop)
+            counts.append(steps)
+        return ResampledSteps(np.stack(counts), direct)
+
+    def _resampled_direct(self, goal: Goal) -> FloatArray:
+        """Steps of direct training in every resample, counted once."""
+        if goal not in self._direct_resamples:
+            self._direct_resamples[goal] = self._count_resampled(self.target, self._resampled_start, goal)[0]
+        return self._direct_resamples[goal]
+
+    @property
+    def _resampled_start(self) -> FloatArray:
+        """State before training in every resample."""
+        raise NotImplementedError
+
+    def _advance_resampled(self, task: int, states: FloatArray, stop: int) -> FloatArray:
+        """States of every resample after some steps."""
+        raise NotImplementedError
+
+    def _count_resampled(self, task: int, states: FloatArray, goal: Goal) -> tuple[FloatArray, FloatArray]:
+        """Steps of every resample to the goal and the states then; late ones never arrive."""
+        raise NotImplementedError
 
     def resample_stops(self, order: Sequence[int], lengths: Sequence[Sequence[int]], goal: Goal) -> FloatArray:
         """Resampled steps for several lengths of the stages before the target, (lengths, stages, resamples)."""
@@ -388,12 +419,13 @@ class Method(ABC):
 
     def mode_rows(self, task: int, goal: Goal) -> list[dict[str, Any]]:
         """One row of a table per mode of training on a task from the start."""
-        flow, learned = self.flow(task, self.start), self.learning_time(task, goal)
-        first, last = by_mode(flow.at([0.0, math.inf]).dataset)["strength"].values
-        return [
-            {"mode": k, "optimum": float(last[k]), "initial": float(first[k]), "status": learned.status.name}
-            for k in range(len(first))
-        ]
+        status, (first, best) = self.learning_time(task, goal).status.name, self._start_and_best(task)
+        each = enumerate(zip(first.tolist(), best.tolist(), strict=True))
+        return [{"mode": k, "optimum": u, "initial": v, "status": status} for k, (v, u) in each]
+
+    def _start_and_best(self, task: int) -> FloatArray | tuple[FloatArray, FloatArray]:
+        """Strength of each mode of a task before training and at its end."""
+        return np.asarray(self.flow(task, self.start).at([0.0, math.inf])["strength"].values)
 
     @property
     def optimum(self) -> FloatArray:
@@ -438,18 +470,3 @@ class Method(ABC):
                 field="task",
             )
         return index
-
-
-def by_mode(dataset: xr.Dataset) -> xr.Dataset:
-    """Return strengths over (time, mode), also if each output has several response features."""
-    import xarray as xr
-
-    strength = dataset["strength"]
-    if "mode" in strength.dims:
-        return dataset
-    flat = strength.values.reshape(dataset.sizes["time"], -1)
-    return xr.Dataset(
-        {"strength": (("time", "mode"), flat, strength.attrs), "loss": dataset["loss"]},
-        coords={"mode": ("mode", np.arange(flat.shape[1]))},
-        attrs=dataset.attrs,
-    )

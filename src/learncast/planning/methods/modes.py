@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
@@ -14,7 +13,7 @@ from learncast._core.validation import FloatArray
 from learncast.networks import Network
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
-from learncast.planning.methods.method import Learned, Method, ResampledSteps, Rule
+from learncast.planning.methods.method import Learned, Method
 from learncast.procedure.goals import Accuracy, Goal
 from learncast.procedure.training import Training
 from learncast.tasks.task import Task
@@ -171,38 +170,28 @@ class ModeMethod(Method):
         # One generator per task: tasks of the same trials are resampled identically.
         return tuple(with_resamples(m, np.random.default_rng(self._resampling_seed)) for m in self.modes)
 
-    def _resampled_problems(self, places: Sequence[int]) -> list[Problem]:
+    @cached_property
+    def _resampled_problems(self) -> list[Problem]:
         """Each task in every resample, (resamples, modes); a known task is the same in all of them."""
-        modes = self.resampled_modes
-        number = max((len(m.replicas[0]) for m in modes if m.replicas is not None), default=0)
+        number = max((len(m.replicas[0]) for m in self.resampled_modes if m.replicas is not None), default=0)
         problems = []
-        for m in (modes[k] for k in places):
+        for m in self.resampled_modes:
             cross, power = (m.weighted_cross[None], m.weighted_input[None]) if m.replicas is None else m.replicas
             shape = (number, len(m))
             problems.append(Problem(np.broadcast_to(np.where(m.held, cross, 0.0), shape),
                                     np.broadcast_to(np.where(m.held, power, 0.0), shape), m.imbalance))  # fmt: skip
         return problems
 
-    def resample(self, places: Sequence[int], rules: Sequence[Rule]) -> ResampledSteps | None:
-        if not self.recorded:
-            return None
-        problems, rate = self._resampled_problems(places), self.learning_rate
-        number = len(problems[0].cross)
-        start = np.broadcast_to(self.start, (number, *self.start.shape))
-        states, counts = start, []
-        for place, (goal, given), p in zip(places, rules, problems, strict=True):
-            if goal is not None:
-                steps, states = p.steps_to(states, self._arrived(p, place, goal), rate, precise=False)
-            else:
-                assert given is not None
-                steps = np.full(number, float(math.ceil(given)))
-                states = p.advance(states, [math.ceil(given)], rate, precise=False)[0]
-            counts.append(steps)
-        direct, last = np.full(number, np.nan), rules[-1][0]
-        if last is not None:
-            p = problems[-1]
-            direct = p.steps_to(start, self._arrived(p, places[-1], last), rate, precise=False)[0]
-        return ResampledSteps(np.stack(counts), direct)
+    @property
+    def _resampled_start(self) -> FloatArray:
+        return np.broadcast_to(self.start, (len(self._resampled_problems[0].cross), *self.start.shape))
+
+    def _advance_resampled(self, task: int, states: FloatArray, stop: int) -> FloatArray:
+        return self._resampled_problems[task].advance(states, [stop], self.learning_rate, precise=False)[0]
+
+    def _count_resampled(self, task: int, states: FloatArray, goal: Goal) -> tuple[FloatArray, FloatArray]:
+        p = self._resampled_problems[task]
+        return p.steps_to(states, self._arrived(p, task, goal), self.learning_rate, precise=False)
 
     @property
     def _settings(self) -> tuple[Any, ...]:

@@ -18,11 +18,10 @@ from learncast.procedure.goals import Goal
 from learncast.procedure.training import Training
 from learncast.results import Status, Steps
 from learncast.tasks.task import Task
-from learncast.theory.assumptions import Assumption
 from learncast.theory.dynamics.modes import Modes, ModeSolution
 from learncast.theory.dynamics.solution import LearningTime, Solution
 from learncast.theory.responses.bootstrap import interval
-from learncast.theory.responses.modes import ResponseModes, ResponseModeSolution, modes_of_responses
+from learncast.theory.responses.modes import ResponseModes, ResponseModeSolution
 from learncast.theory.responses.problem import Arrival, descent_states, network_of, reduced_problem
 from learncast.theory.responses.response import linear_weights, response
 from learncast.theory.responses.solution import TRIED, ResponseFlow, ResponseFlowSolution
@@ -32,13 +31,6 @@ class ResponseModeMethod(ModeMethod):
     """ReLU units that share one response: one mode of measured strengths, in closed form."""
 
     promise = "response"
-
-    @classmethod
-    def of_responses(
-        cls, tasks: Sequence[Task], network: Activated, training: Training, seed: int, trials: int | None
-    ) -> ResponseModeMethod:
-        """Measure the response to every task on the same noise."""
-        return cls(modes_of_responses(network, tasks, seed, trials), network, training, seed)
 
     @property
     def seed(self) -> int | None:  # type: ignore[override]
@@ -144,13 +136,9 @@ class ResponseMethod(Method):
     def optimum(self) -> FloatArray:
         return self.problems[self.target].optimum.ravel()
 
-    def mode_rows(self, task: int, goal: Goal) -> list[dict[str, Any]]:
-        first, best = self.problems[task].strengths(self.start[None]).ravel(), self.problems[task].optimum.ravel()
-        status = self.learning_time(task, goal).status.name
-        return [
-            {"mode": k, "optimum": float(best[k]), "initial": float(first[k]), "status": status}
-            for k in range(len(best))
-        ]
+    def _start_and_best(self, task: int) -> tuple[FloatArray, FloatArray]:
+        problem = self.problems[task]
+        return problem.strengths(self.start[None]).ravel(), problem.optimum.ravel()
 
     def train(
         self, task: int, flow_state: FloatArray, state: FloatArray, goal: Goal, flow: Solution | None = None
@@ -165,9 +153,6 @@ class ResponseMethod(Method):
 
     def assumes_gaussian(self, task: int) -> bool:
         return self.responses[task].assumes_gaussian
-
-    def measure_conditions(self, task: int) -> tuple[Assumption, ...]:
-        return self.flow(task, self.start).assumptions
 
     def resample(self, places: Sequence[int], rules: Sequence[Rule]) -> ResampledSteps | None:
         stages, last = self._pass_through(places, rules), rules[-1][0]

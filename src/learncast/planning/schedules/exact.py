@@ -155,7 +155,7 @@ def search_modes(method: ModeMethod, terms: PoolTerms, strict: bool, progress: P
     route = schedule.route
     if not math.isfinite(route.total) and math.isfinite(rest) and np.isfinite(terms.most_loss).any():
         raise InvalidSpec(
-            "No schedule meets the limits on forgetting. planning.forgetting_front shows what they cost.",
+            "No schedule meets the limits on forgetting. Plan.front shows what they cost.",
             field="most_excess_loss",
         )
     return SearchResult(direct, singles, route, schedule.lower_bound, schedule.proof)

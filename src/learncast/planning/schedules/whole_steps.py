@@ -34,6 +34,8 @@ BALANCED = 1e-12
 #: Newton steps to the inverse of a step, which is nearly the identity.
 NEWTON_STEPS = 60
 ROUNDING = 1e-15
+#: Growth of a step above which its powers are no numbers.
+HUGE = 1e50
 
 Span = tuple[float, float]
 #: Changes of task that follow, and the task of the next step.
@@ -203,6 +205,8 @@ class WholeStepProblem:
         start, sign = float(abs(a[0] * c[0])), math.copysign(1.0, a[0] * c[0])
         problems = [method.problems[k] for k in rows]
         steps = [(1 + rate * sign * float(p.cross[0]), rate * float(p.power[0])) for p in problems]
+        if max(growth for growth, _ in steps) > HUGE:
+            return None
         optima = [(growth - 1) / damping if damping > 0 else 0.0 for growth, damping in steps]
         # Long steps overshoot, at most to the peak of their map.
         most = max(start, *optima, *(4 / 27 * growth**3 / damping for growth, damping in steps if growth > 1.5))

@@ -27,7 +27,7 @@ from learncast.theory.dynamics.descent import count_steps
 from learncast.theory.dynamics.learning_problem import AS_RECURRENT, LearningProblem, Weights, curvature
 from learncast.theory.dynamics.pooled import PooledProblem
 from learncast.theory.dynamics.solution import LearningTime, Solution, checked_time, checked_times, status_of
-from learncast.theory.dynamics.steps.lag_descent import DENSE
+from learncast.theory.dynamics.steps.lag_descent import DENSE, LagDescent
 from learncast.theory.dynamics.steps.pooled_descent import hidden_basis
 
 __all__ = ["FlowSolution", "gradient_flow"]
@@ -63,6 +63,8 @@ class FlowCourse:
         Loss, given weights.
     tolerance : float
         Error per solver step, relative, and absolute in units of the largest weight at the start.
+    end : callable, optional
+        Weights at infinite time, None if unknown; by default the flow is integrated until it rests.
     state : {"going", "rest", "diverged", "unfinished"}
     """
 
@@ -73,6 +75,7 @@ class FlowCourse:
     method: type[scipy.integrate.OdeSolver]
     patience: float = PATIENCE["LSODA"]
     jacobian: Velocity | None = None
+    end: Callable[[], FloatArray | None] | None = None
     ends: list[float] = field(default_factory=lambda: [0.0])
     pieces: list[Any] = field(default_factory=list)
     state: str = "going"
@@ -137,6 +140,8 @@ class FlowCourse:
         """Return the weights at a flow time; None if the flow does not reach it."""
         if time == 0:
             return self.start
+        if time == math.inf and self.end is not None and self.state != "rest":
+            return self.end()
         self.advance(time)
         if time <= self.ends[-1]:
             return np.asarray(self.pieces[int(np.searchsorted(self.ends, time, side="left")) - 1](time))
@@ -432,8 +437,13 @@ def gradient_flow(
     name = "LSODA" if len(start) <= STIFF_SIZE else "DOP853"
     course = FlowCourse(start, slope, loss, allowed, getattr(scipy.integrate, name), PATIENCE[name])
     if small.two_layers is None and len(start) <= DENSE:
-        course = replace(course, jacobian=lambda _, flat: -by_lag.hessian(flat))
+        course = replace(course, jacobian=lambda _, flat: -by_lag.hessian(flat), end=lambda: _rest(by_lag))
     if small.two_layers is not None:
         velocity, jacobian = _pooled_slopes(small.two_layers)
         course = replace(course, slope=velocity, jacobian=jacobian if name == "LSODA" else None)
     return FlowSolution(problem, rate, allowed, course, basis)
+
+
+def _rest(by_lag: LagDescent) -> FloatArray | None:
+    weights, loss = by_lag.rest
+    return weights if math.isfinite(loss) else None

@@ -18,11 +18,10 @@ from learncast.tasks.geometry import Frame
 from learncast.tasks.task import Task
 from learncast.theory import assumptions as conditions
 from learncast.theory.assumptions import Assumption
-from learncast.theory.dynamics import mode_equation
-from learncast.theory.dynamics.descent_correction import descent_steps
 from learncast.theory.dynamics.learning_problem import pooled_curvature
 from learncast.theory.dynamics.modes import Modes, ModeSolution
 from learncast.theory.dynamics.solution import LearningTime, checked_time
+from learncast.theory.dynamics.steps.mode_descent import Problem
 from learncast.theory.responses.bootstrap import interval
 from learncast.theory.responses.problem import network_of
 from learncast.theory.responses.response import Response, active_units, check_network, linear_weights, response
@@ -139,11 +138,11 @@ class ResponseModeSolution(ResponseSolution, ModeSolution):
     def time_to(self, accuracy: float) -> LearningTime:
         """Return the first time with |u - u*| <= (1 - accuracy) |u*| for the measured statistics, with intervals."""
         times = super().time_to(accuracy)
-        m = self.modes
-        arguments = (m.imbalance, *m.replicas)
-        flow, edge = mode_equation.time_to_band(m.start, *arguments, 1.0 - times.accuracy)
-        descent = descent_steps(np.broadcast_to(m.start, edge.shape), edge, *arguments, flow, self.learning_rate)
-        return replace(times, descent_interval=interval(times.mode_descent_steps, descent))
+        alignment, resampled = self.modes.alignment, Problem(*self.modes.replicas, self.modes.imbalance)
+        weights = np.stack([alignment.input_weight, alignment.output_weight])
+        start, goal = np.repeat(weights[None], len(resampled.cross), axis=0), resampled.within(1.0 - times.accuracy)
+        descent = resampled.steps_to(start, goal, self.learning_rate, precise=False)[0]
+        return replace(times, descent_interval=interval(times.mode_descent_steps, descent[:, None]))
 
     @cached_property
     def curvatures(self) -> FloatArray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -21,9 +20,6 @@ __all__ = ["ResponseTable"]
 
 #: Chebyshev nodes of a panel.
 _NODES = 16
-
-#: Exponents of the polynomials on a panel.
-_EXPONENTS = np.arange(_NODES)
 
 #: Largest relative size of a panel's last coefficients, and the number of halvings after which it is kept anyway.
 _TAIL, _HALVINGS = 1e-8, 6
@@ -86,7 +82,6 @@ class ResponseTable:
 
     def __post_init__(self) -> None:
         self._measure_controls()
-        self._edges = [0.0]
         self.reach(self._natural_weight / 2)
 
     @property
@@ -96,7 +91,7 @@ class ResponseTable:
 
     def reach(self, weight: float) -> None:
         """Measure further panels until the table covers input weights of the given size."""
-        while weight > self._edges[-1]:
+        while weight > self.ends[-1]:
             begin = float(self.ends[-1])
             width = float(self.ends[-1] - self.ends[-2]) * 2 if len(self.ends) > 1 else self._natural_weight / 8
             for halving in range(_HALVINGS + 1):
@@ -106,7 +101,7 @@ class ResponseTable:
                 width /= 2
             self.coefficients = panel[None] if begin == 0 else np.concatenate([self.coefficients, panel[None]])
             self.ends = np.append(self.ends, begin + width)
-            self._powers, self._edges = _powers(self.coefficients), self.ends.tolist()
+            self._powers = _powers(self.coefficients)
             self.accuracy = max(self.accuracy, tail)
 
     def moments(self, weights: FloatArray, rows: slice | int) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
@@ -114,8 +109,6 @@ class ResponseTable:
 
         Each weight has its own row, the estimate or a resample, or all have the same.
         """
-        if len(weights) == 1 and isinstance(rows, int):
-            return self._single_moments(float(weights[0]), rows)
         size = np.abs(weights)
         self.reach(float(size.max()))
         k = np.clip(np.searchsorted(self.ends, size, side="left") - 1, 0, len(self.ends) - 2)
@@ -130,18 +123,6 @@ class ResponseTable:
         a, s = size[..., None], np.where(weights < 0, -1.0, 1.0)[..., None]
         power, power_slope = size**2 * p[..., 0], s[..., 0] * size * (2 * p[..., 0] + size * dp[..., 0])
         return s * a * p[..., 1:], p[..., 1:] + a * dp[..., 1:], power, power_slope
-
-    def _single_moments(self, a: float, row: int) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-        """Return the moments at one weight, without the overhead of arrays."""
-        size, sign = abs(a), -1.0 if a < 0 else 1.0
-        self.reach(size)
-        k = max(bisect.bisect_left(self._edges, size) - 1, 0)
-        half = (self._edges[k + 1] - self._edges[k]) / 2
-        both = min((size - self._edges[k]) / half - 1, 1.0) ** _EXPONENTS @ self._powers[row, k]
-        n = len(both) // 2
-        p, dp = both[:n], both[n:] / half
-        power, slope = size * size * p[0], sign * size * (2 * p[0] + size * dp[0])
-        return sign * size * p[None, 1:], (p + size * dp)[None, 1:], np.array([power]), np.array([slope])
 
     @cached_property
     def best(self) -> tuple[FloatArray, FloatArray]:

@@ -9,23 +9,15 @@ from typing import Any, Literal
 
 import numpy as np
 
+from learncast import Accuracy, Activated, Forecast, LinearRNN, Plan, Stage, Task, Terms, Training
 from learncast._core.validation import FloatArray
 from learncast.display import format_count
-from learncast.networks.activated import Activated
-from learncast.networks.linear_rnn import LinearRNN
-from learncast.planning.forecast import Forecast
 from learncast.planning.methods.modes import ModeMethod
 from learncast.planning.methods.responses import ResponseModeMethod
-from learncast.planning.plan import Plan
 from learncast.planning.planner import plan_with
 from learncast.planning.portrait import PortraitTimes, portrait_times
-from learncast.planning.terms import Terms
-from learncast.procedure.goals import Accuracy
-from learncast.procedure.stage import Stage
-from learncast.procedure.training import Training
 from learncast.study.study_file import to_toml
 from learncast.tasks.families import FAMILIES
-from learncast.tasks.task import Task
 from learncast.theory.dynamics.modes import Modes, modes_of
 from learncast.theory.responses.modes import mode_of_response
 from learncast.theory.responses.response import TRIALS, Response, response

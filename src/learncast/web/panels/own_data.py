@@ -11,15 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from learncast._core.errors import InvalidSpec
-from learncast.networks.linear_rnn import LinearRNN
-from learncast.planning.plan import Plan
-from learncast.planning.planner import plan
-from learncast.planning.terms import Terms
-from learncast.procedure.goals import Accuracy
+from learncast import Accuracy, InvalidSpec, LinearRNN, Plan, Task, Terms, plan
 from learncast.study.study_file import to_toml
 from learncast.tasks.recorded.files import from_file
-from learncast.tasks.task import Task
 from learncast.web.chart import Chart, ChartAxis, Series, Trace
 from learncast.web.uploads import UPLOADS
 from learncast.web.view import Clock, Note, Reading, View, condition_warnings, validity_report

@@ -11,20 +11,16 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from learncast._core.errors import InvalidSpec
+from learncast import Accuracy, InvalidSpec, Stage, Task, TwoLayer
 from learncast._core.validation import FloatArray
 from learncast.display import format_loss, format_number, plural
-from learncast.networks.two_layer import TwoLayer
 from learncast.planning.forecast import Forecast, follow, forecast
 from learncast.planning.forget import stages_of
 from learncast.planning.run import settling
-from learncast.procedure.goals import Accuracy
-from learncast.procedure.stage import Stage
 from learncast.results import STEPS, Steps
 from learncast.study.study_file import to_toml
 from learncast.tasks.geometry import pooled_statistics
 from learncast.tasks.one_step import static
-from learncast.tasks.task import Task
 from learncast.theory.dynamics.solution import Solution
 from learncast.web.chart import Chart, ChartAxis, Series, Trace
 from learncast.web.panel import Panel, State, control, help_texts

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import learncast as lc
-from learncast.planning import cheapest_path, design, fastest_path, forgetting_front, method_for
+from learncast.planning import cheapest_path, design, fastest_path, method_for
 from learncast.planning.schedules.exact import ScheduleSearch
 from learncast.planning.search import usable_candidates
 
@@ -104,7 +104,7 @@ def test_one_mode_by_branch_and_bound_is_the_exact_path():
 def test_a_limit_on_forgetting_is_met_and_costs():
     _, free = three_modes(max_stages=2)
     limit = (0.98 if 0 not in free.route.order else 0.999) * free.excess_loss[0]
-    front = forgetting_front(THREE, THREES, NETWORK, learning_rate=RATE, terms=lc.Terms(max_stages=2), points=3)
+    front = lc.plan(THREE, THREES, NETWORK, learning_rate=RATE).front(THREES[0], points=3)
     assert (np.diff(front.total) >= -1e-3 * front.total[:-1]).all()  # the gap of each search
     assert (front.excess_loss <= front.limits * (1 + 1e-9)).all()
     assert (front.lower_bound <= front.total).all()
@@ -248,7 +248,7 @@ def test_the_fastest_path_trains_the_task_with_the_highest_line():
         (lambda: design(WHITE, PAPER, bounds={}, learning_rate=RATE), "bounds"),
         (lambda: design(WHITE, PAPER, bounds={"steps": (9,)}, learning_rate=RATE), "bounds"),
         (lambda: design(WHITE, PAPER, bounds={"stepz": (9, 20)}, learning_rate=RATE), "stepz"),
-        (lambda: forgetting_front(WHITE, POOL, PAPER, learning_rate=RATE, remember=2), "remember"),
+        (lambda: lc.plan(WHITE, POOL, PAPER, learning_rate=RATE).front("unknown"), "task"),
     ],
 )
 def test_malformed_requests_are_refused(call, field):

@@ -10,7 +10,14 @@ from numpy.typing import ArrayLike
 
 from learncast._core.errors import InvalidSpec, brief
 from learncast._core.validation import FloatArray, between, real_array
-from learncast.theory.dynamics.balanced.frames import FOREVER, Frame, IntArray, Spectrum, final_frame, largest_first
+from learncast.theory.dynamics.balanced.frames import (
+    FOREVER,
+    EchelonFrame,
+    IntArray,
+    Spectrum,
+    final_frame,
+    largest_first,
+)
 
 _EPS = float(np.finfo(np.float64).eps)
 #: Excess of a column's squared length over n, the largest value if pivoted, at which a time gets its own row order.
@@ -217,7 +224,7 @@ class BalancedFlow:
 class _Orders:
     """Factor Q at any time, in one order of rows where it is accurate and in other orders elsewhere."""
 
-    def __init__(self, spectrum: Spectrum, first: Frame, rows: FloatArray, negligible: float) -> None:
+    def __init__(self, spectrum: Spectrum, first: EchelonFrame, rows: FloatArray, negligible: float) -> None:
         self.spectrum, self.first, self.rows, self.negligible = spectrum, first, rows, negligible
         self.other = first
 

@@ -113,7 +113,7 @@ class Factors:
 
 
 @dataclass(frozen=True)
-class Frame:
+class EchelonFrame:
     """X H in echelon form for one order of its rows, with the pivot row of each column."""
 
     rows: FloatArray
@@ -174,9 +174,9 @@ class Echelon:
         """Number of directions that can still be added."""
         return self.basis.shape[1] - len(self.pivots)
 
-    def frame(self, rates: FloatArray) -> Frame:
+    def frame(self, rates: FloatArray) -> EchelonFrame:
         known = np.arange(len(self.pivots)) < self.depth[:, None]
-        return Frame((self.X @ self.directions) * known, np.array(self.pivots, dtype=np.intp), rates)
+        return EchelonFrame((self.X @ self.directions) * known, np.array(self.pivots, dtype=np.intp), rates)
 
     def add_one_by_one(self, rows: IntArray) -> None:
         """Add rows in the given order."""
@@ -230,7 +230,7 @@ class Echelon:
         return self.X[rows] - shares @ self.directions.T, noise
 
 
-def final_frame(X: FloatArray, rates: FloatArray, negligible: float) -> tuple[Frame, FloatArray, float]:
+def final_frame(X: FloatArray, rates: FloatArray, negligible: float) -> tuple[EchelonFrame, FloatArray, float]:
     """Return the frame of late times, fastest row first, its hidden basis, and the time from which it is exact."""
     echelon = Echelon(X, negligible)
     order = np.argsort(-rates, kind="stable")
@@ -268,7 +268,9 @@ def _dominant_since(echelon: Echelon, rates: FloatArray) -> float:
     return since
 
 
-def largest_first(X: FloatArray, rates: FloatArray, weight: FloatArray, negligible: float) -> tuple[Frame, FloatArray]:
+def largest_first(
+    X: FloatArray, rates: FloatArray, weight: FloatArray, negligible: float
+) -> tuple[EchelonFrame, FloatArray]:
     """Return the frame of one time, largest exp(weight) |row| first, and its hidden basis."""
     echelon = Echelon(X, negligible)
     echelon.add_largest_first(np.arange(len(X)), weight)

@@ -12,6 +12,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from learncast._core.errors import InvalidSpec
 from learncast._core.progress import check_time
 from learncast._core.validation import FloatArray
 
@@ -138,6 +139,8 @@ def _split(steps: int, longest: int, single: int, *, begun: bool) -> list[int]:
         if left >= stride:
             lengths.append(stride)
             left -= stride
+    if left // longest > 100 * MOST_MOVES:
+        raise InvalidSpec(f"learning_rate must be larger, got descents of {steps:.3g} steps.", field="learning_rate")
     lengths += [longest] * (left // longest)
     left %= longest
     return [*lengths, left] if left >= LEAST else lengths + [1] * left

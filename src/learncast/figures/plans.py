@@ -1,0 +1,310 @@
+"""Figures of plans and curricula: their paths, totals, rankings and stops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.patches import Patch
+
+from learncast.figures.look import DIRECT, STAGED, THEORY, TRAINED, Look
+from learncast.figures.maps import STAR
+from learncast.figures.page import key, label, name_line, name_time, shortened
+
+BAND = "#BBBBBB"
+
+
+def curriculum_paths(
+    staged: xr.Dataset,
+    direct: xr.Dataset,
+    ax: Axes,
+    *,
+    optimum: float,
+    tolerance: float,
+    first_optimum: float | None = None,
+    switch: float | Sequence[float] | None = None,
+    mode: int = 0,
+    simulated: dict[str, xr.Dataset] | None = None,
+    simulated_by: str = "descent",
+    legend: bool = True,
+    title: str = "",
+) -> Axes:
+    """Draw the strength of a mode under a curriculum and under direct training, with the target's tolerance band.
+
+    Parameters
+    ----------
+    staged, direct : Dataset
+        ``strength`` over (time, mode).
+    ax : Axes
+    optimum, tolerance : float
+        Optimum of the target and the tolerance within which it counts as learned.
+    first_optimum : float, optional
+        Optimum of the first task, drawn as a thin line.
+    switch : float or sequence, optional
+        Times at which the task changes.
+    mode : int
+    simulated : mapping, optional
+        ``"staged"`` and ``"direct"`` from training, drawn in colour under the theory.
+    simulated_by : str
+        Kind of training, for the legend.
+    legend : bool
+        Draw a legend and label the lines; without it the panel is one of many.
+    title : str
+
+    Returns
+    -------
+    Axes
+        `ax`.
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import learncast as lc
+    >>> task = lc.tasks.integration(steps=50)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    >>> first = task.varied(target_strength=1.5).renamed("stronger")
+    >>> stages = [lc.Stage(first, goal=0.5), lc.Stage(task, goal=0.99)]
+    >>> times = [0, 100, 200, 300]
+    >>> curriculum = lc.follow(stages, network, learning_rate=1e-3)
+    >>> staged = curriculum.at(times).dataset
+    >>> direct = lc.follow(stages[1:], network, learning_rate=1e-3).at(times).dataset
+    >>> optimum = float(curriculum.modes[-1].optimum[0])
+    >>> figure, ax = plt.subplots()
+    >>> lc.figures.curriculum_paths(staged, direct, ax, optimum=optimum, tolerance=0.01).get_ylabel()
+    'strength $u$'
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['direct', 'curriculum']
+    >>> plt.close(figure)
+    """
+    ax.axhspan((1 - tolerance) * optimum, (1 + tolerance) * optimum, color=BAND, alpha=0.6, linewidth=0)
+    ax.axhline(optimum, color="grey", linewidth=0.7, label=None if legend else "target's optimum")
+    if legend:
+        name_line(ax, optimum, "target's optimum")
+    if first_optimum is not None and np.isfinite(first_optimum):
+        name = None if legend else "first task's optimum"
+        ax.axhline(first_optimum, color=STAGED, linewidth=0.7, linestyle="--", label=name)
+        if legend and abs(first_optimum - optimum) > 0.1 * max(abs(first_optimum), abs(optimum)):
+            # Below the highest line, since the title is above it.
+            name_line(ax, first_optimum, "first task's optimum", up=-8 if first_optimum > optimum else 2)
+    for name, dataset, colour in (("direct", direct, DIRECT), ("curriculum", staged, STAGED)):
+        which = "direct" if name == "direct" else "staged"
+        if simulated is not None:
+            series = simulated[which]["strength"].isel(mode=mode)
+            ax.plot(series["time"], series, color=colour, **TRAINED, label=f"{name}, {simulated_by}")
+            style: Look = {**THEORY, "label": "theory" if name == "direct" else None}
+        else:
+            style = {"color": colour, "label": name}
+        series = dataset["strength"].isel(mode=mode)
+        ax.plot(series["time"], series, **style)
+    for k, time in enumerate([] if switch is None else np.atleast_1d(switch).tolist()):
+        ax.axvline(time, color=STAGED, linewidth=0.9, linestyle=":", label=None if k else "switch")
+    if legend:
+        key(ax, loc="lower right")
+    return label(ax, x="training time (gradient steps)", y="strength $u$", title=title)
+
+
+def loss_paths(
+    staged: xr.Dataset, direct: xr.Dataset, ax: Axes, *, goal: float, switches: Sequence[float] = (), title: str = ""
+) -> Axes:
+    """Draw the excess loss of the target under a curriculum and under direct training.
+
+    Parameters
+    ----------
+    staged, direct : Dataset
+        ``target_excess_loss`` over time.
+    ax : Axes
+    goal : float
+        Excess loss at which the target counts as learned.
+    switches : sequence of float
+        Times at which the task changes.
+    title : str
+
+    Returns
+    -------
+    Axes
+        `ax`.
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import xarray as xr
+    >>> import learncast as lc
+    >>> staged = xr.Dataset({"target_excess_loss": ("time", [9.0, 1.0, 0.01])}, coords={"time": [0, 50, 100]})
+    >>> direct = xr.Dataset({"target_excess_loss": ("time", [9.0, 4.0, 0.5])}, coords={"time": [0, 50, 100]})
+    >>> figure, ax = plt.subplots()
+    >>> lc.figures.loss_paths(staged, direct, ax, goal=0.1, switches=[30.0]).get_ylabel()
+    'excess loss on the target'
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['direct', 'curriculum']
+    >>> plt.close(figure)
+    """
+    for name, dataset, colour in (("direct", direct, DIRECT), ("curriculum", staged, STAGED)):
+        series = dataset["target_excess_loss"]
+        ax.plot(series["time"], np.maximum(series, 1e-3 * goal), color=colour, label=name)
+    ax.axhline(goal, color="grey", linewidth=0.7)
+    name_line(ax, goal, "learned")
+    for switch in switches:
+        ax.axvline(switch, color=STAGED, linewidth=0.9, linestyle=":")
+        name_time(ax, switch, "switch", colour=STAGED)
+    ax.set_yscale("log")
+    key(ax, loc="upper right")
+    return label(ax, x="training time (gradient steps)", y="excess loss on the target", title=title)
+
+
+def stop_curve(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
+    """Draw the total steps over the stop of the first task, at the accuracy of the plan, which a star marks.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        Result of `Plan.stop_portrait`.
+    ax : Axes
+    title : str
+
+    Returns
+    -------
+    Axes
+        `ax`.
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import learncast as lc
+    >>> task = lc.tasks.integration(steps=50)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    >>> pool = [task.varied(target_strength=1.5).renamed("stronger")]
+    >>> portrait = lc.plan(task, pool, network, learning_rate=1e-3).stop_portrait()
+    >>> figure, ax = plt.subplots()
+    >>> lc.figures.stop_curve(portrait, ax).get_xlabel()
+    'steps on stronger'
+    >>> plt.close(figure)
+    """
+    planned = dataset.sel(accuracy=float(dataset.attrs["accuracy"]), method="nearest")
+    direct = float(planned["direct_steps"])
+    total = direct - planned["saving_steps"].values
+    ax.plot(dataset["stop"], total, color=STAGED, label="both stages")
+    if np.isfinite(direct):
+        ax.axhline(direct, color="black", linewidth=1, linestyle="--", label="direct training")
+    stop = float(dataset.attrs["stop_steps"])
+    if np.isfinite(total).any():
+        height = float(np.interp(stop, dataset["stop"].values, total))
+        ax.plot(stop, height, **STAR)
+    ax.set_ylim(bottom=0)
+    key(ax, loc="lower right")
+    return label(ax, x=f"steps on {dataset.attrs['candidate']}", y="total steps", title=title)
+
+
+def ranking(dataset: xr.Dataset, ax: Axes, *, most: int = 12, priced: bool = False, title: str = "") -> Axes:
+    """Draw the total steps or cost of each candidate's best curriculum and of direct training.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        `Plan.dataset`: ``stop_steps``, ``descent_steps``, ``total`` and ``saving`` over candidate, ``direct_steps`` and
+        ``direct_total``.
+    ax : Axes
+    most : int
+        Largest number of candidates to draw.
+    priced : bool
+        Draw costs instead of steps; the cost of a candidate includes the switch.
+    title : str
+
+    Returns
+    -------
+    Axes
+        `ax`.
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import learncast as lc
+    >>> task = lc.tasks.integration(steps=50)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    >>> pool = [task.varied(target_strength=1.5).renamed("stronger")]
+    >>> plan = lc.plan(task, pool, network, learning_rate=1e-3)
+    >>> figure, ax = plt.subplots()
+    >>> _ = lc.figures.ranking(plan.dataset, ax)
+    >>> [text.get_text() for text in ax.texts]
+    ['saves 163']
+    >>> plt.close(figure)
+    """
+    best = dataset.isel(candidate=slice(0, most))
+    direct_name, total_name = ("direct_steps", "descent_steps") if not priced else ("direct_total", "total")
+    direct = float(dataset[direct_name])
+    total = np.where(np.isfinite(best[total_name]), best[total_name], direct if np.isfinite(direct) else 0.0)
+    first = np.where(np.isfinite(best["stop_steps"]), best["stop_steps"], 0.0)
+    if priced:
+        each = direct / float(dataset["direct_steps"])
+        first = np.where(first > 0, total - each * (best["descent_steps"] - first), 0.0)
+    rows = np.arange(best.sizes["candidate"])
+    ax.barh(rows, first, color=STAGED, label="on the candidate")
+    ax.barh(rows, total - first, left=first, color=DIRECT, label="on the target")
+    if np.isfinite(direct):
+        ax.axvline(direct, color="black", linewidth=0.8, linestyle="--", label="direct training")
+    ax.set_yticks(rows, [shortened(name, 24) for name in best["candidate"].values])
+    ax.invert_yaxis()
+    ax.set_xlim(0, 1.32 * max(direct if np.isfinite(direct) else 0.0, float(total.max(initial=0.0))) or 1.0)
+    key(ax, below=True, ncols=3)
+    for row, value in zip(rows, best["saving"].values, strict=True):
+        text = "not learned" if not np.isfinite(direct) else "no gain" if not value > 0 else f"saves {value:.0f}"
+        # Right of the line of direct training, which the text would otherwise cross.
+        beyond = max(total[row], direct) if np.isfinite(direct) else total[row]
+        ax.annotate(text, (beyond, row), xytext=(4, 0), textcoords="offset points", va="center", fontsize=6.5)
+    if len(rows) < (number := dataset.sizes["candidate"]):
+        title = f"{title} ({len(rows)} of {number})"
+    return label(ax, x=f"{'cost' if priced else 'steps'} to the target's accuracy", y="", title=title)
+
+
+def plan_scores(dataset: xr.Dataset, ax: Axes, *, most: int = 12, title: str = "") -> Axes:
+    """Draw the score of each plan relative to direct training, best first; plans beyond the cap are grey.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        `Advice.dataset`: ``score`` and ``within_cap`` over plan.
+    ax : Axes
+    most : int
+        Largest number of plans to draw.
+    title : str
+
+    Returns
+    -------
+    Axes
+        `ax`.
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import xarray as xr
+    >>> import learncast as lc
+    >>> advice = xr.Dataset(
+    ...     {
+    ...         "score": ("plan", [0.7, 1.0], {"long_name": "steps relative to direct training"}),
+    ...         "within_cap": ("plan", [True, True]),
+    ...     },
+    ...     coords={"plan": ["easy first", "direct"]},
+    ... )
+    >>> figure, ax = plt.subplots()
+    >>> lc.figures.plan_scores(advice, ax).get_xlabel()
+    'steps relative to direct training'
+    >>> plt.close(figure)
+    """
+    few = dataset.isel(plan=slice(0, most))
+    rows, allowed = np.arange(few.sizes["plan"]), few["within_cap"].values.astype(bool)
+    ax.barh(rows, few["score"], color=[STAGED if one else "lightgrey" for one in allowed])
+    ax.axvline(1.0, color="black", linewidth=1, linestyle="--")
+    above: Look = {"xycoords": ("data", "axes fraction"), "fontsize": 8, "ha": "center", "va": "bottom"}
+    ax.annotate("direct training", (1.0, 1.0), **above)
+    ax.set_yticks(rows, [shortened(str(name), 44) for name in few["plan"].values])
+    ax.invert_yaxis()
+    text: Look = {"textcoords": "offset points", "va": "center", "fontsize": 8}
+    text["bbox"] = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
+    for row, value in zip(rows, few["score"].values, strict=True):
+        ax.annotate(f"{value:.2f}", (value, row), xytext=(4, 0), **text)
+    ax.set_xlim(right=1.15 * max(1.0, float(few["score"].max())))  # space for the label of the longest bar
+    if not allowed.all():
+        bars = [Patch(color="lightgrey", label="stops beyond the cap: not recommended")]
+        key(ax, handles=bars, below=True)
+    return label(ax, x=str(dataset["score"].attrs["long_name"]), y="", title=title)

@@ -1,0 +1,301 @@
+"""Figures of the learnability window of one model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+
+from learncast._core.validation import FloatArray
+from learncast.figures.look import COLOURS, GREY, THEORY, Look
+from learncast.figures.page import axis_label, key, label, logarithmic, name_line
+
+FIT = {**THEORY, "linewidth": 1.0}
+
+
+#: Axis labels.
+ENVELOPE = "envelope $f(\\ell)$ (change per gradient)"
+
+
+LAG = r"lag $\ell$ (steps)"
+
+
+def envelope(layer: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
+    """Draw the envelope and its gate part over the lag, with the fitted law; points mark lags with a signal.
+
+    Parameters
+    ----------
+    layer : Dataset
+        ``envelope``, ``envelope_gate``, ``envelope_fit``, ``score`` over lag, and ``decay_kind``.
+    ax : Axes
+    title : str
+
+    Returns
+    -------
+    Axes
+        `ax`.
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import xarray as xr
+    >>> import learncast as lc
+    >>> layer = xr.Dataset(
+    ...     {
+    ...         "envelope": ("lag", [1.0, 0.5, 0.25]),
+    ...         "envelope_gate": ("lag", [0.8, 0.4, 0.2]),
+    ...         "envelope_fit": ("lag", [1.0, 0.5, 0.25]),
+    ...         "score": ("lag", [9.0, 4.0, 1.0]),
+    ...         "critical_score": 3.0,
+    ...         "decay_kind": "exponential",
+    ...     },
+    ...     coords={"lag": [1, 2, 3]},
+    ... )
+    >>> figure, ax = plt.subplots()
+    >>> _ = lc.figures.envelope(layer, ax)
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['gates at the learning rate', 'with the optimizer', 'significant signal', 'fit: exponential']
+    >>> plt.close(figure)
+    """
+    lag = layer["lag"].values
+    ax.plot(lag, layer["envelope_gate"], color=COLOURS[1], linewidth=1.3, label="gates at the learning rate")
+    ax.plot(lag, layer["envelope"], color=COLOURS[0], linewidth=1.3, label="with the optimizer")
+    significant = (layer["score"] > layer["critical_score"]).values
+    points = lag[significant], layer["envelope"].values[significant]
+    ax.plot(*points, "o", color=COLOURS[0], markersize=3, label="significant signal")
+    ax.plot(lag, layer["envelope_fit"], **THEORY, label=f"fit: {layer['decay_kind'].values}")
+    ax.set_yscale("log")
+    return with_key(ax, LAG, ENVELOPE, title)
+
+
+def window_curve(layer: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
+    """Draw the window over the number of sequences, with the band of data without signal.
+
+    Parameters
+    ----------
+    layer : Dataset
+        ``window``, ``contiguous_window`` and ``null_window`` over (noise, sample_size), and ``sequences``.
+    ax : Axes
+    title : str
+
+    Returns
+    -------
+    Axes
+        `ax`.
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import xarray as xr
+    >>> import learncast as lc
+    >>> sizes = {"noise": ["per_lag"], "sample_size": [100, 1000]}
+    >>> layer = xr.Dataset(
+    ...     {
+    ...         "window": (("noise", "sample_size"), [[4, 9]]),
+    ...         "contiguous_window": (("noise", "sample_size"), [[4, 8]]),
+    ...         "null_window": (("noise", "sample_size"), [[1, 1]]),
+    ...         "sequences": 1000,
+    ...     },
+    ...     coords={**sizes, "lag": range(1, 13)},
+    ... )
+    >>> figure, ax = plt.subplots()
+    >>> lc.figures.window_curve(layer, ax).get_ylabel()
+    'longest learnable lag (steps)'
+    >>> plt.close(figure)
+    """
+    sizes = layer["sample_size"].values
+    names = {"per_lag": "noise of its lag", "total": "all gradient noise"}
+    for k, noise in enumerate(layer["noise"].values):
+        values = layer["window"].sel(noise=noise)
+        ax.plot(sizes, values, "o-", color=COLOURS[k], markersize=4, linewidth=1.3, label=names.get(noise, noise))
+    gapless = layer["contiguous_window"].sel(noise="per_lag")
+    ax.plot(sizes, gapless, "--", color=COLOURS[0], linewidth=1.2, label="noise of its lag, without gaps")
+    null = layer["null_window"].max("noise").values
+    ax.fill_between(sizes, np.zeros(len(sizes)), null, color="0.75", linewidth=0, zorder=0)
+    ax.plot(sizes, null, color="0.55", linewidth=4, alpha=0.6, zorder=0, label="data without signal (95%)")
+    ax.axvline(float(layer["sequences"]), color="0.5", linewidth=0.8, linestyle="--")
+    beside: Look = {"xytext": (-3, 0), "textcoords": "offset points", "xycoords": ("data", "axes fraction")}
+    beside |= {"fontsize": 6.5, "rotation": 90, "ha": "right", "va": "top", "color": GREY}
+    ax.annotate("diagnosed", (float(layer["sequences"]), 0.45), **beside)
+    ax.set_xscale("log")
+    ax.set_ylim(bottom=-0.02 * max(1.0, float(layer["lag"][-1])))
+    return with_key(ax, "sequences $N$", "longest learnable lag (steps)", title, below=True, ncols=2)
+
+
+def time_scale_survival(
+    lines: Mapping[str, FloatArray],
+    ax: Axes,
+    *,
+    colours: str | Sequence[str] = COLOURS[2:],
+    scale: str = "semilog",
+    title: str = "",
+) -> Axes:
+    """Draw the share of units with at least a time scale, one line for each group of units.
+
+    Parameters
+    ----------
+    lines : mapping
+        Name and time scales of each group; the legend leaves out names that begin with an underscore.
+    ax : Axes
+    colours : str or sequence of str
+        Colours of the lines, or the name of a colour map.
+    scale : {"semilog", "log-log"}
+        Scale of the axes; the time scale is logarithmic in both.
+    title : str
+
+    Returns
+    -------
+    Axes
+        `ax`.
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import numpy as np
+    >>> import learncast as lc
+    >>> figure, ax = plt.subplots()
+    >>> lc.figures.time_scale_survival({"GRU": np.array([2.0, 5.0, np.inf, np.inf])}, ax).get_ylabel()
+    'share of units at least as slow'
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['GRU, 2 of 4 do not decay']
+    >>> plt.close(figure)
+    """
+    shades = colormaps[colours](np.linspace(0.08, 1, len(lines))) if isinstance(colours, str) else colours
+    for (name, scales), colour in zip(lines.items(), shades, strict=False):
+        known = np.sort(scales[~np.isnan(scales)])
+        finite = known[np.isfinite(known)]
+        share, undecayed = 1 - np.arange(len(finite)) / max(1, len(known)), len(known) - len(finite)
+        text = f"{name}, {undecayed} of {len(known)} do not decay" if undecayed else name
+        ax.step(finite, share, where="pre", color=colour, linewidth=1.3, label=text)
+    logarithmic(ax)
+    if scale == "log-log":
+        logarithmic(ax, "y")
+    else:
+        ax.set_ylim(0, 1.03)
+    return with_key(ax, r"time scale $\tau$ (steps)", "share of units at least as slow", title, below=True, ncols=2)
+
+
+def time_scale_histogram(layer: xr.Dataset, ax: Axes, *, colour: int = 0, title: str = "") -> Axes:
+    """Draw a histogram of the finite time scales.
+
+    Parameters
+    ----------
+    layer : Dataset
+        ``time_scale`` over unit, and seed if any.
+    ax : Axes
+    colour : int
+        Index of the colour.
+    title : str
+
+    Returns
+    -------
+    Axes
+        `ax`.
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import numpy as np
+    >>> import xarray as xr
+    >>> import learncast as lc
+    >>> layer = xr.Dataset({"time_scale": ("unit", [2.0, 5.0, np.inf, np.inf])})
+    >>> figure, ax = plt.subplots()
+    >>> lc.figures.time_scale_histogram(layer, ax).get_ylabel()
+    'number of units'
+    >>> ax.texts[0].get_text()
+    '2 do not decay'
+    >>> plt.close(figure)
+    """
+    values = layer["time_scale"].values.ravel()
+    finite = values[np.isfinite(values)]
+    if len(finite):
+        low, high = np.log(finite.min() / 1.05), np.log(finite.max() * 1.05)
+        # The number of bins grows with the number of units.
+        bins = int(np.clip(np.sqrt(2 * len(finite)), 4, 24))
+        ax.hist(finite, bins=np.exp(np.linspace(low, high, bins + 1)).tolist(), color=COLOURS[colour], alpha=0.8)
+        if len(finite) < 30:
+            ax.plot(finite, np.zeros(len(finite)), "|", color="black", markersize=7, clip_on=False)
+    undecayed = int(np.isinf(values).sum())
+    if undecayed:
+        _remark(ax, f"{undecayed} do not decay")
+    logarithmic(ax)
+    ax.yaxis.set_major_locator(MaxNLocator(integer=True))
+    return label(ax, x=r"time scale $\tau$ (steps)", y="number of units", title=title)
+
+
+#: Axis label and title of each quantity over training.
+_QUANTITIES = {
+    "envelope_exponent": ("exponent of the envelope", "envelope as a power of the lag"),
+    "tail_index": ("tail index", "noise between sequences"),
+    "reach": ("longest learnable lag (steps)", "window"),
+}
+
+
+def window_over_training(layer: xr.Dataset, name: str, ax: Axes, *, title: str = "") -> Axes:
+    """Draw a quantity of a window over the states of a model.
+
+    Parameters
+    ----------
+    layer : Dataset
+        ``envelope_exponent``, ``reach`` and ``contiguous_reach`` over step, or ``tail_index`` over (step, lag) with its
+        median.
+    name : {"envelope_exponent", "tail_index", "reach"}
+    ax : Axes
+    title : str
+        Letter of the panel.
+
+    Returns
+    -------
+    Axes
+        `ax`.
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import xarray as xr
+    >>> import learncast as lc
+    >>> layer = xr.Dataset(
+    ...     {"reach": ("step", [2, 5, 9]), "contiguous_reach": ("step", [2, 4, 9])}, coords={"step": [0, 50, 100]}
+    ... )
+    >>> figure, ax = plt.subplots()
+    >>> lc.figures.window_over_training(layer, "reach", ax, title="A").get_ylabel()
+    'longest learnable lag (steps)'
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['any lag', 'without gaps']
+    >>> plt.close(figure)
+    """
+    look: Look = {"color": COLOURS[0], "markersize": 3}
+    steps, (y, text) = layer["step"].values, _QUANTITIES[name]
+    if name == "tail_index":
+        values = layer[name].transpose("step", "lag").values
+        ax.plot(np.repeat(steps, values.shape[1]), values.ravel(), ".", color="0.7", markersize=3, label="one lag")
+        ax.plot(steps, layer["tail_index_median"], "o-", **look, label="median over lags")
+        ax.axhline(2, **FIT)
+        name_line(ax, 2, "finite variance", up=-8)
+    else:
+        ax.plot(steps, layer[name], "o-", **look, label="any lag" if name == "reach" else None)
+    if name == "reach":
+        ax.plot(steps, layer["contiguous_reach"], "--", color=COLOURS[1], label="without gaps")
+        ax.set_ylim(bottom=0)
+    if len(steps) > 2 and steps[0] > 0 and steps[-1] > 20 * steps[0]:
+        logarithmic(ax)
+    elif len(steps) < 8:
+        ax.set_xticks(steps)
+    if ax.get_legend_handles_labels()[0]:
+        key(ax)
+    return label(ax, x=axis_label(layer["step"]), y=y, title=f"{title}  {text}")
+
+
+def _remark(ax: Axes, text: str) -> None:
+    ax.annotate(text, (0.97, 0.94), xycoords="axes fraction", ha="right", fontsize=6.5)
+
+
+def with_key(ax: Axes, x: str, y: str, title: str, **legend: Any) -> Axes:
+    """Draw a legend and label the axes."""
+    key(ax, **legend)
+    return label(ax, x=x, y=y, title=title)
