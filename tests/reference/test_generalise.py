@@ -22,7 +22,8 @@ def prepared(x, y, rows, centre, scale):
     if not centre:
         return x, y
     gap = x[rows] - x[rows].mean(axis=0)
-    size = np.sqrt((gap**2).mean(axis=(0, 1))) if scale else 1.0
+    size = np.sqrt((gap**2).mean(axis=(0, 1))) if scale else np.ones(x.shape[2])
+    size = np.where(size > 1e-10, size, 1.0)  # a constant channel is not scaled
     return (x - x[rows].mean(axis=0)) / size, y - y[rows].mean(axis=0)
 
 
@@ -102,6 +103,21 @@ def test_the_curve_from_folds_is_that_of_plain_training_on_raw_trials(kind):
     assert g.stop == np.argmin(curve)
     assert g.loss == pytest.approx(curve.min(), rel=1e-8)
     assert g.rise == pytest.approx(curve[-1] / curve.min(), rel=1e-8)
+
+
+def test_a_channel_that_is_constant_without_one_fold_is_not_scaled_there():
+    x, y = trials()
+    x[:, :, 2] = 0.3
+    x[7, :, 2] = 5.0  # in one fold
+    network = lc.LinearRNN.random(6, 5, 2, recurrence=0.8, scale=0.3, rng=1)
+    task = lc.Task.from_samples(x, y, centre=True, scale="channel")
+    g = lc.generalise(task, network, learning_rate=RATE, most_steps=60, folds=4)
+
+    def losses_of(rows):
+        return path(network, *prepared(x, y, rows, True, True), rows, range(61), ("input", "output"))
+
+    curve, _ = plain_curve(losses_of, g.asked.samples.folds)
+    np.testing.assert_allclose(g.curve["held_out"], curve[g.curve["steps"]], rtol=1e-8)
 
 
 @pytest.mark.parametrize("options", [{}, {"centre": True, "scale": "channel"}])

@@ -17,7 +17,6 @@ from learncast.planning.batches import MOST_SIMULATED
 from learncast.planning.generalise.folds import Labels
 from learncast.planning.generalise.learners import STATE_MEMORY, MapLearner
 from learncast.procedure.training import Training
-from learncast.tasks.recorded.blocks import channel_scales
 from learncast.tasks.recorded.masked import MaskedTrials
 from learncast.tasks.recorded.recording import Recording
 from learncast.tasks.task import Task
@@ -25,6 +24,8 @@ from learncast.theory.dynamics.batch_draws import TrialDraws
 
 #: Bytes of the statistics of rows that descend together.
 ROW_MEMORY = 2**28
+#: Share of a channel's mean square below which its variance over some folds is round-off of a constant channel.
+CONSTANT = 1e-12
 #: Runs of training in batches, whose losses are averaged.
 RUNS = 4
 
@@ -138,8 +139,9 @@ class Trials(Samples):
         Prepared by the means and scales of all trials.
     learner : MapLearner
     folds : (trials,)
-    powers : (inputs,)
-        Mean squares of the channels' means in the units of `recorded`, which tell round-off of a constant channel.
+    powers, unscaled : (inputs,)
+        Mean squares of the channels' means, which tell round-off of a constant channel, and the scale of a channel in
+        recorded units, both in the units of `recorded`.
     training : Training
         Batches are simulated in several runs.
     """
@@ -148,6 +150,7 @@ class Trials(Samples):
     learner: MapLearner
     folds: Labels
     powers: FloatArray
+    unscaled: FloatArray
     training: Training
     has_trials = True
 
@@ -167,8 +170,9 @@ class Trials(Samples):
         if test is not None:
             folds = np.concatenate([folds, np.full(len(test), folds.max() + 1)])
             recorded = recorded.joined(test)
-        mean = 0.0 if rule is None else ((rule.input_mean / rule.scales) ** 2).mean(axis=0)
-        return cls(recorded, learner, folds, np.broadcast_to(mean, recorded.inputs.shape[2:]), training)
+        units = np.ones(recorded.inputs.shape[2]) if rule is None else rule.scales
+        mean = 0.0 * units if rule is None else ((rule.input_mean / units) ** 2).mean(axis=0)
+        return cls(recorded, learner, folds, mean, 1 / units, training)
 
     @property
     def prepared(self) -> bool:
@@ -196,7 +200,8 @@ class Trials(Samples):
         scales = np.ones(x.shape[1])
         if self.recorded.scaled:
             power = np.maximum(squares - (present[:, None] * means[0] ** 2).sum(axis=0), 0.0) / max(present.sum(), 1)
-            scales = channel_scales(power, self.powers + (means[0] ** 2).mean(axis=0))
+            size = self.powers + squares / max(present.sum(), 1)
+            scales = np.where(power > CONSTANT * size, np.sqrt(power), self.unscaled)
         return *means, scales
 
     def under(self, kept: Kept, other: MaskedTrials | None = None) -> tuple[FloatArray, FloatArray]:
