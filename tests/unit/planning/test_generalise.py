@@ -51,8 +51,9 @@ def trial_losses(maps, x, y):
     return ((np.einsum("smn,pn->spm", maps, x) - y) ** 2).sum(axis=2) / 2
 
 
-def test_intervals_are_those_of_the_formulas_on_plain_training():
-    x, y, _ = drawn()
+@pytest.mark.parametrize("seed", [6, 7])
+def test_intervals_are_those_of_the_formulas_on_plain_training(seed):
+    x, y, _ = drawn(42, seed=seed)
     steps, k, net = 400, 5, network()
     g = lc.generalise(task_of(x, y), net, learning_rate=RATE, most_steps=steps, folds=k)
     folds, grid, K = g.asked.samples.folds, g.curve["steps"].values, g.stop
@@ -87,7 +88,9 @@ def test_intervals_are_those_of_the_formulas_on_plain_training():
     without = np.array([curve((j,))[grid] for j in range(k)])
     best = without.min(axis=1)
     jackknife = math.sqrt((k - 1) / k * ((best - best.mean()) ** 2).sum())
-    error = max(np.clip(nested, se, math.sqrt(k) * se), jackknife)
+    nested = np.clip(nested, se, math.sqrt(k) * se)
+    assert (nested > jackknife) == (seed == 7)  # one case for each error
+    error = max(nested, jackknife)
     L = whole[K]
     np.testing.assert_allclose(g.loss_interval, L * np.exp(np.array([-1, 1]) * 1.96 * error / L), rtol=1e-8)
     spread = (by_trial[grid] - by_trial[K]).std(axis=1, ddof=1) / math.sqrt(P)
