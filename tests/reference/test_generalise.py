@@ -27,7 +27,7 @@ def prepared(x, y, rows, centre, scale):
     return (x - x[rows].mean(axis=0)) / size, y - y[rows].mean(axis=0)
 
 
-def path(network, x, y, rows, stops, learn, activation="linear", batches=None):
+def path(network, x, y, rows, stops, learn, activation="linear", batches=None, mask=1.0):
     """Loss of every trial after each stop of training on some trials by torch autograd, (stops, trials)."""
     torch = pytest.importorskip("torch")
     f = {"linear": lambda h: h, "relu": torch.relu}[activation]
@@ -36,13 +36,15 @@ def path(network, x, y, rows, stops, learn, activation="linear", batches=None):
     values = (network.input_weights, network.recurrent_weights, network.output_weights)
     weights = {k: torch.tensor(np.array(v), requires_grad=k in learn) for k, v in zip(names, values, strict=True)}
     X, Y = torch.tensor(x), torch.tensor(y)
+    counted = torch.tensor(np.broadcast_to(mask, y.shape).copy())
 
     def losses(chosen):
         h, out = torch.zeros(len(chosen), len(values[0]), dtype=torch.float64), []
         for t in range(x.shape[1]):
             h = f(h @ weights["recurrent"].T + X[chosen][:, t] @ weights["input"].T)
             out.append(h @ weights["output"].T)
-        return ((torch.stack(out, 1)[:, -y.shape[1] :] - Y[chosen]) ** 2).sum(dim=(1, 2)) / 2
+        gaps = torch.stack(out, 1)[:, -y.shape[1] :] - Y[chosen]
+        return (counted[chosen] * gaps**2).sum(dim=(1, 2)) / 2
 
     found = []
     for step in range(max(stops) + 1):
@@ -103,6 +105,22 @@ def test_the_curve_from_folds_is_that_of_plain_training_on_raw_trials(kind):
     assert g.stop == np.argmin(curve)
     assert g.loss == pytest.approx(curve.min(), rel=1e-8)
     assert g.rise == pytest.approx(curve[-1] / curve.min(), rel=1e-8)
+
+
+@pytest.mark.parametrize("learn", [("input", "output"), ("input", "recurrent", "output")])
+def test_readouts_that_do_not_count_are_left_out(learn):
+    x, y = trials(every_step=True)
+    mask = np.random.default_rng(2).random(y.shape[:2]) < 0.7
+    mask[:, -1] = True
+    network = lc.LinearRNN.random(6, 5, 2, recurrence=0.8, scale=0.3, rng=1)
+    task = lc.Task.from_samples(x, y, mask=mask)
+    g = lc.generalise(task, network, lc.Training(RATE, learn=learn), most_steps=40, folds=4)
+
+    def losses_of(rows):
+        return path(network, x, y, rows, range(41), learn, mask=mask[:, :, None].astype(float))
+
+    curve, _ = plain_curve(losses_of, g.asked.samples.folds)
+    np.testing.assert_allclose(g.curve["held_out"], curve[g.curve["steps"]], rtol=1e-8)
 
 
 def test_a_channel_that_is_constant_without_one_fold_is_not_scaled_there():

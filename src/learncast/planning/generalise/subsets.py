@@ -345,7 +345,7 @@ class BatchMoments:
         )
         offset = len(trials.folds) if trials.prepared else 0
         self.members = [own + r * offset for r, own in enumerate(members)]
-        seeds = [training.seed if begin + r == 0 else (training.seed, begin + r) for r in range(len(rows))]
+        seeds = [(training.seed, begin + r) for r in range(len(rows))]  # the first is that of the seed alone
         self.draws = [
             TrialDraws(len(own), training.batch, RUNS, np.random.default_rng(seed), training.shuffle)
             for own, seed in zip(members, seeds, strict=True)
