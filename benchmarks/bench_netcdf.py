@@ -16,7 +16,7 @@ from benchmarks.timing import interleaved
 from learncast._core.netcdf import packed, read
 from learncast.report.forecast import forecast_report
 from learncast.report.plan import plan_report
-from learncast.report.window import rehearsed_window
+from learncast.report.window import window_report
 from learncast.study import Study, WindowStudy
 
 STUDY = """
@@ -82,7 +82,7 @@ def results() -> Iterator[tuple[str, xr.Dataset]]:
     yield "a plan", plan_report(study).labelled
     yield "a trajectory of 400 times", forecast_report(study).labelled
     window = WindowStudy.from_dict(tomllib.loads(WINDOW), folder=Path(), source="study")
-    yield "a window", rehearsed_window(window).labelled
+    yield "a window", window_report(window).labelled
 
 
 def became(dataset: xr.Dataset, name: str, path: Path) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib.metadata import metadata
 from pathlib import Path
 
 DOCS = Path(__file__).parent
@@ -13,13 +14,14 @@ os.environ.setdefault("MPLBACKEND", "agg")
 import learncast  # noqa: E402
 
 project = "learncast"
-author = "The learncast maintainers"
+author = "learncast contributors"
 copyright = author
 release = version = learncast.__version__
 language = "en"  # prose is British; the catalogue of en_GB has no plurals, on which the search page fails
 
 extensions = [
     "sphinx.ext.autosummary",
+    "sphinx.ext.viewcode",
     "numpydoc",
     "myst_parser",
     "sphinx_design",
@@ -31,6 +33,8 @@ extensions = [
     "drawn",
     "package_map",
     "generated_pages",
+    "code_host_links",
+    "race",
 ]
 templates_path = ["_templates"]
 source_suffix = {".rst": "restructuredtext", ".md": "markdown"}
@@ -88,8 +92,16 @@ html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_copy_source = False
 html_show_sourcelink = False
+html_favicon = "_static/favicon.svg"
+html_search_scorer = str(DOCS / "_ext" / "scorer.js")
+
+#: Addresses of the project, as pyproject.toml states them.
+ADDRESSES = dict(line.split(", ", 1) for line in metadata("learncast").get_all("Project-URL") or ())
+
 html_theme_options = {
-    "logo": {"text": "learncast"},
+    "logo": {"image_light": "_static/logo-light.svg", "image_dark": "_static/logo-dark.svg", "alt_text": "learncast"},
+    "navbar_end": ["version-tag", "theme-switcher", "navbar-icon-links"],
+    "icon_links": [{"name": name, "url": url, "icon": "fa-solid fa-code"} for name, url in ADDRESSES.items()],
     "navbar_align": "left",
     "header_links_before_dropdown": 7,
     "secondary_sidebar_items": ["page-toc"],

@@ -1,4 +1,4 @@
-"""Make the figures of the README: python docs/make_images.py."""
+"""Make the figures of the README, at twice the size at which they are shown: python docs/make_images.py."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,27 @@ LEARNING = "#prior-knowledge"
 def plan_figure() -> None:
     """The plan of the example study."""
     report = plan_report(Study.load(ROOT / "examples" / "two_integration_tasks.toml"))
-    save(report.draw(), IMAGES / "plan.png", dpi=150)
+    save(report.draw(), IMAGES / "plan.png", dpi=240)
+
+
+def badges() -> None:
+    """Facts of pyproject.toml as a row of badges, drawn here so that no page asks another host."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    pythons = [one.rpartition(" ")[2] for one in project["classifiers"] if re.search(r"Python :: 3\.\d+$", one)]
+    facts = {"Python": ", ".join(pythons), "licence": project["license"], "types": "mypy strict", "telemetry": "none"}
+    parts, x = [], 0
+    for name, value in facts.items():
+        left, right = (round(6.6 * len(text)) + 16 for text in (name, value))
+        parts += [
+            f'<rect x="{x}" width="{left + right}" height="20" rx="4" fill="#555"/>',
+            f'<path d="M{x + left} 0h{right - 4}a4 4 0 0 1 4 4v12a4 4 0 0 1-4 4H{x + left}z" fill="#0072b2"/>',
+            f'<text x="{x + left / 2}" y="14">{name}</text><text x="{x + left + right / 2}" y="14">{value}</text>',
+        ]
+        x += left + right + 6
+    size = f'width="{x - 6}" height="20" font-size="11" font-family="Verdana, DejaVu Sans, sans-serif"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} fill="#fff" text-anchor="middle">'
+    text = f"{head}{''.join(parts)}</svg>\n"
+    (IMAGES / "badges.svg").write_text(text, encoding="utf-8")
 
 
 #: Number of frames of the explorer's animation, and milliseconds per frame.
@@ -44,11 +65,11 @@ def explorer_images() -> None:
     try:
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-            page = browser.new_page(viewport={"width": 1280, "height": 1000})
-            page.goto(f"{address}{PINNED}")
-            settled(page)
-            page.screenshot(path=IMAGES / "explorer.png")
-            page.set_viewport_size({"width": 1280, "height": 1070})
+            sharp = browser.new_page(viewport={"width": 1280, "height": 900}, device_scale_factor=2)
+            sharp.goto(f"{address}{PINNED}")
+            settled(sharp)
+            sharp.screenshot(path=IMAGES / "explorer.png")
+            page = browser.new_page(viewport={"width": 1280, "height": 1070})
             page.goto(f"{address}{LEARNING}")
             settled(page)
             animation(page)
@@ -84,4 +105,5 @@ def animation(page: Any) -> None:
 
 if __name__ == "__main__":
     plan_figure()
+    badges()
     explorer_images()

@@ -1,6 +1,6 @@
 """The directive `drawn`: a small figure, drawn when the site is built, in a light and a dark version.
 
-`{drawn} name` calls the function of that name in `drawings.py` with axes. Its docstring is the caption, and its source is shown
+`{drawn} name` calls the function of that name in `drawings.py` or `pictures.py` with axes. Its docstring is the caption, and its source is shown
 below.
 """
 
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import drawings
+import pictures
 from docutils import nodes
 from docutils.parsers.rst import directives
 from sphinx.application import Sphinx
@@ -30,7 +31,8 @@ class Drawn(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Return the figure in both versions, its caption and its code."""
-        draw = getattr(drawings, self.arguments[0])
+        module = drawings if hasattr(drawings, self.arguments[0]) else pictures
+        draw = getattr(module, self.arguments[0])
         source = inspect.getsource(draw)
         stamp = hashlib.sha256((source + inspect.getsource(drawings._sized)).encode()).hexdigest()[:12]
         figure = nodes.figure(classes=["drawn"])
@@ -50,7 +52,7 @@ class Drawn(SphinxDirective):
         )
         caption += text or [nodes.Text(_caption(draw))]
         figure += caption
-        self.env.note_dependency(str(Path(drawings.__file__)))
+        self.env.note_dependency(str(Path(module.__file__)))
         return [figure, _code(source)]
 
 

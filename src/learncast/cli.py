@@ -40,6 +40,9 @@ app = typer.Typer(
 app.add_typer(sweep_app)
 
 StudyFile = Annotated[Path, typer.Argument(metavar="STUDY", help="Study file (TOML).", show_default=False)]
+DataOrStudy = Annotated[
+    Path, typer.Argument(metavar="STUDY|DATA", help="Study file (TOML), or trials: .npz, .csv, .mat, .nwb, .nc ...")
+]
 OptionalStudy = Annotated[Path | None, typer.Argument(metavar="[STUDY]", help="Study file (TOML).", show_default=False)]
 MethodName = Annotated[str, typer.Option("--method", help="auto, modes, two-layer, pooled, flow or responses.")]
 
@@ -54,14 +57,17 @@ class Delivery:
     as_json: AsJson = False
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for JSON, NetCDF, PNG and HTML.")] = None
     most_bytes: Annotated[float | None, typer.Option(help="Memory limit of a file or array; 2 GiB by default.")] = None
+    changes: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key: training.learning_rate=0.01.")
+    ] = None
     strict: Annotated[bool, typer.Option("--strict", help="Exit 1 if a condition of the theory does not hold.")] = False
 
-    def read(self, kind: type[Kind], path: Path) -> tuple[Kind, Path, str]:
-        """Read a study file and check its keys."""
+    def read(self, kind: type[Kind], path: Path, *, data: bool = False) -> tuple[Kind, Path, str]:
+        """Read a study file, or with `data` a file of trials, and check its keys."""
         from learncast.study.study_file import read_study
 
         with allowing(self.most_bytes):
-            return read_study(kind, path)
+            return read_study(kind, path, changes=self.changes or (), data=data)
 
     def deliver(self, doing: str, answered: Callable[[Progress], Report]) -> None:
         """Compute, write and print an answer; exit 1 if a condition (with --strict) or a check fails."""
@@ -84,11 +90,11 @@ class Delivery:
             raise typer.Exit(1)
 
 
-def _asked(path: Path, delivery: Delivery) -> Callable[[], Study]:
+def _asked(path: Path, delivery: Delivery, *, data: bool = False) -> Callable[[], Study]:
     """Check the keys of a study now; return a function that imports what it needs and builds it."""
     from learncast.study.sections import StudySection
 
-    section, folder, source = delivery.read(StudySection, path)
+    section, folder, source = delivery.read(StudySection, path, data=data)
 
     def build() -> Study:
         from learncast.study import Study
@@ -101,7 +107,7 @@ def _asked(path: Path, delivery: Delivery) -> Callable[[], Study]:
 @command(app, example="forecast examples/two_integration_tasks.toml --times 0:400:5")
 @partial(with_options, Delivery)
 def forecast(
-    study: StudyFile,
+    study: DataOrStudy,
     task: Annotated[str | None, typer.Option(help="Candidate to forecast instead of the target.")] = None,
     times: Annotated[
         str | None, typer.Option(help="Steps to report, e.g. 0,100,300 or 0:500:11 (first:last:count).")
@@ -111,7 +117,7 @@ def forecast(
     delivery: Delivery,
 ) -> None:
     """How many steps until this network has learned this task, mode by mode?"""
-    asked = _asked(study, delivery)
+    asked = _asked(study, delivery, data=True)
     from learncast.report.forecast import forecast_report as answer
 
     steps = None if times is None else read_numbers("--times", times)

@@ -7,6 +7,7 @@ import io
 import re
 import shlex
 import shutil
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,36 @@ def test_the_python_example_prints_the_output_in_the_readme():
         exec(compile(code, "README.md", "exec"), {})
     assert printed.getvalue() == output
     assert len([line for line in code.splitlines() if line and not line.startswith("import")]) <= 5
+
+
+@pytest.mark.slow
+def test_every_python_block_of_the_readme_runs():
+    pytest.importorskip("torch")
+    names = {}
+    with contextlib.redirect_stdout(io.StringIO()):
+        for code in re.findall(r"```python\n(.*?)```", README, re.DOTALL):
+            exec(compile(code, "README.md", "exec"), names)
+    assert names["loop"].done
+
+
+def test_images_of_the_readme_have_two_pixels_for_each_one_shown():
+    image = pytest.importorskip("PIL.Image")
+    shown = re.findall(r'<img src="([^"]+)" width="(\d+)"', README)
+    assert len(shown) >= 2
+    for path, width in shown:
+        with image.open(ROOT / path) as picture:
+            assert picture.width >= 2 * int(width), path
+
+
+def test_badges_say_what_pyproject_says():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    pythons = [one.rpartition(" ")[2] for one in project["classifiers"] if re.search(r"Python :: 3\.\d+$", one)]
+    badges = (ROOT / "docs" / "images" / "badges.svg").read_text(encoding="utf-8")
+    assert all(f">{text}<" in badges for text in (", ".join(pythons), project["license"]))
+
+
+def test_the_readme_has_fewer_than_150_lines():
+    assert len(README.splitlines()) < 150
 
 
 PAGES = [
@@ -68,7 +99,7 @@ def test_a_command_prints_the_output_on_its_page(command, output, tmp_path, monk
 def test_the_first_result_is_on_the_first_screen_of_the_readme():
     lines = README.splitlines()
     assert next(k for k, line in enumerate(lines) if line.startswith("$ learncast plan")) < 40
-    assert next(k for k, line in enumerate(lines) if line.startswith("![")) < 10
+    assert next(k for k, line in enumerate(lines) if line.startswith("<img")) < 10
 
 
 def test_links_of_the_readme_lead_somewhere():

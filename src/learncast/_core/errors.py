@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import math
+from collections.abc import Iterable
 from functools import partial
 
 
@@ -39,6 +41,10 @@ class InvalidSpec(LearncastError, ValueError):
     """An argument, study key or file that is out of range or inconsistent."""
 
 
+class UnknownKeyword(InvalidSpec, TypeError):
+    """A keyword that a function does not take."""
+
+
 class UnsupportedModel(LearncastError, TypeError):
     """A network or task of a kind that the function cannot treat."""
 
@@ -64,6 +70,8 @@ class AssumptionViolated(LearncastError):
         Name of the condition, a key of `learncast.theory.assumptions.ASSUMPTIONS`.
     measured, allowed : float
         Measured value, and the largest value under which the theory is exact.
+    learning_rate, steps : float
+        If the learning rate is too large: one at which training settles, and the steps at it; otherwise nan.
 
     Examples
     --------
@@ -78,16 +86,56 @@ class AssumptionViolated(LearncastError):
     """
 
     def __init__(
-        self, message: str = "", *, assumption: str, measured: float, allowed: float, field: str | None = None
+        self,
+        message: str = "",
+        *,
+        assumption: str,
+        measured: float,
+        allowed: float,
+        field: str | None = None,
+        learning_rate: float = math.nan,
+        steps: float = math.nan,
     ) -> None:
         super().__init__(message, field=field)
         self.assumption, self.measured, self.allowed = assumption, measured, allowed
+        self.learning_rate, self.steps = learning_rate, steps
+
+    def with_rate(self, learning_rate: float, steps: float, sentence: str) -> AssumptionViolated:
+        """Return this error with a learning rate at which training settles, and the steps at it."""
+        numbers = {**self.__dict__, "field": "learning_rate", "learning_rate": learning_rate, "steps": steps}
+        return AssumptionViolated(f"{self} {sentence}", **numbers)
 
 
 def suggestion(word: str, choices: tuple[str, ...]) -> str:
     """Return "Did you mean ...?" if a choice is close to `word`, else an empty string."""
     close = difflib.get_close_matches(word, choices, n=1, cutoff=0.6)
     return f"Did you mean {close[0]!r}?" if close else ""
+
+
+#: Names that other libraries use, and what learncast calls them.
+HABITS = {
+    "lr": "learning_rate", "eta": "learning_rate", "step_size": "learning_rate", "optim": "optimizer",
+    "optimiser": "optimizer", "batch_size": "batch", "epochs": "steps", "n_epochs": "steps", "num_epochs": "steps",
+    "iterations": "steps", "hidden": "hidden_size", "n_hidden": "hidden_size", "tolerance": "goal", "y": "targets",
+    "X": "inputs", "model": "network", "net": "network", "random_state": "seed", "criterion": "loss",
+    "fit": "forecast", "predict": "forecast", "simulate": "descend", "train": "training", "curriculum": "plan",
+    "Optimizer": "Training", "RNN": "LinearRNN", "MLP": "TwoLayer", "load": "tasks", "Dataset": "Task",
+}  # fmt: skip
+
+
+def hint(word: str, known: tuple[str, ...]) -> str:
+    """Return a sentence that names what `word` may mean: the name used here, the closest known name, or all of them."""
+    meant = HABITS.get(word)
+    if meant in known:
+        return f"Did you mean {meant!r}?"
+    return suggestion(word, known) or f"Known are {', '.join(known)}."
+
+
+def check_keywords(given: Iterable[str], known: tuple[str, ...]) -> None:
+    """Raise for the first keyword that is not known, with a hint."""
+    for key in given:
+        if key not in known:
+            raise UnknownKeyword(f"{key} is not a known keyword. {hint(key, known)}", field=key)
 
 
 def brief(value: object) -> str:

@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from learncast._core.validation import FloatArray
 from learncast.figures.look import COLOURS, DIRECT, GREY, STAGED, THEORY, TRAINED, Look
 from learncast.figures.page import axis_label, key, label, logarithmic, name_time, shortened
+from learncast.results import Steps
 
 #: Shades of one colour for two modes of one network.
 WITHIN = (COLOURS[0], COLOURS[5])
@@ -105,6 +106,81 @@ def loss_curve(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     if float(dataset["loss"].min()) > 0:
         ax.set_yscale("log")
     return label(ax, x="training time (gradient steps)", y=axis_label(dataset["loss"]), title=title)
+
+
+def learning_curve(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
+    """Draw the loss over training and the loss at the goal, with R² on the right.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        Result of `Forecast.learning_curve`.
+    ax : Axes
+    title : str
+
+    Returns
+    -------
+    Axes
+        `ax`.
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import learncast as lc
+    >>> task = lc.tasks.integration(steps=50)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    >>> curve = lc.forecast(task, network, learning_rate=1e-3).learning_curve(points=5)
+    >>> figure, ax = plt.subplots()
+    >>> [text.get_text() for text in lc.figures.learning_curve(curve, ax).get_legend().get_texts()]
+    ['loss', 'goal']
+    >>> plt.close(figure)
+    """
+    ax.plot(dataset["time"], dataset["loss"], color=COLOURS[0], label="loss")
+    goal, zero = dataset.attrs["goal_loss"], dataset.attrs["zero_loss"]
+    if np.isfinite(goal):
+        ax.axhline(goal, color="grey", linewidth=0.9, linestyle="--", label="goal")
+        key(ax)
+    ax.set_ylim(bottom=min(0.0, float(dataset["loss"].min())))
+    if "r2" in dataset:
+        ax.spines["right"].set_visible(True)
+        right = ax.secondary_yaxis("right", functions=(lambda loss: 1 - loss / zero, lambda r2: zero * (1 - r2)))
+        right.set_ylabel("R²")
+    return label(ax, x="training (gradient steps)", y="loss", title=title)
+
+
+def step_count(steps: Steps, ax: Axes, *, title: str = "Steps to the goal") -> Axes:
+    """Draw a number of steps with its 95% interval; without a finite number, what becomes of the task.
+
+    Parameters
+    ----------
+    steps : Steps
+    ax : Axes
+    title : str
+
+    Returns
+    -------
+    Axes
+        `ax`.
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import learncast as lc
+    >>> figure, ax = plt.subplots()
+    >>> lc.figures.step_count(lc.Steps(331.0, 330.0, low=320.0, high=345.0), ax).get_xlabel()
+    'gradient steps'
+    >>> plt.close(figure)
+    """
+    ends = np.array([end for end in steps.interval or () if np.isfinite(end)])
+    if len(ends):
+        ax.plot(ends, np.zeros(len(ends)), color=COLOURS[0], linewidth=4, alpha=0.3, solid_capstyle="butt")
+    if np.isfinite(steps.value):
+        ax.plot([steps.value], [0.0], "o", color=COLOURS[0])
+        ax.set_xlim(0.0, 1.15 * max(steps.value, *ends, 1.0))
+    ax.text(0.5, 0.75, str(steps), transform=ax.transAxes, ha="center")
+    ax.set_yticks([])
+    ax.spines["left"].set_visible(False)
+    return label(ax, x="gradient steps", y="", title=title)
 
 
 def step_profile(values: xr.DataArray, ax: Axes, *, title: str = "") -> Axes:

@@ -61,11 +61,16 @@ def style() -> Iterator[None]:
     if _STYLED.get():
         yield
         return
-    token = _STYLED.set(True)
+    token, interactive = _STYLED.set(True), mpl.is_interactive()
     try:
         with mpl.rc_context(rc=_settings()):
-            yield
+            try:
+                yield
+            finally:
+                interactive = mpl.is_interactive()
     finally:
+        # The first pyplot figure switches the inline display of notebooks on, which must outlast the style.
+        mpl.interactive(interactive)
         _STYLED.reset(token)
 
 

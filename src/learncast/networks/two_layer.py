@@ -74,22 +74,27 @@ class TwoLayer(LinearNetwork):
 
     @classmethod
     def random(
-        cls, inputs: int, hidden_size: int, outputs: int, *, scale: float, rng: np.random.Generator | int = 0
+        cls, inputs: int, hidden_size: int, outputs: int, *, scale: float | str, rng: np.random.Generator | int = 0
     ) -> TwoLayer:
-        """Draw independent Gaussian weights.
+        """Draw independent weights.
 
         Such weights are not balanced. The imbalance is small if `scale` is small.
 
         Parameters
         ----------
         inputs, hidden_size, outputs : int
-        scale : float
-            Standard deviation of the weights: small values give rich learning, large ones lazy learning.
+        scale : float or "torch"
+            Standard deviation of Gaussian weights: small values give rich learning, large ones lazy learning. "torch"
+            draws them as `nn.Linear` does, uniform within 1 / sqrt(inputs of the layer).
         rng : numpy Generator or int
             Source of the random numbers, or the seed of one.
         """
         n, h, m = network_sizes(inputs, hidden_size, outputs)
-        size, rng = positive("scale", scale), random_generator(rng)
+        rng = random_generator(rng)
+        if scale == "torch":
+            first, second = 1 / np.sqrt(n), 1 / np.sqrt(h)
+            return cls(rng.uniform(-first, first, (h, n)), rng.uniform(-second, second, (m, h)))
+        size = positive("scale", scale)
         return cls(size * rng.standard_normal((h, n)), size * rng.standard_normal((m, h)))
 
     @classmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
 from collections.abc import Iterable, Sequence
@@ -11,24 +12,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from learncast._core.errors import InvalidSpec, UnsupportedModel
+from learncast._core.errors import AssumptionViolated, InvalidSpec, UnsupportedModel, check_keywords
 from learncast._core.validation import FloatArray
 from learncast.display import Displayable, HtmlRepr, Plot, Reported, Table, format_number
 from learncast.networks import Network
 from learncast.planning.batches import BatchSteps, in_batches, most_steps
+from learncast.planning.defaults import DATA_GOAL, Choice, chosen_table, default_network, network_call
 from learncast.planning.explanation import Explanation, explain
+from learncast.planning.learning_rate import LIMIT, SuggestedRate, suggest_rate
 from learncast.planning.methods.choice import method_for
 from learncast.planning.methods.method import ResampledSteps, Rule
-from learncast.planning.run import StageForecast, StageSequence
+from learncast.planning.run import StageForecast, StageSequence, settling
 from learncast.procedure.goals import Accuracy, Goal
 from learncast.procedure.stage import Stage
 from learncast.procedure.training import Training
 from learncast.results import STEPS, Status, Steps, described, load_dataset, save_dataset
+from learncast.tasks.recorded.data import data_keywords, from_data
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import Trust, require, worst
 from learncast.theory.dynamics.modes import Modes
-from learncast.theory.dynamics.solution import LearningTime, Solution, worst_status
+from learncast.theory.dynamics.solution import LearningTime, Solution
 from learncast.theory.responses.bootstrap import interval
 from learncast.theory.responses.trials import seed_of
 
@@ -53,6 +58,8 @@ class Forecast(StageSequence, Reported, Displayable):
         Direct training on the target, if it is known already.
     resample : bool
         Whether steps have intervals, if tasks were estimated from trials.
+    chosen : tuple of Choice
+        Settings that were not given, with their values and how to change them.
 
     Examples
     --------
@@ -67,6 +74,7 @@ class Forecast(StageSequence, Reported, Displayable):
 
     known_direct: LearningTime | None = None
     resample: bool = True
+    chosen: tuple[Choice, ...] = ()
 
     # Numbers
 
@@ -103,18 +111,11 @@ class Forecast(StageSequence, Reported, Displayable):
     @cached_property
     def steps(self) -> Steps:
         """Steps of all stages together."""
-        each = [s.steps for s in self.stages]
-        descent = math.inf if any(math.isinf(s.descent) for s in each) else float(sum(s.descent for s in each))
-        flow, status = float(sum(s.flow for s in each)), worst_status(s.status for s in each)
         if self.batches is not None:
-            return _in_batches(self.full_batch.steps, descent, self.batches.totals)
-        late = next((k for k, s in enumerate(each) if s.status is Status.not_within), None)
-        tried, loss = math.nan, math.nan
-        if late is not None:  # the steps before it were taken too
-            tried, loss = each[late].tried + sum(s.descent for s in each[:late]), each[late].loss
-        total = Steps(descent, flow, status=status, tried=tried, loss=loss)
+            mean = float(sum(s.steps.descent for s in self.stages))
+            return _in_batches(self.full_batch.steps, mean, self.batches.totals)
         resampled = self.resampled
-        return _with_interval(total, resampled, None if resampled is None else resampled.stages.sum(axis=0))
+        return _with_interval(self.total, resampled, None if resampled is None else resampled.stages.sum(axis=0))
 
     @cached_property
     def direct_time(self) -> LearningTime | None:
@@ -249,7 +250,55 @@ class Forecast(StageSequence, Reported, Displayable):
             self.method.precise, self.places, rules, expected, batch=batch, shuffle=shuffle, runs=runs, seed=seed
         )
 
+    @cached_property
+    def safe_rate(self) -> SuggestedRate | None:
+        """A learning rate at which training settles; None if none can be suggested."""
+        try:
+            how = {"method": self.method.name, "seed": self.method.seed or 0}
+            return suggest_rate(self.requested, self.method.network, self.training, **how)
+        except InvalidSpec:
+            return None
+
     # Output
+
+    def learning_curve(self, *, points: int = 60) -> xr.Dataset:
+        """Loss and R² on the target after whole steps of descent, through all stages and a fifth beyond the last.
+
+        R² is one minus the loss over that of the zero map. The attributes ``goal_loss`` and ``goal_r2`` are the values
+        at the goal. If descent has no finite number of steps, the curve is that of the gradient flow.
+
+        Parameters
+        ----------
+        points : int
+            Per stage.
+        """
+        import xarray as xr
+
+        m, target = self.method.precise, self.places[-1]
+        begun, last, times, states = 0.0, len(self.places) - 1, [], []
+        for k, (place, flow, stage) in enumerate(zip(self.places, self._run.flows, self._run.stages, strict=True)):
+            counted = math.isfinite(stage.steps.descent)
+            length = stage.steps.descent if counted else stage.steps.flow
+            span = (1.2 if k == last else 1.0) * (length if math.isfinite(length) else settling(flow))
+            local = np.union1d(np.linspace(0.0, span, points), [min(length, span)])
+            if counted:
+                local = np.unique(local.round())
+                stops = local[local > 0].astype(int).tolist()
+                start = self._run.descent_states[k][None]
+                states += [start, *m.advance(place, start, stops)] if stops else [start]
+            else:
+                states += [m.flow_states(flow, local)]
+            times.append(begun + local)
+            begun += length if math.isfinite(length) else span
+        least = m.least_loss(target)
+        loss, zero = m.loss(target, np.concatenate(states)), m.baseline_loss(target) + least
+        goal = math.nan if self.goal is None else m.goal_excess(target, self.goal) + (0 if math.isnan(least) else least)
+        values = {"loss": ("time", loss, self.losses().attrs)}
+        if zero > 0:  # nan if the variance of the targets is unknown
+            values["r2"] = ("time", 1.0 - loss / zero, described("R²", "1"))
+        attributes = {"goal_loss": goal, "goal_r2": 1.0 - goal / zero if zero > 0 else math.nan, "zero_loss": zero}
+        time = ("time", np.concatenate(times), described("training", STEPS))
+        return xr.Dataset(values, coords={"time": time}, attrs=attributes)
 
     @cached_property
     def dataset(self) -> xr.Dataset:
@@ -321,9 +370,13 @@ class Forecast(StageSequence, Reported, Displayable):
         if self.direct is not None and len(self.requested) > 1:
             direct = _count_text(self.direct)
             lead += f"; training {self.target.name} directly takes {direct}"
-        return HtmlRepr("Forecast", f"{lead}.", [self.table], self.trust.standing, self.trust.table)
+        return HtmlRepr(
+            "Forecast", f"{lead}.", [*chosen_table(self.chosen), self.table], self.trust.standing, self.trust.table
+        )
 
     def _plot(self) -> Plot:
+        if len(self.requested) == 1:
+            return Plot.of("learning_curve", self.learning_curve(), title=f"How {self.target.name} is learned")
         return Plot.of("forgetting_curves", self.curves(points=80), title="Loss over training")
 
     def __repr__(self) -> str:
@@ -335,49 +388,59 @@ class Forecast(StageSequence, Reported, Displayable):
         return (
             f"<Forecast {parts}: {self.steps.descent:.6g}{spread} descent steps{batches}{within}, "
             f"{self.steps.flow:.6g} flow steps{saving}, {self.forecast_class}>"
+            + "".join(f"\n{c.line}" for c in self.chosen)
         )
 
 
 def forecast(
-    task: Task,
-    network: Network,
+    task: Task | ArrayLike | str | os.PathLike[str],
+    network: Network | ArrayLike | None = None,
     training: Training | None = None,
-    goal: Goal | float = DEFAULT_GOAL,
+    goal: Goal | float | None = None,
     *,
     learning_rate: float | None = None,
     method: str = "auto",
     strict: bool = True,
     seed: int = 0,
+    **data: object,
 ) -> Forecast:
     """Forecast how many steps a network needs to learn a task, and the whole course of learning.
 
     Parameters
     ----------
-    task : Task
-    network : LinearRNN, TwoLayer or Activated
-        The network before training.
+    task : Task, or recorded trials
+        Trials may be inputs (with targets as the second argument), a pair (inputs, targets), a data frame or a file,
+        see `learncast.tasks.from_data`.
+    network : LinearRNN, TwoLayer or Activated, optional
+        The network before training; by default that of `learncast.planning.default_network`. The targets, if the first
+        argument is an array of inputs.
     training : Training, optional
         Learning rate, weights that learn and other settings.
-    goal : Goal or float
-        When the task counts as learned. A number means `Accuracy` for task families and `Explained` for recordings.
+    goal : Goal or float, optional
+        When the task counts as learned; ``Accuracy(0.99)`` for a task and ``Explained(0.95)`` for trials by default. A
+        number means `Accuracy` for task families and `Explained` for recordings.
     learning_rate : float, optional
-        Shorthand for ``training=Training(learning_rate)``.
+        Shorthand for ``training=Training(learning_rate)``; half the largest safe rate by default.
     method : {"auto", "modes", "two-layer", "pooled", "flow", "responses"}
         The first whose conditions hold, or the one named.
     strict : bool
         Raise if a condition of the theory fails. Otherwise the forecast says which one.
     seed : int
         Seed of measured responses and of resampled statistics.
+    **data
+        Options of recorded trials, for example ``centre=True``; see `learncast.tasks.from_data`.
 
     Returns
     -------
     Forecast
-        ``forecast.steps`` are the steps, ``forecast.solution`` is learning as a function of time.
+        ``forecast.steps`` are the steps, ``forecast.solution`` is learning as a function of time, and
+        ``forecast.chosen`` are the settings that were not given.
 
     Raises
     ------
     AssumptionViolated
-        If a condition of the theory fails and `strict` is set.
+        If a condition of the theory fails and `strict` is set. If it is the learning rate, the error has
+        `learning_rate`, a safe one, and `steps` at that rate.
 
     Examples
     --------
@@ -389,10 +452,40 @@ def forecast(
     <Forecast integration (331): 331 descent steps, 329.985 flow steps, exact>
     >>> forecast.solution.at([0, 200, 400])["loss"].values.round(2)
     array([25.  , 16.54,  6.13])
+
+    Data alone:
+
+    >>> import numpy as np
+    >>> rates = np.random.default_rng(0).standard_normal((200, 10, 3))
+    >>> lc.forecast(rates, rates.sum(axis=1)).steps.descent
+    4.0
     """
-    return follow(
-        [Stage(task, goal)], network, training, learning_rate=learning_rate, method=method, strict=strict, seed=seed
-    )
+    targets = None if network is None or isinstance(network, Network) else network
+    options = () if isinstance(task, Task) else data_keywords(task, targets)
+    check_keywords(data, (*tuple(inspect.signature(forecast).parameters)[:-1], *options))
+    chosen: list[Choice] = []
+    if isinstance(task, Task):
+        if targets is not None:
+            kind = type(targets).__name__
+            raise UnsupportedModel(f"network must be a LinearRNN, TwoLayer or Activated, got {kind}.", field="network")
+        own, meant = task, DEFAULT_GOAL if goal is None else goal
+    else:
+        own = from_data(task, targets, **data)
+        meant = DATA_GOAL if goal is None else goal
+        if goal is None:
+            chosen.append(Choice("goal", DATA_GOAL.text, "default", "goal=lc.R2(0.8) or another goal"))
+    if not isinstance(network, Network):
+        call = network_call(own)
+        chosen.append(Choice("network", call, "default for these sizes", "lc.forecast((inputs, targets), network)"))
+        network = default_network(own)
+    stage = Stage(own, meant)
+    if learning_rate is None and not isinstance(training, Training):
+        found = suggest_rate([stage], network, method=method, seed=seed_of(seed))
+        learning_rate = found.learning_rate
+        why = f"half the largest safe rate {found.largest:.3g}"
+        chosen.append(Choice("learning rate", f"{learning_rate:.3g}", why, "learning_rate=..."))
+    made = follow([stage], network, training, learning_rate=learning_rate, method=method, strict=strict, seed=seed)
+    return replace(made, chosen=tuple(chosen)) if chosen else made
 
 
 def follow(
@@ -448,7 +541,13 @@ def follow(
         )
     found = Forecast(chosen, tuple(stages), tuple(range(len(stages))), batch=settings.batch)
     if strict and not (chosen.name != "flow" and chosen.trust(found.places).holds):
-        require(found.trust.assumptions)
+        try:
+            require(found.trust.assumptions)
+        except AssumptionViolated as error:
+            safe = found.safe_rate if error.assumption == LIMIT else None
+            if safe is None:
+                raise
+            raise error.with_rate(safe.learning_rate, safe.steps.value, safe.sentence) from None
     return found
 
 

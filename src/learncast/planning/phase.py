@@ -27,7 +27,7 @@ from learncast.theory.assumptions import require
 from learncast.theory.responses.trials import seed_of
 
 if TYPE_CHECKING:
-    import xarray as xr
+    from learncast.planning.portrait_data import Portrait
 
 #: Grid points that may be computed one by one, without common modes.
 MOST_POINTS = 2_000
@@ -49,7 +49,7 @@ def phase(
     seconds: float | None = None,
     seed: int = 0,
     progress: Progress = silent,
-) -> xr.Dataset:
+) -> Portrait:
     """Time two-task curricula over a task parameter and the first task's stopping accuracy.
 
     The first task is the target with one keyword of its family changed. With common modes the grid is computed in
@@ -80,7 +80,7 @@ def phase(
 
     Returns
     -------
-    xarray.Dataset
+    Portrait (an xarray.Dataset)
         ``first_stage_steps``, ``second_stage_steps``, ``total_steps``, ``speedup_steps``, ``speedup_ratio`` of the flow
         over (`vary`, ``accuracy``); ``direct_steps``; ``total_descent_steps`` (nan where not counted) and
         ``direct_descent_steps``; per value the first task's ``optimum`` of each mode, the ``singular_accuracy`` at
@@ -126,7 +126,7 @@ def phase(
 
 def _point_by_point(
     method: Method, vary: str, values: Any, stops: FloatArray, goal: Goal, strict: bool, progress: Progress
-) -> xr.Dataset:
+) -> Portrait:
     """Compute the portrait by a method without modes."""
     if len(values) * len(stops) > MOST_POINTS:
         raise InvalidSpec(

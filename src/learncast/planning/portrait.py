@@ -33,7 +33,7 @@ from learncast.theory.responses.modes import ResponseModes, mode_of_response
 from learncast.theory.responses.response import Response
 
 if TYPE_CHECKING:
-    import xarray as xr
+    from learncast.planning.portrait_data import Portrait
 
 #: Bytes that the grids of a portrait may take together, and their number.
 GRID_LIMIT, GRIDS = 2**31, 7
@@ -167,7 +167,7 @@ class PortraitTimes:
         row, column = np.unravel_index(flat[k], self.total.shape)
         return (int(row), int(column), float(known[k])) if known[k] > -np.inf else None
 
-    def labelled(self) -> xr.Dataset:
+    def labelled(self) -> Portrait:
         """The dataset that `phase` returns."""
         with np.errstate(invalid="ignore", divide="ignore"):
             optimum = (self.firsts.cross / self.firsts.power)[:, 0, :]
@@ -387,15 +387,15 @@ def portrait_dataset(
     goal: Goal,
     trust: Trust,
     **more: object,
-) -> xr.Dataset:
+) -> Portrait:
     """Label the grids of a portrait; `direct` are the flow and descent steps of direct training."""
-    import xarray as xr
+    from learncast.planning.portrait_data import Portrait
 
     one, two, total, speedup, ratio, counted, saved = grids
     over, given = (vary, "accuracy"), np.asarray(values)
     known = given if given.dtype.kind in "fiu" else str(given.tolist())
     origin = method.provenance(vary, known, stops, repr(goal))
-    portrait = xr.Dataset(
+    portrait = Portrait(
         {
             "first_stage_steps": (over, one, described("flow steps on the first task", STEPS)),
             "second_stage_steps": (over, two, described("flow steps on the target after it", STEPS)),

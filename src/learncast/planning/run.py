@@ -18,7 +18,7 @@ from learncast.procedure.stage import Stage
 from learncast.procedure.training import Training
 from learncast.results import STEPS, Provenance, Status, Steps, Trajectory, described
 from learncast.tasks.task import Task
-from learncast.theory.dynamics.solution import Solution, checked_times, status_of
+from learncast.theory.dynamics.solution import Solution, checked_times, status_of, worst_status
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -109,6 +109,18 @@ class StageSequence:
     @cached_property
     def _run(self) -> _Run:
         return _carry_out(self.method.precise, self.requested, self.places)
+
+    @property
+    def total(self) -> Steps:
+        """Steps of all stages together, without an interval."""
+        each = [s.steps for s in self._run.stages]
+        descent = math.inf if any(math.isinf(s.descent) for s in each) else float(sum(s.descent for s in each))
+        flow, status = float(sum(s.flow for s in each)), worst_status(s.status for s in each)
+        late = next((k for k, s in enumerate(each) if s.status is Status.not_within), None)
+        tried, loss = math.nan, math.nan
+        if late is not None:  # the steps before it were taken too
+            tried, loss = each[late].tried + sum(s.descent for s in each[:late]), each[late].loss
+        return Steps(descent, flow, status=status, tried=tried, loss=loss)
 
     @property
     def states(self) -> tuple[FloatArray, ...]:

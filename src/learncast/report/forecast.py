@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +14,11 @@ import numpy as np
 from learncast import Forecast, Goal, InvalidSpec, Stage, Status, Steps, UnsupportedModel
 from learncast._core.validation import FloatArray
 from learncast.display import Table, format_count, format_interval, format_number
+from learncast.planning.defaults import chosen_table
 from learncast.planning.generalise.generalise import DependentTrials, generalise
 from learncast.planning.generalise.learners import PooledLearner, learner_for
 from learncast.planning.generalise.result import Generalisation
+from learncast.planning.learning_rate import LIMIT
 from learncast.planning.methods.method import Method
 from learncast.planning.summary import settling_rate
 from learncast.report.generalise import held_out_values
@@ -59,7 +61,8 @@ def forecast_report(
     chosen = study.target if task is None else study.task(task)
     m = study.method(method).precise
     place = m.place(chosen)
-    made = Forecast(m, (Stage(chosen, study.goal),), (place,), known_direct=m.learning_time(place, study.goal))
+    direct = m.learning_time(place, study.goal)
+    made = Forecast(m, (Stage(chosen, study.goal),), (place,), known_direct=direct, chosen=study.chosen)
     if study.batch is not None and made.trust.holds:
         made = replace(made, batch=study.batch)
     return of_forecast(made, times, horizons=study.horizons, name=study.name, study=study.resolved())
@@ -109,8 +112,18 @@ def of_forecast(
         "bottleneck_loss": flow.bottleneck_loss,
         "remarks": remarks,
     }
+    curve = made.full_batch.learning_curve()
+    values["curve"] = {"step": curve["time"].values, **{key: curve[key].values for key in curve}, **curve.attrs}
+    if made.chosen:
+        values["chosen"] = [asdict(choice) for choice in made.chosen]
+    if any(a.name == LIMIT for a in trust.failed) and made.safe_rate is not None:
+        values["safe_rate"] = made.safe_rate.values
+        refusal += f" {made.safe_rate.sentence}"
     span = np.linspace(0.0, learned.horizon, 400 if m.name == "modes" else 120)
-    tables = [_table(f"Learning {chosen.name} to {goal.text}", m.goal_text(place, goal), rows, remarks)]
+    tables = [
+        *chosen_table(made.chosen),
+        _table(f"Learning {chosen.name} to {goal.text}", m.goal_text(place, goal), rows, remarks),
+    ]
     tables += recurrence.tables
     held_out, unknown = _held_out(m, chosen, learned.descent_steps)
     if unknown:
@@ -124,11 +137,12 @@ def of_forecast(
         tables.append(_trajectory_table(data))
 
     def draw() -> Figure:
-        from learncast.figures import mode_strengths, sheet
+        from learncast.figures import learning_curve, mode_strengths, sheet
 
-        optimum, title = [row["optimum"] for row in rows], f"How {chosen.name} is learned"
-        modes = partial(mode_strengths, flow.at(span).dataset, optimum=optimum, title=title)
-        return sheet(modes, width=6.5, height=3.8)
+        optimum = [row["optimum"] for row in rows]
+        course = partial(learning_curve, curve, title=f"How {chosen.name} is learned")
+        modes = partial(mode_strengths, flow.at(span).dataset, optimum=optimum, title="Strength of every mode")
+        return sheet(course, modes, width=4.8, height=3.4)
 
     lead = first + _lead(chosen.name, goal, made if not refusal else made.full_batch, m, place)
     return Report(

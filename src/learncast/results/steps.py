@@ -5,12 +5,8 @@ from __future__ import annotations
 import enum
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from learncast.display import format_count, format_number
-
-if TYPE_CHECKING:
-    pass
+from learncast.display import Displayable, HtmlRepr, Plot, format_count, format_number
 
 
 class Status(enum.Enum):
@@ -44,7 +40,7 @@ FORECAST_CLASSES = {
 
 
 @dataclass(frozen=True, repr=False)
-class Steps:
+class Steps(Displayable):
     """Number of training steps, with a 95% interval and a status.
 
     Attributes
@@ -122,6 +118,13 @@ class Steps:
             return "is learned in an unknown number of steps"
         reached = "" if math.isnan(self.loss) else f" (the loss is then {self.loss:.3g})"
         return f"is not learned within {format_count(self.tried)} steps{reached}"
+
+    def _html_repr(self) -> HtmlRepr:
+        flow = f"flow time {format_number(self.flow)}; {self.status.value}"
+        return HtmlRepr("Steps", f"{self}; {flow}.")
+
+    def _plot(self) -> Plot:
+        return Plot.of("step_count", self)
 
     def __float__(self) -> float:
         return float(self.value)

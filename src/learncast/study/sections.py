@@ -8,13 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from learncast._core.errors import suggestion
-from learncast.study.study_file import Section
+from learncast.study.study_file import GOAL_KEYS, Section
 
 if TYPE_CHECKING:  # keys are checked before numpy loads
     from learncast.procedure.goals import Goal
-
-#: Keys of goals, those of `learncast.procedure.goals.GOALS`.
-GOAL_KEYS = ("accuracy", "explained", "loss", "r2")
 
 PerChannel = float | list[float]
 Activation = Literal["linear", "relu", "tanh"]
@@ -77,8 +74,8 @@ class TwoLayerSection(Section):
     """Activation function of the hidden units."""
     start: Literal["balanced", "random"] = "balanced"
     """balanced: W2^T W2 = W1 W1^T; random: independent weights."""
-    scale: float = Field(default=0.01, gt=0)
-    """Standard deviation of the weights."""
+    scale: Annotated[float, Field(gt=0)] | Literal["torch"] = 0.01
+    """Standard deviation of the weights, or "torch" for torch's own initialisation of a random start."""
     imbalance: float = 0.0
     """Strength of the second layer beyond the first: lambda in W2^T W2 - W1 W1^T = lambda I."""
     seed: int = Field(default=0, ge=0)
@@ -86,9 +83,36 @@ class TwoLayerSection(Section):
     weights: str | None = None
     """A .npz or .safetensors file with the weights before training, relative to the study file."""
 
+    @model_validator(mode="after")
+    def _torch_is_random(self) -> TwoLayerSection:
+        if self.scale == "torch" and self.start != "random":
+            raise ValueError('scale = "torch" needs start = "random"')
+        return self
 
-NetworkSection = RecurrentSection | TwoLayerSection
-NETWORKS: dict[str, type[Section]] = {"linear-rnn": RecurrentSection, "two-layer": TwoLayerSection}
+
+class DefaultNetworkSection(Section):
+    """The network for data of this size: a linear RNN, or a two-layer network if trials have one step."""
+
+    kind: Literal["default"]
+    """A linear RNN with fixed recurrence, or a two-layer network if trials have one step."""
+    hidden_size: int | None = Field(default=None, ge=1)
+    """Number of hidden units; 64 by default, or as many as the smaller of inputs and outputs."""
+    recurrence: float | None = None
+    """Eigenvalue of the recurrent weights; 1 - 1/steps by default."""
+    scale: Annotated[float, Field(gt=0)] | Literal["torch"] = "torch"
+    """Standard deviation of random weights, or "torch" for torch's own initialisation."""
+    seed: int = Field(default=0, ge=0)
+    """Seed of the weights."""
+    activation: Activation = "linear"
+    """Activation function of the hidden units."""
+
+
+NetworkSection = RecurrentSection | TwoLayerSection | DefaultNetworkSection
+NETWORKS: dict[str, type[Section]] = {
+    "linear-rnn": RecurrentSection,
+    "two-layer": TwoLayerSection,
+    "default": DefaultNetworkSection,
+}
 
 
 def _network_section(value: object) -> object:
@@ -103,8 +127,8 @@ def _network_section(value: object) -> object:
 class TrainingSection(Section):
     """Training by gradient descent, and the goal of a plan."""
 
-    learning_rate: float = Field(gt=0)
-    """Learning rate of gradient descent on half the mean squared error."""
+    learning_rate: float | None = Field(default=None, gt=0)
+    """Learning rate of gradient descent on half the mean squared error; half the largest safe rate by default."""
     batch: int | None = Field(default=None, ge=1)
     """Trials of a step; all of them by default."""
     shuffle: bool = False
@@ -362,7 +386,7 @@ class StudySection(Section):
     """Name of the study."""
     network: Annotated[NetworkSection, BeforeValidator(_network_section)] = RecurrentSection()
     """The network before training."""
-    training: TrainingSection
+    training: TrainingSection = Field(default_factory=lambda: TrainingSection(accuracy=0.99))
     """How it is trained."""
     target: TaskTable | None = None
     """The task to be learned in the end."""

@@ -17,14 +17,18 @@ from learncast._core.validation import one_of
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN, check_fit
 from learncast.networks.two_layer import TwoLayer
+from learncast.planning.defaults import DATA_GOAL, Choice, default_network
 from learncast.planning.generalise.folds import Folds
+from learncast.planning.learning_rate import suggest_rate
 from learncast.planning.methods.choice import method_for
 from learncast.planning.methods.method import Method
 from learncast.planning.terms import Terms, checked_pool
+from learncast.procedure.stage import Stage
 from learncast.procedure.training import Training
 from learncast.study.sections import (
     RULES,
     DataSection,
+    DefaultNetworkSection,
     GeneraliseSection,
     HierarchySection,
     IntegrationSection,
@@ -61,6 +65,8 @@ class Study(StudyFile[StudySection]):
     learning_rate : float
     goal : Goal
     max_stages : int
+    chosen : tuple of Choice
+        Network and learning rate, if they were not given.
 
     Examples
     --------
@@ -80,7 +86,8 @@ class Study(StudyFile[StudySection]):
     def __init__(self, section: StudySection, folder: Path, source: str) -> None:
         super().__init__(section, folder, source)
         self._methods: dict[str, Method] = {}
-        self.learning_rate, self.goal = section.training.learning_rate, section.training.goal_object
+        self.goal = section.training.goal_object
+        self.chosen: tuple[Choice, ...] = ()
         self.max_stages, self.batch = section.training.max_stages, section.training.batch
         self.horizons = tuple(section.training.horizons)
         self._tasks: dict[str, Task] = {}
@@ -102,6 +109,18 @@ class Study(StudyFile[StudySection]):
         for key, task in self._tasks.items():
             with located(source, f"[network] and {key}"):
                 check_fit(task, self.weights)
+        self.learning_rate = section.training.learning_rate or self._safe_rate()
+
+    def _safe_rate(self) -> float:
+        """Choose the learning rate for every task of the study, and write it into the study."""
+        with located(self.source, "[training]"):
+            stages = [Stage(task, self.goal) for task in self._tasks.values()]
+            found = suggest_rate(stages, self.network, Training(1.0, learn=self.named_learn))
+        training = self.section.training.model_copy(update={"learning_rate": found.learning_rate})
+        self.section = self.section.model_copy(update={"training": training})
+        why, change = f"half the largest safe rate {found.largest:.3g}", "training.learning_rate"
+        self.chosen += (Choice("learning rate", f"{found.learning_rate:.3g}", why, change),)
+        return found.learning_rate
 
     @property
     def target(self) -> Task:
@@ -223,11 +242,13 @@ class Study(StudyFile[StudySection]):
         return self._tasks[key]
 
     def _network(self, section: NetworkSection) -> LinearRNN | TwoLayer:
+        if isinstance(section, DefaultNetworkSection):
+            return self._default_network(section)
         kind: type[LinearRNN | TwoLayer] = TwoLayer if isinstance(section, TwoLayerSection) else LinearRNN
         if section.weights is not None:
             path, names = self.folder / section.weights, tuple(field.name for field in fields(kind))
             return kind(*arrays_named(path, "weights", names))
-        task = self._target if self._target is not None else self.sequence[0][0]
+        task = next(iter(self._tasks.values()))
         units, inputs, outputs = section.hidden_size, task.inputs, task.outputs
         size = 8 * units * (units * (kind is LinearRNN) + inputs + outputs)
         check_made(f"a network of {units:,} units", COPIES * size, remedy="make hidden_size smaller")
@@ -235,13 +256,26 @@ class Study(StudyFile[StudySection]):
             rng = np.random.default_rng(section.seed)
             if section.start == "random":
                 return TwoLayer.random(inputs, units, outputs, scale=section.scale, rng=rng)
-            imbalance = section.imbalance
-            return TwoLayer.balanced(inputs, units, outputs, scale=section.scale, imbalance=imbalance, rng=rng)
+            assert section.scale != "torch"
+            sizes = inputs, units, outputs
+            return TwoLayer.balanced(*sizes, scale=section.scale, imbalance=section.imbalance, rng=rng)
         if section.initial == "random":
             options = section.model_dump(include={"recurrence", "scale"}, exclude_none=True)
             return LinearRNN.random(inputs, units, outputs, rng=section.seed or 0, **options)
         options = section.model_dump(include={"recurrence", "initial", "output_initial", "hidden_size"})
         return LinearRNN.aligned(**options, task=task)
+
+    def _default_network(self, section: DefaultNetworkSection) -> LinearRNN | TwoLayer:
+        """Make the default network, and note it with the goal among the chosen settings."""
+        task = next(iter(self._tasks.values()))
+        network = default_network(task, **section.model_dump(exclude={"kind", "activation"}))
+        kind = "two-layer network" if isinstance(network, TwoLayer) else "linear RNN"
+        value = f"{kind}, {network.hidden_size} hidden units"
+        chosen = [Choice("network", value, "default for these sizes", "network.hidden_size ...")]
+        if self.goal == DATA_GOAL:
+            chosen.append(Choice("goal", self.goal.text, "default", "training.explained ..."))
+        self.chosen += tuple(chosen)
+        return network
 
 
 def task_of(section: TaskSection, name: str, folder: Path) -> Task:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar
@@ -13,8 +14,16 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from learncast._core.errors import InvalidSpec, LearncastError, brief, suggestion
-from learncast._core.limits import listed, tables_of
+from learncast._core.limits import file_size, listed, tables_of
 
+#: Suffixes of files of trials.
+DATA_SUFFIXES = (
+    ".npz", ".npy", ".safetensors", ".mat", ".h5", ".hdf5", ".nwb", ".nc", ".csv", ".tsv", ".parquet"
+)  # fmt: skip
+#: Keys of goals, those of `learncast.procedure.goals.GOALS`.
+GOAL_KEYS = ("accuracy", "explained", "loss", "r2")
+#: Share of the explainable variance that data alone are learned to.
+DATA_EXPLAINED = 0.95
 #: Keys of a study whose values name files.
 FILES = ("data", "test", "weights")
 
@@ -122,14 +131,54 @@ def _is_union_tag(part: str) -> bool:
     return part in ("float", "int") or part.startswith("constrained-") or "[" in part
 
 
-def read_study(kind: type[Kind], path: str | Path, *, most_bytes: int | None = None) -> tuple[Kind, Path, str]:
+def read_study(
+    kind: type[Kind],
+    path: str | Path,
+    *,
+    most_bytes: int | None = None,
+    changes: Sequence[str] = (),
+    data: bool = False,
+) -> tuple[Kind, Path, str]:
     """Read a study file and check its keys, before anything that it names is loaded or built.
 
-    Returns the arguments of a `StudyFile`. The text may take 1 MiB unless `most_bytes` allows more.
+    Returns the arguments of a `StudyFile`. The text may take 1 MiB unless `most_bytes` allows more. `changes` are keys
+    with other values, such as "training.learning_rate=0.01". With `data`, a file of trials is a study of its own.
     """
     source = Path(path)
-    tables = tables_of(source, "the study file", most_bytes=most_bytes)
+    if source.suffix.lower() in DATA_SUFFIXES:
+        if not data:
+            name = source.name
+            raise InvalidSpec(
+                f"{source} holds data and is not a study file. Run `learncast forecast {name}`, or name it in a study: "
+                f'`learncast new recordings FILE`, then data = "{name}".',
+                field="study",
+            )
+        file_size(source, "the data file")
+        tables: dict[str, Any] = {"name": source.stem, "network": {"kind": "default"}, "training": {}}
+        tables["target"] = {"data": source.name}
+    else:
+        tables = tables_of(source, "the study file", most_bytes=most_bytes)
+    for change in changes:
+        _change(tables, change)
+    if source.suffix.lower() in DATA_SUFFIXES and not set(tables["training"]) & set(GOAL_KEYS):
+        tables["training"]["explained"] = DATA_EXPLAINED
     return checked(kind, tables, str(source)), source.parent, str(source)
+
+
+def _change(tables: dict[str, Any], change: str) -> None:
+    """Set a key of nested tables, from text such as "training.learning_rate=0.01"."""
+    path, equals, text = change.partition("=")
+    *parents, key = path.strip().split(".")
+    if not equals or not key:
+        raise InvalidSpec(f"--set must be KEY=VALUE, got {change!r}.", field="set")
+    for parent in parents:
+        tables = tables.setdefault(parent, {})
+        if not isinstance(tables, dict):
+            raise InvalidSpec(f"--set cannot change {path}: {parent} is not a table.", field="set")
+    try:
+        tables[key] = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        tables[key] = text.strip()
 
 
 class StudyFile(Generic[Kind]):

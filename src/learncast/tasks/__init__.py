@@ -12,6 +12,7 @@ from learncast.tasks.delays import (
 from learncast.tasks.families import integration, leaky_integration
 from learncast.tasks.geometry import Frame, TaskSimilarity, common_frame, pooled_statistics, similarity
 from learncast.tasks.one_step import Hierarchy, Whitened, from_pairs, hierarchy, reversed, static, whitened
+from learncast.tasks.recorded.data import from_data
 from learncast.tasks.recorded.environments import from_environment
 from learncast.tasks.recorded.files import from_file
 from learncast.tasks.recorded.recording import Recording
@@ -23,7 +24,7 @@ from learncast.tasks.task import Task
 
 __all__ = [
     "Covariance", "DataSummary", "Dense", "Frame", "Hierarchy", "Kronecker", "Recording", "Sampled",
-    "StandardErrors", "Task", "TaskSimilarity", "Whitened", "common_frame", "from_batches",
+    "StandardErrors", "Task", "TaskSimilarity", "Whitened", "common_frame", "from_batches", "from_data",
     "from_environment", "from_file", "from_pairs", "from_table", "halves", "hierarchy", "integration",
     "leaky_integration", "multi_lag", "multi_lag_trials", "pooled_recording", "pooled_statistics", "random_direction",
     "resampled", "reversed", "sensory", "similarity", "sinusoidal_delay", "sinusoidal_delay_trials", "standard_errors",

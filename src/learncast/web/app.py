@@ -119,6 +119,8 @@ def _handler(queue: JobQueue, panel: Panel, name: str) -> Handler:
         except QueueFull:
             message = f"{AT_ONCE} computations run and {WAITING} more wait. Try again in a moment."
             return JSONResponse({"error": message}, 503, headers={"Retry-After": "1"})
+        except asyncio.CancelledError:  # Ctrl-C during the computation
+            return JSONResponse({"error": "The explorer was stopped."}, 503)
         except WorkerStopped:
             return JSONResponse({"error": "The computation was interrupted. Try again."}, 500)
         return Response(result, media_type=MEDIA_TYPES.get(name, "application/json"))

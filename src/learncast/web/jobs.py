@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
+from multiprocessing import resource_tracker
 from typing import TYPE_CHECKING
 
 import anyio
@@ -68,6 +69,7 @@ class Computation:
 @contextmanager
 def _undisturbed() -> Iterator[None]:
     """Start processes inside the context with one thread each, which Ctrl-C does not reach while they load."""
+    resource_tracker.ensure_running()  # its own start would let signals through again
     blocks = hasattr(signal, "pthread_sigmask")
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}) if blocks else set()
     try:

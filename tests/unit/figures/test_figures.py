@@ -2,6 +2,7 @@
 
 import io
 
+import matplotlib
 import numpy as np
 import pytest
 import xarray as xr
@@ -391,3 +392,14 @@ def test_labels_of_a_plan_do_not_cross_lines_or_titles():
         assert text.get_window_extent().x0 > direct
     label = next(t for t in paths.texts if t.get_text() == "first task's optimum")
     assert label.get_window_extent().y1 < paths.get_window_extent().y1
+
+
+def test_interactive_figures_switched_on_inside_the_style_stay_on():
+    before = matplotlib.is_interactive()
+    try:
+        matplotlib.interactive(False)
+        with lc.figures.style():
+            matplotlib.interactive(True)  # as the inline backend of notebooks does with the first figure
+        assert matplotlib.is_interactive()
+    finally:
+        matplotlib.interactive(before)

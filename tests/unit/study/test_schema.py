@@ -80,7 +80,7 @@ def test_every_key_of_every_table_has_a_description():
         for part in schema.schema(kind)["$defs"].values():
             assert part.get("properties", {}).keys() <= known | tables
     rate = next(key for key in listed if key.name == "learning_rate")
-    assert (rate.table, rate.type, rate.default, rate.required) == ("[training]", "number above 0", "", True)
+    assert (rate.table, rate.type, rate.default, rate.required) == ("[training]", "number above 0", "", False)
 
 
 def test_the_list_of_keys_has_a_line_for_each_key_below_its_table():

@@ -165,10 +165,9 @@ def test_a_file_that_is_not_toml_raises(tmp_path, content):
 
 #: Studies with the key that is wrong, and what the message must contain besides.
 WRONG_KEYS = {
-    "empty file": ("", "training", ""),
+    "empty file": ("", None, "[target]"),
     "no target": (TRAINING, None, "[target]"),
     "negative learning rate": ("[training]\nlearning_rate = -1\n" + TARGET, "training.learning_rate", "-1"),
-    "no learning rate": ("[training]\n" + TARGET, "training.learning_rate", ""),
     "learning rate is text": ('[training]\nlearning_rate = "fast"\n' + TARGET, "training.learning_rate", "'fast'"),
     "infinite learning rate": ("[training]\nlearning_rate = inf\n" + TARGET, "training.learning_rate", "inf"),
     "learning rate is nan": ("[training]\nlearning_rate = nan\n" + TARGET, "training.learning_rate", "nan"),
@@ -488,3 +487,11 @@ def test_a_file_with_only_a_model_is_a_window(tmp_path):
     path = tmp_path / "window.toml"
     path.write_text('[model]\nkind = "gru"\n')
     assert "`learncast window " in str(refusal(lambda: Study.load(path)))
+
+
+def test_a_learning_rate_that_is_not_given_is_chosen_and_written_into_the_study(load):
+    study = load(TARGET)
+    again = load(study.resolved())
+    assert study.learning_rate == again.learning_rate == lc.forecast(study.target, study.network).learning_rate
+    assert [choice.setting for choice in study.chosen] == ["learning rate"]
+    assert again.chosen == ()

@@ -616,7 +616,7 @@ class TestStudies:
             answer = forecast(Study.from_dict(raw, folder=tmp_path, source="x"))
             cell = found.sel(recurrence=b, target_strength=k)
             assert cell["flow_steps"] == answer.values["flow_steps"]
-            np.testing.assert_array_equal(cell["loss"], answer.dataset["loss"])
+            np.testing.assert_array_equal(cell["loss"], answer.labelled["loss"])
         text = study.read_text(encoding="utf-8")
         study.write_text(text.replace("1e-3", "2e-3"), encoding="utf-8")
         refused = command("resume", store, study)

@@ -736,6 +736,31 @@ def test_studies_tables_and_files_are_computed_in_a_worker(queue, monkeypatch):
     assert opened.json()["examples"][0]["changes"]["data"]
 
 
+def test_ctrl_c_while_workers_load_ends_the_server_and_them_without_a_traceback():
+    command = [sys.executable, "-c", COMMAND, "--port", "0", "--no-browser"]
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    try:
+        port = int(re.search(r":(\d+)/", process.stdout.readline())[1])
+        with closing(http.client.HTTPConnection("127.0.0.1", port)) as connection:
+            connection.request("POST", "/api/curriculum/study", "{}", JSON)  # starts the workers at once
+            eventually(lambda: len(psutil.Process(process.pid).children()) == 3)
+            children = psutil.Process(process.pid).children()
+            os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+            _, errors = process.communicate(timeout=20)
+        assert process.returncode == 130
+        assert "Traceback" not in errors
+        assert not psutil.wait_procs(children, timeout=10)[1]
+    finally:
+        process.kill()
+
+
 def test_loopback_addresses_are_recognised():
     assert all(map(server_module.is_loopback, ("127.0.0.1", "::1", "localhost", "127.9.9.9")))
     assert not any(map(server_module.is_loopback, ("0.0.0.0", "::", "10.0.0.1", "example")))

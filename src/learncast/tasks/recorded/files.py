@@ -13,6 +13,7 @@ from learncast._core.errors import InvalidSpec
 from learncast._core.limits import listed
 from learncast.tasks.recorded.arrays import ArrayFile, arrays_from
 from learncast.tasks.recorded.tables import SUFFIXES, column_of_trials, from_table
+from learncast.tasks.recorded.targets import array_like
 from learncast.tasks.task import Task
 
 #: Default names of the arrays in a file.
@@ -134,13 +135,36 @@ def _one(key: str, value: Sequence[str] | str) -> str:
 
 
 def _from_arrays(trials: dict[str, Any], options: dict[str, Any], labels: bool | None) -> Task:
-    x = trials["inputs"]
-    if not isinstance(x, list) and x.ndim == 2:
-        x = x[:, None, :]
-    flat = {key: _flat(trials[key], len(x)) for key in ("labels", "mask", "lengths") if key in trials}
+    flat = {key: _flat(trials[key], len(trials["inputs"])) for key in ("labels", "mask", "lengths") if key in trials}
     labels = True if "labels" in flat else labels
     y = flat.pop("labels") if "labels" in flat else trials["targets"]
-    return Task.from_samples(x, y, labels=labels, **flat, **options)
+    return from_trials(trials["inputs"], y, labels=labels, **flat, **options)
+
+
+def from_trials(inputs: Any, targets: Any, *, labels: bool | None = None, **options: Any) -> Task:
+    """Make a task from arrays, also of one step (trials, channels), and with one number per trial (trials,).
+
+    Parameters
+    ----------
+    inputs : (trials, steps, inputs) or (trials, inputs)
+    targets : (trials,), (trials, outputs) or (trials, steps, outputs)
+    labels, **options
+        See `Task.from_samples`.
+    """
+    x = inputs if isinstance(inputs, list) else array_like("inputs", inputs)
+    if not isinstance(x, list) and x.ndim == 2:
+        x = x[:, None, :]
+    y = targets if isinstance(targets, list) else array_like("targets", targets)
+    if labels is None and not isinstance(y, list) and getattr(y, "dtype", np.dtype("f8")).kind not in "iubUS":
+        if y.ndim == 1:
+            y = y[:, None]
+        elif not isinstance(x, list) and tuple(y.shape) == tuple(x.shape[:2]) and y.shape[1] > 1:
+            raise InvalidSpec(
+                f"targets of shape {tuple(y.shape)} could be one output at every step or {y.shape[1]} outputs at the "
+                "end. Use targets[:, :, None] for the first, targets[:, None, :] for the second.",
+                field="targets",
+            )
+    return Task.from_samples(x, y, labels=labels, **options)
 
 
 def _flat(values: object, trials: int) -> Any:

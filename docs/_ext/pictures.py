@@ -1,0 +1,211 @@
+"""Figures of Start here and of the project pages: recordings in six pictures, learning dynamics, trust and performance."""
+
+from __future__ import annotations
+
+import json
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from drawings import _sized
+
+import learncast as lc
+
+ROOT = Path(__file__).parents[2]
+TABLE = ROOT / "examples" / "recorded_trials.csv"
+INPUTS, TARGETS = ["input_left", "input_right"], ["target_left", "target_right"]
+#: Direct training is grey, a first task orange, the target blue.
+DIRECT, FIRST, TARGET, FORGOTTEN = "#808080", "#d9701a", "#1f86c7", "#c2408f"
+NETWORK = lc.LinearRNN.random(inputs=2, hidden_size=64, outputs=2, recurrence=0.9, scale=0.05, rng=0)
+RATE = 2e-3
+
+
+@cache
+def recorded() -> lc.Task:
+    """The recorded trials as a task."""
+    return lc.tasks.from_table(TABLE, inputs=INPUTS, targets=TARGETS, name="recorded")
+
+
+@cache
+def recorded_plan() -> lc.Plan:
+    """Plan of the recorded task with three candidates."""
+    candidates = [
+        lc.tasks.integration(steps=12, target_strength=[strength, strength], name=f"ideal answers x {strength}")
+        for strength in (0.7, 1.0, 1.5)
+    ]
+    return lc.plan(recorded(), candidates, NETWORK, learning_rate=RATE, terms=lc.Terms(0.95))
+
+
+@_sized(4.4, 1.9)
+def recordings_trials(ax: Any) -> None:
+    """One of 150 trials: evidence on two channels, and the animal's two estimates at its end."""
+    trial = pd.read_csv(TABLE).query("trial == 3")
+    for name, colour in (("left", TARGET), ("right", FIRST)):
+        ax.plot(trial["step"], trial[f"input_{name}"], "o-", color=colour, markersize=2, label=f"evidence {name}")
+        ax.plot(11.6, trial[f"target_{name}"].iloc[-1], "D", color=colour, markersize=5, label=f"estimate {name}")
+    ax.axhline(0, color="0.6", lw=0.7)
+    ax.set(xlabel="time step", ylabel="value", xlim=(-0.3, 12.2))
+    ax.legend(frameon=False, loc="upper left")
+
+
+@_sized(4.4, 1.9)
+def recordings_memory(ax: Any) -> None:
+    """Share of the estimates' variance that a linear network can explain, against its memory: best near 0.9, and no worse on held-out trials."""
+    memories = np.linspace(0.3, 0.98, 18)
+    summaries = [lc.tasks.summary(recorded(), recurrence=memory) for memory in memories]
+    ax.plot(memories, [100 * s.explained for s in summaries], color=TARGET, label="these trials")
+    ax.plot(memories, [100 * s.left_out for s in summaries], ":", color=FIRST, lw=2.2, label="held-out trials")
+    ax.axvline(0.9, color="0.6", lw=0.8)
+    ax.set(xlabel="share of the state kept from step to step", ylabel="explained (%)", ylim=(30, 102))
+    ax.legend(frameon=False, loc="upper left")
+
+
+@_sized(4.4, 2.0)
+def recordings_forecast(ax: Any) -> None:
+    """Forecast of direct training: 95% is learned after 98 steps; resampled trials take 79 to 117."""
+    forecast = lc.forecast(recorded(), NETWORK, learning_rate=RATE, goal=0.95)
+    steps = np.arange(160)
+    loss = forecast.solution.at(steps)["excess_loss"]
+    ax.plot(steps, 100 * (1 - loss / loss[0]), color=TARGET)
+    ax.axhline(95, color="0.6", ls="--", lw=0.8)
+    ax.axvspan(*forecast.steps.interval, color=TARGET, alpha=0.18, lw=0)
+    ax.plot(forecast.steps.descent, 95, "o", color=TARGET, markersize=7)
+    ax.annotate(
+        f"{forecast.steps.descent:.0f} steps",
+        (forecast.steps.descent, 95),
+        (24, -16),
+        textcoords="offset points",
+        size=8,
+    )
+    ax.set(xlabel="gradient steps", ylabel="explainable variance\nlearned (%)", ylim=(0, 104), xlim=(0, 159))
+
+
+@_sized(4.4, 1.7)
+def recordings_candidates(ax: Any) -> None:
+    """Total steps with each first task, at its best stop: answers of 1.5 times the strength help, the others do not."""
+    plan = recorded_plan()
+    names = [candidate.task.name for candidate in plan.candidates]
+    firsts = [candidate.stop_steps for candidate in plan.candidates]
+    totals = [candidate.total for candidate in plan.candidates]
+    rows = np.arange(len(names))
+    ax.barh(rows, firsts, color=FIRST, label="on the first task")
+    ax.barh(rows, np.subtract(totals, firsts), left=firsts, color=TARGET, label="on the recorded task")
+    ax.barh(len(names), plan.direct_steps, color=DIRECT, label="direct training")
+    ax.set_yticks([*rows, len(names)], [*names, "no first task"])
+    ax.invert_yaxis()
+    ax.set(xlabel="gradient steps", xlim=(0, 1.02 * plan.direct_steps))
+    ax.legend(frameon=False, loc="center left", bbox_to_anchor=(1.01, 0.5))
+
+
+@_sized(4.4, 1.15)
+def recordings_saving(ax: Any) -> None:
+    """The plan saves 34 steps; resampled trials give 11 to 53. The interval excludes 0, so that the saving is not chance."""
+    plan = recorded_plan()
+    ax.plot(plan.saving_interval, [0, 0], color=TARGET, lw=5, solid_capstyle="butt")
+    ax.plot(plan.saving, 0, "o", color=TARGET, markersize=10)
+    ax.axvline(0, color=DIRECT, ls="--", lw=1.2)
+    ax.annotate("no saving", (0, 0.6), (5, 0), textcoords="offset points", size=7)
+    ax.annotate(f"{plan.saving:.0f} steps", (plan.saving, 0), (0, 11), textcoords="offset points", ha="center", size=7)
+    ax.set(xlabel="gradient steps saved", yticks=[], ylim=(-1, 1.3), xlim=(-8, 60))
+    ax.spines["left"].set_visible(False)
+
+
+@_sized(4.4, 2.0)
+def recordings_training(ax: Any) -> None:
+    """Training in torch on the same trials, and the forecast that was made before."""
+    table = pd.read_csv(TABLE)
+    trials = table[INPUTS].to_numpy().reshape(-1, 12, 2), table.groupby("trial")[TARGETS].last().to_numpy()
+    run = lc.training.train(trials, NETWORK, lc.Training(RATE), steps=140)
+    forecast = lc.forecast(recorded(), NETWORK, learning_rate=RATE, goal=0.95).solution.at(np.arange(141))
+    ax.plot(run.dataset["time"], run.dataset["loss"], color=TARGET, lw=4, alpha=0.6, label="trained in torch")
+    ax.plot(forecast.time, forecast["loss"], ":", color=FIRST, lw=2.2, label="forecast")
+    ax.set(xlabel="gradient steps", ylabel="loss", ylim=(0, None), xlim=(0, 140))
+    ax.legend(frameon=False)
+
+
+@_sized(4.4, 2.0)
+def dynamics_modes(ax: Any) -> None:
+    """A network learns three parts of a task, one after the other: the strongest first. Each is learned in a step-like curve."""
+    task = lc.tasks.integration(steps=20, input_strength=[1.0] * 3, target_strength=[1.5, 0.8, 0.4])
+    network = lc.LinearRNN.aligned(task=task, recurrence=0.9, initial=0.02, hidden_size=16)
+    steps = np.arange(1800)
+    solution = lc.forecast(task, network, learning_rate=1e-3).solution
+    shares = solution.at(steps)["strength"].values / np.asarray(solution.optimum)
+    for k, (colour, name) in enumerate(zip((TARGET, FIRST, DIRECT), ("strong", "medium", "weak"), strict=True)):
+        ax.plot(steps, 100 * shares[:, k], color=colour, label=f"{name} part")
+    ax.set(xlabel="gradient steps", ylabel="learned (%)", ylim=(0, 104), xlim=(0, steps[-1]))
+    ax.legend(frameon=False, loc="lower right")
+
+
+@_sized(4.4, 2.0)
+def dynamics_start(ax: Any) -> None:
+    """One task from five initial sizes of the weights. Weights of a quarter of the size delay learning by the same number of steps each time."""
+    task, steps = lc.tasks.integration(steps=50), np.arange(500)
+    for shade, initial in zip(np.linspace(0.35, 1, 5), np.geomspace(0.001, 0.3, 5), strict=True):
+        network = lc.LinearRNN.aligned(recurrence=0.96, initial=initial, hidden_size=16)
+        solution = lc.forecast(task, network, learning_rate=1e-3).solution
+        learned = 100 * solution.at(steps)["strength"].values[:, 0] / float(np.asarray(solution.optimum)[0])
+        ax.plot(steps, learned, color=TARGET, alpha=shade, label=f"{initial:.3f}")
+    ax.set(xlabel="gradient steps", ylabel="learned (%)", ylim=(0, 104), xlim=(0, 499))
+    ax.legend(title="initial size", frameon=False, loc="center left", bbox_to_anchor=(1.01, 0.5))
+
+
+@_sized(4.2, 3.4)
+def forecast_and_trained(ax: Any) -> None:
+    """Steps forecast from statistics against steps of plain training in numpy on the raw trials, for drawn problems. Points on the line agree."""
+    stored = json.loads((ROOT / "docs/results/forecasts.json").read_text(encoding="utf-8"))
+    rows = [row for row in stored["rows"] if row["trained"] >= 1]
+    ends = [0.8, 1.4 * max(row["trained"] for row in rows)]
+    ax.plot(ends, ends, color="0.6", lw=0.9, zorder=0)
+    looks = {"integrated": (TARGET, "o", 16), "response": (FIRST, "s", 26), "exact": (FORGOTTEN, "D", 26)}
+    for name, (colour, mark, size) in looks.items():
+        chosen = [row for row in rows if row["class"] == name]
+        pairs = np.array([(row["trained"], row["forecast"]) for row in chosen])
+        ax.scatter(*pairs.T, s=size, marker=mark, color=colour, alpha=0.6, lw=0, label=f"{name} ({len(chosen)})")
+    ax.set(
+        xscale="log",
+        yscale="log",
+        xlabel="trained gradient steps",
+        ylabel="forecast gradient steps",
+        xlim=ends,
+        ylim=ends,
+    )
+    ax.legend(title="forecast class", frameon=False, loc="upper left")
+
+
+#: Rows of the performance page in the chart: section, start of the label, and name in the chart.
+CHARTED = (
+    ("descent", "training to 99%, fixed scalar recurrence", "train to 99%, fixed recurrence"),
+    ("recordings", "forecast, in shares", "forecast recorded trials"),
+    ("descent", "training to 99%, all weights", "train to 99%, all weights learn"),
+    ("descent", "BPTT over gradient from statistics, P = 1000, T = 50, hidden 128, 1 inputs", "one gradient"),
+    ("training", "linear, everything learned", "torch training, linear"),
+    ("training", "ReLU, recurrence 0.96", "torch training, ReLU"),
+    ("recordings", "plan with two candidates", "plan recorded trials, with interval"),
+    ("two_layer", "Q Q^T at 100 times, d = 5", "exact two-layer solution"),
+)
+
+
+@_sized(4.4, 2.5)
+def speed_chart(ax: Any) -> None:
+    """How many times as fast as the obvious way: backpropagation through time in torch on the trials, or an ODE solver for the two-layer solution."""
+    sys.path.append(str(ROOT))
+    from benchmarks.report import history, number
+
+    names, ratios = [name for *_, name in CHARTED], []
+    for section, label, _ in CHARTED:
+        entry = next(entry for entry in reversed(history()) if section in entry["sections"])
+        value = next(v for name, v, _ in entry["sections"][section] if name.strip().startswith(label))
+        ratio = number(value)
+        ratios.append(ratio if ratio > 1 else 1 / ratio)  # "1/239" is a share of the training
+    names, ratios = zip(*sorted(zip(names, ratios, strict=True), key=lambda pair: -pair[1]), strict=True)
+    rows = np.arange(len(ratios))
+    ax.barh(rows, np.subtract(ratios, 1), color=TARGET, left=1)
+    for row, ratio in zip(rows, ratios, strict=True):
+        ax.annotate(f"{ratio:,.0f}×", (ratio, row), (4, 0), textcoords="offset points", va="center", size=7)
+    ax.set_yticks(rows, names)
+    ax.invert_yaxis()
+    ax.set(xscale="log", xlabel="times as fast", xlim=(1, 6000))

@@ -1,0 +1,113 @@
+"""Forecasts of data alone: default network, goal and learning rate, held to plain descent on the raw trials."""
+
+import json
+
+import numpy as np
+import pytest
+
+import learncast as lc
+from learncast.cli import app
+from learncast.planning.defaults import default_network
+from learncast.planning.learning_rate import suggest_rate
+
+
+def recording(steps=8, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(80, steps, 5)) + 0.3
+    y = np.cumsum(x, axis=1)[:, -1] @ rng.normal(size=(5, 2)) + rng.normal(size=(80, 2))
+    return (x, y) if steps > 1 else (x[:, 0], y)
+
+
+def plain_steps(x, y, network, rate, share):
+    """Full-batch descent on the raw trials until the share of the explainable variance is learned."""
+    x = x[:, None, :] if x.ndim == 2 else x
+    memory = 0.0 if isinstance(network, lc.TwoLayer) else network.scalar_recurrence
+    pooled = np.einsum("ptc,t->pc", x, memory ** np.arange(x.shape[1])[::-1])
+    first, second = (w.copy() for w in network.maps)
+
+    def loss(m):
+        return 0.5 * ((pooled @ m.T - y) ** 2).sum(axis=1).mean()
+
+    least = loss(np.linalg.lstsq(pooled, y, rcond=None)[0].T)
+    goal = least + (1 - share) * (loss(np.zeros((y.shape[1], x.shape[2]))) - least)
+    for n in range(20_000):
+        now = loss(second @ first)
+        if now <= goal or not np.isfinite(now):
+            return n if now <= goal else np.inf
+        slope = (pooled @ first.T @ second.T - y).T @ pooled / len(x)
+        first, second = first - rate * second.T @ slope, second - rate * slope @ first.T
+    return np.inf
+
+
+@pytest.mark.parametrize("steps", [1, 8])
+def test_steps_of_data_alone_are_those_of_plain_descent_on_the_trials(steps):
+    x, y = recording(steps)
+    found = lc.forecast(x, y)
+    network = found.method.network
+    assert isinstance(network, lc.TwoLayer if steps == 1 else lc.LinearRNN)
+    assert found.goal == lc.Explained(0.95)
+    assert found.steps.descent == plain_steps(x, y, network, found.learning_rate, 0.95)
+    assert [choice.setting for choice in found.chosen] == ["goal", "network", "learning rate"]
+    assert lc.forecast((x, y), network, goal=0.95, learning_rate=found.learning_rate).steps == found.steps
+
+
+def test_the_largest_safe_rate_settles_and_a_few_times_it_does_not():
+    x, y = recording()
+    found = lc.forecast(x, y)
+    safe = found.safe_rate
+    assert safe.learning_rate == pytest.approx(safe.largest / 2)
+    assert np.isfinite(plain_steps(x, y, found.method.network, 0.9 * safe.largest, 0.95))
+    with np.errstate(all="ignore"):
+        assert np.isinf(plain_steps(x, y, found.method.network, 4 * safe.largest, 0.95))
+
+
+def test_an_unstable_rate_raises_with_a_safe_one_and_its_steps():
+    x, y = recording()
+    network = default_network(lc.Task.from_samples(x, y))
+    with pytest.raises(lc.AssumptionViolated) as caught:
+        lc.forecast((x, y), network, goal=0.95, learning_rate=10.0)
+    assert caught.value.field == "learning_rate"
+    rate = caught.value.learning_rate
+    assert caught.value.steps == plain_steps(x, y, network, rate, 0.95)
+
+
+def test_the_command_gives_the_numbers_of_python(tmp_path, capsys):
+    x, y = recording()
+    np.savez(tmp_path / "mine.npz", rates=x, movement=y)
+    ask = ["forecast", str(tmp_path / "mine.npz"), "--json", "--set", "target.inputs=rates"]
+    ask += ["--set", "target.targets=movement"]
+    app(ask, standalone_mode=False)
+    answer, own = json.loads(capsys.readouterr().out), lc.forecast(x, y)
+    assert answer["descent_steps"] == own.steps.descent
+    assert answer["learning_rate"] == own.learning_rate
+    assert answer["interval"] == list(own.steps.interval)
+    assert {choice["setting"] for choice in answer["chosen"]} == {"network", "goal", "learning rate"}
+    app([*ask, "--set", "training.learning_rate=9"], standalone_mode=False)
+    unstable = json.loads(capsys.readouterr().out)
+    assert unstable["safe_rate"]["learning_rate"] == pytest.approx(own.learning_rate)
+    assert unstable["safe_rate"]["descent_steps"] == own.steps.descent
+
+
+def test_one_number_per_trial_and_shapes_that_could_mean_two_things():
+    x, _ = recording()
+    assert lc.forecast(x, x[:, -1, 0]).target.outputs == 1
+    with pytest.raises(lc.InvalidSpec) as caught:
+        lc.forecast(x, x[:, :, 0])
+    assert caught.value.field == "targets"
+
+
+@pytest.mark.parametrize(("keyword", "meant"), [("lr", "learning_rate"), ("centr", "centre"), ("net", "network")])
+def test_a_keyword_of_other_libraries_is_explained(keyword, meant):
+    with pytest.raises(TypeError) as caught:
+        lc.forecast(*recording(), **{keyword: 1.0})
+    assert caught.value.field == keyword
+    assert meant in str(caught.value)
+
+
+def test_a_rate_is_suggested_for_several_stages():
+    task = lc.tasks.integration(steps=20)
+    network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.05, hidden_size=4)
+    stages = [lc.Stage(task.varied(target_strength=2.0), 0.5), lc.Stage(task, 0.99)]
+    found = suggest_rate(stages, network)
+    assert found.largest <= suggest_rate(stages[1:], network).largest
+    assert lc.follow(stages, network, learning_rate=found.learning_rate).steps.descent == found.steps.descent
