@@ -96,7 +96,7 @@ def method_for(
             field="network",
         )
     settings, default = Training.of(training), DEFAULT_LEARN[type(network)]
-    _check_plain_descent(settings)
+    check_plain_descent(settings)
     if settings.learn is None:
         settings = settings.with_(learn=default)
     fixed = set(settings.learn or ()) == set(default)
@@ -111,7 +111,7 @@ def method_for(
     return chosen
 
 
-def _check_plain_descent(training: Training) -> None:
+def check_plain_descent(training: Training) -> None:
     """Raise unless the training is descent on the squared error: no other has a forecast."""
     plain = Training(training.learning_rate, loss=training.loss if training.loss == "mse" else "half_mse")
     for key in ("loss", "clip", "schedule"):
