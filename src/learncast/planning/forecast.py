@@ -19,6 +19,7 @@ from learncast._core.validation import FloatArray
 from learncast.display import Displayable, HtmlRepr, Plot, Reported, Table, format_number
 from learncast.networks import Network
 from learncast.planning.batches import BatchSteps, in_batches, most_steps
+from learncast.planning.classes import ClassSummary
 from learncast.planning.defaults import DATA_GOAL, Choice, chosen_table, default_network, network_call
 from learncast.planning.explanation import Explanation, explain
 from learncast.planning.learning_rate import LIMIT, SuggestedRate, suggest_rate
@@ -251,6 +252,13 @@ class Forecast(StageSequence, Reported, Displayable):
         )
 
     @cached_property
+    def classes(self) -> ClassSummary | None:
+        """What is decoded of class labels at the end of training; None without labels, trials or a finite count."""
+        if not math.isfinite(self.total.descent):
+            return None
+        return ClassSummary.of(self.target, self.method.precise.network_of(self._run.descent_states[-1]))
+
+    @cached_property
     def safe_rate(self) -> SuggestedRate | None:
         """A learning rate at which training settles; None if none can be suggested."""
         try:
@@ -375,7 +383,7 @@ class Forecast(StageSequence, Reported, Displayable):
         )
 
     def _plot(self) -> Plot:
-        if len(self.requested) == 1:
+        if len(self.requested) == 1 or not self.method.has_flow:
             return Plot.of("learning_curve", self.learning_curve(), title=f"How {self.target.name} is learned")
         return Plot.of("forgetting_curves", self.curves(points=80), title="Loss over training")
 
@@ -385,10 +393,10 @@ class Forecast(StageSequence, Reported, Displayable):
         saving = "" if len(self.requested) == 1 else f", saves {self.saving.value:.6g}"
         spread = "" if self.batches is None else f" ± {self.steps.spread:.3g}"
         batches = "" if self.batches is None else f" in batches of {self.batch}"
+        flow = f"{self.steps.flow:.6g} flow steps" if self.method.has_flow else f"by {self.training.optimizer}"
         return (
             f"<Forecast {parts}: {self.steps.descent:.6g}{spread} descent steps{batches}{within}, "
-            f"{self.steps.flow:.6g} flow steps{saving}, {self.forecast_class}>"
-            + "".join(f"\n{c.line}" for c in self.chosen)
+            f"{flow}{saving}, {self.forecast_class}>" + "".join(f"\n{c.line}" for c in self.chosen)
         )
 
 

@@ -93,7 +93,7 @@ def suggest_rate(
 
     probe = at(1.0).method
     rates = [_safe_rate(probe, k, stage.goal) for k, stage in enumerate(stages)]
-    largest = min((rate for rate in rates if not math.isnan(rate)), default=math.inf)
+    largest = min((rate for rate in rates if not math.isnan(rate)), default=math.inf) / probe.learning_rate
     for _ in range(MOST_HALVINGS if 0 < largest < math.inf else 0):
         steps = at(SHARE * largest).total
         if steps.status is not Status.diverged:

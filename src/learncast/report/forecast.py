@@ -114,6 +114,8 @@ def of_forecast(
     }
     curve = made.full_batch.learning_curve()
     values["curve"] = {"step": curve["time"].values, **{key: curve[key].values for key in curve}, **curve.attrs}
+    if made.classes is not None:
+        values["classes"] = asdict(made.classes)
     if made.chosen:
         values["chosen"] = [asdict(choice) for choice in made.chosen]
     if any(a.name == LIMIT for a in trust.failed) and made.safe_rate is not None:
@@ -124,6 +126,7 @@ def of_forecast(
         *chosen_table(made.chosen),
         _table(f"Learning {chosen.name} to {goal.text}", m.goal_text(place, goal), rows, remarks),
     ]
+    tables += [] if made.classes is None else [made.classes.table]
     tables += recurrence.tables
     held_out, unknown = _held_out(m, chosen, learned.descent_steps)
     if unknown:

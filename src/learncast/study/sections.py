@@ -285,8 +285,8 @@ class DataSection(SignedSection):
     """A task recorded in a file: names of its arrays or columns, and preprocessing of its trials."""
 
     data: str
-    """A file of recorded trials, relative to the study file: .npz, .npy, .safetensors, .mat, .h5, .nwb, .csv or
-    .parquet."""
+    """A file of recorded trials, relative to the study file: .npz, .npy, .safetensors, .mat, .h5, .nwb, .nc, .csv,
+    .tsv or .parquet."""
     centre: bool = False
     """Subtract the mean over trials at each step from inputs and targets."""
     scale: Literal["none", "channel"] = "none"
@@ -310,6 +310,24 @@ class DataSection(SignedSection):
     """Name of the array with the length of each trial, in time steps."""
     at: Annotated[Literal["end", "every_step"] | None, BeforeValidator(underscored)] = None
     """Time steps of a table that have a target."""
+    channel: str | None = None
+    """Column of a tidy table with the name of the channel."""
+    value: str | None = None
+    """Column of a tidy table with the value."""
+    axes: str | None = None
+    """Order of the axes of plain arrays, e.g. "time trial channel"."""
+    fill: Literal["zero", "hold", "drop"] | None = None
+    """What is done with missing values: zero, the value of the step before, or the trial is left out."""
+    bias: bool = False
+    """Whether the network has biases: adds an input that is always 1."""
+    events: str | None = None
+    """Name of the array of event times in seconds, around which a continuous recording is cut into trials."""
+    rate: float | None = Field(default=None, gt=0)
+    """Samples per second of a continuous recording."""
+    window: tuple[float, float] | None = None
+    """First and last time of a trial relative to its event, in seconds."""
+    bin_width: float | None = Field(default=None, gt=0)
+    """Seconds of a bin, over which samples are averaged."""
     most_bytes: int | None = Field(default=None, ge=1)
     """Memory limit of one array, or of the table, in bytes."""
 

@@ -15,6 +15,7 @@ from learncast.tasks.one_step import Hierarchy, Whitened, from_pairs, hierarchy,
 from learncast.tasks.recorded.data import from_data
 from learncast.tasks.recorded.environments import from_environment
 from learncast.tasks.recorded.files import from_file
+from learncast.tasks.recorded.preparation import cut_trials
 from learncast.tasks.recorded.recording import Recording
 from learncast.tasks.recorded.resampling import StandardErrors, halves, pooled_recording, resampled, standard_errors
 from learncast.tasks.recorded.streams import from_batches
@@ -24,7 +25,7 @@ from learncast.tasks.task import Task
 
 __all__ = [
     "Covariance", "DataSummary", "Dense", "Frame", "Hierarchy", "Kronecker", "Recording", "Sampled",
-    "StandardErrors", "Task", "TaskSimilarity", "Whitened", "common_frame", "from_batches", "from_data",
+    "StandardErrors", "Task", "TaskSimilarity", "Whitened", "common_frame", "cut_trials", "from_batches", "from_data",
     "from_environment", "from_file", "from_pairs", "from_table", "halves", "hierarchy", "integration",
     "leaky_integration", "multi_lag", "multi_lag_trials", "pooled_recording", "pooled_statistics", "random_direction",
     "resampled", "reversed", "sensory", "similarity", "sinusoidal_delay", "sinusoidal_delay_trials", "standard_errors",

@@ -21,6 +21,7 @@ from learncast.results import described, spec_hash
 from learncast.tasks.covariance import MEMORY_LIMIT, Covariance, Dense, Kronecker, Sampled
 from learncast.tasks.recorded.estimation import Estimate, estimate
 from learncast.tasks.recorded.masked import MaskedTrials
+from learncast.tasks.recorded.preparation import filled, in_axis_order, with_constant
 from learncast.tasks.recorded.recording import Recording
 from learncast.tasks.recorded.trials import RecordedTrials
 from learncast.tasks.sampling import ConditionalSampler, MixingSampler, sampler
@@ -145,6 +146,9 @@ class Task(Displayable):
         lengths: ArrayLike | None = None,
         labels: bool | None = None,
         classes: int | Sequence[object] | None = None,
+        axes: str | None = None,
+        fill: str | None = None,
+        bias: bool = False,
         chunk: int | None = None,
     ) -> Task:
         """Estimate a task from recorded trials.
@@ -177,6 +181,12 @@ class Task(Displayable):
         classes : int or sequence, optional
             Number of classes, numbered from 0, or the classes; those that occur by default. Give them if several
             tasks share a network.
+        axes : str, optional
+            Order of the axes of plain arrays, for example "time trial channel"; "trial time channel" by default.
+        fill : {"zero", "hold", "drop"}, optional
+            What is done with NaN: zero, the value of the step before, or the trial is left out. NaN raises by default.
+        bias : bool
+            Whether the network has biases: adds an input channel that is always 1.
         chunk : int, optional
             Number of trials read at a time; by default temporary arrays stay below 64 MB.
 
@@ -185,6 +195,10 @@ class Task(Displayable):
         `recording` describes the preprocessing. If some readouts do not count, the statistics are sums over those
         that do, in the form of a target at the end (see `Recording`).
         """
+        if bias and centre:
+            raise InvalidSpec("centre removes a constant input. Give either bias or centre.", field="bias")
+        inputs, targets = filled(*in_axis_order(inputs, targets, axes), fill)
+        inputs = with_constant(inputs) if bias else inputs
         trials = RecordedTrials.of(inputs, targets, mask=mask, lengths=lengths, labels=labels, classes=classes)
         return cls.estimated(estimate(trials, centre=centre, scale=scale, chunk=chunk), name=name)
 

@@ -244,6 +244,11 @@ def learner_for(task: Task, network: Network, training: Training) -> MapLearner:
             f"network must be a LinearRNN, TwoLayer or Activated, got {type(network).__name__}.", field="network"
         )
     check_plain_descent(training)
+    plain = Training(training.learning_rate)
+    for key in ("optimizer", "weight_decay", "loss"):
+        if getattr(training, key) != getattr(plain, key):
+            given = f"{key}={getattr(training, key)!r:.40}"
+            raise InvalidSpec(f"Held-out losses need gradient descent on half_mse, got {given}.", field=key)
     if isinstance(network, Activated):
         return _activated_learner(task, network, training)
     check_fit(task, network)

@@ -15,6 +15,7 @@ from learncast.networks.two_layer import TwoLayer
 from learncast.planning.methods.linear import FlowMethod, PooledMethod
 from learncast.planning.methods.method import Method
 from learncast.planning.methods.modes import ModeMethod
+from learncast.planning.methods.optimizers import OptimizerMethod
 from learncast.planning.methods.responses import ResponseMethod, ResponseModeMethod
 from learncast.planning.methods.two_layer import TwoLayerMethod
 from learncast.procedure.training import Training
@@ -27,7 +28,7 @@ from learncast.theory.responses.modes import has_one_response, modes_of_response
 from learncast.theory.responses.response import check_network
 
 #: Names of the methods, in the order in which they are tried.
-METHODS = ("auto", "modes", "two-layer", "pooled", "flow", "responses")
+METHODS = ("auto", "modes", "two-layer", "pooled", "flow", "responses", "descent")
 
 #: Relative size of a commutator below which matrices may share a frame.
 COMMUTING = 1e-3
@@ -99,6 +100,8 @@ def method_for(
     if settings.learn is None:
         settings = settings.with_(learn=default)
     fixed = set(settings.learn or ()) == set(default)
+    if settings.optimizer != "gd" or settings.weight_decay:
+        return _optimizer_method(tuple(tasks), network, settings, method, seed)
     if isinstance(network, Activated):
         chosen = _response_method(tuple(tasks), network, settings, fixed, method, seed, trials)
     else:
@@ -109,17 +112,25 @@ def method_for(
 
 
 def check_plain_descent(training: Training) -> None:
-    """Raise unless the training is gradient descent on half the squared error: no other has a forecast."""
-    plain = Training(training.learning_rate)
-    for key in ("optimizer", "loss", "clip", "schedule"):
+    """Raise unless the training is descent on the squared error: no other has a forecast."""
+    plain = Training(training.learning_rate, loss=training.loss if training.loss == "mse" else "half_mse")
+    for key in ("loss", "clip", "schedule"):
         if getattr(training, key) != getattr(plain, key):
-            raise InvalidSpec(
-                f"Forecasts need gradient descent on half_mse, got {key}={getattr(training, key)!r:.40}. Use "
-                "learncast.descend for other optimisers.",
-                field=key,
-            )
-    if training.weight_decay:
-        raise InvalidSpec(f"Forecasts need weight_decay=0, got {training.weight_decay:g}.", field="weight_decay")
+            given = f"{key}={getattr(training, key)!r:.40}"
+            raise InvalidSpec(f"Forecasts need half_mse or mse without clip and schedule, got {given}.", field=key)
+
+
+def _optimizer_method(
+    tasks: tuple[Task, ...], network: Network, training: Training, method: str, seed: int
+) -> OptimizerMethod:
+    """The method for other optimisers than plain gradient descent, and for weight decay."""
+    if isinstance(network, Activated):
+        raise UnsupportedModel(f"{training.optimizer!r:.40} is forecast for linear networks only.", field="network")
+    if method not in ("auto", "descent"):
+        raise InvalidSpec(f"{training.optimizer!r:.40} needs method='auto', got {method!r}.", field="method")
+    if training.batch is not None or callable(training.optimizer):
+        raise InvalidSpec("Named optimisers are forecast for full batches. Use batch=None, or train.", field="batch")
+    return OptimizerMethod(tasks, network, training.with_(learn=checked_learn(network, training.learn)), seed)
 
 
 def _linear_method(

@@ -16,12 +16,12 @@ from learncast._core.errors import InvalidSpec, NotLearned
 from learncast._core.validation import FloatArray
 from learncast.networks import Network
 from learncast.networks.activated import Activated
-from learncast.procedure.goals import Accuracy, Goal
+from learncast.procedure.goals import Accuracy, Goal, Loss
 from learncast.procedure.training import Training
 from learncast.results import Provenance, Status, Steps, spec_hash
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import Assumption, Trust, worst
-from learncast.theory.dynamics.learning_problem import NOTHING
+from learncast.theory.dynamics.learning_problem import NOTHING, loss_scale
 from learncast.theory.dynamics.modes import Modes
 from learncast.theory.dynamics.solution import LearningTime, Solution, status_of
 
@@ -59,6 +59,14 @@ class ResampledSteps:
     flow: bool = False
 
 
+def _scale(tasks: Sequence[Task], training: Training) -> float:
+    """Training loss over half the squared error, which must be the same for all tasks."""
+    scales = {loss_scale(task, training) for task in tasks}
+    if len(scales) != 1:
+        raise InvalidSpec("loss='mse' needs tasks with the same number of targets. Use half_mse.", field="loss")
+    return scales.pop()
+
+
 class Method(ABC):
     """How each task of a pool is learned by one network, from any state of the network.
 
@@ -82,6 +90,8 @@ class Method(ABC):
     citations: tuple[str, ...] = ()
     #: Kind of provenance.
     kind: str = "flow"
+    #: Whether there is a gradient flow; otherwise descent is all that is known.
+    has_flow: bool = True
     #: Whether plans are searched by counting descent, many stops together, instead of by the flow.
     counts_many: bool = False
     #: Each task's modes in one frame; empty if the tasks have no common modes.
@@ -95,7 +105,8 @@ class Method(ABC):
 
     def __init__(self, tasks: Sequence[Task], network: Network, training: Training) -> None:
         self.tasks, self.network, self.training = tuple(tasks), network, training
-        self.learning_rate = training.learning_rate
+        #: Of plain descent on half the squared error.
+        self.learning_rate = training.learning_rate * _scale(tasks, training)
         self._conditions: dict[int, tuple[Assumption, ...]] = {}
         self._direct: dict[tuple[int, Goal], tuple[Steps, FloatArray]] = {}
         self._direct_resamples: dict[Goal, FloatArray] = {}
@@ -222,6 +233,8 @@ class Method(ABC):
 
     def goal_excess(self, task: int, goal: Goal) -> float:
         """Excess loss at which the goal is reached."""
+        if isinstance(goal, Loss) and self.training.loss != "half_mse":
+            raise InvalidSpec("A goal of Loss needs loss='half_mse'. Give R2 or Explained.", field="goal")
         return goal.excess(self.baseline_loss(task), self.least_loss(task))
 
     def nothing_to_learn(self, task: int, goal: Goal) -> bool:

@@ -75,7 +75,12 @@ class ArrayFile(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         check_bytes(f"{self.path}: array {name!r}", self._sizes[name], self.most_bytes)
         with allowing(self.most_bytes):
-            return self._format.call(self._format.array, self.path, name)
+            array = self._format.call(self._format.array, self.path, name)
+        if isinstance(array, dict):  # of NetCDF, with the names of its dimensions
+            import xarray as xr
+
+            return xr.DataArray(array["values"], dims=array["dims"])
+        return array
 
     def named(self, name: str, key: str) -> Any:
         """The array that a keyword names."""
@@ -171,19 +176,36 @@ def _mat_sizes(path: Path) -> dict[str, int]:
 
     if h5py.is_hdf5(path):  # MATLAB 7.3
         with h5py.File(path) as file:
-            return {name: int(item.nbytes) for name, item in own_items(file).items()}
-    return {name: math.prod(shape) * MATLAB[kind] for name, shape, kind in whosmat(path) if kind in MATLAB}
+            fields = _hdf5_sizes(path).items()
+            structs = {name.replace("/", "."): size for name, size in fields if "/" in name and name[0] != "#"}
+            return {name: int(item.nbytes) for name, item in own_items(file).items()} | structs
+    listed = whosmat(path)
+    sizes = {name: math.prod(shape) * MATLAB[kind] for name, shape, kind in listed if kind in MATLAB}
+    for name in (name for name, _, kind in listed if kind == "struct"):
+        fields = _mat_variable(path, name).dtype.names or ()
+        sizes |= {f"{name}.{field}": path.stat().st_size for field in fields}
+    return sizes
 
 
 def _mat_array(path: Path, name: str) -> Any:
     import h5py
-    from scipy.io import loadmat
 
     if h5py.is_hdf5(path):
-        return _mat73_array(path, name)
-    trials = _as_trials(loadmat(path, variable_names=[name])[name])
+        return _mat73_array(path, name.replace(".", "/"))
+    variable, _, field = name.partition(".")
+    array = _mat_variable(path, variable)
+    if field:  # of a struct, or of each struct of an array of them
+        parts = array[field].ravel(order="F")
+        array = parts[0] if len(parts) == 1 else parts
+    trials = _as_trials(array)
     check_bytes(f"{path}: array {name!r}", sum(np.asarray(one).nbytes for one in trials))
     return trials
+
+
+def _mat_variable(path: Path, name: str) -> Any:
+    from scipy.io import loadmat
+
+    return loadmat(path, variable_names=[name])[name]
 
 
 def _mat73_array(path: Path, name: str) -> Any:
@@ -231,6 +253,20 @@ def _hdf5_array(path: Path, name: str) -> Any:
         return file[name][()]
 
 
+def _nc_sizes(path: Path) -> dict[str, int]:
+    import xarray as xr
+
+    with xr.open_dataset(path, decode_times=False) as file:
+        return {str(name): int(item.nbytes) for name, item in file.variables.items()}
+
+
+def _nc_array(path: Path, name: str) -> Any:
+    import xarray as xr
+
+    with xr.open_dataset(path, decode_times=False) as file:
+        return {"dims": tuple(map(str, file[name].dims)), "values": np.asarray(file[name].values)}
+
+
 def _is_external(item: Any) -> bool:
     """Whether the numbers of an HDF5 array are stored in another file."""
     return bool(item.external or item.is_virtual)
@@ -248,6 +284,7 @@ FORMATS = {
     ".safetensors": ArrayFormat(_safetensors_sizes, _safetensors_array),
     ".npy": ArrayFormat(_npy_sizes, _npy_array, apart=False),
     ".mat": ArrayFormat(_mat_sizes, _mat_array),
+    ".nc": ArrayFormat(_nc_sizes, _nc_array),
     ".h5": _HDF5,
     ".hdf5": _HDF5,
     ".nwb": _HDF5,

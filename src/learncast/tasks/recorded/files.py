@@ -12,6 +12,7 @@ import numpy as np
 from learncast._core.errors import InvalidSpec
 from learncast._core.limits import listed
 from learncast.tasks.recorded.arrays import ArrayFile, arrays_from
+from learncast.tasks.recorded.preparation import cut_trials, in_axis_order
 from learncast.tasks.recorded.tables import SUFFIXES, column_of_trials, from_table
 from learncast.tasks.recorded.targets import array_like
 from learncast.tasks.task import Task
@@ -32,6 +33,13 @@ def from_file(
     classes: int | Sequence[object] | None = None,
     centre: bool = False,
     scale: str = "none",
+    axes: str | None = None,
+    fill: str | None = None,
+    bias: bool = False,
+    events: str | None = None,
+    rate: float | None = None,
+    window: Sequence[float] | None = None,
+    bin_width: float | None = None,
     most_bytes: int | None = None,
     **layout: Any,
 ) -> Task:
@@ -40,8 +48,9 @@ def from_file(
     Parameters
     ----------
     path : str or path
-        Arrays: .npz, .safetensors, .mat, .h5, .hdf5, .nwb (arrays by path, "group/name"), or .npy with the inputs only.
-        Tables: .csv, .parquet, see `from_table`.
+        Arrays: .npz, .safetensors, .mat (fields of structs as "name.field"), .h5, .hdf5, .nwb (arrays by path,
+        "group/name"), .nc (axes by the names of dimensions), or .npy with the inputs only. Tables: .csv, .tsv,
+        .parquet, see `from_table`.
     name : str, optional
         Name of the task; the file's name by default.
     inputs, targets, labels, mask, lengths : str, optional
@@ -50,12 +59,17 @@ def from_file(
         (trials, inputs) have one step. Without inputs, the arrays `input_covariance`, `cross_covariance` and
         `target_covariance` are the statistics of the task. `labels=True` or `labels=False` says whether targets are
         labels or numbers instead.
-    classes, centre, scale
+    classes, centre, scale, axes, fill, bias
         See `Task.from_samples`.
+    events : str, optional
+        Name of the array of event times in seconds, around which a continuous recording (samples, channels) is cut
+        into trials; it needs `rate` and `window`.
+    rate, window, bin_width
+        See `cut_trials`.
     most_bytes : int, optional
         Most memory for one array of the file, or for its table; 2 GiB by default.
     **layout
-        `trial`, `step` and `at` of `from_table`.
+        `trial`, `step`, `channel`, `value` and `at` of `from_table`.
 
     Returns
     -------
@@ -76,12 +90,16 @@ def from_file(
     <Task 'recorded': 8 steps, 2 inputs, 2 outputs at the end; estimated from 300 trials>
     """
     path = Path(path)
-    given = {"inputs": inputs, "targets": targets, "labels": labels, "mask": mask, "lengths": lengths}
+    given = {
+        "inputs": inputs, "targets": targets, "labels": labels, "mask": mask, "lengths": lengths, "events": events
+    }  # fmt: skip
     named: dict[str, Any] = {key: value for key, value in given.items() if not isinstance(value, bool | None)}
     options: dict[str, Any] = {"name": name or path.stem, "centre": centre, "scale": scale, "classes": classes}
+    options |= {"fill": fill, "bias": bias}
     if path.suffix.lower() in SUFFIXES and path.is_file():
-        if lengths is not None:
-            raise InvalidSpec(f"lengths must be left out for a table, got {path.name!r}.", field="lengths")
+        for key, value in {"lengths": lengths, "axes": axes, "events": events}.items():
+            if value is not None:
+                raise InvalidSpec(f"{key} must be left out for a table, got {path.name!r}.", field=key)
         return from_table(path, **named | {"labels": labels}, **layout, **options, most_bytes=most_bytes)
     arrays = arrays_from(path, "data", others=SUFFIXES, most_bytes=most_bytes)
     if layout:
@@ -89,7 +107,12 @@ def from_file(
         raise InvalidSpec(f"{key} needs a table ({' or '.join(SUFFIXES)}), got {path.name!r}.", field=key)
     trials = _neighbours(arrays, named) if path.suffix.lower() == ".npy" else trial_arrays(arrays, named)
     if "inputs" in trials and ("targets" in trials or "labels" in trials):
-        return _from_arrays(trials, options, labels if isinstance(labels, bool) else None)
+        if events is not None:
+            if rate is None or window is None or len(window) != 2:
+                raise InvalidSpec("events need rate and window, e.g. rate=1000 and window=[0, 0.5].", field="events")
+            cut = {"rate": rate, "window": (window[0], window[1]), "bin_width": bin_width}
+            trials["inputs"] = cut_trials(trials["inputs"], trials.pop("events"), **cut)
+        return _from_arrays(trials, options | {"axes": axes}, labels if isinstance(labels, bool) else None)
     if not named and "input_covariance" in arrays and "cross_covariance" in arrays:
         statistics = arrays["input_covariance"], arrays["cross_covariance"], arrays.get("target_covariance")
         return Task(*statistics, name=options["name"])
@@ -151,6 +174,7 @@ def from_trials(inputs: Any, targets: Any, *, labels: bool | None = None, **opti
     labels, **options
         See `Task.from_samples`.
     """
+    inputs, targets = in_axis_order(inputs, targets, options.pop("axes", None))
     x = inputs if isinstance(inputs, list) else array_like("inputs", inputs)
     if not isinstance(x, list) and x.ndim == 2:
         x = x[:, None, :]

@@ -20,15 +20,19 @@ from learncast._core.validation import FloatArray, one_of
 from learncast.tasks.recorded.masked import Mask
 from learncast.tasks.task import Task
 
+#: Share of an interval by which times may deviate from even spacing.
+UNEVEN = 0.02
 #: Kinds of table files.
-SUFFIXES = (".csv", ".parquet")
+SUFFIXES = (".csv", ".tsv", ".parquet")
 
 
 def from_table(
     table: str | os.PathLike[str] | object,
     *,
     trial: str = "trial",
-    step: str = "step",
+    step: str | None = None,
+    channel: str | None = None,
+    value: str | None = None,
     inputs: Sequence[str] | str | None = None,
     targets: Sequence[str] | str | None = None,
     labels: str | bool | None = None,
@@ -38,6 +42,8 @@ def from_table(
     name: str | None = None,
     centre: bool = False,
     scale: str = "none",
+    fill: str | None = None,
+    bias: bool = False,
     most_bytes: int | None = None,
 ) -> Task:
     """Estimate a task from a long table of recorded trials.
@@ -48,8 +54,12 @@ def from_table(
         A .csv or .parquet file, or a data frame, with one row for every trial and step in any order. Named levels of a
         frame's index are used as columns.
     trial, step : str
-        Columns with the trial (a number or a string) and the step (a number). Steps of a trial must increase by 1, and
-        all trials must begin with the same step; their lengths may differ.
+        Columns with the trial (a number or a string) and the step (a number; "step" or "time" by default). Steps of a
+        trial must increase by 1, or by a constant number of seconds, and all trials must begin with the same step;
+        their lengths may differ.
+    channel, value : str, optional
+        Columns of a tidy table, with one row for every trial, step and channel: the name of the channel, which then
+        serves as a column, and its value. "channel" and "value" by default if there are such columns.
     inputs, targets : str or sequence of str, optional
         Columns of the input and target channels, in order; by default those whose names start with "input" and with
         "target".
@@ -66,7 +76,7 @@ def from_table(
         When there is a target. A target at the end is read from the last step of each trial.
     name : str, optional
         Name of the task; the file's name by default.
-    centre, scale
+    centre, scale, fill, bias
         See `Task.from_samples`.
     most_bytes : int, optional
         Most memory for the rows and columns of a file; 2 GiB by default.
@@ -90,6 +100,11 @@ def from_table(
     source, frame = _frame(table, most_bytes)
     levels = [level for level in frame.index.names if level is not None and level not in frame.columns]
     frame = frame.reset_index(levels) if levels else frame
+    step = step or ("time" if "step" not in frame.columns and "time" in frame.columns else "step")
+    if channel or value or {"channel", "value"} <= set(map(str, frame.columns)):
+        frame, channels = _wide(frame, (trial, step), channel or "channel", value or "value", source)
+        used = {*([targets] if isinstance(targets, str) else targets or ()), labels, mask}
+        inputs = [name for name in channels if name not in used] if inputs is None else inputs
     if isinstance(labels, str) and targets is not None:
         raise InvalidSpec(f"{source}: give either targets or labels, not both.", field="labels")
     if labels is None and targets is None and "labels" in frame.columns and not _starting_with(frame, "target"):
@@ -102,7 +117,8 @@ def from_table(
     every = np.ones(read.size, dtype=bool)
     counts = None if mask is None else read.numbers([mask], every)[:, :, 0]
     live = every if counts is None else counts != 0
-    y = read.labels(y_names[0], live) if labels else read.numbers(y_names, live)
+    gaps = fill is not None
+    y = read.labels(y_names[0], live) if labels else read.numbers(y_names, live, gaps)
     if labels is None and len(y_names) == 1 and (y == np.round(y)).all() and read.has_integers(y_names[0]):
         raise InvalidSpec(
             f"{source}: the integers of {y_names[0]!r} could be classes or numbers. For classes call the column labels "
@@ -111,7 +127,7 @@ def from_table(
         )
     default = Path(source).stem if isinstance(table, str | os.PathLike) else "recorded"
     return Task.from_samples(
-        rows.numbers(x_names, np.broadcast_to(live if at == "end" else True, rows.size)),
+        rows.numbers(x_names, np.broadcast_to(live if at == "end" else True, rows.size), gaps),
         y[:, 0] if at == "end" else y,
         name=name or default,
         centre=centre,
@@ -120,7 +136,23 @@ def from_table(
         lengths=rows.lengths,
         labels=bool(labels),
         classes=classes,
+        fill=fill,
+        bias=bias,
     )
+
+
+def _wide(frame: Any, rows: tuple[str, str], channel: str, value: str, source: str) -> tuple[Any, list[str]]:
+    """Return a tidy table with one column for every channel, and the names of these columns."""
+    _check_columns(frame, [*rows, channel, value], source)
+    others = [column for column in frame.columns if column not in (*rows, channel, value)]
+    if frame.duplicated([*rows, channel]).any():
+        raise InvalidSpec(f"{source} must have one row for every trial, step and channel, got two.", field=channel)
+    wide = frame.pivot(index=list(rows), columns=channel, values=value)
+    wide.columns = [str(name) for name in wide.columns]
+    channels = list(wide.columns)
+    if others:
+        wide = wide.join(frame.groupby(list(rows))[others].first())
+    return wide.reset_index(), channels
 
 
 def column_of_trials(path: Path, column: str, trial: str, most_bytes: int | None) -> list[object]:
@@ -177,10 +209,11 @@ def read_columns(path: Path) -> list[tuple[str, NDArray[Any]]]:
     """Names and values of the columns of a file; values that are neither numbers nor strings become strings."""
     import pandas
 
-    if path.suffix.lower() == ".csv":
+    if path.suffix.lower() != ".parquet":
         try:
             # Cells stay strings: the number parser of some pandas versions is wrong in the last digit.
-            frame = pandas.read_csv(path, dtype=str, skipinitialspace=True)
+            tabs = "\t" if path.suffix.lower() == ".tsv" else ","
+            frame = pandas.read_csv(path, dtype=str, skipinitialspace=True, sep=tabs)
         except pandas.errors.EmptyDataError:
             return []
     else:
@@ -268,6 +301,7 @@ class _TrialRows:
         lengths = np.bincount(np.maximum(index, 0), minlength=len(names))
         made = cls(frame, source, (index, np.zeros_like(index)), rows, names, lengths)
         made._check_cells(step, ~np.isfinite(times))
+        times = _as_steps(times, step, source)
         made._check_cells(trial, index < 0)
         if len(names) < 2:
             raise InvalidSpec(f"{source} must have at least two trials, got {brief(names[0])} only.", field=trial)
@@ -298,12 +332,16 @@ class _TrialRows:
         """Number of trials, and of steps of the longest."""
         return len(self.names), int(self.lengths.max())
 
-    def numbers(self, columns: list[str], live: Mask) -> FloatArray:
-        """Columns of numbers, (trials, steps, columns), with zeros after a trial's end and in unused cells."""
+    def numbers(self, columns: list[str], live: Mask, gaps: bool = False) -> FloatArray:
+        """Columns of numbers, (trials, steps, columns), with zeros after a trial's end and in unused cells.
+
+        Missing cells raise, or are NaN if `gaps` are allowed.
+        """
         values = np.zeros((*self.size, len(columns)))
         for k, column in enumerate(columns):
             numbers = _floats(self.frame[column])
-            self._check_cells(column, ~np.isfinite(numbers) & live[self.place])
+            if not gaps:
+                self._check_cells(column, ~np.isfinite(numbers) & live[self.place])
             values[(*self.place, k)] = np.where(live[self.place], numbers, 0.0)
         return values
 
@@ -333,6 +371,18 @@ class _TrialRows:
                 f"{self.rows[k] + 1}, trial {brief(trial)}.",
                 field=column,
             )
+
+
+def _as_steps(times: FloatArray, step: str, source: str) -> FloatArray:
+    """Return times in seconds as steps from 0; whole numbers are steps already."""
+    if (times == np.round(times)).all():
+        return times
+    known = np.unique(times.round(9))
+    width = float(np.median(np.diff(known)))
+    steps = (times - known[0]) / width
+    if np.abs(steps - np.round(steps)).max() > UNEVEN:
+        raise InvalidSpec(f"{source}: {step!r} must be evenly spaced, got other intervals. Resample it.", field=step)
+    return np.round(steps)
 
 
 def _floats(column: Any) -> FloatArray:

@@ -15,13 +15,13 @@ from learncast._core.validation import FloatArray, between, count
 from learncast.display import Plot, plural
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
-from learncast.procedure.goals import Goal, goal_of
+from learncast.procedure.goals import Goal, Loss, goal_of
 from learncast.procedure.training import Training
 from learncast.results import Provenance, Status, Trajectory, spec_hash
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import Assumption
 from learncast.theory.dynamics.batch_draws import Batches
-from learncast.theory.dynamics.learning_problem import LearningProblem, Weights
+from learncast.theory.dynamics.learning_problem import LearningProblem, Weights, loss_scale
 from learncast.theory.dynamics.solution import POINTS, LearningTime, Solution, checked_time, checked_times
 
 __all__ = ["Descent", "Optimizer", "descend"]
@@ -108,6 +108,7 @@ class _Snapshot:
     weights: Weights
     optimizer: Optimizer
     step: int = 0
+    scale: float = 1.0
 
     def advance(self, slopes: Weights | None = None) -> None:
         """Take one step; the gradient on the task itself may be given."""
@@ -116,6 +117,7 @@ class _Snapshot:
         elif slopes is None:
             _, slopes = self.problem.loss_and_slopes(self.weights)
         with np.errstate(over="ignore", invalid="ignore"):
+            slopes = slopes if self.scale == 1 else {key: self.scale * slope for key, slope in slopes.items()}
             self.weights = {**self.weights, **self.optimizer.update(self.weights, slopes)}
         self.step += 1
 
@@ -293,6 +295,7 @@ def descend(
         problem = replace(problem, learn=problem.map_names)
     limit, target = _end(problem, goal, steps, training)
     state = _Snapshot(problem, _batches(problem, training, rng), problem.start, Optimizer(training))
+    state.scale = loss_scale(task, training)
     strengths, losses, snapshots = [], [], [state.copy()]
     every = 1
     status = Status.ok if target is None else Status.not_within
@@ -342,8 +345,10 @@ def _end(
     problem: LearningProblem, goal: Goal | float | None, steps: int | None, training: Training
 ) -> tuple[int, float | None]:
     """Return the largest number of steps, and the loss at which to stop (None if there is none)."""
-    if training.loss != "half_mse" or training.clip is not None or training.schedule is not None:
-        raise InvalidSpec("descend needs loss='half_mse', without clip and schedule.", field="training")
+    if training.loss not in ("half_mse", "mse") or training.clip is not None or training.schedule is not None:
+        raise InvalidSpec("descend needs loss='half_mse' or 'mse', without clip and schedule.", field="training")
+    if training.loss == "mse" and isinstance(goal, Loss):
+        raise InvalidSpec("A goal of Loss needs loss='half_mse'. Give R2 or Explained.", field="goal")
     if (steps is None) == (goal is None):
         raise InvalidSpec(f"Give either goal or steps, got goal={goal} and steps={steps}.", field="goal")
     if goal is None:

@@ -13,6 +13,7 @@ from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray, one_of
 from learncast.networks.linear_rnn import LinearRNN, check_fit
 from learncast.networks.two_layer import TwoLayer
+from learncast.procedure.training import Training
 from learncast.tasks.geometry import Frame, common_frame
 from learncast.tasks.task import Task
 from learncast.theory.dynamics.pooled import PooledProblem
@@ -31,6 +32,17 @@ NOTHING = 1e-12
 
 #: A two-layer network is a recurrent network with one step; the names of its weights as such.
 AS_RECURRENT = {"input": "input", "recurrent": "recurrent", "output": "output", "first": "input", "second": "output"}
+
+
+def loss_scale(task: Task, training: Training) -> float:
+    """Return the training loss of a task over half the squared error: 1, or 2 / (readouts x outputs) for "mse"."""
+    if training.loss != "mse":
+        return 1.0
+    counted = None if task.recording is None else task.recording.counted
+    if counted is not None and training.batch is not None:
+        raise InvalidSpec("loss='mse' in batches needs targets that all count. Use half_mse.", field="loss")
+    readouts = task.cross_covariance.shape[2] if counted is None else float(counted.sum())
+    return 2.0 / (readouts * task.outputs)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,139 @@
+"""Preparation of recorded arrays: order of axes, gaps, a constant input, and trials cut from a recording."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from learncast._core.errors import InvalidSpec
+from learncast._core.validation import FloatArray, one_of, positive, real_array
+from learncast.tasks.recorded.targets import DIMENSIONS, array_like, as_numpy
+
+#: What may be done with missing values.
+FILLS = ("zero", "hold", "drop")
+
+
+def in_axis_order(inputs: Any, targets: Any, axes: str | None) -> tuple[Any, Any]:
+    """Return inputs and targets with axes (trial, step, channel), given their order in words: "time trial channel".
+
+    Targets with fewer axes have the words without the step, and those of one axis are trials.
+    """
+    if axes is None:
+        return inputs, targets
+    words = axes.replace(",", " ").lower().split()
+    named = [next((axis for axis, all_ in DIMENSIONS.items() if w.removesuffix("s") in all_), w) for w in words]
+    if len(set(named)) != len(named) or "trial" not in named or not set(named) <= set(DIMENSIONS):
+        raise InvalidSpec(f"axes must name trial, time and channel in some order, got {axes!r}.", field="axes")
+    x, y = array_like("inputs", inputs), array_like("targets", targets)
+    if x.ndim != len(named):
+        raise InvalidSpec(f"axes must name the {x.ndim} axes of inputs, got {axes!r}.", field="axes")
+    fewer = [axis for axis in named if axis != "step"] if y.ndim == 2 and len(named) == 3 else named
+    return _moved(x, named), _moved(y, fewer) if y.ndim == len(fewer) else y
+
+
+def _moved(array: Any, named: list[str]) -> Any:
+    return as_numpy(array).transpose([named.index(axis) for axis in DIMENSIONS if axis in named])
+
+
+def filled(inputs: Any, targets: Any, fill: str | None) -> tuple[Any, Any]:
+    """Return trials without missing values, which are zero, held from the step before, or leave their trial out."""
+    if fill is None:
+        return inputs, targets
+    one_of("fill", fill, FILLS)
+    x, y = as_numpy(array_like("inputs", inputs)), as_numpy(array_like("targets", targets))
+    if fill == "drop":
+        complete = np.ones(len(x), dtype=bool)
+        for part in (x, y):
+            if part.dtype.kind == "f":
+                complete &= np.isfinite(part).reshape(len(part), -1).all(axis=1)
+        return x[complete], y[complete]
+    return _without_gaps(x, fill), _without_gaps(y, fill) if y.ndim == 3 else y
+
+
+def _without_gaps(values: Any, fill: str) -> Any:
+    if values.dtype.kind != "f":
+        return values
+    known = np.isfinite(values)
+    if fill == "hold" and values.ndim == 3:
+        steps = np.where(known, np.arange(values.shape[1])[None, :, None], -1)
+        last = np.maximum.accumulate(steps, axis=1)
+        values = np.take_along_axis(values, np.maximum(last, 0), axis=1)
+        known = last >= 0
+    return np.where(known, values, 0.0)
+
+
+def with_constant(inputs: Any) -> Any:
+    """Return inputs with a last channel that is 1 at every step: its weights are the biases of the hidden units."""
+    if isinstance(inputs, list):
+        return [with_constant(trial) for trial in inputs]
+    x = as_numpy(array_like("inputs", inputs))
+    return np.concatenate([x, np.ones((*x.shape[:-1], 1), dtype=x.dtype)], axis=-1)
+
+
+def cut_trials(
+    signal: ArrayLike,
+    events: ArrayLike,
+    *,
+    rate: float,
+    window: tuple[float, float],
+    bin_width: float | None = None,
+    start: float = 0.0,
+) -> FloatArray:
+    """Cut a continuous recording into trials around events.
+
+    Parameters
+    ----------
+    signal : (samples, channels) or (samples,)
+        The recording.
+    events : (trials,)
+        Times of the events in seconds.
+    rate : float
+        Samples per second.
+    window : (float, float)
+        First and last time of a trial in seconds, relative to its event.
+    bin_width : float, optional
+        Seconds of a bin, over which samples are averaged; one sample by default.
+    start : float
+        Time of the first sample in seconds.
+
+    Returns
+    -------
+    (trials, steps, channels)
+
+    Raises
+    ------
+    InvalidSpec
+        If a window leaves the recording.
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import numpy as np
+    >>> recording = np.arange(20.0)[:, None]
+    >>> lc.tasks.cut_trials(recording, [0.5, 1.0], rate=10, window=(0.0, 0.4), bin_width=0.2)[:, :, 0]
+    array([[ 5.5,  7.5],
+           [10.5, 12.5]])
+    """
+    values, times = real_array("signal", signal, ndim=(1, 2)), real_array("events", events)
+    values, times, rate = values.reshape(len(values), -1), times.ravel(), positive("rate", rate)
+    first, last = real_array("window", window, ndim=1).tolist()
+    samples = 1 if bin_width is None else round(rate * positive("bin_width", bin_width))
+    bins = round(rate * (last - first)) // max(samples, 1)
+    if samples < 1 or bins < 1:
+        raise InvalidSpec(
+            f"window must hold at least one bin of a sample, got {window} and {bin_width}.", field="window"
+        )
+    begin = np.rint((times + first - start) * rate).astype(int)
+    outside = (begin < 0) | (begin + bins * samples > len(values))
+    if outside.any():
+        k = int(np.argmax(outside))
+        raise InvalidSpec(
+            f"the window of every event must lie within the recording of {len(values) / rate:g} s, got event {k} at "
+            f"{times[k]:g} s. Leave such events out.",
+            field="events",
+        )
+    pieces = values[begin[:, None] + np.arange(bins * samples)]
+    cut: FloatArray = pieces.reshape(len(times), bins, samples, values.shape[1]).mean(axis=2)
+    return cut

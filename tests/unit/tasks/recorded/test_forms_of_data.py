@@ -1,0 +1,154 @@
+"""The same trials in every form that laboratories store give the same task."""
+
+import h5py
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.io
+import xarray as xr
+
+import learncast as lc
+
+RNG = np.random.default_rng(3)
+X, Y = RNG.normal(size=(30, 6, 4)), RNG.normal(size=(30, 2))
+PLAIN = lc.Task.from_samples(X, Y)
+
+
+def assert_same(task, other=PLAIN):
+    for part in ("input_covariance", "cross_covariance", "target_covariance"):
+        np.testing.assert_allclose(getattr(task, part).dense(), getattr(other, part).dense(), rtol=1e-12, atol=1e-13)
+
+
+def test_netcdf_is_read_by_the_names_of_its_dimensions(tmp_path):
+    data = xr.Dataset(
+        {
+            "rates": (("time", "neuron", "trial"), X.transpose(1, 2, 0)),
+            "movement": (("output", "trial"), Y.T),
+        }
+    )
+    data.to_netcdf(tmp_path / "day.nc")
+    assert_same(lc.tasks.from_file(tmp_path / "day.nc", inputs="rates", targets="movement"))
+    assert_same(lc.tasks.from_data(data, inputs="rates", targets="movement"))
+
+
+@pytest.mark.parametrize(
+    ("axes", "order", "flipped"),
+    [("time trial channel", (1, 0, 2), False), ("neurons, bins, trials", (2, 1, 0), True)],
+)
+def test_plain_arrays_may_have_their_axes_in_any_order(axes, order, flipped):
+    assert_same(lc.tasks.from_data(X.transpose(order), Y.T if flipped else Y, axes=axes))
+
+
+@pytest.mark.parametrize("axes", ["time trial", "trial trial channel", "a b c"])
+def test_axes_must_name_every_axis_once(axes):
+    with pytest.raises(lc.InvalidSpec) as caught:
+        lc.tasks.from_data(X, Y, axes=axes)
+    assert caught.value.field == "axes"
+
+
+def tidy(seconds=0.02):
+    trial, step, channel = np.meshgrid(np.arange(30), np.arange(6), np.arange(4), indexing="ij")
+    columns = {"trial": trial, "time": -0.1 + seconds * step, "channel": channel, "value": X}
+    frame = pd.DataFrame({key: part.ravel() for key, part in columns.items()})
+    frame["channel"] = "unit" + frame["channel"].astype(str)
+    for k in range(2):
+        frame[f"target{k}"] = Y[frame["trial"], k]
+    return frame
+
+
+def test_a_tidy_table_with_time_in_seconds(tmp_path):
+    shuffled = tidy().sample(frac=1.0, random_state=0)
+    assert_same(lc.tasks.from_table(shuffled))
+    shuffled.to_csv(tmp_path / "tidy.csv", index=False)
+    assert_same(lc.tasks.from_file(tmp_path / "tidy.csv"))
+    shuffled.to_csv(tmp_path / "tidy.tsv", index=False, sep="\t")
+    assert_same(lc.forecast(tmp_path / "tidy.tsv", learning_rate=1e-3, strict=False).target)
+
+
+def test_a_wide_table_with_time_in_seconds_must_be_evenly_sampled():
+    frame = tidy()
+    wide = frame.pivot(index=["trial", "time", "target0", "target1"], columns="channel", values="value").reset_index()
+    names = [f"unit{k}" for k in range(4)]
+    assert_same(lc.tasks.from_table(wide, inputs=names))
+    wide.loc[3, "time"] += 0.009
+    with pytest.raises(lc.InvalidSpec) as caught:
+        lc.tasks.from_table(wide, inputs=names)
+    assert caught.value.field == "time"
+
+
+def test_two_values_of_one_channel_are_refused():
+    frame = tidy()
+    with pytest.raises(lc.InvalidSpec) as caught:
+        lc.tasks.from_table(pd.concat([frame, frame.iloc[:1]]))
+    assert caught.value.field == "channel"
+
+
+def test_missing_values_are_filled_only_when_asked():
+    x = X.copy()
+    x[0, 0, 1], x[4, 2:4, 3] = np.nan, np.nan
+    with pytest.raises(lc.InvalidSpec):
+        lc.tasks.from_data(x, Y)
+    zero, hold = np.nan_to_num(x), np.nan_to_num(x)
+    hold[4, 2:4, 3] = x[4, 1, 3]
+    kept = ~np.isin(np.arange(30), [0, 4])
+    assert_same(lc.tasks.from_data(x, Y, fill="zero"), lc.Task.from_samples(zero, Y))
+    assert_same(lc.tasks.from_data(x, Y, fill="hold"), lc.Task.from_samples(hold, Y))
+    assert_same(lc.tasks.from_data(x, Y, fill="drop"), lc.Task.from_samples(X[kept], Y[kept]))
+
+
+def test_missing_cells_of_a_table_are_filled_only_when_asked():
+    frame = tidy()
+    frame.loc[5, "value"] = np.nan
+    with pytest.raises(lc.InvalidSpec):
+        lc.tasks.from_table(frame)
+    zero = X.copy()
+    zero[0, 1, 1] = 0.0
+    assert_same(lc.tasks.from_table(frame, fill="zero"), lc.Task.from_samples(zero, Y))
+
+
+def test_matlab_structs_by_field(tmp_path):
+    scipy.io.savemat(tmp_path / "one.mat", {"session": {"rates": X, "hand": Y}})
+    assert_same(lc.tasks.from_file(tmp_path / "one.mat", inputs="session.rates", targets="session.hand"))
+    with h5py.File(tmp_path / "two.mat", "w") as file:
+        file["session/rates"], file["session/hand"] = X.T, Y.T
+    assert_same(lc.tasks.from_file(tmp_path / "two.mat", inputs="session.rates", targets="session.hand"))
+
+
+def test_an_array_of_matlab_structs_has_one_trial_in_each(tmp_path):
+    trials = np.zeros((1, 30), dtype=[("rates", object)])
+    for k in range(30):
+        trials[0, k]["rates"] = X[k]
+    scipy.io.savemat(tmp_path / "trials.mat", {"trials": trials, "hand": Y})
+    assert_same(lc.tasks.from_file(tmp_path / "trials.mat", inputs="trials.rates", targets="hand"))
+
+
+def test_a_bias_is_an_input_that_is_always_one():
+    ones = np.concatenate([X, np.ones((30, 6, 1))], axis=2)
+    assert_same(lc.tasks.from_data(X, Y, bias=True), lc.Task.from_samples(ones, Y))
+    with pytest.raises(lc.InvalidSpec) as caught:
+        lc.tasks.from_data(X, Y, bias=True, centre=True)
+    assert caught.value.field == "bias"
+
+
+def test_a_recording_is_cut_into_trials_around_events(tmp_path):
+    rng = np.random.default_rng(0)
+    signal, events = rng.normal(size=(5000, 3)), np.arange(30) * 0.15 + 0.2
+    options = {"rate": 1000.0, "window": (-0.1, 0.02), "bin_width": 0.02}
+    cut = lc.tasks.cut_trials(signal, events, **options)
+    by_hand = [[signal[round(1000 * (e - 0.1)) + 20 * b :][:20].mean(axis=0) for b in range(6)] for e in events]
+    np.testing.assert_allclose(cut, by_hand, rtol=1e-12)
+    with h5py.File(tmp_path / "day.nwb", "w") as file:
+        file["acquisition/lfp/data"], file["intervals/trials/start_time"], file["hand"] = signal, events, Y
+    names = {"inputs": "acquisition/lfp/data", "events": "intervals/trials/start_time", "targets": "hand"}
+    assert_same(lc.tasks.from_file(tmp_path / "day.nwb", **names, **options), lc.Task.from_samples(cut, Y))
+    with pytest.raises(lc.InvalidSpec) as caught:
+        lc.tasks.cut_trials(signal, [4.99], **options)
+    assert caught.value.field == "events"
+
+
+def test_words_are_labels_of_trials_unless_they_name_columns():
+    words = ["left", "right"] * 15
+    assert lc.tasks.from_data(X, words).recording.classes == ("left", "right")
+    frame = pd.DataFrame(X[:, 0], columns=list("abcd"))
+    assert lc.tasks.from_data(frame, words).outputs == 2
+    assert_same(lc.tasks.from_data(frame, Y), lc.Task.from_samples(X[:, :1], Y))
