@@ -542,7 +542,7 @@ def follow(
     for stage in stages:
         stage.check_forecast()
     settings, tasks = Training.of(training, learning_rate), [stage.task for stage in stages]
-    chosen = method_for(tasks, network, settings, method=method, strict=strict, seed=seed_of(seed))
+    chosen = method_for(tasks, network, settings, method=method, strict=strict, seed=seed_of(seed), optimizers=True)
     if settings.batch is not None and chosen.promise == "response":
         raise UnsupportedModel(
             "Batches are forecast for linear networks only. Use batch=None, or train: learncast check.", field="batch"

@@ -51,7 +51,7 @@ def forecast_report(
 ) -> Report:
     """Forecast the learning of the target, or of a named candidate."""
     chosen = study.target if task is None else study.task(task)
-    m = study.method(method).precise
+    m = study.method(method, optimizers=True).precise
     place = m.place(chosen)
     direct = m.learning_time(place, study.goal)
     made = Forecast(m, (Stage(chosen, study.goal),), (place,), known_direct=direct, chosen=study.chosen)
@@ -87,7 +87,7 @@ def of_forecast(
     remarks = [*flow.remarks, *bounds, *recurrence.remarks, *notes]
     values: dict[str, object] = {
         "task": chosen.name,
-        "learning_rate": made.learning_rate,
+        "learning_rate": made.training.learning_rate,
         **goal_values(goal),
         "method": m.name,
         **m.trial_values([place]),
@@ -130,6 +130,8 @@ def of_forecast(
 
         optimum = [row["optimum"] for row in rows]
         course = partial(learning_curve, curve, title=f"How {chosen.name} is learned")
+        if not m.has_flow:
+            return sheet(course, width=4.8, height=3.4)
         modes = partial(mode_strengths, flow.at(span).dataset, optimum=optimum, title="Strength of every mode")
         return sheet(course, modes, width=4.8, height=3.4)
 
@@ -141,7 +143,7 @@ def of_forecast(
         trust=trust,
         values=values,
         tables=tables,
-        dataset=lambda: flow.at(span if times is None else times).dataset,
+        dataset=lambda: flow.at(span if times is None else times).dataset if m.has_flow else curve,
         draw=draw,
         provenance=made.provenance,
         study=study,
@@ -210,7 +212,7 @@ def _lead(name: str, goal: Goal, made: Forecast, method: Method, place: int) -> 
         return f"{note} The {'flow' if method.applies else 'approximation'} takes {rest}."
     if steps.status is Status.not_within and made.batches is None:
         return f"{task} {steps.outcome}: it does not reach {goal.text}.{note}"
-    if math.isnan(flow):
+    if math.isnan(flow) and not math.isfinite(descent):
         return f"It is unknown whether {task} reaches {goal.text}: {steps.status.value}.{note}"
     if math.isinf(flow):
         why = next(iter(method.flow(place, method.start).remarks), f"it {steps.status.value}")
@@ -232,7 +234,8 @@ def _lead(name: str, goal: Goal, made: Forecast, method: Method, place: int) -> 
         batches = (
             f"{made.batches.drawn}, mean and standard deviation of {made.batches.runs} runs; full batches: {full}; "
         )
-    count = f"{format_count(descent)}{spread} gradient steps ({batches}flow: {format_number(flow)}{within})"
+    known = f"flow: {format_number(flow)}{within}" if method.has_flow else f"{made.training.optimizer}, counted"
+    count = f"{format_count(descent)}{spread} gradient steps ({batches}{known})"
     return f"{task} reaches {goal.text} in {count}.{note}"
 
 
