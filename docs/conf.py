@@ -34,6 +34,7 @@ extensions = [
     "package_map",
     "generated_pages",
     "code_host_links",
+    "source_pages",
     "race",
 ]
 templates_path = ["_templates"]

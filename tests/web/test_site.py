@@ -16,10 +16,12 @@ ROOT = Path(__file__).parents[2]
 SITE = ROOT / "docs" / "_build" / "html"
 #: One page of each kind.
 PAGES = [
-    "index", "start/index", "tutorials/index", "how-to/recordings", "reference/index", "generated/reference/commands",
-    "generated/reference/study-files", "generated/reference/errors", "generated/reference/names/learncast.plan",
-    "theory/curriculum2025", "theory/misprints", "theory/glossary", "generated/gallery/index",
-    "generated/project/skill", "project/contributing",
+    "index", "start/index", "start/recordings", "start/trust", "start/learning-dynamics", "start/faq",
+    "start/comparison", "start/installation", "project/help", "project/citing", "performance", "tutorials/index",
+    "how-to/recordings", "reference/index", "generated/reference/commands", "generated/reference/study-files",
+    "generated/reference/errors", "generated/reference/names/learncast.plan", "theory/curriculum2025",
+    "theory/misprints", "theory/glossary", "generated/gallery/index", "generated/project/skill",
+    "project/contributing",
 ]  # fmt: skip
 
 pytestmark = pytest.mark.skipif(
@@ -78,6 +80,38 @@ def test_pages_ask_nobody_else_and_stay_within_the_window(opened, width, look):
         assert page.evaluate("document.documentElement.dataset.theme") == look
         for picture in page.locator("main img:visible").all():
             assert picture.evaluate("one => one.complete && one.naturalWidth > 0"), name
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_no_block_on_the_first_screen_scrolls_sideways(opened, width):
+    wide = """[...document.querySelectorAll('main pre, main .race')].filter(one =>
+        one.checkVisibility() && one.getBoundingClientRect().top < window.innerHeight
+        && one.scrollWidth > one.clientWidth + 1).length"""
+    for name in ("index", "start/index", "start/recordings", "start/trust", "start/installation", "project/citing"):
+        assert opened(name, width).evaluate(wide) == 0, name
+
+
+def test_the_picture_of_the_front_page_answers_to_the_keyboard(opened):
+    page = opened("index")
+    slider, answer = page.get_by_role("slider"), page.locator("#race-answer")
+    best = answer.inner_text()
+    assert {"168", "331"} <= set(re.findall(r"\d+", best))
+    slider.focus()
+    slider.press("ArrowRight")
+    assert slider.input_value() == "67"
+    assert answer.inner_text() != best
+    assert page.locator("#race-picture path").count() >= 3
+    slider.press("Home")
+    assert slider.input_value() == "1"
+
+
+def test_search_shows_pages_to_begin_with_before_records_of_decisions(opened):
+    page = opened("search")
+    page.goto(f"{page.url}?q=forecast")
+    page.wait_for_selector("ul.search li a[href*='decisions/']")
+    found = page.locator("ul.search li > a").evaluate_all("all => all.map(one => one.getAttribute('href'))")
+    first = {part: next(k for k, link in enumerate(found) if part in link) for part in ("start/", "decisions/")}
+    assert first["start/"] < first["decisions/"]
 
 
 def test_formulas_are_drawn_in_the_font_of_the_site(opened):
