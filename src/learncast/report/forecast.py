@@ -112,7 +112,7 @@ def of_forecast(
         values["chosen"] = [asdict(choice) for choice in made.chosen]
     if any(a.name == LIMIT for a in trust.failed) and made.safe_rate is not None:
         values["safe_rate"] = made.safe_rate.values
-        refusal += f" {made.safe_rate.sentence}"
+        refusal += f" {made.unstable}{made.safe_rate.sentence}"
     span = np.linspace(0.0, learned.horizon, 400 if m.name == "modes" else 120)
     tables = [
         *chosen_table(made.chosen),
