@@ -42,6 +42,7 @@ _HOME = {
     "follow": "planning.forecast",
     "forecast": "planning.forecast",
     "forget": "planning.forget",
+    "generalise": "planning.generalise.generalise",
     "phase": "planning.phase",
     "plan": "planning.planner",
     "window": "windows",
@@ -100,6 +101,7 @@ if TYPE_CHECKING:  # explicit re-exports, so that type checkers know these names
     from learncast.planning.forecast import follow as follow
     from learncast.planning.forecast import forecast as forecast
     from learncast.planning.forget import forget as forget
+    from learncast.planning.generalise.generalise import generalise as generalise
     from learncast.planning.phase import phase as phase
     from learncast.planning.plan import Plan as Plan
     from learncast.planning.planner import plan as plan

@@ -134,6 +134,9 @@ def plan(
     study: StudyFile,
     remember: Annotated[str | None, typer.Option(help="Candidate to remember; its cost is reported.")] = None,
     method: MethodName = "auto",
+    held_out: Annotated[
+        bool, typer.Option("--held-out", help="Choose stops for the held-out loss, not speed.")
+    ] = False,
     *,
     delivery: Delivery,
 ) -> None:
@@ -141,7 +144,8 @@ def plan(
     asked = _asked(study, delivery)
     from learncast.report.plan import plan_report
 
-    delivery.deliver("searching plans", lambda p: plan_report(asked(), remember=remember, method=method, progress=p))
+    ask = partial(plan_report, remember=remember, method=method, held_out=held_out)
+    delivery.deliver("searching plans", lambda p: ask(asked(), progress=p))
 
 
 @command(app, example="advise examples/decision_network.toml")
@@ -230,6 +234,24 @@ def forget(study: StudyFile, method: MethodName = "auto", *, delivery: Delivery)
     from learncast.report.forget import forget_report
 
     delivery.deliver("forgetting", lambda _: forget_report(asked(), method=method))
+
+
+@command(app, example="generalise examples/sequential_digits.toml")
+@partial(with_options, Delivery)
+def generalise(
+    study: StudyFile,
+    test: Annotated[Path | None, typer.Option(metavar="FILE", help="Held-out trials, instead of folds.")] = None,
+    most_steps: Annotated[int | None, typer.Option(help="Last step.")] = None,
+    after: Annotated[str | None, typer.Option(help="Candidate on which the network is trained first.")] = None,
+    *,
+    delivery: Delivery,
+) -> None:
+    """When do I stop, what held-out loss do I get, and how many trials are enough?"""
+    asked = _asked(study, delivery)
+    from learncast.report.generalise import generalise_report
+
+    ask = partial(generalise_report, test=test, most_steps=most_steps, after=after)
+    delivery.deliver("holding out trials", lambda _: ask(asked()))
 
 
 @command(app, example="check examples/two_integration_tasks.toml --seeds 3")

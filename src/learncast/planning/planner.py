@@ -14,6 +14,7 @@ from learncast._core.progress import Progress, deadline, noticed, now, silent, t
 from learncast.networks import Network
 from learncast.planning.candidate import Candidate
 from learncast.planning.forecast import Forecast
+from learncast.planning.generalise.held_out_plan import plan_held_out
 from learncast.planning.methods.choice import method_for
 from learncast.planning.methods.method import Method
 from learncast.planning.methods.modes import ModeMethod
@@ -31,7 +32,7 @@ from learncast.planning.search import (
     in_time,
     usable_candidates,
 )
-from learncast.planning.terms import PoolTerms, Terms, checked_pool
+from learncast.planning.terms import GENERALISE, PoolTerms, Terms, checked_pool
 from learncast.procedure.goals import Accuracy, goal_of
 from learncast.procedure.stage import Stage
 from learncast.procedure.training import Training
@@ -124,6 +125,8 @@ def plan(
     settings = Training.of(training, learning_rate)
     with time_limit(seconds):
         chosen = method_for([*pool, target], network, settings, method=method, seed=seed_of(seed))
+        if terms.goal == GENERALISE:
+            return plan_held_out(chosen, network, settings, terms, partial(plan_with, strict=False), progress=progress)
         return plan_with(chosen, terms, strict=strict, progress=progress)
 
 

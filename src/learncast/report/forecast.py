@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import partial
@@ -14,9 +15,13 @@ from learncast import Forecast, Goal, InvalidSpec, Stage, Status, Steps, Unsuppo
 from learncast._core.validation import FloatArray
 from learncast.display import Table, format_count, format_interval, format_number
 from learncast.planning.defaults import chosen_table
+from learncast.planning.generalise.generalise import DependentTrials, generalise
+from learncast.planning.generalise.learners import PooledLearner, learner_for
+from learncast.planning.generalise.result import Generalisation
 from learncast.planning.learning_rate import LIMIT
 from learncast.planning.methods.method import Method
 from learncast.planning.summary import settling_rate
+from learncast.report.generalise import held_out_values
 from learncast.report.recurrence import LearnedRecurrence
 from learncast.report.report import (
     Report,
@@ -29,6 +34,7 @@ from learncast.report.report import (
     spread_rows,
 )
 from learncast.study import Study
+from learncast.tasks.task import Task
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -44,6 +50,8 @@ LEGEND = {
 ROUND_OFF = 1e-12
 #: Rows of a trajectory in a table.
 MOST_ROWS = 30
+#: Last step of the held-out loss: this multiple of the steps of the forecast, and at most so many.
+BEYOND, HELD_OUT_STEPS = 4, 10_000
 
 
 def forecast_report(
@@ -120,6 +128,12 @@ def of_forecast(
     ]
     tables += [] if made.classes is None else [made.classes.table]
     tables += recurrence.tables
+    held_out, unknown = _held_out(m, chosen, learned.descent_steps)
+    if unknown:
+        tables.append(Table("Held-out loss", ("",), [(unknown,)]))
+    if held_out is not None:
+        values["held_out"] = held_out_values(held_out)
+        tables.append(replace(held_out.table, notes=[held_out.sentence, *held_out.remarks]))
     if times is not None:
         data = flow.at(times).dataset
         values["trajectory"] = {"time": times, "strength": data["strength"].values.T, "loss": data["loss"].values}
@@ -148,6 +162,22 @@ def of_forecast(
         provenance=made.provenance,
         study=study,
     )
+
+
+def _held_out(method: Method, task: Task, steps: float) -> tuple[Generalisation | None, str]:
+    """Held-out loss of a task with stored trials and a fixed scalar recurrence, or the reason why there is none."""
+    if task.recorded_trials is None or task.recording is None:
+        return None, ""
+    training, network = method.training.with_(batch=None), method.network
+    most = max(min(HELD_OUT_STEPS, BEYOND * int(steps)), 1) if math.isfinite(steps) else HELD_OUT_STEPS
+    try:
+        if not isinstance(learner_for(task, network, training), PooledLearner):
+            return None, "`learncast generalise` forecasts the held-out loss."
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DependentTrials)  # it is among the remarks
+            return generalise(task, network, training, most_steps=most), ""
+    except (InvalidSpec, UnsupportedModel) as error:
+        return None, f"No held-out loss: {error}"
 
 
 def _steps_in_batches(made: Forecast) -> tuple[Steps, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN, check_fit
 from learncast.networks.two_layer import TwoLayer
 from learncast.planning.defaults import DATA_GOAL, Choice, default_network
+from learncast.planning.generalise.folds import Folds
 from learncast.planning.learning_rate import suggest_rate
 from learncast.planning.methods.choice import method_for
 from learncast.planning.methods.method import Method
@@ -27,6 +29,7 @@ from learncast.study.sections import (
     RULES,
     DataSection,
     DefaultNetworkSection,
+    GeneraliseSection,
     HierarchySection,
     IntegrationSection,
     LeakyIntegrationSection,
@@ -38,12 +41,12 @@ from learncast.study.sections import (
     TwoLayerSection,
     task_name,
 )
-from learncast.study.study_file import StudyFile, located
+from learncast.study.study_file import StudyFile, checked, located
 from learncast.tasks import sensory
 from learncast.tasks.families import FAMILIES
 from learncast.tasks.one_step import hierarchy, reversed, static
 from learncast.tasks.recorded.arrays import arrays_named
-from learncast.tasks.recorded.files import from_file
+from learncast.tasks.recorded.files import from_file, trial_groups
 from learncast.tasks.task import Task
 
 #: Matrices of a network's size that are in memory while a question is answered.
@@ -169,6 +172,34 @@ class Study(StudyFile[StudySection]):
         own = self.section.training
         how: dict[str, Any] = {"optimizer": own.optimizer, "loss": own.loss_function, "shuffle": own.shuffle}
         return Training(learning_rate, batch=self.batch, learn=self.named_learn, **how)
+
+    def with_held_out(self, changes: Mapping[str, object]) -> Study:
+        """Return this study with some keys of [generalise] changed."""
+        if not changes:
+            return self
+        own = self.section.generalise or GeneraliseSection()
+        section = checked(GeneraliseSection, {**own.model_dump(), **changes}, self.source, "generalise")
+        return Study(self.section.model_copy(update={"generalise": section}), self.folder, self.source)
+
+    @property
+    def held_out(self) -> dict[str, Any]:
+        """Keyword arguments of `learncast.generalise`: test task, folds, last step and source."""
+        section, target = self.section.generalise or GeneraliseSection(), self.section.target
+        groups, test = None, None
+        with located(self.source, "[generalise]"):
+            if not (isinstance(target, DataSection) or section.groups is section.test is None):
+                raise InvalidSpec("groups and test need a [target] with data.", field="generalise")
+            if isinstance(target, DataSection) and section.groups is not None:
+                column = {} if target.trial is None else {"trial": target.trial}
+                path = self.folder / target.data
+                groups = tuple(trial_groups(path, section.groups, **column, most_bytes=target.most_bytes))
+            if isinstance(target, DataSection) and section.test is not None:
+                classes = self.target.recording.classes if self.target.recording is not None else None
+                own = target.model_copy(update={"data": section.test, "classes": target.classes or classes})
+                test = task_of(own, Path(section.test).stem, self.folder)
+            after = None if section.after is None else self.task(section.after)
+            folds = Folds(section.folds, groups=groups, blocks=section.blocks, seed=section.seed)
+        return {"test": test, "folds": folds, "most_steps": section.most_steps, "after": after}
 
     @property
     def goal_values(self) -> dict[str, float]:
