@@ -113,10 +113,14 @@ def forecast(
         str | None, typer.Option(help="Steps to report, e.g. 0,100,300 or 0:500:11 (first:last:count).")
     ] = None,
     method: MethodName = "auto",
+    learning_rate: Annotated[float | None, typer.Option(help="Short for --set training.learning_rate=...")] = None,
     *,
     delivery: Delivery,
 ) -> None:
     """How many steps until this network has learned this task, mode by mode?"""
+    if learning_rate is not None:
+        changes = [*(delivery.changes or ()), f"training.learning_rate={learning_rate!r}"]
+        delivery = dataclasses.replace(delivery, changes=changes)
     asked = _asked(study, delivery, data=True)
     from learncast.report.forecast import forecast_report as answer
 
@@ -376,7 +380,7 @@ def explore(
 
 @command(app, example="new recordings mine.toml")
 def new(
-    kind: Annotated[str, typer.Argument(help="plan, forget, window, sweep or recordings.")],
+    kind: Annotated[str, typer.Argument(help="plan, forget, window, sweep, recordings or advise.")],
     file: Annotated[Path, typer.Argument(metavar="FILE", help="File to write; it must not exist.")],
 ) -> None:
     """Write a commented template of a study."""

@@ -9,7 +9,7 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from learncast._core.errors import InvalidSpec
+from learncast._core.errors import InvalidSpec, hinted
 from learncast._core.progress import Progress, deadline, noticed, now, silent, time_limit, until
 from learncast.networks import Network
 from learncast.planning.candidate import Candidate
@@ -50,6 +50,7 @@ FINER = (-0.06, -0.03, -0.015, 0.015, 0.03, 0.06)
 ROBUST_COST = 0.1
 
 
+@hinted
 @noticed("searching plans")
 def plan(
     target: Task,

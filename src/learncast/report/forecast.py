@@ -59,7 +59,7 @@ def forecast_report(
 ) -> Report:
     """Forecast the learning of the target, or of a named candidate."""
     chosen = study.target if task is None else study.task(task)
-    m = study.method(method).precise
+    m = study.method(method, optimizers=True).precise
     place = m.place(chosen)
     direct = m.learning_time(place, study.goal)
     made = Forecast(m, (Stage(chosen, study.goal),), (place,), known_direct=direct, chosen=study.chosen)
@@ -95,7 +95,7 @@ def of_forecast(
     remarks = [*flow.remarks, *bounds, *recurrence.remarks, *notes]
     values: dict[str, object] = {
         "task": chosen.name,
-        "learning_rate": made.learning_rate,
+        "learning_rate": made.training.learning_rate,
         **goal_values(goal),
         "method": m.name,
         **m.trial_values([place]),
@@ -120,7 +120,7 @@ def of_forecast(
         values["chosen"] = [asdict(choice) for choice in made.chosen]
     if any(a.name == LIMIT for a in trust.failed) and made.safe_rate is not None:
         values["safe_rate"] = made.safe_rate.values
-        refusal += f" {made.safe_rate.sentence}"
+        refusal += f" {made.unstable}{made.safe_rate.sentence}"
     span = np.linspace(0.0, learned.horizon, 400 if m.name == "modes" else 120)
     tables = [
         *chosen_table(made.chosen),
@@ -144,6 +144,8 @@ def of_forecast(
 
         optimum = [row["optimum"] for row in rows]
         course = partial(learning_curve, curve, title=f"How {chosen.name} is learned")
+        if not m.has_flow:
+            return sheet(course, width=4.8, height=3.4)
         modes = partial(mode_strengths, flow.at(span).dataset, optimum=optimum, title="Strength of every mode")
         return sheet(course, modes, width=4.8, height=3.4)
 
@@ -155,7 +157,7 @@ def of_forecast(
         trust=trust,
         values=values,
         tables=tables,
-        dataset=lambda: flow.at(span if times is None else times).dataset,
+        dataset=lambda: flow.at(span if times is None else times).dataset if m.has_flow else curve,
         draw=draw,
         provenance=made.provenance,
         study=study,
@@ -240,7 +242,7 @@ def _lead(name: str, goal: Goal, made: Forecast, method: Method, place: int) -> 
         return f"{note} The {'flow' if method.applies else 'approximation'} takes {rest}."
     if steps.status is Status.not_within and made.batches is None:
         return f"{task} {steps.outcome}: it does not reach {goal.text}.{note}"
-    if math.isnan(flow):
+    if math.isnan(flow) and not math.isfinite(descent):
         return f"It is unknown whether {task} reaches {goal.text}: {steps.status.value}.{note}"
     if math.isinf(flow):
         why = next(iter(method.flow(place, method.start).remarks), f"it {steps.status.value}")
@@ -262,7 +264,8 @@ def _lead(name: str, goal: Goal, made: Forecast, method: Method, place: int) -> 
         batches = (
             f"{made.batches.drawn}, mean and standard deviation of {made.batches.runs} runs; full batches: {full}; "
         )
-    count = f"{format_count(descent)}{spread} gradient steps ({batches}flow: {format_number(flow)}{within})"
+    known = f"flow: {format_number(flow)}{within}" if method.has_flow else f"{made.training.optimizer}, counted"
+    count = f"{format_count(descent)}{spread} gradient steps ({batches}{known})"
     return f"{task} reaches {goal.text} in {count}.{note}"
 
 

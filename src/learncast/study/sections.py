@@ -128,7 +128,11 @@ class TrainingSection(Section):
     """Training by gradient descent, and the goal of a plan."""
 
     learning_rate: float | None = Field(default=None, gt=0)
-    """Learning rate of gradient descent on half the mean squared error; half the largest safe rate by default."""
+    """Learning rate; half the largest safe rate by default."""
+    optimizer: Literal["gd", "momentum", "adam", "adamw", "rmsprop"] = "gd"
+    """Optimiser, with the defaults of torch; all but gd need full batches, and a learning rate."""
+    loss_function: Literal["half_mse", "mse"] = "half_mse"
+    """half_mse: half the squared error, summed over outputs and steps; mse: its mean, as torch.nn.MSELoss."""
     batch: int | None = Field(default=None, ge=1)
     """Trials of a step; all of them by default."""
     shuffle: bool = False

@@ -115,7 +115,7 @@ class Study(StudyFile[StudySection]):
         """Choose the learning rate for every task of the study, and write it into the study."""
         with located(self.source, "[training]"):
             stages = [Stage(task, self.goal) for task in self._tasks.values()]
-            found = suggest_rate(stages, self.network, Training(1.0, learn=self.named_learn))
+            found = suggest_rate(stages, self.network, self._training(1.0))
         training = self.section.training.model_copy(update={"learning_rate": found.learning_rate})
         self.section = self.section.model_copy(update={"training": training})
         why, change = f"half the largest safe rate {found.largest:.3g}", "training.learning_rate"
@@ -166,8 +166,12 @@ class Study(StudyFile[StudySection]):
     @property
     def training(self) -> Training:
         """How the network is trained."""
-        shuffle = self.section.training.shuffle
-        return Training(self.learning_rate, batch=self.batch, shuffle=shuffle, learn=self.named_learn)
+        return self._training(self.learning_rate)
+
+    def _training(self, learning_rate: float) -> Training:
+        own = self.section.training
+        how: dict[str, Any] = {"optimizer": own.optimizer, "loss": own.loss_function, "shuffle": own.shuffle}
+        return Training(learning_rate, batch=self.batch, learn=self.named_learn, **how)
 
     def with_held_out(self, changes: Mapping[str, object]) -> Study:
         """Return this study with some keys of [generalise] changed."""
@@ -206,11 +210,12 @@ class Study(StudyFile[StudySection]):
         """Check target and candidates of a plan."""
         return checked_pool(self.target, self.candidates)
 
-    def method(self, name: str = "auto") -> Method:
+    def method(self, name: str = "auto", *, optimizers: bool = False) -> Method:
         """The method by which target and candidates are learned, chosen once for every question about them."""
         if name not in self._methods:
             pool = self.check_pool() if self.candidates else []
-            self._methods[name] = method_for([*pool, self.target], self.network, self.training, method=name)
+            how: dict[str, Any] = {"method": name, "optimizers": optimizers}
+            self._methods[name] = method_for([*pool, self.target], self.network, self.training, **how)
         return self._methods[name]
 
     def activated(self, activation: str) -> Study:
