@@ -17,13 +17,13 @@ from learncast.study.schema import KINDS, Key, keys, schema
 ROOT = Path(__file__).parents[2]
 #: Commands that read each kind of file.
 READ_BY = {
-    "study": "`learncast forecast`, `plan`, `phase`, `forget`, `check`, `explain` and `sweep run` read it.",
+    "study": "`learncast forecast`, `plan`, `phase`, `forget`, `generalise`, `check`, `explain` and `sweep run` read it.",
     "window": "`learncast window` reads it.",
     "advice": "`learncast advise` reads it.",
 }
 #: Units of keys; other numbers are dimensionless.
 UNITS = {
-    "learning_rate": "1 / gradient step", "switch_cost": "gradient steps", "train_steps": "gradient steps",
+    "learning_rate": "1 / gradient step", "switch_cost": "gradient steps", "train_steps": "gradient steps", "most_steps": "gradient steps",
     "horizons": "time steps", "timescale": "time steps", "steps": "time steps", "lags": "time steps",
     "input_strength": "input²", "noise_strength": "input²", "target_strength": "target · input",
     "cross_correlation": "target · input", "input_correlation": "input²", "most_excess_loss": "target²",
@@ -47,6 +47,7 @@ EXAMPLES = {
     "alpha": 0.2, "rank": 2, "excitatory": 0.8, "nonlinearity": "relu", "clip": 1.0, "decisions": 0.85, "loss": 0.05, "ignore": 0, "r2": 0.9,
     "channel": "neuron", "value": "rate", "axes": "time trial channel", "events": "stimulus_on", "rate": 1000.0,
     "window": [-0.2, 1.0], "bin_width": 0.02,
+    "test": "session2.npz", "groups": "animal", "blocks": 20, "most_steps": 4000, "after": "easy trials",
 }  # fmt: skip
 #: Examples of keys that differ in one table.
 IN_TABLE = {("[training]", "shuffle"): True, ("[task]", "inputs"): 8, ("[goal]", "steps"): [12, 13], ("[goal]", "outputs"): [1, 2]}

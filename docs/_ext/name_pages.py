@@ -14,7 +14,7 @@ from public_names import Name
 ORDER = {
     "Tasks and networks": ["Task", "LinearRNN", "TwoLayer", "Activated"],
     "Training procedure": ["Training", "Stage", "Goal", "Accuracy", "Explained", "Loss", "R2"],
-    "Forecasts": ["forecast", "follow", "forget", "phase", "Forecast", "Steps", "Status", "Trajectory"],
+    "Forecasts": ["forecast", "follow", "forget", "phase", "generalise", "Forecast", "Steps", "Status", "Trajectory"],
     "Plans": ["plan", "Plan", "Terms", "advise"],
     "Training and checks": ["check", "descend", "agreement", "window"],
     "Errors": [],

@@ -52,6 +52,13 @@ def _front() -> xr.Dataset:
     return plan.front(_candidate(), points=3).dataset
 
 
+def _generalisation() -> xr.Dataset:
+    inputs = np.random.default_rng(0).standard_normal((40, 3, 2))
+    task = lc.Task.from_samples(inputs, inputs.sum(axis=1))
+    network = lc.LinearRNN.random(2, 3, 2, recurrence=0.9, scale=0.3, rng=0)
+    return lc.generalise(task, network, learning_rate=0.05, most_steps=20).dataset
+
+
 def _window() -> xr.Dataset:
     from learncast.windows.example_model import build_model
 
@@ -94,6 +101,7 @@ KINDS: dict[str, tuple[str, Callable[[], xr.Dataset]]] = {
     "Phase portrait": ("Result of {py:func}`learncast.phase`:", _portrait),
     "Forgetting": ("`.losses()` of the result of {py:func}`learncast.forget`:", _forgetting),
     "Front": ("`.dataset` of the result of {py:meth}`learncast.Plan.front`:", _front),
+    "Held-out loss": ("`.dataset` of the result of {py:func}`learncast.generalise`:", _generalisation),
     "Learnability window": ("`.dataset` of the result of {py:func}`learncast.window`:", _window),
     "Advice": ("`.dataset` of the result of {py:func}`learncast.advise`:", _advice),
     "Ensemble of trained networks": (

@@ -42,6 +42,7 @@ _HOME = {
     "follow": "planning.forecast",
     "forecast": "planning.forecast",
     "forget": "planning.forget",
+    "generalise": "planning.generalise.generalise",
     "phase": "planning.phase",
     "plan": "planning.planner",
     "window": "windows",
@@ -63,7 +64,11 @@ def __getattr__(name: str) -> Any:
         return value
     if name in _PACKAGES:
         return import_module(f"learncast.{name}")
-    raise AttributeError(f"module 'learncast' has no attribute {name!r}")
+    from learncast._core.errors import HABITS, suggestion
+
+    meant = HABITS.get(name, "")
+    did = f" Did you mean {meant!r}?" if meant in __all__ else f" {suggestion(name, tuple(__all__))}".rstrip()
+    raise AttributeError(f"module 'learncast' has no attribute {name!r}.{did}", name=name)
 
 
 def __dir__() -> list[str]:
@@ -96,6 +101,7 @@ if TYPE_CHECKING:  # explicit re-exports, so that type checkers know these names
     from learncast.planning.forecast import follow as follow
     from learncast.planning.forecast import forecast as forecast
     from learncast.planning.forget import forget as forget
+    from learncast.planning.generalise.generalise import generalise as generalise
     from learncast.planning.phase import phase as phase
     from learncast.planning.plan import Plan as Plan
     from learncast.planning.planner import plan as plan

@@ -113,10 +113,14 @@ def forecast(
         str | None, typer.Option(help="Steps to report, e.g. 0,100,300 or 0:500:11 (first:last:count).")
     ] = None,
     method: MethodName = "auto",
+    learning_rate: Annotated[float | None, typer.Option(help="Short for --set training.learning_rate=...")] = None,
     *,
     delivery: Delivery,
 ) -> None:
     """How many steps until this network has learned this task, mode by mode?"""
+    if learning_rate is not None:
+        changes = [*(delivery.changes or ()), f"training.learning_rate={learning_rate!r}"]
+        delivery = dataclasses.replace(delivery, changes=changes)
     asked = _asked(study, delivery, data=True)
     from learncast.report.forecast import forecast_report as answer
 
@@ -130,6 +134,9 @@ def plan(
     study: StudyFile,
     remember: Annotated[str | None, typer.Option(help="Candidate to remember; its cost is reported.")] = None,
     method: MethodName = "auto",
+    held_out: Annotated[
+        bool, typer.Option("--held-out", help="Choose stops for the held-out loss, not speed.")
+    ] = False,
     *,
     delivery: Delivery,
 ) -> None:
@@ -137,7 +144,8 @@ def plan(
     asked = _asked(study, delivery)
     from learncast.report.plan import plan_report
 
-    delivery.deliver("searching plans", lambda p: plan_report(asked(), remember=remember, method=method, progress=p))
+    ask = partial(plan_report, remember=remember, method=method, held_out=held_out)
+    delivery.deliver("searching plans", lambda p: ask(asked(), progress=p))
 
 
 @command(app, example="advise examples/decision_network.toml")
@@ -226,6 +234,24 @@ def forget(study: StudyFile, method: MethodName = "auto", *, delivery: Delivery)
     from learncast.report.forget import forget_report
 
     delivery.deliver("forgetting", lambda _: forget_report(asked(), method=method))
+
+
+@command(app, example="generalise examples/sequential_digits.toml")
+@partial(with_options, Delivery)
+def generalise(
+    study: StudyFile,
+    test: Annotated[Path | None, typer.Option(metavar="FILE", help="Held-out trials, instead of folds.")] = None,
+    most_steps: Annotated[int | None, typer.Option(help="Last step.")] = None,
+    after: Annotated[str | None, typer.Option(help="Candidate on which the network is trained first.")] = None,
+    *,
+    delivery: Delivery,
+) -> None:
+    """When do I stop, what held-out loss do I get, and how many trials are enough?"""
+    asked = _asked(study, delivery)
+    from learncast.report.generalise import generalise_report
+
+    ask = partial(generalise_report, test=test, most_steps=most_steps, after=after)
+    delivery.deliver("holding out trials", lambda _: ask(asked()))
 
 
 @command(app, example="check examples/two_integration_tasks.toml --seeds 3")
@@ -354,7 +380,7 @@ def explore(
 
 @command(app, example="new recordings mine.toml")
 def new(
-    kind: Annotated[str, typer.Argument(help="plan, forget, window, sweep or recordings.")],
+    kind: Annotated[str, typer.Argument(help="plan, forget, window, sweep, recordings or advise.")],
     file: Annotated[Path, typer.Argument(metavar="FILE", help="File to write; it must not exist.")],
 ) -> None:
     """Write a commented template of a study."""

@@ -19,10 +19,10 @@ def cases():
         yield pytest.param(script, id=script.stem, marks=[] if script.stem in QUICK else [pytest.mark.slow])
 
 
-def test_the_gallery_has_twenty_examples_and_there_are_seven_lessons():
+def test_the_gallery_has_twenty_examples_and_there_are_eight_lessons():
     folders = [script.relative_to(DOCS).parts[0] for script in SCRIPTS]
     assert folders.count("gallery") >= 20
-    assert folders.count("tutorials") == 7
+    assert folders.count("tutorials") == 8
 
 
 @pytest.mark.parametrize("script", list(cases()))

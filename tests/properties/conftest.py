@@ -46,9 +46,9 @@ def forecasts(spec):
     task = lc.tasks.integration(steps=6)
     network = lc.LinearRNN.aligned(recurrence=spec["recurrence"], initial=0.05, hidden_size=4, task=task)
     rates = np.geomspace(1e-3, 1e-2, spec["rates"])
-    found = [lc.time_to_learn(lc.solve(task, network, learning_rate=rate), 0.9) for rate in rates]
+    found = [lc.forecast(task, network, learning_rate=rate, goal=lc.Accuracy(0.9)).steps for rate in rates]
     return xr.Dataset(
-        {"flow": ("rate", [one.flow_steps for one in found]), "steps": ("rate", [one.descent_steps for one in found])},
+        {"flow": ("rate", [one.flow for one in found]), "steps": ("rate", [one.descent for one in found])},
         {"rate": rates},
     )
 '''

@@ -35,7 +35,6 @@ HERE = {
     "u_beta_yx_zero",
     "time_u0_zero",
     "gd_steps",
-
     "cl_syx1.5_e.01",
     "clpaper_syx1.5_e.01",
     "cl_syx1.5_e.2",

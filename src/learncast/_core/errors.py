@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 import math
-from collections.abc import Iterable
-from functools import partial
+from collections.abc import Callable, Iterable
+from functools import partial, wraps
+from typing import ParamSpec, TypeVar
+
+Call = ParamSpec("Call")
+Result = TypeVar("Result")
 
 
 class LearncastError(Exception):
@@ -107,9 +112,14 @@ class AssumptionViolated(LearncastError):
 
 
 def suggestion(word: str, choices: tuple[str, ...]) -> str:
-    """Return "Did you mean ...?" if a choice is close to `word`, else an empty string."""
-    close = difflib.get_close_matches(word, choices, n=1, cutoff=0.6)
-    return f"Did you mean {close[0]!r}?" if close else ""
+    """Return "Did you mean ...?" if a choice, or a word of it, is close to `word`, else an empty string."""
+
+    def likeness(choice: str) -> float:
+        parts = {choice, *choice.replace("_", " ").replace("-", " ").split()}
+        return max(difflib.SequenceMatcher(None, word.lower(), part.lower()).ratio() for part in parts)
+
+    close = max(choices, key=lambda choice: (likeness(choice), choice[:1] == word[:1]), default="")
+    return f"Did you mean {close!r}?" if close and likeness(close) >= 0.6 else ""
 
 
 #: Names that other libraries use, and what learncast calls them.
@@ -136,6 +146,18 @@ def check_keywords(given: Iterable[str], known: tuple[str, ...]) -> None:
     for key in given:
         if key not in known:
             raise UnknownKeyword(f"{key} is not a known keyword. {hint(key, known)}", field=key)
+
+
+def hinted(function: Callable[Call, Result]) -> Callable[Call, Result]:
+    """Let a function refuse unknown keywords with a hint on what they may be called here."""
+    known = tuple(inspect.signature(function).parameters)
+
+    @wraps(function)
+    def call(*args: Call.args, **options: Call.kwargs) -> Result:
+        check_keywords(options, known)
+        return function(*args, **options)
+
+    return call
 
 
 def brief(value: object) -> str:

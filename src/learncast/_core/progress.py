@@ -151,6 +151,10 @@ def noticed(what: str) -> Callable[[Callable[Call, Result]], Callable[Call, Resu
     return decorate
 
 
+#: Largest share that is shown: what follows the last report takes time too.
+MOST_SHOWN = 0.99
+
+
 class _Report:
     """Progress callback that reports at intervals, once the work has taken longer than `PATIENCE`.
 
@@ -170,7 +174,7 @@ class _Report:
         left = spent * (1 - share) / share
         if spent + left >= self.least or math.isfinite(self.last):
             self.last = here
-            self.show(share, duration(left))
+            self.show(min(share, MOST_SHOWN), duration(left))
 
     def show(self, share: float, left: str) -> None:
         """Report the fraction done and the time left."""

@@ -20,6 +20,7 @@ def real_array(
     ndim: int | tuple[int, ...] | None = None,
     numbers: NDArray[np.int64] | None = None,
     axes: tuple[str, ...] = (),
+    remedy: str = "",
 ) -> FloatArray:
     """Return `value` as a finite float64 array of the given number of dimensions.
 
@@ -31,6 +32,8 @@ def real_array(
         Row numbers to report if `value` is part of a larger array.
     axes : tuple of str
         Names of the axes, for the message.
+    remedy : str
+        What to do about values that are not finite, for the message.
     """
     if hasattr(value, "detach"):
         tensor = value.detach().cpu()
@@ -56,7 +59,8 @@ def real_array(
         meaning = ", ".join(f"{axis} {i}" for axis, i in zip(axes, index, strict=False))
         where = f"{tuple(index)} ({meaning})" if meaning else f"{tuple(index)}"
         bad = int(array.size - finite.sum())
-        raise InvalidSpec(f"{name} must be finite, got {bad} NaN or infinite, the first at {where}.", field=name)
+        problem = f"{name} must be finite, got {bad} NaN or infinite, the first at {where}. {remedy}"
+        raise InvalidSpec(problem.rstrip(), field=name)
     return array
 
 

@@ -8,8 +8,8 @@ __all__, __getattr__, __dir__ = exported(
     {
         "cells": "curves_by_cell envelope_agreement envelopes_by_cell envelopes_by_gate noise_scales_by_cell "
         "requirements_by_cell statistic_by_cell tail_indices_by_cell windows_by_cell",
-        "curves": "decoupling forgetting_curves integration_profiles item_paths lag_covariances learning_curve "
-        "learning_curves loss_curve mode_strengths step_count step_profile",
+        "curves": "decoupling forgetting_curves held_out_curve integration_profiles item_paths lag_covariances "
+        "learning_curve learning_curves loss_curve mode_strengths step_count step_profile",
         "maps": "basin_map portrait stop_map",
         "matrices": "loss_matrix matrix network_scheme predicted_and_trained spectrum",
         "networks": "agreement_by_kind escapes networks_on_lines networks_per_case spread_by_kind",

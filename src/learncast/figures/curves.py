@@ -9,8 +9,8 @@ import xarray as xr
 from matplotlib.axes import Axes
 
 from learncast._core.validation import FloatArray
-from learncast.figures.look import COLOURS, THEORY, TRAINED, Look
-from learncast.figures.page import axis_label, key, label, name_time, shortened
+from learncast.figures.look import COLOURS, DIRECT, GREY, STAGED, THEORY, TRAINED, Look
+from learncast.figures.page import axis_label, key, label, logarithmic, name_time, shortened
 from learncast.results import Steps
 
 #: Shades of one colour for two modes of one network.
@@ -254,6 +254,51 @@ def forgetting_curves(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes
         ax.axvline(times[np.argmax(stage == k)], color="grey", linewidth=0.8)
     key(ax)
     return label(ax, x="training time (gradient steps)", y="loss (solid: in training)", title=title)
+
+
+def held_out_curve(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
+    """Draw training and held-out loss over training, with the stops that cannot be told apart from the best.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        As in `Generalisation.dataset`.
+    ax : Axes
+    title : str
+
+    Returns
+    -------
+    Axes
+        `ax`.
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import numpy as np
+    >>> import learncast as lc
+    >>> inputs = np.random.default_rng(0).standard_normal((40, 3, 2))
+    >>> task, network = lc.Task.from_samples(inputs, inputs.sum(axis=1)), lc.LinearRNN.aligned(recurrence=0.9)
+    >>> network = lc.LinearRNN.random(2, 3, 2, recurrence=0.9, scale=0.3, rng=0)
+    >>> held_out = lc.generalise(task, network, learning_rate=0.05, most_steps=100)
+    >>> figure, ax = plt.subplots()
+    >>> lc.figures.held_out_curve(held_out.dataset, ax).get_xlabel()
+    'training time (gradient steps)'
+    >>> plt.close(figure)
+    """
+    live = dataset.isel(steps=dataset["steps"].values > 0)
+    steps, stop = live["steps"].values, max(float(dataset["stop"]), 1.0)
+    low, high = (max(float(dataset[f"stop_{end}"]), 1.0) for end in ("low", "high"))
+    ax.axvspan(low, high, color=GREY, alpha=0.15, linewidth=0, label="cannot be told apart")
+    ax.fill_between(steps, live["low"], live["high"], color=STAGED, alpha=0.18, linewidth=0)
+    ax.plot(steps, live["train"], color=GREY, label="training")
+    ax.plot(steps, live["held_out"], color=STAGED, linewidth=1.8, label="held out")
+    ax.axvline(stop, color=DIRECT, linewidth=0.9)
+    ax.plot([stop], [float(dataset["loss"])], color=DIRECT, marker="o", markersize=4, label="best stop")
+    top = np.nanmax(np.where(np.isfinite(live["held_out"]), live["held_out"], np.nan))
+    ax.set_ylim(0.0, 1.15 * max(top, float(dataset["loss_high"])))
+    logarithmic(ax)
+    key(ax, below=True, ncols=2)
+    return label(ax, x="training time (gradient steps)", y="loss", title=title)
 
 
 def learning_curves(

@@ -1,6 +1,6 @@
 """Methods, forecasts, plans, phase portraits and forgetting.
 
-The entry points are `learncast.forecast`, `follow`, `plan`, `forget`, `phase` and `agreement`.
+The entry points are `learncast.forecast`, `follow`, `plan`, `generalise`, `forget`, `phase` and `agreement`.
 """
 
 from learncast._core.lazy import exported
@@ -11,6 +11,8 @@ __all__, __getattr__, __dir__ = exported(
         "designer": "Design design",
         "forecast": "Forecast follow",
         "front": "Front",
+        "generalise.folds": "Folds",
+        "generalise.result": "Generalisation",
         "methods.choice": "method_for",
         "plan": "Plan loop_of",
         "schedules.path": "Path cheapest_path fastest_path",
@@ -21,6 +23,11 @@ __all__, __getattr__, __dir__ = exported(
         "explanation": "Explanation closeness explain singular_accuracy speedup_terms",
         "run": "StageForecast",
         "forget": "IrregularSwitch",
+        "generalise.generalise": "DependentTrials",
+        "generalise.held_out_plan": "HeldOutPlan",
+        "generalise.transfer": "Transfer",
+        "generalise.more_trials": "Expected TrialCurve",
+        "generalise.problem": "HeldOutProblem",
         "methods.method": "Method ResampledSteps",
         "portrait": "PortraitTimes portrait_times",
         "candidate": "Candidate Costs",

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from learncast._core.errors import AssumptionViolated, InvalidSpec, UnsupportedModel, check_keywords
+from learncast._core.errors import AssumptionViolated, InvalidSpec, UnsupportedModel, check_keywords, hinted
 from learncast._core.validation import FloatArray
 from learncast.display import Displayable, HtmlRepr, Plot, Reported, Table, format_number
 from learncast.networks import Network
+from learncast.networks.linear_rnn import LinearRNN
 from learncast.planning.batches import BatchSteps, in_batches, most_steps
 from learncast.planning.classes import ClassSummary
 from learncast.planning.defaults import DATA_GOAL, Choice, chosen_table, default_network, network_call
@@ -250,6 +251,15 @@ class Forecast(StageSequence, Reported, Displayable):
         return in_batches(
             self.method.precise, self.places, rules, expected, batch=batch, shuffle=shuffle, runs=runs, seed=seed
         )
+
+    @property
+    def unstable(self) -> str:
+        """A sentence if the recurrence makes activity grow over a trial, which limits the learning rate; else empty."""
+        network, steps = self.method.network, self.target.steps
+        radius = network.spectral_radius if isinstance(network, LinearRNN) else 0.0
+        if radius <= 1 or steps == 1:
+            return ""
+        return f"The recurrence is unstable: its spectral radius is {radius:.4g}, so activity grows over a trial. "
 
     @cached_property
     def classes(self) -> ClassSummary | None:
@@ -496,6 +506,7 @@ def forecast(
     return replace(made, chosen=tuple(chosen)) if chosen else made
 
 
+@hinted
 def follow(
     stages: Sequence[Stage],
     network: Network,
@@ -542,7 +553,7 @@ def follow(
     for stage in stages:
         stage.check_forecast()
     settings, tasks = Training.of(training, learning_rate), [stage.task for stage in stages]
-    chosen = method_for(tasks, network, settings, method=method, strict=strict, seed=seed_of(seed))
+    chosen = method_for(tasks, network, settings, method=method, strict=strict, seed=seed_of(seed), optimizers=True)
     if settings.batch is not None and chosen.promise == "response":
         raise UnsupportedModel(
             "Batches are forecast for linear networks only. Use batch=None, or train: learncast check.", field="batch"
@@ -555,7 +566,7 @@ def follow(
             safe = found.safe_rate if error.assumption == LIMIT else None
             if safe is None:
                 raise
-            raise error.with_rate(safe.learning_rate, safe.steps.value, safe.sentence) from None
+            raise error.with_rate(safe.learning_rate, safe.steps.value, found.unstable + safe.sentence) from None
     return found
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from learncast._core.errors import InvalidSpec
+from learncast._core.errors import InvalidSpec, hinted
 from learncast.networks import Network
 from learncast.planning.forecast import Forecast, follow
 from learncast.procedure.stage import Stage
@@ -24,6 +24,7 @@ class IrregularSwitch(UserWarning):
     """
 
 
+@hinted
 def forget(
     tasks: Sequence[Task],
     network: Network,

@@ -88,7 +88,9 @@ def suggest_rate(
     tasks, settings = [stage.task for stage in stages], training or Training(1.0)
 
     def at(rate: float) -> StageSequence:
-        method_at = method_for(tasks, network, settings.with_(learning_rate=rate), method=method, seed=seed)
+        method_at = method_for(
+            tasks, network, settings.with_(learning_rate=rate), method=method, seed=seed, optimizers=True
+        )
         return StageSequence(method_at, tuple(stages), tuple(range(len(tasks))))
 
     probe = at(1.0).method

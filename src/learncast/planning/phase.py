@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import ArrayLike
 
-from learncast._core.errors import InvalidSpec, OutOfTime
+from learncast._core.errors import InvalidSpec, OutOfTime, hinted
 from learncast._core.progress import Progress, noticed, silent, time_limit
 from learncast._core.validation import FloatArray
 from learncast.networks import Network
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 MOST_POINTS = 2_000
 
 
+@hinted
 @noticed("computing the portrait")
 def phase(
     target: Task,

@@ -9,11 +9,12 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from learncast._core.errors import InvalidSpec
+from learncast._core.errors import InvalidSpec, hinted
 from learncast._core.progress import Progress, deadline, noticed, now, silent, time_limit, until
 from learncast.networks import Network
 from learncast.planning.candidate import Candidate
 from learncast.planning.forecast import Forecast
+from learncast.planning.generalise.held_out_plan import plan_held_out
 from learncast.planning.methods.choice import method_for
 from learncast.planning.methods.method import Method
 from learncast.planning.methods.modes import ModeMethod
@@ -31,7 +32,7 @@ from learncast.planning.search import (
     in_time,
     usable_candidates,
 )
-from learncast.planning.terms import PoolTerms, Terms, checked_pool
+from learncast.planning.terms import GENERALISE, PoolTerms, Terms, checked_pool
 from learncast.procedure.goals import Accuracy, goal_of
 from learncast.procedure.stage import Stage
 from learncast.procedure.training import Training
@@ -49,6 +50,7 @@ FINER = (-0.06, -0.03, -0.015, 0.015, 0.03, 0.06)
 ROBUST_COST = 0.1
 
 
+@hinted
 @noticed("searching plans")
 def plan(
     target: Task,
@@ -123,6 +125,8 @@ def plan(
     settings = Training.of(training, learning_rate)
     with time_limit(seconds):
         chosen = method_for([*pool, target], network, settings, method=method, seed=seed_of(seed))
+        if terms.goal == GENERALISE:
+            return plan_held_out(chosen, network, settings, terms, partial(plan_with, strict=False), progress=progress)
         return plan_with(chosen, terms, strict=strict, progress=progress)
 
 

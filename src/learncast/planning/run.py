@@ -251,8 +251,10 @@ def _carry_out(method: Method, stages: Sequence[Stage], places: Sequence[int]) -
             if any(method.rests_at_saddle(k, state, one) for k, one, state in at):
                 descent_state = _converged(method, [s.stage for s in found], places, descent_states)
         steps, descent_state = _train(method, place, stage, flow_state, descent_state, flow)
-        after = flow_state if math.isnan(steps.flow) else method.after_flow(place, flow_state, steps.flow, flow)
-        after = after if method.has_flow else descent_state
+        if not method.has_flow:
+            after = descent_state
+        else:
+            after = flow_state if math.isnan(steps.flow) else method.after_flow(place, flow_state, steps.flow, flow)
         if not counting:  # an earlier stage has no known end
             steps = replace(steps, descent=math.inf if steps.status is Status.not_learned else math.nan)
         counting = counting and (math.isfinite(steps.descent) or stage.goal is None)

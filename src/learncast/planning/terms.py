@@ -21,6 +21,9 @@ from learncast.tasks.task import Task
 
 Numbers = float | Sequence[float]
 
+#: The goal of a plan for the held-out loss.
+GENERALISE = "generalise"
+
 
 @dataclass(frozen=True)
 class Terms:
@@ -28,8 +31,9 @@ class Terms:
 
     Parameters
     ----------
-    goal : Goal or float
+    goal : Goal, float or "generalise"
         When the target counts as learned. A number means `Accuracy` for task families and `Explained` for recordings.
+        "generalise" chooses the stops of the least held-out loss instead of the fewest steps.
     max_stages : int
         Largest number of stages, including the target; 1 trains the target directly.
     costs : float or (candidates + 1,)
@@ -52,7 +56,7 @@ class Terms:
     132.0
     """
 
-    goal: Goal | float = Accuracy(0.99)  # noqa: RUF009  frozen
+    goal: Goal | float | str = Accuracy(0.99)  # noqa: RUF009  frozen
     max_stages: int = 2
     costs: Numbers = 1.0
     switch_cost: float = 0.0
@@ -61,7 +65,8 @@ class Terms:
     most_excess_loss: Numbers | None = None
 
     def __post_init__(self) -> None:
-        goal_of(self.goal, recorded=False)
+        if self.goal != GENERALISE:
+            goal_of(self.goal, recorded=False)
         # Equal terms must hash and print identically, whatever the type of the numbers given.
         plain: dict[str, object] = {name: _plain(name, getattr(self, name)) for name in ("costs", *_LIMITS)}
         plain |= {

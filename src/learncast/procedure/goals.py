@@ -285,7 +285,7 @@ class R2(Goal):
         return f"R² {self.value:.4g}"
 
 
-def goal_of(goal: Goal | float, *, recorded: bool) -> Goal:
+def goal_of(goal: Goal | float | str, *, recorded: bool) -> Goal:
     """Return a goal: a number means `Explained` for recorded tasks and `Accuracy` for task families."""
     if isinstance(goal, Goal):
         return goal

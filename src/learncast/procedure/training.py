@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from typing import Any
 
-from learncast._core.errors import InvalidSpec
+from learncast._core.errors import InvalidSpec, hinted
 from learncast._core.validation import between, count, one_of, positive, real_array
 from learncast.results import spec_hash
 
@@ -119,3 +119,6 @@ class Training:
         """Short hash of every setting that decides a result."""
         values = [getattr(self, f.name) for f in fields(self) if f.name != "most_steps"]
         return spec_hash(*(getattr(v, "__qualname__", None) or repr(v) for v in values))
+
+
+Training.__init__ = hinted(Training.__init__)  # type: ignore[method-assign]

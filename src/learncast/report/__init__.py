@@ -10,6 +10,7 @@ __all__, __getattr__, __dir__ = exported(
         "explain": "explain_study explanation_text",
         "forecast": "forecast_report",
         "forget": "forget_report",
+        "generalise": "generalise_report held_out_report",
         "phase": "phase_report",
         "plan": "plan_report",
         "report": "Report",

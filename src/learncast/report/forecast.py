@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import partial
@@ -14,9 +15,13 @@ from learncast import Forecast, Goal, InvalidSpec, Stage, Status, Steps, Unsuppo
 from learncast._core.validation import FloatArray
 from learncast.display import Table, format_count, format_interval, format_number
 from learncast.planning.defaults import chosen_table
+from learncast.planning.generalise.generalise import DependentTrials, generalise
+from learncast.planning.generalise.learners import PooledLearner, learner_for
+from learncast.planning.generalise.result import Generalisation
 from learncast.planning.learning_rate import LIMIT
 from learncast.planning.methods.method import Method
 from learncast.planning.summary import settling_rate
+from learncast.report.generalise import held_out_values
 from learncast.report.recurrence import LearnedRecurrence
 from learncast.report.report import (
     Report,
@@ -29,6 +34,7 @@ from learncast.report.report import (
     spread_rows,
 )
 from learncast.study import Study
+from learncast.tasks.task import Task
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -44,6 +50,8 @@ LEGEND = {
 ROUND_OFF = 1e-12
 #: Rows of a trajectory in a table.
 MOST_ROWS = 30
+#: Last step of the held-out loss: this multiple of the steps of the forecast, and at most so many.
+BEYOND, HELD_OUT_STEPS = 4, 10_000
 
 
 def forecast_report(
@@ -51,7 +59,7 @@ def forecast_report(
 ) -> Report:
     """Forecast the learning of the target, or of a named candidate."""
     chosen = study.target if task is None else study.task(task)
-    m = study.method(method).precise
+    m = study.method(method, optimizers=True).precise
     place = m.place(chosen)
     direct = m.learning_time(place, study.goal)
     made = Forecast(m, (Stage(chosen, study.goal),), (place,), known_direct=direct, chosen=study.chosen)
@@ -87,7 +95,7 @@ def of_forecast(
     remarks = [*flow.remarks, *bounds, *recurrence.remarks, *notes]
     values: dict[str, object] = {
         "task": chosen.name,
-        "learning_rate": made.learning_rate,
+        "learning_rate": made.training.learning_rate,
         **goal_values(goal),
         "method": m.name,
         **m.trial_values([place]),
@@ -112,7 +120,7 @@ def of_forecast(
         values["chosen"] = [asdict(choice) for choice in made.chosen]
     if any(a.name == LIMIT for a in trust.failed) and made.safe_rate is not None:
         values["safe_rate"] = made.safe_rate.values
-        refusal += f" {made.safe_rate.sentence}"
+        refusal += f" {made.unstable}{made.safe_rate.sentence}"
     span = np.linspace(0.0, learned.horizon, 400 if m.name == "modes" else 120)
     tables = [
         *chosen_table(made.chosen),
@@ -120,6 +128,12 @@ def of_forecast(
     ]
     tables += [] if made.classes is None else [made.classes.table]
     tables += recurrence.tables
+    held_out, unknown = _held_out(m, chosen, learned.descent_steps)
+    if unknown:
+        tables.append(Table("Held-out loss", ("",), [(unknown,)]))
+    if held_out is not None:
+        values["held_out"] = held_out_values(held_out)
+        tables.append(replace(held_out.table, notes=[held_out.sentence, *held_out.remarks]))
     if times is not None:
         data = flow.at(times).dataset
         values["trajectory"] = {"time": times, "strength": data["strength"].values.T, "loss": data["loss"].values}
@@ -130,6 +144,8 @@ def of_forecast(
 
         optimum = [row["optimum"] for row in rows]
         course = partial(learning_curve, curve, title=f"How {chosen.name} is learned")
+        if not m.has_flow:
+            return sheet(course, width=4.8, height=3.4)
         modes = partial(mode_strengths, flow.at(span).dataset, optimum=optimum, title="Strength of every mode")
         return sheet(course, modes, width=4.8, height=3.4)
 
@@ -141,11 +157,27 @@ def of_forecast(
         trust=trust,
         values=values,
         tables=tables,
-        dataset=lambda: flow.at(span if times is None else times).dataset,
+        dataset=lambda: flow.at(span if times is None else times).dataset if m.has_flow else curve,
         draw=draw,
         provenance=made.provenance,
         study=study,
     )
+
+
+def _held_out(method: Method, task: Task, steps: float) -> tuple[Generalisation | None, str]:
+    """Held-out loss of a task with stored trials and a fixed scalar recurrence, or the reason why there is none."""
+    if task.recorded_trials is None or task.recording is None:
+        return None, ""
+    training, network = method.training.with_(batch=None), method.network
+    most = max(min(HELD_OUT_STEPS, BEYOND * int(steps)), 1) if math.isfinite(steps) else HELD_OUT_STEPS
+    try:
+        if not isinstance(learner_for(task, network, training), PooledLearner):
+            return None, "`learncast generalise` forecasts the held-out loss."
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DependentTrials)  # it is among the remarks
+            return generalise(task, network, training, most_steps=most), ""
+    except (InvalidSpec, UnsupportedModel) as error:
+        return None, f"No held-out loss: {error}"
 
 
 def _steps_in_batches(made: Forecast) -> tuple[Steps, str]:
@@ -210,7 +242,7 @@ def _lead(name: str, goal: Goal, made: Forecast, method: Method, place: int) -> 
         return f"{note} The {'flow' if method.applies else 'approximation'} takes {rest}."
     if steps.status is Status.not_within and made.batches is None:
         return f"{task} {steps.outcome}: it does not reach {goal.text}.{note}"
-    if math.isnan(flow):
+    if math.isnan(flow) and not math.isfinite(descent):
         return f"It is unknown whether {task} reaches {goal.text}: {steps.status.value}.{note}"
     if math.isinf(flow):
         why = next(iter(method.flow(place, method.start).remarks), f"it {steps.status.value}")
@@ -232,7 +264,8 @@ def _lead(name: str, goal: Goal, made: Forecast, method: Method, place: int) -> 
         batches = (
             f"{made.batches.drawn}, mean and standard deviation of {made.batches.runs} runs; full batches: {full}; "
         )
-    count = f"{format_count(descent)}{spread} gradient steps ({batches}flow: {format_number(flow)}{within})"
+    known = f"flow: {format_number(flow)}{within}" if method.has_flow else f"{made.training.optimizer}, counted"
+    count = f"{format_count(descent)}{spread} gradient steps ({batches}{known})"
     return f"{task} reaches {goal.text} in {count}.{note}"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from learncast import InvalidSpec, OutOfTime, Training, UnsupportedModel
@@ -12,8 +13,10 @@ from learncast._core.validation import one_of
 from learncast.display import Table, format_number
 from learncast.planning.candidate import Candidate
 from learncast.planning.front import Front
+from learncast.planning.generalise.held_out_plan import HeldOutPlan, plan_held_out
 from learncast.planning.plan import Plan
 from learncast.planning.planner import plan_with
+from learncast.report.generalise import held_out_values
 from learncast.report.report import (
     Report,
     as_count,
@@ -31,7 +34,12 @@ if TYPE_CHECKING:
 
 
 def plan_report(
-    study: Study, *, remember: str | None = None, method: str = "auto", progress: Progress = silent
+    study: Study,
+    *,
+    remember: str | None = None,
+    method: str = "auto",
+    held_out: bool = False,
+    progress: Progress = silent,
 ) -> Report:
     """Rank the study's candidates as intermediate tasks, each with its best stop, and recommend a plan.
 
@@ -42,6 +50,8 @@ def plan_report(
         Candidate that should not be forgotten: the report adds what that costs.
     method : str
         As in `learncast.plan`.
+    held_out : bool
+        Choose stops for the held-out loss instead of speed.
     progress : callable
     """
     if remember is not None:
@@ -49,7 +59,16 @@ def plan_report(
     share = 1.0 if remember is None else 0.5
     if study.max_stages > 1:
         study.check_pool()
-    plan = plan_with(study.method(method), study.terms, strict=False, progress=lambda done: progress(share * done))
+    within: Progress = lambda done: progress(share * done)  # noqa: E731
+    plan: Plan
+    if held_out:
+        how = study.held_out
+        del how["after"]
+        for_speed = partial(plan_with, strict=False)
+        asked = study.method(method), study.network, study.training, study.terms, for_speed
+        plan = plan_held_out(*asked, **how, progress=within)
+    else:
+        plan = plan_with(study.method(method), study.terms, strict=False, progress=within)
     front = None
     try:
         plan.alternatives, plan.sensitivity  # noqa: B018  computed once, within the time limit
@@ -74,6 +93,14 @@ def of_plan(plan: Plan, front: Front | None = None, *, name: str = "", study: st
     """
     values, training = _values(plan), plan.method.training
     tables = [plan.stages_table, plan.ranking_table, *_what_if_tables(plan)]
+    if isinstance(plan, HeldOutPlan):
+        tables.append(plan.trade_table)
+        values["held_out"] = {
+            "recommended": held_out_values(plan.chosen),
+            "direct": held_out_values(plan.held_out),
+            "after": [held_out_values(g) for g in plan.after],
+            "fastest": {"total": plan.fastest.total, "loss": plan.fastest_loss},
+        }
     if front is not None:
         values["front"] = _front_values(front)
         tables.append(_front_table(front))

@@ -15,6 +15,8 @@ REPORTS = {
     "Advice": ("advise", "of_advice"),
     "Check": ("check", "of_check"),
     "Evolution": ("window", "of_evolution"),
+    "Generalisation": ("generalise", "held_out_report"),
+    "HeldOutPlan": ("plan", "of_plan"),
     "Plan": ("plan", "of_plan"),
     "Window": ("window", "of_window"),
 }
@@ -25,7 +27,7 @@ def report_of(result: object) -> Report:
 
     Parameters
     ----------
-    result : Forecast, Plan, Check, Advice, Window or Evolution
+    result : Forecast, Plan, Generalisation, Check, Advice, Window or Evolution
 
     Returns
     -------

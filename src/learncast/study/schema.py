@@ -11,6 +11,7 @@ from learncast.study.sections import (
     NETWORKS,
     TASKS,
     DataSection,
+    GeneraliseSection,
     NamedSection,
     StageSection,
     StudySection,
@@ -118,7 +119,11 @@ def _tables(kind: str) -> dict[str, type[Section]]:
     tasks: dict[str, type[Section]] = {"[target], [[candidates]]": NamedSection}
     if kind == "study":
         networks = {f'[network] kind = "{name}"': one for name, one in NETWORKS.items()}
-        end: dict[str, type[Section]] = {"[[sequence]]": StageSection, "[sweep]": SweepSection}
+        end: dict[str, type[Section]] = {
+            "[[sequence]]": StageSection,
+            "[generalise]": GeneraliseSection,
+            "[sweep]": SweepSection,
+        }
         return {"": whole, **networks, "[training]": TrainingSection, **tasks, **families, **end}
     own = {f"[{name}]": field.annotation for name, field in whole.model_fields.items()}
     sections = {table: one for table, one in own.items() if isinstance(one, type) and issubclass(one, Section)}

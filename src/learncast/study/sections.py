@@ -128,7 +128,11 @@ class TrainingSection(Section):
     """Training by gradient descent, and the goal of a plan."""
 
     learning_rate: float | None = Field(default=None, gt=0)
-    """Learning rate of gradient descent on half the mean squared error; half the largest safe rate by default."""
+    """Learning rate; half the largest safe rate by default."""
+    optimizer: Literal["gd", "momentum", "adam", "adamw", "rmsprop"] = "gd"
+    """Optimiser, with the defaults of torch; all but gd need full batches, and a learning rate."""
+    loss_function: Literal["half_mse", "mse"] = "half_mse"
+    """half_mse: half the squared error, summed over outputs and steps; mse: its mean, as torch.nn.MSELoss."""
     batch: int | None = Field(default=None, ge=1)
     """Trials of a step; all of them by default."""
     shuffle: bool = False
@@ -372,6 +376,31 @@ def _stage_section(value: object) -> object:
     return {"train_steps": value.get("train_steps"), "task": {k: v for k, v in value.items() if k != "train_steps"}}
 
 
+class GeneraliseSection(Section):
+    """Held-out loss: which trials are held out, and until which step."""
+
+    test: str | None = None
+    """A file of held-out trials with the arrays and preprocessing of the target; folds of its trials by default."""
+    folds: int = Field(default=10, ge=3)
+    """Number of folds."""
+    groups: str | None = None
+    """Name of the array or column with the group of each trial; groups are held out together."""
+    blocks: int | None = Field(default=None, ge=1)
+    """Number of neighbouring trials that are held out together."""
+    most_steps: int | None = Field(default=None, ge=1)
+    """Last step; by default ten times the steps in which 99% of the training loss is learned."""
+    after: str | None = None
+    """Name of a candidate on which the network is trained first."""
+    seed: int = Field(default=0, ge=0)
+    """Seed of the folds."""
+
+    @model_validator(mode="after")
+    def _one_way(self) -> GeneraliseSection:
+        if self.groups is not None and self.blocks is not None:
+            raise ValueError("give either groups or blocks, got both")
+        return self
+
+
 class StudySection(Section):
     """The study file."""
 
@@ -387,6 +416,8 @@ class StudySection(Section):
     """Tasks that could be trained before the target."""
     sequence: list[Annotated[StageSection, BeforeValidator(_stage_section)]] = Field(default=[])
     """Tasks learned one after another, for `learncast forget`."""
+    generalise: GeneraliseSection | None = None
+    """What is held out, for `learncast generalise`."""
 
     @model_validator(mode="after")
     def _names_differ(self) -> StudySection:
@@ -427,7 +458,7 @@ def task_name(section: NamedSection, index: int, *, stage: bool = False) -> str:
 class SweepSection(Section):
     """The [sweep] table: one question over a grid of studies."""
 
-    command: Literal["forecast", "plan", "check", "train", "window"]
+    command: Literal["forecast", "plan", "generalise", "check", "train", "window"]
     """Command that is run for every cell of the grid."""
     grid: dict[str, object]
     """What varies: keys of the study with their values, lists or ranges { first, last, count }."""

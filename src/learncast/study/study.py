@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN, check_fit
 from learncast.networks.two_layer import TwoLayer
 from learncast.planning.defaults import DATA_GOAL, Choice, default_network
+from learncast.planning.generalise.folds import Folds
 from learncast.planning.learning_rate import suggest_rate
 from learncast.planning.methods.choice import method_for
 from learncast.planning.methods.method import Method
@@ -27,6 +29,7 @@ from learncast.study.sections import (
     RULES,
     DataSection,
     DefaultNetworkSection,
+    GeneraliseSection,
     HierarchySection,
     IntegrationSection,
     LeakyIntegrationSection,
@@ -38,12 +41,12 @@ from learncast.study.sections import (
     TwoLayerSection,
     task_name,
 )
-from learncast.study.study_file import StudyFile, located
+from learncast.study.study_file import StudyFile, checked, located
 from learncast.tasks import sensory
 from learncast.tasks.families import FAMILIES
 from learncast.tasks.one_step import hierarchy, reversed, static
 from learncast.tasks.recorded.arrays import arrays_named
-from learncast.tasks.recorded.files import from_file
+from learncast.tasks.recorded.files import from_file, trial_groups
 from learncast.tasks.task import Task
 
 #: Matrices of a network's size that are in memory while a question is answered.
@@ -112,7 +115,7 @@ class Study(StudyFile[StudySection]):
         """Choose the learning rate for every task of the study, and write it into the study."""
         with located(self.source, "[training]"):
             stages = [Stage(task, self.goal) for task in self._tasks.values()]
-            found = suggest_rate(stages, self.network, Training(1.0, learn=self.named_learn))
+            found = suggest_rate(stages, self.network, self._training(1.0))
         training = self.section.training.model_copy(update={"learning_rate": found.learning_rate})
         self.section = self.section.model_copy(update={"training": training})
         why, change = f"half the largest safe rate {found.largest:.3g}", "training.learning_rate"
@@ -163,8 +166,40 @@ class Study(StudyFile[StudySection]):
     @property
     def training(self) -> Training:
         """How the network is trained."""
-        shuffle = self.section.training.shuffle
-        return Training(self.learning_rate, batch=self.batch, shuffle=shuffle, learn=self.named_learn)
+        return self._training(self.learning_rate)
+
+    def _training(self, learning_rate: float) -> Training:
+        own = self.section.training
+        how: dict[str, Any] = {"optimizer": own.optimizer, "loss": own.loss_function, "shuffle": own.shuffle}
+        return Training(learning_rate, batch=self.batch, learn=self.named_learn, **how)
+
+    def with_held_out(self, changes: Mapping[str, object]) -> Study:
+        """Return this study with some keys of [generalise] changed."""
+        if not changes:
+            return self
+        own = self.section.generalise or GeneraliseSection()
+        section = checked(GeneraliseSection, {**own.model_dump(), **changes}, self.source, "generalise")
+        return Study(self.section.model_copy(update={"generalise": section}), self.folder, self.source)
+
+    @property
+    def held_out(self) -> dict[str, Any]:
+        """Keyword arguments of `learncast.generalise`: test task, folds, last step and source."""
+        section, target = self.section.generalise or GeneraliseSection(), self.section.target
+        groups, test = None, None
+        with located(self.source, "[generalise]"):
+            if not (isinstance(target, DataSection) or section.groups is section.test is None):
+                raise InvalidSpec("groups and test need a [target] with data.", field="generalise")
+            if isinstance(target, DataSection) and section.groups is not None:
+                column = {} if target.trial is None else {"trial": target.trial}
+                path = self.folder / target.data
+                groups = tuple(trial_groups(path, section.groups, **column, most_bytes=target.most_bytes))
+            if isinstance(target, DataSection) and section.test is not None:
+                classes = self.target.recording.classes if self.target.recording is not None else None
+                own = target.model_copy(update={"data": section.test, "classes": target.classes or classes})
+                test = task_of(own, Path(section.test).stem, self.folder)
+            after = None if section.after is None else self.task(section.after)
+            folds = Folds(section.folds, groups=groups, blocks=section.blocks, seed=section.seed)
+        return {"test": test, "folds": folds, "most_steps": section.most_steps, "after": after}
 
     @property
     def goal_values(self) -> dict[str, float]:
@@ -175,11 +210,12 @@ class Study(StudyFile[StudySection]):
         """Check target and candidates of a plan."""
         return checked_pool(self.target, self.candidates)
 
-    def method(self, name: str = "auto") -> Method:
+    def method(self, name: str = "auto", *, optimizers: bool = False) -> Method:
         """The method by which target and candidates are learned, chosen once for every question about them."""
         if name not in self._methods:
             pool = self.check_pool() if self.candidates else []
-            self._methods[name] = method_for([*pool, self.target], self.network, self.training, method=name)
+            how: dict[str, Any] = {"method": name, "optimizers": optimizers}
+            self._methods[name] = method_for([*pool, self.target], self.network, self.training, **how)
         return self._methods[name]
 
     def activated(self, activation: str) -> Study:

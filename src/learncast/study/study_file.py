@@ -25,7 +25,7 @@ GOAL_KEYS = ("accuracy", "explained", "loss", "r2")
 #: Share of the explainable variance that data alone are learned to.
 DATA_EXPLAINED = 0.95
 #: Keys of a study whose values name files.
-FILES = ("data", "weights")
+FILES = ("data", "test", "weights")
 
 
 class Section(BaseModel):

@@ -13,7 +13,7 @@ from learncast._core.files import write_file
 from learncast._core.validation import one_of
 
 #: Kinds of templates.
-TEMPLATES = ("plan", "forget", "window", "sweep", "recordings")
+TEMPLATES = ("plan", "forget", "window", "sweep", "recordings", "advise")
 
 
 def template_path(kind: str) -> Path:
@@ -27,7 +27,7 @@ def new_study(kind: str, path: str | Path) -> list[Path]:
     Parameters
     ----------
     kind : str
-        plan, forget, window, sweep or recordings.
+        plan, forget, window, sweep, recordings or advise.
     path : path
         File to write.
 

@@ -16,6 +16,7 @@ from learncast._core.validation import one_of
 from learncast.planning.methods.choice import method_for
 from learncast.report.check import check_report
 from learncast.report.forecast import forecast_report
+from learncast.report.generalise import generalise_report
 from learncast.report.plan import plan_report
 from learncast.report.report import Report
 from learncast.report.window import window_report
@@ -133,6 +134,7 @@ class SweptCommand(NamedTuple):
 COMMANDS = {
     "forecast": SweptCommand(("task",), ("network",), forecast_report),
     "plan": SweptCommand(("method", "remember"), ("network",), plan_report),
+    "generalise": SweptCommand(("test", "most_steps", "after"), ("generalise",), generalise_report),
     "check": SweptCommand(("runs", "tolerance"), ask=_checked),
     "train": SweptCommand(("most_steps", "every")),
     "window": SweptCommand(seeds=("model", "training", "task", "window"), ask=window_report),

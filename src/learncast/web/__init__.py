@@ -12,6 +12,7 @@ __all__, __getattr__, __dir__ = exported(
         "jobs": "Computation JobQueue QueueFull Worker WorkerStopped",
         "panel": "Control Example GlossaryTerm Panel State control invalid_state",
         "panels.curriculum": "CurriculumState",
+        "panels.generalise": "GeneraliseState held_out",
         "panels.prior_knowledge": "PriorKnowledgeState",
         "panels.drawn_series": "RecurrenceState",
         "panels.window": "window_panel windows_at",

@@ -13,6 +13,7 @@ from pydantic_core import to_json
 from learncast._core.errors import LearncastError
 from learncast.web.panel import Panel
 from learncast.web.panels.curriculum import PANEL as CURRICULUM
+from learncast.web.panels.generalise import PANEL as GENERALISE
 from learncast.web.panels.prior_knowledge import PANEL as PRIOR_KNOWLEDGE
 from learncast.web.panels.recurrence import PANEL as RECURRENCE
 from learncast.web.panels.window import window_panel
@@ -32,7 +33,7 @@ MEDIA_TYPES = {
 
 def all_panels(window: Window | None = None) -> tuple[Panel, ...]:
     """Return every panel in the order of the page; the last one shows `window`, or a sample."""
-    return (CURRICULUM, PRIOR_KNOWLEDGE, RECURRENCE, window_panel(window))
+    return (CURRICULUM, PRIOR_KNOWLEDGE, RECURRENCE, GENERALISE, window_panel(window))
 
 
 def answer(panel: Panel, name: str, state: str) -> bytes:

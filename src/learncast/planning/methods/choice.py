@@ -46,6 +46,7 @@ def method_for(
     strict: bool = False,
     seed: int = 0,
     trials: int | None = None,
+    optimizers: bool = False,
 ) -> Method:
     """Choose how these tasks (the target last) are learned by this network, from measured conditions.
 
@@ -69,6 +70,8 @@ def method_for(
         Seed of measured responses and of resampled statistics.
     trials : int, optional
         Number of trials on which responses are measured.
+    optimizers : bool
+        Whether other optimisers than gradient descent are allowed, for which steps are counted but there is no flow.
 
     Returns
     -------
@@ -96,7 +99,7 @@ def method_for(
             field="network",
         )
     settings, default = Training.of(training), DEFAULT_LEARN[type(network)]
-    _check_plain_descent(settings)
+    check_plain_descent(settings, optimizers=optimizers, mean=True)
     if settings.learn is None:
         settings = settings.with_(learn=default)
     fixed = set(settings.learn or ()) == set(default)
@@ -111,13 +114,23 @@ def method_for(
     return chosen
 
 
-def _check_plain_descent(training: Training) -> None:
-    """Raise unless the training is descent on the squared error: no other has a forecast."""
-    plain = Training(training.learning_rate, loss=training.loss if training.loss == "mse" else "half_mse")
+def check_plain_descent(training: Training, *, optimizers: bool = False, mean: bool = False) -> None:
+    """Raise unless the training is gradient descent on half the squared error, or is allowed to differ.
+
+    Parameters
+    ----------
+    training : Training
+    optimizers, mean : bool
+        Whether other optimisers are allowed, and the mean squared error.
+    """
+    plain = Training(training.learning_rate, loss="mse" if mean and training.loss == "mse" else "half_mse")
     for key in ("loss", "clip", "schedule"):
         if getattr(training, key) != getattr(plain, key):
             given = f"{key}={getattr(training, key)!r:.40}"
-            raise InvalidSpec(f"Forecasts need half_mse or mse without clip and schedule, got {given}.", field=key)
+            raise InvalidSpec(f"This needs the squared error without clip and schedule, got {given}.", field=key)
+    for key, value in (("optimizer", training.optimizer), ("weight_decay", training.weight_decay or "gd")):
+        if value != "gd" and not optimizers:
+            raise InvalidSpec(f"This needs plain gradient descent, got {key}={value!r:.40}.", field=key)
 
 
 def _optimizer_method(

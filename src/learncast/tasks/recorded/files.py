@@ -13,7 +13,7 @@ from learncast._core.errors import InvalidSpec
 from learncast._core.limits import listed
 from learncast.tasks.recorded.arrays import ArrayFile, arrays_from
 from learncast.tasks.recorded.preparation import cut_trials, in_axis_order
-from learncast.tasks.recorded.tables import SUFFIXES, from_table
+from learncast.tasks.recorded.tables import SUFFIXES, column_of_trials, from_table
 from learncast.tasks.recorded.targets import array_like
 from learncast.tasks.task import Task
 
@@ -121,6 +121,14 @@ def from_file(
         f"{listed(sorted(arrays))}. Name its arrays with inputs and targets.",
         field="inputs",
     )
+
+
+def trial_groups(path: Path, name: str, *, trial: str = "trial", most_bytes: int | None = None) -> list[object]:
+    """Return the group of each trial of a file, from the array or the column of that name."""
+    if path.suffix.lower() in SUFFIXES:
+        return column_of_trials(path, name, trial, most_bytes)
+    values = arrays_from(path, "groups", most_bytes=most_bytes).named(name, "groups")
+    return list(np.asarray(values).ravel().tolist())
 
 
 def trial_arrays(arrays: ArrayFile, named: Mapping[str, Sequence[str] | str]) -> dict[str, Any]:

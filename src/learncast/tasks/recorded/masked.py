@@ -61,6 +61,12 @@ class MaskedTrials:
         parts = {name: getattr(self, name)[rows] for name in ("inputs", "targets", "present", "counted")}
         return replace(self, **parts)
 
+    def joined(self, other: MaskedTrials) -> MaskedTrials:
+        """These trials, followed by others of the same shape."""
+        parts = zip(vars(self).values(), vars(other).values(), strict=True)
+        x, y, present, counted = (np.concatenate(pair) for pair in [*parts][:4])
+        return MaskedTrials(x, y, present, counted, self.centred, self.scaled)
+
     def pooled(self, kernel: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Inputs summed over steps with a kernel (steps, readouts), and targets, (trials, readouts, channels) each."""
         z = np.einsum("ptc,tr->prc", self.inputs, kernel, optimize=True)

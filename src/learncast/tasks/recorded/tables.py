@@ -155,6 +155,23 @@ def _wide(frame: Any, rows: tuple[str, str], channel: str, value: str, source: s
     return wide.reset_index(), channels
 
 
+def column_of_trials(path: Path, column: str, trial: str, most_bytes: int | None) -> list[object]:
+    """Return the value of a column that is the same in all rows of a trial, in the order of the trials."""
+    source, frame = _frame(path, most_bytes)
+    _check_columns(frame, [trial, column], source)
+    index, names = _in_order(*frame[trial].factorize())
+    values = frame[column].astype(str).to_numpy()
+    found: dict[int, object] = {}
+    for place, value in zip(index.tolist(), values.tolist(), strict=True):
+        if found.setdefault(place, value) != value:
+            raise InvalidSpec(
+                f"{source}: {column!r} must be the same in all rows of a trial, got {brief(value)} and "
+                f"{brief(found[place])} in trial {brief(names[place])}.",
+                field=column,
+            )
+    return [found[k] for k in range(len(names))]
+
+
 def _frame(table: object, most_bytes: int | None) -> tuple[str, Any]:
     """Name of the table in messages, and the table as a pandas frame."""
     if isinstance(table, str | os.PathLike):

@@ -91,10 +91,12 @@ class RecordedTrials:
             x = _where(self.present[at], x)
         if self.counted is not None:
             y = _where(self.counted[at], y)
-        x = squarable("inputs", real_array("inputs", x, numbers=numbers, axes=AXES))
+        filling = "Fill gaps with fill='zero' or 'hold', or leave trials out with fill='drop'."
+        x = squarable("inputs", real_array("inputs", x, numbers=numbers, axes=AXES, remedy=filling))
+        masking = "Leave such targets out with mask, or their trials with fill='drop'."
         if y.shape[1] > 1:
-            return x, squarable("targets", real_array("targets", y, numbers=numbers, axes=AXES))
-        y = real_array("targets", y[:, 0], numbers=numbers, axes=(AXES[0], AXES[2]))
+            return x, squarable("targets", real_array("targets", y, numbers=numbers, axes=AXES, remedy=masking))
+        y = real_array("targets", y[:, 0], numbers=numbers, axes=(AXES[0], AXES[2]), remedy=masking)
         return x, squarable("targets", y)[:, None]
 
     def needs_mask(self, prepared: bool) -> bool:

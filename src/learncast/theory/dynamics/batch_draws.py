@@ -75,13 +75,32 @@ class Batches(ABC):
         return other
 
 
-class TrialBatches(Batches):
-    """Batches of recorded trials.
+class TrialDraws:
+    """Draws the trials of batches for one or more runs.
 
     Trials are drawn independently of each other, with replacement. With `shuffle` every epoch is a new random order of
     all trials, cut into batches; the last batch of an epoch may be smaller. A batch of at least as many trials as there
     are is the full batch.
     """
+
+    def __init__(self, number: int, batch: int, runs: int, rng: np.random.Generator, shuffle: bool) -> None:
+        self.number, self.batch, self.runs, self.rng, self.shuffle = number, batch, runs, rng, shuffle
+        self._epoch = np.empty((runs, 0), dtype=np.intp)
+
+    def next(self, rows: NDArray[np.intp]) -> NDArray[np.intp]:
+        """Trials of the next batch of some runs, (runs, batch)."""
+        if self.batch >= self.number:
+            return np.broadcast_to(np.arange(self.number), (len(rows), self.number))
+        if not self.shuffle:
+            return self.rng.integers(self.number, size=(len(rows), self.batch))
+        if not self._epoch.shape[1]:
+            self._epoch = self.rng.permuted(np.tile(np.arange(self.number), (self.runs, 1)), axis=1)
+        chosen, self._epoch = self._epoch[rows, : self.batch], self._epoch[:, self.batch :]
+        return chosen
+
+
+class TrialBatches(Batches):
+    """Batches of recorded trials, drawn as by `TrialDraws`."""
 
     def __init__(
         self,
@@ -98,23 +117,23 @@ class TrialBatches(Batches):
         if recurrence is not None:
             steps, readouts = trials.inputs.shape[1], trials.targets.shape[1]
             self.pooled = trials.pooled(recurrence_kernel(recurrence, steps, readouts))
-        self._epoch = np.empty((runs, 0), dtype=np.intp)
+        self._draws = TrialDraws(len(trials), batch, runs, rng, shuffle)
 
-    def _next(self, rows: NDArray[np.intp]) -> NDArray[np.intp]:
-        """Trials of the next batch of some runs, (runs, batch)."""
-        number = len(self.trials)
-        if self.batch >= number:
-            return np.broadcast_to(np.arange(number), (len(rows), number))
-        if not self.shuffle:
-            return self.rng.integers(number, size=(len(rows), self.batch))
-        if not self._epoch.shape[1]:
-            self._epoch = self.rng.permuted(np.tile(np.arange(number), (self.runs, 1)), axis=1)
-        chosen, self._epoch = self._epoch[rows, : self.batch], self._epoch[:, self.batch :]
-        return chosen
+    def fresh(self) -> Batches:
+        other = copy.copy(self)
+        other._draws = TrialDraws(len(self.trials), self.batch, self.runs, self.rng, self.shuffle)
+        return other
+
+    def copy(self) -> Batches:
+        other = super().copy()
+        assert isinstance(other, TrialBatches)
+        other._draws = copy.copy(self._draws)
+        other._draws.rng = other.rng
+        return other
 
     def moments(self, rows: NDArray[np.intp]) -> tuple[FloatArray, FloatArray]:
         assert self.pooled is not None
-        chosen = self._next(rows)
+        chosen = self._draws.next(rows)
         z, y = (part[chosen].reshape(len(rows), -1, part.shape[2]) for part in self.pooled)
         number = chosen.shape[1]
         return np.swapaxes(z, 1, 2) @ z / number, np.swapaxes(y, 1, 2) @ z / number
@@ -124,7 +143,7 @@ class TrialBatches(Batches):
         if self.pooled is not None:
             power, cross = self.moments(one)
             return LagStatistics(power[0][None, :, None, :], cross, np.nan)
-        inputs, targets, _ = self.trials.chosen(self._next(one)[0]).moments()
+        inputs, targets, _ = self.trials.chosen(self._draws.next(one)[0]).moments()
         return LagStatistics.from_covariances(inputs.values, targets.values[:, :, 0, :])
 
     def gradient_variance(self, problem: LearningProblem, first: FloatArray, second: FloatArray) -> float:

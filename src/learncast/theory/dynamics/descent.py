@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from learncast._core.errors import InvalidSpec
+from learncast._core.errors import InvalidSpec, hinted
 from learncast._core.progress import Progress, check_time, noticed, silent
 from learncast._core.validation import FloatArray, between, count
 from learncast.display import Plot, plural
@@ -241,6 +241,7 @@ class Descent(Solution):
         )
 
 
+@hinted
 @noticed("descending")
 def descend(
     task: Task,

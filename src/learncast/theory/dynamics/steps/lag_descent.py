@@ -74,7 +74,7 @@ class LagDescent:
         """The weights that learn, before training."""
         return np.concatenate([w.ravel() for w, learns in zip(self.weights, self.learns, strict=True) if learns])
 
-    def _parts(self, states: FloatArray) -> list[FloatArray]:
+    def parts(self, states: FloatArray) -> list[FloatArray]:
         """A, W and C of each row; those that do not learn have one row."""
         parts, at = [], 0
         for w, learns in zip(self.weights, self.learns, strict=True):
@@ -83,19 +83,30 @@ class LagDescent:
             at += size
         return parts
 
-    @_overflowing
-    def loss_and_slopes(self, states: FloatArray, rows: Rows | None = None) -> tuple[FloatArray, FloatArray]:
-        """Loss (rows,) and its gradient (rows, weights); see `learncast.theory.loss_and_gradient`."""
-        A, W, C = self._parts(states)
-        power, cross, constant = self.power, self.cross, self.constant
-        if rows is not None and power.ndim == 3 and len(rows) < len(power):
-            power, cross, constant = power[rows], cross[rows], constant[rows]
-        number, outputs, lags = len(states), C.shape[1], cross.shape[-1] // A.shape[2]
+    def filters(self, states: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """C W^k of each lag k and row, (lags, rows, outputs, hidden), and C W^k A, (rows, outputs, lags x inputs)."""
+        A, W, C = self.parts(states)
+        number, lags = len(states), self.cross.shape[-1] // A.shape[2]
         J = np.empty((lags, number, *C.shape[1:]), dtype=states.dtype)
         J[0] = C
         for k in range(1, lags):
             np.matmul(J[k - 1], W, out=J[k])
-        K = np.matmul(J, A).transpose(1, 2, 0, 3).reshape(number, outputs, -1)
+        return J, np.matmul(J, A).transpose(1, 2, 0, 3).reshape(number, C.shape[1], -1)
+
+    @_overflowing
+    def maps(self, states: FloatArray) -> FloatArray:
+        """Maps from the inputs of all lags to the outputs, (rows, outputs, lags x inputs)."""
+        return self.filters(states)[1]
+
+    @_overflowing
+    def loss_and_slopes(self, states: FloatArray, rows: Rows | None = None) -> tuple[FloatArray, FloatArray]:
+        """Loss (rows,) and its gradient (rows, weights); see `learncast.theory.loss_and_gradient`."""
+        A, W, C = self.parts(states)
+        power, cross, constant = self.power, self.cross, self.constant
+        if rows is not None and power.ndim == 3 and len(rows) < len(power):
+            power, cross, constant = power[rows], cross[rows], constant[rows]
+        number, outputs, lags = len(states), C.shape[1], cross.shape[-1] // A.shape[2]
+        J, K = self.filters(states)
         D = np.matmul(K, power) - cross
         loss = np.einsum("roi,roi->r", K, D - cross) / 2 + constant
         D = D.reshape(number, outputs, lags, -1).transpose(2, 0, 1, 3)

@@ -1,0 +1,313 @@
+"""The held-out curve from folds: Burman's correction, the best stop, and intervals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+
+import numpy as np
+import scipy
+
+from learncast._core.validation import FloatArray
+from learncast.planning.generalise.folds import Labels, mean_error
+from learncast.planning.generalise.subsets import FoldLosses, Kept, Samples, Trials, learn
+
+#: Stops per decade of the grid.
+PER_DECADE = 24
+#: Bracket of stops that is searched step by step; wider ones are narrowed first by this many points.
+SINGLE, POINTS = 2000, 33
+#: Half width of a 95% interval, in standard errors.
+NORMAL = 1.96
+
+
+def stop_grid(most: int) -> list[int]:
+    """Return 0, steps on a logarithmic grid and the last step."""
+    number = math.ceil(PER_DECADE * math.log10(max(most, 1)))
+    return sorted({0, most, *(round(10 ** (k / PER_DECADE)) for k in range(number))} - {most + 1})
+
+
+def corrected(full: FloatArray, without: FloatArray, weights: FloatArray) -> FloatArray:
+    """Return the cross-validated loss with Burman's correction, (stops,).
+
+    Parameters
+    ----------
+    full : (folds, stops)
+        Loss on each fold after learning from all.
+    without : (folds, folds, stops)
+        Loss on each fold (second axis) after learning from all but one (first axis).
+    weights : (folds,)
+        Share of the trials in each fold.
+    """
+    own = np.einsum("f,ffs->s", weights, without)
+    with np.errstate(invalid="ignore"):
+        curve = own + np.einsum("f,fs->s", weights, full) - np.einsum("f,g,fgs->s", weights, weights, without)
+    return np.where(np.isfinite(curve), curve, np.inf)
+
+
+def best_stop(stops: Sequence[int], curve: FloatArray, between: Callable[[Sequence[int]], FloatArray]) -> int:
+    """Return the step of the least loss: the best of the grid, then of all steps between its neighbours."""
+    while True:
+        k = int(np.argmin(curve))
+        low, high = stops[max(k - 1, 0)], stops[min(k + 1, len(stops) - 1)]
+        if high - low <= 2:
+            return stops[k]
+        if high - low <= SINGLE:
+            inner = range(low, high + 1)
+            return int(inner[int(np.argmin(between(inner)))])
+        stops = np.unique(np.linspace(low, high, POINTS).round().astype(int)).tolist()
+        curve = between(stops)
+
+
+def rows_of(folds: int) -> list[Kept]:
+    """Return the folds to learn from: all, all but one, all but two."""
+    out = [(), *((f,) for f in range(folds)), *combinations(range(folds), 2)]
+    return [~np.isin(np.arange(folds), left) for left in out]
+
+
+@dataclass(frozen=True, eq=False)
+class GivenCurve:
+    """Loss on given test trials along training; exact if only their statistics are given.
+
+    Attributes
+    ----------
+    stops : tuple of int
+    curve, train : (stops,)
+        Held-out loss and training loss.
+    zero : float
+        Held-out loss of the answer 0.
+    states : (stops, ...)
+        States of training on all trials.
+    by_trial : (trials, stops) or None
+        Loss of each test trial; None if only statistics are known.
+    """
+
+    stops: tuple[int, ...]
+    curve: FloatArray
+    train: FloatArray
+    zero: float
+    states: FloatArray
+    by_trial: FloatArray | None
+
+    def _error(self, values: FloatArray | None) -> FloatArray:
+        return np.zeros(len(self.stops)) if values is None else trial_error(values, np.arange(len(values)))
+
+    @property
+    def band(self) -> FloatArray:
+        """Standard error of each loss as the loss of any test trials."""
+        return self._error(self.by_trial)
+
+    def loss_error(self, place: int) -> float:
+        """Standard error of the loss at a stop."""
+        return float(self.band[place])
+
+    def rise_interval(self, place: int) -> tuple[float, float]:
+        """95% interval of the loss at the end over the loss at a stop."""
+        if self.by_trial is None:
+            return (float(self.curve[-1] / self.curve[place]),) * 2
+        low, high = (self.stops.index(n) for n in self.alike(place))
+        units = np.arange(len(self.by_trial))
+        return _rise_interval(self.curve, self.by_trial, units, place, range(low, high + 1), 0.0)
+
+    def alike(self, place: int) -> tuple[int, int]:
+        """First and last stop that cannot be told apart from the chosen one."""
+        if self.by_trial is None:
+            return self.stops[place], self.stops[place]
+        return _alike(self.stops, self.curve, self.by_trial, np.arange(len(self.by_trial)), place)
+
+
+@dataclass(frozen=True, eq=False)
+class FoldCurve:
+    """Held-out loss along training, estimated from folds.
+
+    Attributes
+    ----------
+    weights : (folds,)
+    units : (trials,)
+        Unit of each trial for standard errors.
+    folds : (trials,)
+    stops : (stops,)
+    found : FoldLosses
+        Rows as in `rows_of`.
+    """
+
+    weights: FloatArray
+    units: Labels
+    folds: Labels
+    stops: tuple[int, ...]
+    found: FoldLosses
+
+    @property
+    def number(self) -> int:
+        """Number of folds."""
+        return len(self.weights)
+
+    def _row(self, *left: int) -> FloatArray:
+        """Losses (folds, stops) of the row without some folds."""
+        kept = ~np.isin(np.arange(self.number), left)
+        index = next(r for r, row in enumerate(self.found.rows) if np.array_equal(row, kept))
+        return self.found.losses[index]
+
+    @cached_property
+    def curve(self) -> FloatArray:
+        """Held-out loss at each stop."""
+        k = self.number
+        return corrected(self.found.losses[0], self.found.losses[1 : k + 1], self.weights)
+
+    @cached_property
+    def train(self) -> FloatArray:
+        """Training loss on all trials."""
+        return np.asarray(self.weights @ self.found.losses[0])
+
+    @cached_property
+    def zero(self) -> float:
+        """Held-out loss of the answer 0."""
+        zero = self.found.zero[:, :, None]
+        return float(corrected(zero[0], zero[1 : self.number + 1], self.weights)[0])
+
+    @cached_property
+    def without(self) -> FloatArray:
+        """The curve estimated without each fold, (folds, stops)."""
+        curves = []
+        for j in range(self.number):
+            others = [g for g in range(self.number) if g != j]
+            weights = self.weights[others] / self.weights[others].sum()
+            pairs = np.stack([self._row(j, g)[others] for g in others])
+            curves.append(corrected(self._row(j)[others], pairs, weights))
+        return np.stack(curves)
+
+    @cached_property
+    def plain_error(self) -> FloatArray:
+        """Standard error of the mean of the trials' losses, (stops,)."""
+        return trial_error(self.found.by_trial, self.units)
+
+    @cached_property
+    def nested_error(self) -> FloatArray:
+        """Standard error by nested cross-validation (Bates, Hastie and Tibshirani), between 1 and √k plain ones."""
+        k, gaps, noise = self.number, [], []
+        for j in range(k):
+            others = [g for g in range(k) if g != j]
+            weights = self.weights[others] / self.weights[others].sum()
+            inner = sum(w * self._row(j, g)[g] for w, g in zip(weights, others, strict=True))
+            with np.errstate(invalid="ignore"):
+                gaps.append((inner - self._row(j)[j]) ** 2)
+            noise.append(self._fold_variance(j))
+        with np.errstate(invalid="ignore"):
+            nested = (k - 1) / k * (np.mean(gaps, axis=0) - np.mean(noise, axis=0))
+        nested = np.where(np.isnan(nested), np.inf, np.maximum(nested, 0.0))
+        return np.clip(np.sqrt(nested), self.plain_error, math.sqrt(k) * self.plain_error)
+
+    def _fold_variance(self, fold: int) -> FloatArray:
+        """Squared standard error of the mean over the trials of a fold; from all folds if it has a single unit."""
+        inside = self.folds == fold
+        if len(np.unique(self.units[inside])) < 2:
+            return np.asarray(self.number * self.plain_error**2)
+        return trial_error(self.found.by_trial[inside], self.units[inside]) ** 2
+
+    def loss_error(self, place: int) -> float:
+        """Standard error of the loss at the chosen stop, the choice included."""
+        best = self.without.min(axis=1)
+        return float(max(self.nested_error[place], jackknife(best)))
+
+    @cached_property
+    def band(self) -> FloatArray:
+        """Standard error of the curve at each stop."""
+        return np.maximum(self.nested_error, jackknife(self.without))
+
+    def rise_interval(self, place: int) -> tuple[float, float]:
+        """95% interval of the loss at the end over the loss at the chosen stop, the choice included."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            rises = np.log(self.without[:, -1] / self.without.min(axis=1))
+        low, high = (self.stops.index(n) for n in self.alike(place))
+        alike = range(low, high + 1)
+        # The error from few folds is itself uncertain: Student's distribution.
+        least = float(jackknife(rises)) * float(scipy.stats.t.ppf(0.975, self.number - 1)) / NORMAL
+        return _rise_interval(self.curve, self.found.by_trial, self.units, place, alike, least)
+
+    def alike(self, place: int) -> tuple[int, int]:
+        """First and last stop that cannot be told apart from the chosen one, widened by one stop of the grid."""
+        return _alike(self.stops, self.curve, self.found.by_trial, self.units, place)
+
+    @property
+    def states(self) -> FloatArray:
+        """States of training on all trials."""
+        return self.found.first
+
+    @property
+    def by_trial(self) -> FloatArray:
+        """Loss of each trial under training without its fold, (trials, stops)."""
+        return self.found.by_trial
+
+
+def _rise_interval(
+    curve: FloatArray, losses: FloatArray, units: Labels, place: int, alike: range, least_error: float
+) -> tuple[float, float]:
+    """Interval of the rise on the logarithmic scale, up to that from any stop that cannot be told apart."""
+    if not np.isfinite(curve[-1]):
+        return 1.0, math.inf
+    gaps = losses[:, -1:] / curve[-1] - losses / curve
+    errors = np.maximum(trial_error(gaps, units), least_error)
+    with np.errstate(over="ignore"):
+        low = curve[-1] / curve[place] * np.exp(-NORMAL * errors[place])
+        high = max(curve[-1] / curve[t] * np.exp(NORMAL * errors[t]) for t in (place, *alike))
+    return float(low), float(high)
+
+
+def _alike(stops: tuple[int, ...], curve: FloatArray, losses: FloatArray, units: Labels, place: int) -> tuple[int, int]:
+    with np.errstate(invalid="ignore"):
+        error = trial_error(losses - losses[:, place : place + 1], units)
+        inside = np.flatnonzero(curve - curve[place] <= NORMAL * error)
+    low, high = min(inside.min(initial=place), place), max(inside.max(initial=place), place)
+    return stops[max(low - 1, 0)], stops[min(high + 1, len(stops) - 1)]
+
+
+HeldOutCurve = FoldCurve | GivenCurve
+Starts = Sequence[FloatArray] | None
+
+
+def fold_curve(trials: Trials, units: Labels, most: int, starts: Starts = None) -> tuple[FoldCurve, int]:
+    """Estimate the held-out curve from folds; return it on a grid that contains the best stop, and the best stop."""
+    rows, k = rows_of(trials.number), trials.number
+    grid = stop_grid(most)
+
+    def curve(stops: Sequence[int]) -> FloatArray:
+        losses = learn(trials, rows[: k + 1], stops, starts=starts).losses
+        return corrected(losses[0], losses[1:], trials.weights)
+
+    stop = best_stop(grid, curve(grid), curve)
+    stops = tuple(sorted({*grid, stop}))
+    found = learn(trials, rows, stops, by_trial=True, starts=starts)
+    return FoldCurve(trials.weights, units, trials.folds, stops, found), stop
+
+
+def jackknife(values: FloatArray) -> FloatArray:
+    """Return the standard error of an estimate from its values without each fold, over the first axis."""
+    k = len(values)
+    with np.errstate(invalid="ignore"):
+        error = np.sqrt((k - 1) / k * ((values - values.mean(axis=0)) ** 2).sum(axis=0))
+    return np.where(np.isnan(error), np.inf, error)
+
+
+def trial_error(values: FloatArray, units: Labels) -> FloatArray:
+    """Return the standard error of means over trials, infinite where descent diverges."""
+    with np.errstate(invalid="ignore"):
+        error = mean_error(values, units)
+    return np.where(np.isnan(error), np.inf, error)
+
+
+def given_curve(samples: Samples, most: int, starts: Starts = None) -> tuple[GivenCurve, int]:
+    """Loss on the last of two folds, the test trials, along training on the first, and the best stop."""
+    rows = [np.array([True, False])]
+    grid = stop_grid(most)
+
+    def curve(stops: Sequence[int]) -> FloatArray:
+        return learn(samples, rows, stops, starts=starts).losses[0, 1]
+
+    stop = best_stop(grid, curve(grid), curve)
+    stops = tuple(sorted({*grid, stop}))
+    found = learn(samples, rows, stops, by_trial=samples.has_trials, starts=starts)
+    by_trial = found.by_trial[samples.folds == 1] if samples.has_trials else None
+    (train, test), (_, zero) = found.losses[0], found.zero[0]
+    return GivenCurve(stops, test, train, float(zero), found.first, by_trial), stop

@@ -1,0 +1,202 @@
+"""Forecast of the held-out loss along training."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import cast
+
+import numpy as np
+
+from learncast._core.errors import InvalidSpec
+from learncast._core.validation import FloatArray, count
+from learncast.networks import Network
+from learncast.planning.generalise.curve import HeldOutCurve, fold_curve, given_curve, rows_of, stop_grid
+from learncast.planning.generalise.folds import Folds
+from learncast.planning.generalise.learners import MapLearner, learner_for
+from learncast.planning.generalise.problem import HeldOutProblem
+from learncast.planning.generalise.result import Generalisation, class_numbers, notes, result_of
+from learncast.planning.generalise.subsets import (
+    GivenSamples,
+    Samples,
+    Trials,
+    in_units_of,
+    learn,
+    raw_trials,
+    recorded_trials,
+    sample_of,
+)
+from learncast.planning.generalise.transfer import (
+    outer_rows,
+    source_path,
+    source_stops,
+    transfer_of,
+    transfer_table,
+)
+from learncast.procedure.training import Training
+from learncast.tasks.task import Task
+
+#: Multiple of the steps that learn 99% of the training loss at which a default horizon ends.
+HORIZON = 10
+
+
+class DependentTrials(UserWarning):
+    """Neighbouring trials depend on each other, so folds of single trials give a held-out loss that is too low."""
+
+
+def generalise(
+    task: Task,
+    network: Network,
+    training: Training | None = None,
+    *,
+    learning_rate: float | None = None,
+    test: Task | None = None,
+    after: Task | None = None,
+    most_steps: int | None = None,
+    folds: Folds | int = 10,
+) -> Generalisation:
+    """Forecast the held-out loss along training: when to stop, what loss to expect, and whether training on overfits.
+
+    With test trials or test statistics the curve is exact. Otherwise it is estimated from the task's own trials by
+    cross-validation with Burman's correction: training without each fold, and without each pair of folds for the
+    intervals, descends in one batch. Trials are centred and scaled inside each fold.
+
+    Parameters
+    ----------
+    task : Task
+        From recorded trials, at least 20 unless `test` is given.
+    network : LinearRNN, TwoLayer or Activated
+        The network before training; Activated with ReLU units and a fixed recurrence.
+    training : Training, optional
+        Learning rate, weights that learn, and batches.
+    learning_rate : float, optional
+        Shorthand for ``training=Training(learning_rate)``.
+    test : Task, optional
+        Held-out trials, such as another session, or exact statistics.
+    after : Task, optional
+        Source task on which the network is trained first; `Generalisation.transfer` compares it with direct training.
+    most_steps : int, optional
+        Last step; by default ten times the steps in which 99% of the training loss is learned.
+    folds : Folds or int
+        Number of folds, or how trials are divided into them.
+
+    Returns
+    -------
+    Generalisation
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> inputs = rng.standard_normal((60, 5, 12))
+    >>> targets = inputs.sum(axis=1)[:, :2] + 3 * rng.standard_normal((60, 2))
+    >>> network = lc.LinearRNN.random(12, 8, 2, recurrence=0.9, scale=0.1, rng=0)
+    >>> g = lc.generalise(lc.Task.from_samples(inputs, targets), network, learning_rate=0.01, most_steps=2000)
+    >>> g.stop, g.overfits, round(g.loss, 1)
+    (89, 'cannot be told', 9.5)
+    """
+    settings = Training.of(training, learning_rate)
+    learner, chosen = learner_for(task, network, settings), Folds.of(folds)
+    if test is not None:
+        samples, units = _with_test(task, test, learner, settings), np.arange(0)
+    else:
+        assigned, units = chosen.assign(len(recorded_trials(task)), class_numbers(task))
+        samples = Trials.of(task, learner, settings, assigned)
+    most = _horizon(samples, test is not None) if most_steps is None else count("most_steps", most_steps)
+    problem = HeldOutProblem(task, network, settings, learner, samples, units, chosen, most, test)
+    direct = _held_out(problem, None)
+    for remark in direct.remarks:
+        if remark.startswith("Neighbouring"):
+            warnings.warn(remark, DependentTrials, stacklevel=2)
+    return direct if after is None else generalise_after(direct, after)
+
+
+def _held_out(problem: HeldOutProblem, starts: Sequence[FloatArray] | None) -> Generalisation:
+    """Held-out curve of training from the learner's start, or from one start for each row."""
+    found: HeldOutCurve
+    if problem.test is not None:
+        found, stop = given_curve(problem.samples, problem.most, starts)
+    else:
+        found, stop = fold_curve(cast(Trials, problem.samples), problem.units, problem.most, starts)
+    if not np.isfinite(found.train).all():
+        rate = problem.training.learning_rate
+        raise InvalidSpec(
+            f"Gradient descent diverges at a learning rate of {rate:g}. Use a lower one.", field="learning_rate"
+        )
+    return result_of(problem, found, stop, notes(problem, found, stop))
+
+
+def generalise_after(direct: Generalisation, source: Task) -> Generalisation:
+    """Held-out curve after the best number of steps on a source, compared with direct training."""
+    problem = direct.asked
+    samples, test = problem.samples, problem.test is not None
+    _check_fit(problem.task, source, "after")
+    if samples.training.batch is not None:
+        raise InvalidSpec("after is forecast for full batches.", field="after")
+    stops, outer = source_stops(problem.most), outer_rows(samples, test)
+    path = source_path(problem, source, outer, stops)
+    if not np.isfinite(path).all():
+        raise InvalidSpec(f"Gradient descent on {source.name!r} diverges. Use a lower learning rate.", field="after")
+    table = transfer_table(samples, path, outer, stops, problem.most, test)
+    best = 1 + int(np.argmin(table.min("steps").values[1:]))
+    rows = outer if test else rows_of(samples.number)
+    starts = source_path(problem, source, rows, [stops[best]])[0]
+    result = _held_out(problem, list(starts))
+    return replace(result, transfer=transfer_of(direct, result, stops[best], table, source, starts[0]))
+
+
+def _horizon(samples: Samples, test: bool) -> int:
+    """Ten times the steps in which 99% of the training loss is learned, of what the most steps allow."""
+    most = samples.learner.most_steps
+    if samples.training.batch is not None:
+        samples = _full_batch(samples)
+    stops, kept = stop_grid(most), np.ones(samples.number, dtype=bool)
+    if test:
+        kept[-1] = False
+    losses = learn(samples, [kept], stops).losses[0][kept]
+    train = np.average(losses, axis=0, weights=samples.weights[kept])
+    fall = train[0] - train
+    if not np.isfinite(train).all() or fall[-1] <= 0:
+        return min(most, 1000)
+    return min(most, HORIZON * max(stops[int(np.argmax(fall >= 0.99 * fall[-1]))], 1))
+
+
+def _full_batch(samples: Samples) -> Samples:
+    return replace(samples, training=samples.training.with_(batch=None))  # type: ignore[type-var]
+
+
+def _with_test(task: Task, test: Task, learner: MapLearner, training: Training) -> Samples:
+    """Training and test trials as two folds; statistics where trials are not stored."""
+    _check_fit(task, test, "test")
+    if (task.steps, task.targets) != (test.steps, test.targets):
+        raise InvalidSpec(
+            f"test must have the {task.steps} steps of the task and its targets at {task.targets!r}, got {test.steps} "
+            f"and {test.targets!r}.",
+            field="test",
+        )
+    classes = [t.recording.classes for t in (task, test) if t.recording is not None and t.recording.classes]
+    if len(classes) == 2 and classes[0] != classes[1]:
+        raise InvalidSpec(
+            f"test must have the classes of the task, {classes[0]!r:.60}, got {classes[1]!r:.60}. Name the classes of "
+            "both.",
+            field="test",
+        )
+    raw = raw_trials(test)
+    prepared = task.recording is not None and (task.recording.centred or task.recording.scaled)
+    if raw is None and prepared:
+        raise InvalidSpec(
+            f"test must have recorded trials, because {task.name!r} is centred or scaled by its own.", field="test"
+        )
+    held_out = None if raw is None else in_units_of(raw, task.recording)
+    if task.recorded_trials is not None and held_out is not None:
+        return Trials.of(task, learner, training, test=held_out)
+    return GivenSamples([sample_of(task, learner, None), sample_of(test, learner, held_out)], learner, training)
+
+
+def _check_fit(task: Task, other: Task, field: str) -> None:
+    for name in ("inputs", "outputs"):
+        own, given = getattr(task, name), getattr(other, name)
+        if own != given:
+            raise InvalidSpec(f"{field} must have the {own} {name} of the task, got {given}.", field=field)

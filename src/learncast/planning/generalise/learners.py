@@ -1,0 +1,269 @@
+"""Learners: how a network reads trials, and how many copies of it descend in parallel, each on its own statistics."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from learncast._core.errors import InvalidSpec, UnsupportedModel
+from learncast._core.validation import FloatArray
+from learncast.networks import Network
+from learncast.networks.activated import Activated
+from learncast.networks.linear_rnn import LinearRNN, check_fit
+from learncast.networks.two_layer import TwoLayer
+from learncast.planning.methods.choice import DEFAULT_LEARN, check_plain_descent
+from learncast.procedure.training import Training
+from learncast.tasks.covariance import check_memory
+from learncast.tasks.geometry import pooled_statistics, recurrence_kernel
+from learncast.tasks.recorded.masked import MaskedTrials
+from learncast.tasks.task import Task
+from learncast.theory.dynamics.learning_problem import (
+    AS_RECURRENT,
+    KINDS,
+    LearningProblem,
+    checked_learn,
+    lag_statistics,
+)
+from learncast.theory.dynamics.steps.lag_descent import LagDescent
+from learncast.theory.dynamics.steps.pooled_descent import PooledDescent, hidden_basis, pull
+from learncast.theory.responses.features import Features
+from learncast.theory.responses.problem import FeatureProblem
+from learncast.theory.responses.response import active_units, check_network, linear_weights
+
+#: Bytes of the states of all rows that are kept at a time.
+STATE_MEMORY = 2**26
+
+
+class MapLearner(ABC):
+    """A network that answers M w to a window w of inputs, where the map M follows from its state.
+
+    Rows of states descend in parallel. Row r has the statistics S_r = E[w w^T] and R_r = E[y w^T].
+    """
+
+    #: Name of the method.
+    name: str
+    #: Whether windows are linear in the inputs.
+    linear = True
+    #: Steps of descent up to which a default horizon may reach.
+    most_steps = 10_000
+    #: State before training.
+    start: FloatArray
+
+    def __init__(self, learning_rate: float) -> None:
+        self.learning_rate = learning_rate
+
+    @abstractmethod
+    def windows(self, trials: MaskedTrials) -> FloatArray:
+        """Windows of inputs of every readout, (trials, readouts, values); 0 at readouts that do not count."""
+
+    def moments(self, task: Task) -> tuple[FloatArray, FloatArray] | None:
+        """E[w w^T] and E[y w^T] from the statistics of a task; None if its trials are needed."""
+        return None
+
+    @abstractmethod
+    def maps(self, states: FloatArray) -> FloatArray:
+        """Map of each state, (..., outputs, values)."""
+
+    def filters(self, states: FloatArray, steps: int, *, hidden: bool) -> FloatArray:
+        """Answer to a unit pulse in each input, or hidden unit, at each lag, (stops, lags, outputs, channels)."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def step(self, power: FloatArray, cross: FloatArray, states: FloatArray) -> FloatArray:
+        """States of rows after one step on their statistics."""
+
+    def advance(
+        self, power: FloatArray, cross: FloatArray, states: FloatArray, stops: Sequence[int]
+    ) -> list[FloatArray]:
+        """States of rows after each of these increasing numbers of steps on their statistics."""
+        results, done = [], 0
+        with np.errstate(over="ignore", invalid="ignore"):
+            for stop in stops:
+                for _ in range(stop - done):
+                    states = self.step(power, cross, states)
+                results.append(states)
+                done = stop
+        return results
+
+    def path(
+        self, power: FloatArray, cross: FloatArray, states: FloatArray, stops: Sequence[int]
+    ) -> Iterator[tuple[slice, FloatArray]]:
+        """Yield the states after increasing numbers of steps, (stops, rows, ...), some stops at a time."""
+        size = max(1, int(STATE_MEMORY // max(states.nbytes, 1)))
+        for first in range(0, len(stops), size):
+            before = stops[first - 1] if first else 0
+            part = slice(first, min(first + size, len(stops)))
+            after = self.advance(power, cross, states, [n - before for n in stops[part]])
+            states = after[-1]
+            yield part, np.stack(after)
+
+
+class PooledLearner(MapLearner):
+    """Fixed scalar recurrence: a two-layer network on the pooled input.
+
+    A state is [A^T; C] in the hidden directions that the start uses.
+    """
+
+    name = "pooled"
+    most_steps = 100_000
+
+    def __init__(self, network: LinearRNN | TwoLayer, learning_rate: float) -> None:
+        super().__init__(learning_rate)
+        self.recurrence = 0.0 if isinstance(network, TwoLayer) else float(network.scalar_recurrence or 0.0)
+        first, second = network.maps
+        self.inputs, self.units = first.shape[1], network.hidden_size
+        self.start = np.asarray(np.concatenate([first.T, second]) @ hidden_basis(first, second))
+
+    def windows(self, trials: MaskedTrials) -> FloatArray:
+        return trials.pooled(recurrence_kernel(self.recurrence, trials.inputs.shape[1], trials.targets.shape[1]))[0]
+
+    def moments(self, task: Task) -> tuple[FloatArray, FloatArray]:
+        cross, power = pooled_statistics(task, self.recurrence)
+        return power, cross.T
+
+    def maps(self, states: FloatArray) -> FloatArray:
+        return np.asarray(states[..., self.inputs :, :] @ np.swapaxes(states[..., : self.inputs, :], -1, -2))
+
+    def filters(self, states: FloatArray, steps: int, *, hidden: bool) -> FloatArray:
+        gains = states[..., self.inputs :, :] if hidden else self.maps(states)
+        return np.power(self.recurrence, np.arange(steps))[:, None, None] * gains[:, None]
+
+    def step(self, power: FloatArray, cross: FloatArray, states: FloatArray) -> FloatArray:
+        return states + self.learning_rate * pull(states, power, cross, self.inputs)
+
+    def advance(
+        self, power: FloatArray, cross: FloatArray, states: FloatArray, stops: Sequence[int]
+    ) -> list[FloatArray]:
+        return PooledDescent(power, cross, self.units).advance(states, stops, self.learning_rate)
+
+
+class LagLearner(MapLearner):
+    """Any weights of a linear network learn. A state is the weights that learn, flattened."""
+
+    name = "flow"
+
+    def __init__(self, task: Task, network: LinearRNN | TwoLayer, learn: tuple[str, ...], learning_rate: float) -> None:
+        super().__init__(learning_rate)
+        problem = LearningProblem(task, network, learn)
+        self.recurrence = problem.pooled_recurrence
+        names, weights = [AS_RECURRENT[name] for name in learn], problem.start
+        first, second = (weights[name] for name in problem.map_names)
+        kept = weights.get("recurrent", np.zeros((len(first), len(first))))
+        learns = "input" in names, "recurrent" in names, "output" in names
+        self.values = task.inputs * (1 if self.recurrence is not None else task.steps)
+        empty = np.zeros((len(second), self.values))
+        self.descent = LagDescent(np.zeros((1, 1)), empty, np.zeros(()), (first, kept, second), learns)
+        self.start = self.descent.start
+
+    def windows(self, trials: MaskedTrials) -> FloatArray:
+        if self.recurrence is not None:
+            kernel = recurrence_kernel(self.recurrence, trials.inputs.shape[1], trials.targets.shape[1])
+            return trials.pooled(kernel)[0]
+        number, steps, inputs = trials.inputs.shape
+        readouts = trials.targets.shape[1]
+        check_memory(number * readouts * steps * inputs, f"the inputs before each of {number * readouts} readouts")
+        windows = np.zeros((number, readouts, steps, inputs))
+        for r in range(readouts):
+            end = r + 1 if readouts > 1 else steps
+            windows[:, r, :end] = trials.inputs[:, :end][:, ::-1]
+        windows *= trials.counted[:, :, None, None]
+        return windows.reshape(number, readouts, -1)
+
+    def moments(self, task: Task) -> tuple[FloatArray, FloatArray]:
+        if self.recurrence is not None:
+            cross, power = pooled_statistics(task, self.recurrence)
+            return power, cross.T
+        s = lag_statistics(task)
+        return s.input.reshape(self.values, self.values), s.cross.transpose(1, 0, 2).reshape(s.outputs, self.values)
+
+    def maps(self, states: FloatArray) -> FloatArray:
+        flat = self.descent.maps(states.reshape(-1, states.shape[-1]))
+        return flat.reshape(*states.shape[:-1], *flat.shape[1:])
+
+    def filters(self, states: FloatArray, steps: int, *, hidden: bool) -> FloatArray:
+        by_lag = self.descent if self.recurrence is None else self._unpooled(steps)
+        gains = by_lag.filters(states)[0].transpose(1, 0, 2, 3)
+        return gains if hidden else np.asarray(gains @ by_lag.parts(states)[0][:, None])
+
+    def _unpooled(self, steps: int) -> LagDescent:
+        """The descent with a window of every lag."""
+        A, W, C = self.descent.weights
+        return replace(self.descent, cross=np.zeros((len(C), steps * A.shape[1])), weights=(A, W, C))
+
+    def step(self, power: FloatArray, cross: FloatArray, states: FloatArray) -> FloatArray:
+        descent = replace(self.descent, power=power, cross=cross, constant=np.zeros(len(states)))
+        return np.asarray(states - self.learning_rate * descent.loss_and_slopes(states)[1])
+
+
+class ReluLearner(MapLearner):
+    """ReLU units with fixed recurrence on one input. A window holds the response features at a readout."""
+
+    name = "responses"
+    linear = False
+
+    def __init__(self, network: Activated, learning_rate: float) -> None:
+        super().__init__(learning_rate)
+        active, w = active_units(network), linear_weights(network)
+        a, c = w.input_weights[active, 0], w.output_weights[:, active]
+        own = np.diagonal(w.recurrent_weights)[active]
+        self.recurrences = np.unique(own)
+        self.place = np.searchsorted(self.recurrences, own)
+        self.start = np.concatenate([a, c.ravel()])
+
+    def windows(self, trials: MaskedTrials) -> FloatArray:
+        (number, steps, _), readouts = trials.inputs.shape, trials.targets.shape[1]
+        decay, sign = np.repeat(self.recurrences, 2), np.tile([1.0, -1.0], len(self.recurrences))
+        z, windows = np.zeros((number, len(decay))), np.zeros((number, readouts, len(decay)))
+        for t in range(steps):
+            z = np.maximum(decay * z + sign * trials.inputs[:, t], 0.0)
+            if t >= steps - readouts:
+                windows[:, t - steps + readouts] = z
+        return windows * trials.counted[:, :, None]
+
+    def _problem(self, power: FloatArray, cross: FloatArray) -> FeatureProblem:
+        features = Features(self.recurrences, cross, power, np.zeros(len(power)))
+        return FeatureProblem(features, self.place, np.ones(2 * len(self.recurrences), dtype=bool))
+
+    def maps(self, states: FloatArray) -> FloatArray:
+        flat = states.reshape(-1, states.shape[-1])
+        empty = np.zeros((1, 1, 2 * len(self.recurrences)))
+        maps = self._problem(empty, empty).strengths(flat)
+        return maps.reshape(*states.shape[:-1], *maps.shape[1:])
+
+    def step(self, power: FloatArray, cross: FloatArray, states: FloatArray) -> FloatArray:
+        return np.asarray(states - self.learning_rate * self._problem(power, cross).loss_and_slopes(states)[1])
+
+
+def learner_for(task: Task, network: Network, training: Training) -> MapLearner:
+    """Return the learner of a network and of the weights that learn."""
+    if type(network) not in DEFAULT_LEARN:
+        raise UnsupportedModel(
+            f"network must be a LinearRNN, TwoLayer or Activated, got {type(network).__name__}.", field="network"
+        )
+    check_plain_descent(training)
+    plain = Training(training.learning_rate)
+    for key in ("optimizer", "weight_decay", "loss"):
+        if getattr(training, key) != getattr(plain, key):
+            given = f"{key}={getattr(training, key)!r:.40}"
+            raise InvalidSpec(f"Held-out losses need gradient descent on half_mse, got {given}.", field=key)
+    if isinstance(network, Activated):
+        return _activated_learner(task, network, training)
+    check_fit(task, network)
+    learn = checked_learn(network, training.learn or DEFAULT_LEARN[type(network)])
+    both = set(learn) == {KINDS[type(network)][0], KINDS[type(network)][-1]}
+    if both and (isinstance(network, TwoLayer) or network.scalar_recurrence is not None):
+        return PooledLearner(network, training.learning_rate)
+    return LagLearner(task, network, learn, training.learning_rate)
+
+
+def _activated_learner(task: Task, network: Activated, training: Training) -> MapLearner:
+    if training.learn is not None and set(training.learn) != set(DEFAULT_LEARN[Activated]):
+        raise InvalidSpec(f"Activated networks need a fixed recurrence, got learn={training.learn!r}.", field="learn")
+    check_network(network)
+    check_fit(task, network.network)
+    if network.activation != "relu":
+        raise UnsupportedModel("Held-out losses of tanh units are not forecast; use ReLU units.", field="network")
+    return ReluLearner(network, training.learning_rate)

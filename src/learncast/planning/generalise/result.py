@@ -1,0 +1,387 @@
+"""The result: when to stop, what held-out loss to expect, and whether training on overfits."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from learncast._core.errors import InvalidSpec
+from learncast._core.validation import count, positive
+from learncast.display import Displayable, HtmlRepr, Plot, Reported, Table, format_count
+from learncast.planning.generalise.curve import NORMAL, HeldOutCurve
+from learncast.planning.generalise.folds import Labels
+from learncast.planning.generalise.learners import PooledLearner
+from learncast.planning.generalise.problem import HeldOutProblem
+from learncast.planning.generalise.subsets import Trials
+from learncast.results import STEPS, Provenance, described, load_dataset, save_dataset
+from learncast.tasks.best_map import Correlations
+from learncast.tasks.task import Task
+from learncast.theory.assumptions import Trust
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from learncast.planning.generalise.more_trials import Expected, TrialCurve
+    from learncast.planning.generalise.transfer import Transfer
+
+#: Ratio of trials to inputs between which held-out losses are least certain.
+FEW = (0.7, 1.5)
+#: Correlation of the inputs of neighbouring trials from which on they depend on each other, and its standard errors.
+DEPENDENT, SURE = 0.1, 3.0
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Generalisation(Displayable, Reported):
+    """When to stop training, and the held-out loss to expect.
+
+    Attributes
+    ----------
+    dataset : xarray.Dataset
+        All numbers.
+    provenance : Provenance
+    problem : HeldOutProblem or None
+        What was asked; None if the result was read from a file.
+    found : HeldOutCurve or None
+        The curve with its errors and states.
+    transfer : Transfer or None
+        What training on a source first is worth, if one was given.
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> inputs = rng.standard_normal((60, 1, 20))
+    >>> targets = inputs[:, 0, :2] + 2 * rng.standard_normal((60, 2))
+    >>> network = lc.TwoLayer.random(20, 8, 2, scale=0.1, rng=rng)
+    >>> g = lc.generalise(lc.Task.from_samples(inputs, targets), network, learning_rate=0.05, most_steps=1000)
+    >>> g.overfits, round(g.rise, 1), g.modes["signal"].values
+    ('cannot be told', 1.4, array([ True, False]))
+    >>> [round(number, 1) for number in g.trials(120)]
+    [4.4, 3.0, 5.8]
+    """
+
+    dataset: xr.Dataset
+    provenance: Provenance
+    problem: HeldOutProblem | None = None
+    found: HeldOutCurve | None = None
+    transfer: Transfer | None = None
+
+    def _pair(self, name: str) -> tuple[float, float]:
+        return float(self.dataset[f"{name}_low"]), float(self.dataset[f"{name}_high"])
+
+    @property
+    def stop(self) -> int:
+        """Step of the least held-out loss."""
+        return int(self.dataset["stop"])
+
+    @property
+    def stop_set(self) -> tuple[int, int]:
+        """First and last stop that cannot be told apart from the best."""
+        low, high = self._pair("stop")
+        return int(low), int(high)
+
+    @property
+    def loss(self) -> float:
+        """Held-out loss at the stop."""
+        return float(self.dataset["loss"])
+
+    @property
+    def loss_interval(self) -> tuple[float, float]:
+        """95% interval of the held-out loss."""
+        return self._pair("loss")
+
+    @property
+    def rise(self) -> float:
+        """Held-out loss after the last step over the loss at the stop."""
+        return float(self.dataset["rise"])
+
+    @property
+    def rise_interval(self) -> tuple[float, float]:
+        """95% interval of the rise."""
+        return self._pair("rise")
+
+    @property
+    def overfits(self) -> str:
+        """Whether training on raises the held-out loss: "yes", "no" or "cannot be told".
+
+        It is "no" only if test statistics are known exactly and the loss still falls at the last step.
+        """
+        return str(self.dataset.attrs["overfits"])
+
+    @property
+    def most_steps(self) -> int:
+        """Last step."""
+        return int(self.dataset["steps"][-1])
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Notes on the data and on training."""
+        return tuple(filter(None, str(self.dataset.attrs["remarks"]).split("\n")))
+
+    @property
+    def curve(self) -> xr.Dataset:
+        """Training and held-out loss, the ends of its 95% interval, R² and explained share, over steps."""
+        return self.dataset[["train", "held_out", "low", "high", "r2", "explained"]]
+
+    @property
+    def modes(self) -> xr.Dataset:
+        """Strength of each mode, whether it is above the edge of noise, and the step at which half of it is learned."""
+        return self.dataset[["strength", "signal", "learned"]]
+
+    @property
+    def trust(self) -> Trust:
+        """Class of the forecast: steps are those of the network itself, losses have intervals."""
+        return Trust((), str(self.dataset.attrs["promise"]))
+
+    @property
+    def asked(self) -> HeldOutProblem:
+        """What was asked."""
+        if self.problem is None:
+            raise InvalidSpec("A result that was read from a file has no trials. Compute it again.", field="path")
+        return self.problem
+
+    @cached_property
+    def trial_curve(self) -> TrialCurve:
+        """Held-out loss against the number of trials, fitted on subsets of them."""
+        from learncast.planning.generalise.more_trials import trial_curve
+
+        stops, start = tuple(self.dataset["steps"].values.tolist()), float(self.dataset["held_out"][0])
+        error = math.log(self.loss_interval[1] / self.loss) / NORMAL * self.loss
+        return trial_curve(self.asked, stops, start, self.loss, error)
+
+    def trials(self, number: int) -> Expected:
+        """Held-out loss at the best stop that is expected from a number of trials, with its 95% band."""
+        return self.trial_curve.loss_of(count("trials", number))
+
+    def trials_for(self, *, loss: float) -> Expected:
+        """Number of trials from which a held-out loss is expected; infinite if never, nan if it cannot be claimed."""
+        return self.trial_curve.trials_for(positive("loss", loss))
+
+    def noise(
+        self,
+        *,
+        input: float | None = None,
+        hidden: float | None = None,
+        weights: float | None = None,
+        session: Task | None = None,
+        correlation: float = 0.0,
+    ) -> xr.Dataset:
+        """Loss that noise adds along training, and the best stop with it.
+
+        Parameters
+        ----------
+        input, hidden, weights : float, optional
+            Standard deviation of the noise in every input and step, in every hidden unit and step, and in every input
+            and output weight.
+        session : Task, optional
+            Another session, in which the trained network is used.
+        correlation : float
+            Correlation of the noise of inputs or units at neighbouring steps; its powers at larger distances.
+
+        Returns
+        -------
+        Dataset
+            Added losses over steps, their ``total`` with the held-out loss, and the best ``stop``.
+        """
+        from learncast.planning.generalise.robustness import added_losses
+
+        given = {"input": input, "hidden": hidden, "weights": weights}
+        sizes = {name: float(size) for name, size in given.items() if size is not None}
+        problem = self.asked
+        assert self.found is not None
+        return added_losses(problem, self.dataset["held_out"], self.found.states, sizes, session, correlation)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write all numbers to NetCDF."""
+        return save_dataset(self.dataset, path, kind="generalise", provenance=self.provenance)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Generalisation:
+        """Read numbers that `save` wrote."""
+        return cls(*load_dataset(path, kind="generalise"))
+
+    @property
+    def table(self) -> Table:
+        """The numbers with their intervals."""
+        rows = [
+            ("stop after", f"{self.stop:,} steps", "{:,} to {:,}".format(*self.stop_set)),
+            ("held-out loss", f"{self.loss:.3g}", _between(self.loss_interval)),
+            (f"rise until step {self.most_steps:,}", f"{self.rise:.3g} times", _between(self.rise_interval)),
+        ]
+        return Table("Held-out loss", ("", "estimate", "95% interval"), rows, self.remarks)
+
+    @property
+    def sentence(self) -> str:
+        """The result in one sentence."""
+        low, high = self.stop_set
+        alike = "" if low == high else f"; {low:,} to {high:,} cannot be told apart"
+        loss = f"held-out loss {self.loss:.3g}, {_between(self.loss_interval)}"
+        unsure = ": whether it overfits cannot be told" if self.overfits == "cannot be told" else ""
+        if self.stop == self.most_steps:
+            return f"The held-out loss still falls at step {self.stop:,}, the last{alike}; {loss}{unsure}."
+        rise = f"training on to {self.most_steps:,} raises it {self.rise:.3g} times, {_between(self.rise_interval)}"
+        if not math.isfinite(self.rise):
+            rise = f"descent diverges before step {self.most_steps:,}"
+        about = "" if low == high else "about "
+        return f"Stop after {about}{format_count(self.stop)} steps{alike}; {loss}; {rise}{unsure}."
+
+    def _html_repr(self) -> HtmlRepr:
+        return HtmlRepr("Generalisation", self.sentence, [self.table], self.trust.standing)
+
+    def _plot(self) -> Plot:
+        return Plot.of("held_out_curve", self.dataset, title="Held-out loss")
+
+    def __repr__(self) -> str:
+        return f"<Generalisation: {self.sentence}>"
+
+
+def _between(interval: tuple[float, float]) -> str:
+    return f"{interval[0]:.3g} to {interval[1]:.3g}"
+
+
+def result_of(problem: HeldOutProblem, found: HeldOutCurve, stop: int, remarks: list[str]) -> Generalisation:
+    """Collect the numbers of a held-out curve."""
+    import xarray as xr
+
+    place = found.stops.index(stop)
+    curve, loss = found.curve, float(found.curve[place])
+    error = found.loss_error(place)
+    rise = float(curve[-1] / loss) if loss > 0 else math.nan
+    loss_ends, rise_ends = _ends(loss, error / loss if loss > 0 else 0.0), found.rise_interval(place)
+    exact = problem.test is not None and not problem.samples.has_trials
+    overfits = "yes" if rise_ends[0] > 1 and math.isfinite(rise) else "no" if exact else "cannot be told"
+    least = problem.least_loss()
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        half = np.exp(NORMAL * found.band / curve)
+        columns = {
+            "train": (found.train, "training loss", "target^2"),
+            "held_out": (curve, "held-out loss", "target^2"),
+            "low": (curve / half, "held-out loss, lower end", "target^2"),
+            "high": (curve * half, "held-out loss, upper end", "target^2"),
+            "r2": (1 - curve / found.zero, "held-out R²", "1"),
+            "explained": ((found.zero - curve) / (found.zero - least), "share of the explainable loss", "1"),
+        }
+    scalars = {
+        "stop": (stop, *found.alike(place), STEPS), "loss": (loss, *loss_ends, "target^2"),
+        "rise": (rise, *rise_ends, "1"),
+    }  # fmt: skip
+    variables: dict[str, object] = {
+        name: ("steps", values, described(text, units)) for name, (values, text, units) in columns.items()
+    }
+    for name, (value, low, high, units) in scalars.items():
+        for end, number in (("", value), ("_low", low), ("_high", high)):
+            variables[name + end] = ((), float(number), described(name + end.replace("_", ", "), units))
+    variables["zero_loss"] = ((), found.zero, described("held-out loss of the answer 0", "target^2"))
+    variables["least_loss"] = ((), least, described("least held-out loss", "target^2"))
+    variables |= _modes(problem, found)
+    coords = {"steps": ("steps", np.array(found.stops), described("training time", STEPS))}
+    attrs = {
+        "task": problem.task.name,
+        "trials": problem.trials,
+        "held_out": "test trials" if problem.test is not None else f"{problem.samples.number} folds",
+        "overfits": overfits,
+        "promise": "exact" if problem.learner.linear else "response",
+        "remarks": "\n".join(remarks),
+    }
+    parts = (*found.stops[-1:], problem.folds, None if problem.test is None else problem.test.hash)
+    origin = Provenance("descent", (), _hash(problem, *parts), problem.folds.seed)
+    return Generalisation(xr.Dataset(variables, coords, attrs), origin, problem, found)
+
+
+def _ends(value: float, error: float) -> tuple[float, float]:
+    """95% interval of a positive number with a standard error of its logarithm."""
+    with np.errstate(over="ignore"):
+        factor = float(np.exp(NORMAL * error))
+    return value / factor, value * factor
+
+
+def _hash(problem: HeldOutProblem, *parts: object) -> str:
+    from learncast.results import spec_hash
+
+    return spec_hash(problem.task.hash, problem.network.hash, problem.training.hash, *map(repr, parts))
+
+
+def _modes(problem: HeldOutProblem, found: HeldOutCurve) -> dict[str, object]:
+    """Modes of the target: strengths, edge of noise from the number of trials, and steps at which half is learned."""
+    learner = problem.learner
+    names = ("strength", "signal", "learned")
+    if not isinstance(learner, PooledLearner):
+        return {name: ("mode", np.empty(0)) for name in names} | {"edge": ((), math.nan)}
+    power, cross = problem.samples.moments(problem.kept)
+    root = Correlations.of(power).root
+    left, strength, right = np.linalg.svd(cross @ root, full_matrices=False)
+    along = np.einsum("mk,smn,kn->sk", left, learner.maps(found.states) @ power @ root, right)
+    half = along >= strength / 2
+    learned = np.where(half.any(axis=0), np.array(found.stops, dtype=float)[half.argmax(axis=0)], np.inf)
+    noise, rank = problem.fit
+    if math.isnan(noise):  # at most the targets' power
+        noise = problem.task.target_power
+    outputs, readouts = problem.task.outputs, problem.task.cross_covariance.shape[2]
+    variance = noise / (outputs * readouts)
+    edge = math.sqrt(variance / problem.trials) * (math.sqrt(rank) + math.sqrt(outputs)) if problem.trials else 0.0
+    return {
+        "strength": ("mode", strength, described("strength of the mode", "target")),
+        "signal": ("mode", strength > edge, described("whether the mode is above the edge of noise", "1")),
+        "learned": ("mode", learned, described("step at which half of the mode is learned", STEPS)),
+        "edge": ((), edge, described("largest strength of noise expected from the number of trials", "target")),
+    }
+
+
+def notes(problem: HeldOutProblem, found: HeldOutCurve, stop: int) -> list[str]:
+    """Notes on the data and on training."""
+    lines = []
+    inputs = problem.rank
+    if problem.trials and FEW[0] < problem.trials / inputs < FEW[1]:
+        lines.append(
+            f"There are about as many trials ({problem.trials}) as input directions ({inputs}): the held-out loss is "
+            "least certain there."
+        )
+    if not np.isfinite(found.curve[-1]):
+        last = found.stops[int(np.flatnonzero(np.isfinite(found.curve))[-1])]
+        lines.append(f"Gradient descent without some folds diverges after {last:,} steps. Use a lower learning rate.")
+    if stop == 0:
+        lines.append("No training improves the held-out loss of the untrained network.")
+    dependence = _dependence(problem)
+    if dependence > 0:
+        lines.append(
+            f"Neighbouring trials depend on each other (correlation {dependence:.2g} of their inputs), so the held-out "
+            "loss may be too low. Hold out blocks of neighbouring trials."
+        )
+    return lines
+
+
+def _dependence(problem: HeldOutProblem) -> float:
+    """Correlation of the inputs of neighbouring trials, within classes; 0 if it is small or not significant.
+
+    Folds of single trials are too optimistic if neighbours have similar inputs. Correlated noise alone does no harm.
+    """
+    samples = problem.samples
+    if problem.test is not None or not isinstance(samples, Trials) or problem.units.max() + 1 < len(problem.units):
+        return 0.0
+    flat = samples.windows.reshape(len(samples.folds), -1)
+    classes = class_numbers(problem.task)
+    groups = np.zeros(len(flat), dtype=np.intp) if classes is None else classes
+    sums = np.zeros((groups.max() + 1, flat.shape[1]))
+    np.add.at(sums, groups, flat)
+    flat = flat - (sums / np.maximum(np.bincount(groups), 1)[:, None])[groups]
+    products = np.einsum("pv,pv->p", flat[1:], flat[:-1])
+    size, spread = float((flat[1:] ** 2).sum()), math.sqrt(float((products**2).sum()))
+    if not size or products.sum() <= SURE * spread:
+        return 0.0
+    correlation = float(products.sum()) / size
+    return correlation if correlation > DEPENDENT else 0.0
+
+
+def class_numbers(task: Task) -> Labels | None:
+    """Return the class of each trial, if the targets are labels at the end."""
+    trials, rule = task.recorded_trials, task.recording
+    if trials is None or rule is None or rule.classes is None or trials.targets.shape[1] > 1:
+        return None
+    return np.asarray(trials.targets[:, 0].argmax(axis=1))

@@ -1,0 +1,98 @@
+"""Loss that noise adds along training: in inputs, hidden units and weights, or by another session's statistics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from learncast._core.errors import InvalidSpec, UnsupportedModel
+from learncast._core.validation import FloatArray, between
+from learncast.planning.generalise.learners import MapLearner, PooledLearner
+from learncast.planning.generalise.problem import HeldOutProblem
+from learncast.planning.generalise.subsets import in_units_of, raw_trials, sample_of
+from learncast.results import STEPS, described
+from learncast.tasks.task import Task
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+
+def added_losses(
+    problem: HeldOutProblem,
+    held_out: xr.DataArray,
+    states: FloatArray,
+    sizes: dict[str, float],
+    session: Task | None,
+    correlation: float,
+) -> xr.Dataset:
+    """Loss that each kind of noise adds at every stop, their sum with the held-out loss, and its best stop."""
+    import xarray as xr
+
+    learner, task = problem.learner, problem.task
+    between("correlation", correlation, -1.0, 1.0)
+    added: dict[str, FloatArray] = {}
+    for name, size in sizes.items():
+        between(name, size, 0.0, 1e150)
+        if not learner.linear:
+            raise UnsupportedModel("Noise is forecast for linear networks; give a session instead.", field=name)
+        if name == "weights":
+            added[name] = _weight_noise(problem, states, size)
+        else:
+            filters = learner.filters(states, task.steps, hidden=name == "hidden")  # (stops, lags, outputs, ...)
+            gram = np.einsum("sjoi,skoi->sjk", filters, filters, optimize=True)
+            added[name] = size**2 / 2 * np.einsum("sjk,jk->s", gram, _shared(task, correlation))
+    if session is not None:
+        added["session"] = _session_loss(problem, learner, states, session) - held_out.values
+    if not added:
+        raise InvalidSpec("Name at least one of input, hidden, weights and session.", field="input")
+    total = held_out.values + sum(added.values())
+    variables = {
+        name: ("steps", values, described(f"loss added by {name}", "target^2")) for name, values in added.items()
+    }
+    variables["total"] = ("steps", total, described("held-out loss with noise", "target^2"))
+    coords = {"steps": held_out["steps"]}
+    result = xr.Dataset(variables, coords)
+    best = int(held_out["steps"][int(np.argmin(np.where(np.isnan(total), np.inf, total)))])
+    return result.assign(stop=((), best, described("best stop with noise", STEPS)))
+
+
+def _shared(task: Task, correlation: float) -> FloatArray:
+    """Correlation of the noise at lags j and k, times the readouts that have both lags behind them."""
+    lags, readouts = np.arange(task.steps), task.cross_covariance.shape[2]
+    counted = None if task.recording is None else task.recording.counted
+    last = np.maximum(lags[:, None], lags)
+    if counted is None and readouts == 1:
+        number: FloatArray = np.ones(last.shape)
+    else:
+        shares = np.ones(readouts) if counted is None else counted
+        number = np.append(np.cumsum(shares[::-1])[::-1], 0.0)[last]
+    return number * np.power(float(correlation), np.abs(lags[:, None] - lags))
+
+
+def _weight_noise(problem: HeldOutProblem, states: FloatArray, size: float) -> FloatArray:
+    """½[τ²(tr S |C|² + m tr(A S A^T)) + τ⁴ m h tr S] for noise of variance τ² in every input and output weight."""
+    learner = problem.learner
+    if not isinstance(learner, PooledLearner):
+        raise UnsupportedModel(
+            "Noise of weights is forecast for a fixed scalar recurrence and input and output weights that learn.",
+            field="weights",
+        )
+    sample = problem.samples.samples(problem.kept)[-1]
+    power = sample.windows.T @ sample.windows / sample.trials
+    if problem.test is None:
+        power = problem.samples.moments(problem.kept)[0]
+    first, second = states[:, : learner.inputs], states[:, learner.inputs :]
+    trace, outputs = np.trace(power), second.shape[1]
+    linear = trace * (second**2).sum(axis=(1, 2)) + outputs * np.einsum("sih,ij,sjh->s", first, power, first)
+    return np.asarray((size**2 * linear + size**4 * outputs * learner.units * trace) / 2)
+
+
+def _session_loss(problem: HeldOutProblem, learner: MapLearner, states: FloatArray, session: Task) -> FloatArray:
+    if (session.inputs, session.outputs, session.steps) != (
+        problem.task.inputs, problem.task.outputs, problem.task.steps,
+    ):  # fmt: skip
+        raise InvalidSpec("session must have the steps, inputs and outputs of the task.", field="session")
+    raw = raw_trials(session)
+    own = None if raw is None else in_units_of(raw, problem.task.recording)
+    return sample_of(session, learner, own).losses(learner.maps(states))

@@ -1,0 +1,422 @@
+"""Subsets of recorded trials, each prepared by its own means and scales, and what is learned from them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learncast._core.errors import InvalidSpec, UnsupportedModel
+from learncast._core.progress import check_time
+from learncast._core.validation import FloatArray
+from learncast.planning.batches import MOST_SIMULATED
+from learncast.planning.generalise.folds import Labels
+from learncast.planning.generalise.learners import STATE_MEMORY, MapLearner
+from learncast.procedure.training import Training
+from learncast.tasks.recorded.masked import MaskedTrials
+from learncast.tasks.recorded.recording import Recording
+from learncast.tasks.task import Task
+from learncast.theory.dynamics.batch_draws import TrialDraws
+
+#: Bytes of the statistics of rows that descend together.
+ROW_MEMORY = 2**28
+#: Share of a channel's mean square below which its variance over some folds is round-off of a constant channel.
+CONSTANT = 1e-12
+#: Runs of training in batches, whose losses are averaged.
+RUNS = 4
+
+Kept = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Windows w and targets y of some trials, compressed to rows with the same second moments.
+
+    Attributes
+    ----------
+    windows : (rows, values)
+    targets : (rows, outputs)
+    trials : int
+    """
+
+    windows: FloatArray
+    targets: FloatArray
+    trials: int
+
+    @classmethod
+    def of(cls, windows: FloatArray, targets: FloatArray) -> Sample:
+        """Compress windows (trials, readouts, values) and targets (trials, readouts, outputs)."""
+        trials, values = len(windows), windows.shape[2]
+        both = np.concatenate([windows, targets], axis=2).reshape(-1, values + targets.shape[2])
+        if len(both) > both.shape[1]:
+            both = np.asarray(np.linalg.qr(both, mode="r"))
+        return cls(both[:, :values], both[:, values:], trials)
+
+    @classmethod
+    def of_moments(cls, power: FloatArray, cross: FloatArray, target: FloatArray) -> Sample:
+        """Rows with given second moments E[w w^T], E[y w^T] and E[y y^T]."""
+        joint = np.block([[power, cross.T], [cross, target]])
+        size, vectors = np.linalg.eigh(joint)
+        rows = (vectors * np.sqrt(np.maximum(size, 0.0))).T
+        return cls(rows[:, : len(power)], rows[:, len(power) :], 1)
+
+    def losses(self, maps: FloatArray) -> FloatArray:
+        """Half the mean squared error of maps (..., outputs, values); infinite if a map is not finite."""
+        flat = maps.reshape(-1, *maps.shape[-2:])
+        with np.errstate(over="ignore", invalid="ignore"):
+            gaps = flat @ self.windows.T - self.targets.T
+            loss = np.einsum("gor,gor->g", gaps, gaps) / (2 * self.trials)
+        return np.where(np.isfinite(loss), loss, np.inf).reshape(maps.shape[:-2])
+
+
+class Samples(ABC):
+    """Trials or statistics, divided into folds, as a learner reads them."""
+
+    learner: MapLearner
+    training: Training
+    folds: Labels
+    #: Whether the loss of each trial is known.
+    has_trials: bool = False
+
+    @abstractmethod
+    def samples(self, kept: Kept) -> list[Sample]:
+        """Trials of each fold, prepared by the means and scales of the folds kept."""
+
+    @property
+    def number(self) -> int:
+        """Number of folds."""
+        return int(self.folds.max()) + 1
+
+    @cached_property
+    def weights(self) -> FloatArray:
+        """Share of the trials in each fold."""
+        return np.bincount(self.folds, minlength=self.number) / len(self.folds)
+
+    def moments(self, kept: Kept) -> tuple[FloatArray, FloatArray]:
+        """E[w w^T] and E[y w^T] over the folds kept, prepared by their means and scales."""
+        each = [sample for sample, inside in zip(self.samples(kept), kept, strict=True) if inside]
+        number = sum(sample.trials for sample in each)
+        power = sum(s.windows.T @ s.windows for s in each) / number
+        return np.asarray(power), np.asarray(sum(s.targets.T @ s.windows for s in each) / number)
+
+    def trial_losses(self, fold: int, maps: FloatArray) -> FloatArray:
+        """Loss of each trial of a fold, (trials, stops), of maps (stops, runs, ...) that were learned without it."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, eq=False)
+class GivenSamples(Samples):
+    """Training and test statistics, of which the trials are not all stored.
+
+    Attributes
+    ----------
+    given : list of Sample
+    """
+
+    given: list[Sample]
+    learner: MapLearner
+    training: Training
+
+    @property
+    def folds(self) -> Labels:  # type: ignore[override]
+        return np.arange(len(self.given))
+
+    def samples(self, kept: Kept) -> list[Sample]:
+        return self.given
+
+
+@dataclass(frozen=True, eq=False)
+class Trials(Samples):
+    """Recorded trials as a learner reads them, divided into folds.
+
+    Attributes
+    ----------
+    recorded : MaskedTrials
+        Prepared by the means and scales of all trials.
+    learner : MapLearner
+    folds : (trials,)
+    powers, unscaled : (inputs,)
+        Mean squares of the channels' means, which tell round-off of a constant channel, and the scale of a channel in
+        recorded units, both in the units of `recorded`.
+    training : Training
+        Batches are simulated in several runs.
+    """
+
+    recorded: MaskedTrials
+    learner: MapLearner
+    folds: Labels
+    powers: FloatArray
+    unscaled: FloatArray
+    training: Training
+    has_trials = True
+
+    @classmethod
+    def of(
+        cls,
+        task: Task,
+        learner: MapLearner,
+        training: Training,
+        folds: Labels | None = None,
+        test: MaskedTrials | None = None,
+    ) -> Trials:
+        """Take the trials of a task, in folds, or as one fold with test trials in the same units as another."""
+        recorded, rule = recorded_trials(task), task.recording
+        if folds is None:
+            folds = np.zeros(len(recorded), dtype=np.intp)
+        if test is not None:
+            folds = np.concatenate([folds, np.full(len(test), folds.max() + 1)])
+            recorded = recorded.joined(test)
+        units = np.ones(recorded.inputs.shape[2]) if rule is None else rule.scales
+        mean = 0.0 * units if rule is None else ((rule.input_mean / units) ** 2).mean(axis=0)
+        return cls(recorded, learner, folds, mean, 1 / units, training)
+
+    @property
+    def prepared(self) -> bool:
+        """Whether trials are centred or scaled."""
+        return self.recorded.centred or self.recorded.scaled
+
+    @cached_property
+    def windows(self) -> FloatArray:
+        """Windows of all trials, prepared by the means and scales of all."""
+        return self.learner.windows(self.recorded)
+
+    @cached_property
+    def _sums(self) -> tuple[FloatArray, ...]:
+        """Over each fold: inputs and targets, trials that have each step and readout, squares of each channel."""
+        r = self.recorded
+        each = r.inputs, r.targets, r.present, r.counted, np.einsum("ptc,ptc->pc", r.inputs, r.inputs)
+        return tuple(_fold_sums(values, self.folds, self.number) for values in each)
+
+    def preparation(self, kept: Kept) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Mean input (steps, inputs), mean target (readouts, outputs) and scales (inputs,) of the folds kept."""
+        x, y, present, counted, squares = (part[kept].sum(axis=0) for part in self._sums)
+        means = x / np.maximum(present, 1)[:, None], y / np.maximum(counted, 1)[:, None]
+        if not self.recorded.centred:
+            means = 0 * means[0], 0 * means[1]
+        scales = np.ones(x.shape[1])
+        if self.recorded.scaled:
+            power = np.maximum(squares - (present[:, None] * means[0] ** 2).sum(axis=0), 0.0) / max(present.sum(), 1)
+            size = self.powers + squares / max(present.sum(), 1)
+            scales = np.where(power > CONSTANT * size, np.sqrt(power), self.unscaled)
+        return *means, scales
+
+    def under(self, kept: Kept, other: MaskedTrials | None = None) -> tuple[FloatArray, FloatArray]:
+        """Windows and targets of all trials, or of others, prepared by the means and scales of the folds kept."""
+        trials = self.recorded if other is None else other
+        windows = self.windows if other is None else self.learner.windows(other)
+        if not self.prepared:
+            return windows, trials.targets
+        x_mean, y_mean, scales = self.preparation(kept)
+        targets = np.where(trials.counted[:, :, None], trials.targets - y_mean, 0.0)
+        if not (self.learner.linear and trials.present.all() and trials.counted.all()):
+            inputs = np.where(trials.present[:, :, None], (trials.inputs - x_mean) / scales, 0.0)
+            return self.learner.windows(replace(trials, inputs=inputs)), targets
+        mean = MaskedTrials.complete(x_mean[None], y_mean[None], centred=False, scaled=False)
+        units = np.tile(scales, windows.shape[2] // len(scales))
+        return (windows - self.learner.windows(mean)) / units, targets
+
+    def samples(self, kept: Kept) -> list[Sample]:
+        """Trials of each fold, prepared by the means and scales of the folds kept."""
+        if not self.prepared:
+            return self._samples
+        return self._by_fold(*self.under(kept))
+
+    @cached_property
+    def _samples(self) -> list[Sample]:
+        return self._by_fold(*self.under(np.ones(self.number, dtype=bool)))
+
+    def _by_fold(self, windows: FloatArray, targets: FloatArray) -> list[Sample]:
+        return [Sample.of(windows[self.folds == f], targets[self.folds == f]) for f in range(self.number)]
+
+    def trial_losses(self, fold: int, maps: FloatArray) -> FloatArray:
+        """Loss of each trial of a fold, (trials, stops), of maps (stops, runs, ...) that were learned without it."""
+        inside, kept = self.folds == fold, np.arange(self.number) != fold
+        windows, targets = self.under(kept)
+        return losses_by_trial(windows[inside], targets[inside], maps)
+
+
+@dataclass(frozen=True, eq=False)
+class FoldLosses:
+    """Losses along training, of rows that each learn from some of the folds.
+
+    Attributes
+    ----------
+    rows : list of (folds,)
+        Folds that each row learns from.
+    losses : (rows, folds, stops)
+        On each fold, prepared as the row is.
+    zero : (rows, folds)
+        Loss of the answer 0.
+    by_trial : (trials, stops)
+        Loss of each trial under the row that lacks only its fold; empty if not asked for.
+    first : (stops, ...)
+        States of the first row.
+    """
+
+    rows: list[Kept]
+    losses: FloatArray
+    zero: FloatArray
+    by_trial: FloatArray
+    first: FloatArray
+
+
+def learn(
+    trials: Samples,
+    rows: Sequence[Kept],
+    stops: Sequence[int],
+    *,
+    by_trial: bool = False,
+    starts: Sequence[FloatArray] | None = None,
+) -> FoldLosses:
+    """Descend on every row, from the start of the learner or from one start for each row, in one batch.
+
+    Rows descend in several batches if their statistics would take too much memory.
+    """
+    learner, k = trials.learner, trials.number
+    nothing = 0.0 * learner.maps(learner.start[None])[0]
+    values = nothing.shape[-1]
+    losses, zero = np.empty((len(rows), k, len(stops))), np.empty((len(rows), k))
+    each = np.empty((len(trials.folds), len(stops)) if by_trial else (0, 0))
+    size = max(1, ROW_MEMORY // (8 * values**2))
+    first: list[FloatArray] = []
+    for begin in range(0, len(rows), size):
+        group = range(begin, min(begin + size, len(rows)))
+        samples = [trials.samples(rows[r]) for r in group]
+        states = np.stack([learner.start if starts is None else starts[r] for r in group])
+        zero[group.start : group.stop] = [[s.losses(nothing) for s in own] for own in samples]
+        for part, after in _paths(trials, [rows[r] for r in group], states, stops, begin):
+            with np.errstate(over="ignore", invalid="ignore"):
+                maps = learner.maps(after)  # (stops, rows, runs, outputs, values)
+            if begin == 0:
+                first.append(after[:, 0, 0])
+            for place, r in enumerate(group):
+                losses[r, :, part] = [sample.losses(maps[:, place]).mean(axis=1) for sample in samples[place]]
+                if by_trial and np.count_nonzero(~rows[r]) == 1:
+                    fold = int(np.flatnonzero(~rows[r])[0])
+                    each[trials.folds == fold, part] = trials.trial_losses(fold, maps[:, place])
+    return FoldLosses(list(rows), losses, zero, each, np.concatenate(first))
+
+
+def _paths(
+    trials: Samples, rows: list[Kept], states: FloatArray, stops: Sequence[int], begin: int
+) -> Iterator[tuple[slice, FloatArray]]:
+    """Yield states (stops, rows, runs, ...), some stops at a time."""
+    training = trials.training
+    if training.batch is None or training.batch >= len(trials.folds):
+        power, cross = (np.stack(part) for part in zip(*map(trials.moments, rows), strict=True))
+        for part, after in trials.learner.path(power, cross, states, stops):
+            yield part, after[:, :, None]
+        return
+    if not isinstance(trials, Trials):
+        raise InvalidSpec("Batches are simulated on recorded trials, which this task does not store.", field="batch")
+    if stops[-1] > MOST_SIMULATED:
+        raise InvalidSpec(
+            f"Batches are simulated for up to {MOST_SIMULATED:,} steps, got {stops[-1]:,}.", field="most_steps"
+        )
+    draws = BatchMoments(trials, rows, training, begin)
+    states = np.repeat(states, RUNS, axis=0)
+    done, size = 0, max(1, STATE_MEMORY // max(states.nbytes, 1))
+    for first in range(0, len(stops), size):
+        reached: list[FloatArray] = []
+        with np.errstate(over="ignore", invalid="ignore"):
+            for stop in stops[first : first + size]:
+                for _ in range(stop - done):
+                    check_time()
+                    states = trials.learner.step(*draws.next(), states)
+                reached.append(states.reshape(len(rows), RUNS, *states.shape[1:]))
+                done = stop
+        yield slice(first, first + len(reached)), np.stack(reached)
+
+
+class BatchMoments:
+    """Second moments of the batches of every row and run, drawn from the trials that the row learns from."""
+
+    def __init__(self, trials: Trials, rows: list[Kept], training: Training, begin: int) -> None:
+        assert training.batch is not None
+        members = [np.flatnonzero(row[trials.folds]) for row in rows]
+        each = [trials.under(row) for row in rows] if trials.prepared else [trials.under(rows[0])]
+        # The last window is 0: it fills batches at the end of an epoch.
+        self.windows, self.targets = (
+            np.concatenate([*parts, np.zeros((1, *parts[0].shape[1:]))]) for parts in zip(*each, strict=True)
+        )
+        offset = len(trials.folds) if trials.prepared else 0
+        self.members = [own + r * offset for r, own in enumerate(members)]
+        seeds = [(training.seed, begin + r) for r in range(len(rows))]  # the first is that of the seed alone
+        self.draws = [
+            TrialDraws(len(own), training.batch, RUNS, np.random.default_rng(seed), training.shuffle)
+            for own, seed in zip(members, seeds, strict=True)
+        ]
+
+    def next(self) -> tuple[FloatArray, FloatArray]:
+        """E[w w^T] and E[y w^T] of the next batch, (rows x runs, ...)."""
+        runs = np.arange(RUNS)
+        chosen = [own[draws.next(runs)] for own, draws in zip(self.members, self.draws, strict=True)]
+        most = max(part.shape[1] for part in chosen)
+        index = np.full((len(chosen), RUNS, most), len(self.windows) - 1)
+        for k, part in enumerate(chosen):
+            index[k, :, : part.shape[1]] = part
+        rows, sizes = len(chosen) * RUNS, np.repeat([part.shape[1] for part in chosen], RUNS)[:, None, None]
+        w, y = (part[index].reshape(rows, -1, part.shape[2]) for part in (self.windows, self.targets))
+        return np.swapaxes(w, 1, 2) @ w / sizes, np.swapaxes(y, 1, 2) @ w / sizes
+
+
+def losses_by_trial(windows: FloatArray, targets: FloatArray, maps: FloatArray) -> FloatArray:
+    """Loss of each trial, (trials, stops), of maps (stops, runs, outputs, values), a mean over runs."""
+    result = np.zeros((len(windows), len(maps)))
+    with np.errstate(over="ignore", invalid="ignore"):
+        for k, runs in enumerate(maps):
+            for one in runs:
+                gaps = windows @ one.T - targets
+                result[:, k] += np.einsum("pro,pro->p", gaps, gaps) / (2 * len(runs))
+    return np.where(np.isfinite(result), result, np.inf)
+
+
+def recorded_trials(task: Task) -> MaskedTrials:
+    """Return the trials of a task, prepared as its statistics are."""
+    if task.recorded_trials is None:
+        stored = task.recording is not None and task.recording.blocks is not None
+        why = "its trials are too large to be stored" if stored else "it has no recorded trials"
+        raise InvalidSpec(f"Held-out losses need the trials of {task.name!r}, but {why}.", field="task")
+    return task.recorded_trials
+
+
+def raw_trials(task: Task) -> MaskedTrials | None:
+    """Return the trials of a task in recorded units; None if they are not stored."""
+    trials, rule = task.recorded_trials, task.recording
+    if trials is None or rule is None or not (trials.centred or trials.scaled):
+        return trials
+    inputs = trials.inputs * rule.scales + (rule.input_mean if trials.centred else 0.0)
+    targets = trials.targets + (rule.target_mean if trials.centred else 0.0)
+    live = trials.present[:, :, None], trials.counted[:, :, None]
+    return replace(trials, inputs=np.where(live[0], inputs, 0.0), targets=np.where(live[1], targets, 0.0))
+
+
+def in_units_of(trials: MaskedTrials, rule: Recording | None) -> MaskedTrials:
+    """Prepare trials in recorded units by the means and scales of a recording."""
+    if rule is None or not (rule.centred or rule.scaled):
+        return trials
+    inputs = (trials.inputs - (rule.input_mean if rule.centred else 0.0)) / rule.scales
+    targets = trials.targets - (rule.target_mean if rule.centred else 0.0)
+    live = trials.present[:, :, None], trials.counted[:, :, None]
+    return replace(trials, inputs=np.where(live[0], inputs, 0.0), targets=np.where(live[1], targets, 0.0))
+
+
+def sample_of(task: Task, learner: MapLearner, trials: MaskedTrials | None) -> Sample:
+    """Return windows and targets of trials or, if there are none, rows with the second moments of a task."""
+    if trials is not None:
+        return Sample.of(learner.windows(trials), trials.targets)
+    if task.target_covariance is None:
+        raise InvalidSpec(f"Task {task.name!r} must have a target_covariance, got none.", field="target_covariance")
+    moments = learner.moments(task)
+    if moments is None:
+        raise UnsupportedModel(f"Nonlinear units need the trials of {task.name!r}.", field="task")
+    target = task.target_covariance.contracted(np.eye(task.target_covariance.shape[0]))
+    return Sample.of_moments(*moments, target)
+
+
+def _fold_sums(values: FloatArray | NDArray[np.bool_], folds: Labels, number: int) -> FloatArray:
+    return np.stack([values[folds == f].sum(axis=0) for f in range(number)]).astype(float)

@@ -1,0 +1,230 @@
+"""Pretraining for generalisation: the held-out loss against the stops of the source and of the target."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from learncast._core.validation import FloatArray
+from learncast.display import Table
+from learncast.planning.generalise.curve import (
+    NORMAL,
+    FoldCurve,
+    corrected,
+    jackknife,
+    rows_of,
+    stop_grid,
+    trial_error,
+)
+from learncast.planning.generalise.folds import Labels
+from learncast.planning.generalise.subsets import (
+    GivenSamples,
+    Kept,
+    Samples,
+    Trials,
+    learn,
+    raw_trials,
+    sample_of,
+)
+from learncast.results import STEPS, described
+from learncast.tasks.best_map import best_map
+from learncast.tasks.recorded.masked import MaskedTrials
+from learncast.tasks.task import Task
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from learncast.planning.generalise.more_trials import Expected
+    from learncast.planning.generalise.problem import HeldOutProblem
+    from learncast.planning.generalise.result import Generalisation
+
+#: Share of the stops of the grid that are tried for the source.
+EVERY = 3
+#: Trials below which the error of a gain includes that of the choice of stops.
+FEW = 50
+#: Relative difference below which two trials are the same.
+SAME = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class Transfer:
+    """What training on a source task first is worth.
+
+    Attributes
+    ----------
+    source : str
+        Name of the source.
+    table : DataArray over (source_steps, steps)
+        Held-out loss of the target.
+    source_stop : int
+        Best number of steps on the source, at least 1.
+    loss : float
+        Held-out loss of the best pair of stops.
+    direct : Generalisation
+        Training on the target only.
+    gain : float
+        Share of the held-out loss that training on the source saves; negative if it hurts.
+    gain_interval : (float, float)
+    last_gain : float
+        Gain if the source is trained until the last step of the table.
+    distance : float
+        Squared distance of the map from the best map of the target after the source, over that before training.
+    """
+
+    source: str
+    table: xr.DataArray
+    source_stop: int
+    loss: float
+    direct: Generalisation
+    gain: float
+    gain_interval: tuple[float, float]
+    last_gain: float
+    distance: float
+
+    @property
+    def verdict(self) -> str:
+        """Whether the source helps: "helps", "hurts" or "cannot be told"."""
+        low, high = self.gain_interval
+        return "helps" if low > 0 else "hurts" if high < 0 else "cannot be told"
+
+    @cached_property
+    def worth(self) -> Expected:
+        """Trials that direct training needs beyond its own for the same held-out loss."""
+        from learncast.planning.generalise.more_trials import Expected
+
+        curve = self.direct.trial_curve
+        own = float(curve.at(curve.trials)[0])  # the fit need not pass through the loss itself
+        ends = [curve.inverse(own * (1 - gain)) - curve.trials for gain in (self.gain, *self.gain_interval)]
+        return Expected(*ends)
+
+    @property
+    def sentence(self) -> str:
+        """The result in a few sentences."""
+        low, high = self.gain_interval
+        size = f"{self.gain:.0%} of the held-out loss ({low:.0%} to {high:.0%})"
+        words = {
+            "helps": f'Training "{self.source}" first for {self.source_stop:,} steps saves {size}.',
+            "hurts": f'Training "{self.source}" first costs {-self.gain:.0%} ({-high:.0%} to {-low:.0%}) even at its '
+            "best stop.",
+            "cannot be told": f'Whether "{self.source}" helps cannot be told: it saves {size}.',
+        }
+        closer = "closer to" if self.distance < 1 else "farther from"
+        why = f"It moves the map {closer} the best map of the target (squared distance times {self.distance:.2g})"
+        if self.verdict == "helps" and self.distance >= 1:
+            why += ", but in directions that the target needs"
+        end = f" Trained to the end it saves {self.last_gain:.0%}." if self.last_gain < self.gain - 0.01 else ""
+        return f"{words[self.verdict]} {why}.{end}"
+
+    @property
+    def report_table(self) -> Table:
+        """Best held-out loss for each stop of the source."""
+        best = self.table.min("steps").values
+        stops = self.table["steps"].values[self.table.argmin("steps").values]
+        each = zip(self.table["source_steps"].values, stops, best, strict=True)
+        rows = [(f"{n:,}", f"{m:,}", f"{loss:.4g}", f"{1 - loss / self.direct.loss:.1%}") for n, m, loss in each]
+        return Table(f"After {self.source}", ("steps on it", "then", "held-out loss", "gain"), rows, [self.sentence])
+
+
+def source_path(problem: HeldOutProblem, source: Task, rows: list[Kept], stops: list[int]) -> FloatArray:
+    """States after each stop on the source, (stops, rows, ...); a source that shares trials leaves out their folds."""
+    target, learner, training = problem.samples, problem.learner, problem.training
+    if source.recorded_trials is None or not isinstance(target, Trials):
+        given = GivenSamples([sample_of(source, learner, source.recorded_trials)], learner, training)
+        states = learn(given, [np.array([True])], stops).first
+        return np.repeat(states[:, None], len(rows), axis=1)
+    folds = _shared_folds(problem, target, source)
+    samples = Trials.of(source, learner, training, folds)
+    if (folds == target.number).all():
+        samples = replace(samples, folds=np.zeros_like(folds))
+        states = learn(samples, [np.array([True])], stops).first
+        return np.repeat(states[:, None], len(rows), axis=1)
+    kept = [np.append(row, True)[: samples.number] for row in rows]
+    power, cross = (np.stack(part) for part in zip(*map(samples.moments, kept), strict=True))
+    start = np.repeat(learner.start[None], len(rows), axis=0)
+    return np.concatenate([after for _, after in learner.path(power, cross, start, stops)])
+
+
+def _shared_folds(problem: HeldOutProblem, target: Trials, source: Task) -> Labels:
+    """Fold of the target that has the same trial as each source trial, or one fold more for other trials."""
+    parts = [raw_trials(t) for t in (problem.task, problem.test) if t is not None]
+    theirs, own = [part for part in parts if part is not None], raw_trials(source)
+    assert own is not None
+    other = np.full(len(own), target.number)
+    if any(part.inputs.shape[1:] != own.inputs.shape[1:] for part in theirs):
+        return other
+    known = np.concatenate([part.inputs.reshape(len(part), -1) for part in theirs])
+    values, weights = _flat(own), np.random.default_rng(0).standard_normal(known.shape[1])
+    scale = float(np.abs(known).max(initial=0.0)) * np.abs(weights).sum() or 1.0
+    marks, order = known @ weights, np.argsort(known @ weights)
+    for k, mark in enumerate(values @ weights):
+        at = np.searchsorted(marks[order], mark - SAME * scale)
+        near = order[at : at + 1]
+        if len(near) and abs(marks[near[0]] - mark) <= SAME * scale and np.allclose(known[near[0]], values[k]):
+            other[k] = target.folds[near[0]]
+    return other
+
+
+def _flat(trials: MaskedTrials) -> FloatArray:
+    return trials.inputs.reshape(len(trials), -1)
+
+
+def transfer_table(
+    samples: Samples, path: FloatArray, rows: list[Kept], source_stops: list[int], most: int, test: bool
+) -> xr.DataArray:
+    """Held-out loss for every stop of the source and of the target."""
+    import xarray as xr
+
+    stops = stop_grid(most)
+    flat = path.reshape(-1, *path.shape[2:])
+    losses = learn(samples, rows * len(path), stops, starts=list(flat)).losses
+    each = losses.reshape(len(path), len(rows), *losses.shape[1:])
+    curves = [own[0, 1] if test else corrected(own[0], own[1:], samples.weights) for own in each]
+    on_source = ("source_steps", source_stops, described("steps on the source", STEPS))
+    coords = {"source_steps": on_source, "steps": stops}
+    attrs = described("held-out loss", "target^2")
+    return xr.DataArray(np.stack(curves), dims=("source_steps", "steps"), coords=coords, attrs=attrs)
+
+
+def source_stops(most: int) -> list[int]:
+    """Stops that are tried for the source, 0 first."""
+    grid = stop_grid(most)
+    return sorted({0, *grid[1::EVERY], grid[-1]})
+
+
+def transfer_of(
+    direct: Generalisation, after: Generalisation, stop: int, table: xr.DataArray, source: Task, state: FloatArray
+) -> Transfer:
+    """Compare training after `stop` steps on the source, which end in `state`, with direct training, trial by trial."""
+    problem, ratio = direct.asked, after.loss / direct.loss
+    factor = math.exp(NORMAL * _log_ratio_error(after, direct, problem.test is None and problem.trials < FEW))
+    last = float(table.isel(source_steps=-1).min("steps"))
+    power, cross = problem.samples.moments(problem.kept)
+    gaps = problem.learner.maps(np.stack([problem.learner.start, state])) - best_map(power, cross)
+    distances = np.einsum("soi,ij,soj->s", gaps, power, gaps)
+    distance = float(distances[1] / distances[0]) if distances[0] > 0 else math.inf
+    ends = 1 - ratio * factor, 1 - ratio / factor
+    return Transfer(source.name, table, stop, after.loss, direct, 1 - ratio, ends, 1 - last / direct.loss, distance)
+
+
+def _log_ratio_error(after: Generalisation, before: Generalisation, few: bool) -> float:
+    """Standard error of the logarithm of the loss after the source over that of direct training."""
+    parts, without = [], []
+    for g in (after, before):
+        curve = g.found
+        if curve is None or curve.by_trial is None:
+            return 0.0
+        parts.append(curve.by_trial[:, curve.stops.index(g.stop)] / g.loss)
+        if few and isinstance(curve, FoldCurve):
+            without.append(np.log(curve.without.min(axis=1)))
+    units = before.asked.units if before.asked.test is None else np.arange(len(parts[0]))
+    error = float(trial_error((parts[0] - parts[1])[:, None], units)[0])
+    return max(error, float(jackknife(without[0] - without[1]))) if without else error
+
+
+def outer_rows(samples: Samples, test: bool) -> list[Kept]:
+    """Rows that a held-out curve needs without its intervals."""
+    return [np.array([True, False])] if test else rows_of(samples.number)[: samples.number + 1]
