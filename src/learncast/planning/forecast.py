@@ -272,8 +272,8 @@ class Forecast(StageSequence, Reported, Displayable):
     def safe_rate(self) -> SuggestedRate | None:
         """A learning rate at which training settles; None if none can be suggested."""
         try:
-            how = {"method": self.method.name, "seed": self.method.seed or 0}
-            return suggest_rate(self.requested, self.method.network, self.training, **how)
+            name, seed = self.method.name, self.method.seed or 0
+            return suggest_rate(self.requested, self.method.network, self.training, method=name, seed=seed)
         except InvalidSpec:
             return None
 
@@ -488,7 +488,7 @@ def forecast(
             raise UnsupportedModel(f"network must be a LinearRNN, TwoLayer or Activated, got {kind}.", field="network")
         own, meant = task, DEFAULT_GOAL if goal is None else goal
     else:
-        own = from_data(task, targets, **data)
+        own = from_data(task, **({} if targets is None else {"targets": targets}), **data)
         meant = DATA_GOAL if goal is None else goal
         if goal is None:
             chosen.append(Choice("goal", DATA_GOAL.text, "default", "goal=lc.R2(0.8) or another goal"))
