@@ -45,9 +45,9 @@ EXAMPLES = {
     "horizons": [100, 200], "learn": ["input", "recurrent", "output"], "seed": 0, "timescale": 20.0, "layers": 2,
     "gate": 0.05, "layer_norm": True, "orthogonal": True, "weight_decay": 1e-2, "momentum": 0.9, "outputs": 3,
     "alpha": 0.2, "rank": 2, "excitatory": 0.8, "nonlinearity": "relu", "clip": 1.0, "decisions": 0.85, "loss": 0.05, "ignore": 0, "r2": 0.9,
+    "test": "session2.npz", "groups": "animal", "blocks": 20, "most_steps": 4000, "after": "easy trials",
     "channel": "neuron", "value": "rate", "axes": "time trial channel", "events": "stimulus_on", "rate": 1000.0,
     "window": [-0.2, 1.0], "bin_width": 0.02,
-    "test": "session2.npz", "groups": "animal", "blocks": 20, "most_steps": 4000, "after": "easy trials",
 }  # fmt: skip
 #: Examples of keys that differ in one table.
 IN_TABLE = {("[training]", "shuffle"): True, ("[task]", "inputs"): 8, ("[goal]", "steps"): [12, 13], ("[goal]", "outputs"): [1, 2]}

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
+from numpy.typing import ArrayLike
 
 from learncast._core.validation import FloatArray
 from learncast.figures.look import COLOURS, DIRECT, GREY, STAGED, THEORY, TRAINED, Look
@@ -143,9 +145,17 @@ def learning_curve(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     ax.set_ylim(bottom=min(0.0, float(dataset["loss"].min())))
     if "r2" in dataset:
         ax.spines["right"].set_visible(True)
-        right = ax.secondary_yaxis("right", functions=(lambda loss: 1 - loss / zero, lambda r2: zero * (1 - r2)))
+        right = ax.secondary_yaxis("right", functions=(partial(_share_of, zero), partial(_loss_of, zero)))
         right.set_ylabel("R²")
     return label(ax, x="training (gradient steps)", y="loss", title=title)
+
+
+def _share_of(zero: float, loss: ArrayLike) -> FloatArray:
+    return 1.0 - np.asarray(loss, dtype=float) / zero
+
+
+def _loss_of(zero: float, share: ArrayLike) -> FloatArray:
+    return zero * (1.0 - np.asarray(share, dtype=float))
 
 
 def step_count(steps: Steps, ax: Axes, *, title: str = "Steps to the goal") -> Axes:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from learncast._core.errors import AssumptionViolated, InvalidSpec, UnsupportedModel, check_keywords, hinted
+from learncast._core.errors import AssumptionViolated, InvalidSpec, NotLearned, UnsupportedModel, check_keywords, hinted
 from learncast._core.validation import FloatArray
 from learncast.display import Displayable, HtmlRepr, Plot, Reported, Table, format_number
 from learncast.networks import Network
@@ -272,8 +272,8 @@ class Forecast(StageSequence, Reported, Displayable):
     def safe_rate(self) -> SuggestedRate | None:
         """A learning rate at which training settles; None if none can be suggested."""
         try:
-            how = {"method": self.method.name, "seed": self.method.seed or 0}
-            return suggest_rate(self.requested, self.method.network, self.training, **how)
+            name, seed = self.method.name, self.method.seed or 0
+            return suggest_rate(self.requested, self.method.network, self.training, method=name, seed=seed)
         except InvalidSpec:
             return None
 
@@ -293,21 +293,12 @@ class Forecast(StageSequence, Reported, Displayable):
         import xarray as xr
 
         m, target = self.method.precise, self.places[-1]
-        begun, last, times, states = 0.0, len(self.places) - 1, [], []
-        for k, (place, flow, stage) in enumerate(zip(self.places, self._run.flows, self._run.stages, strict=True)):
-            counted = math.isfinite(stage.steps.descent)
-            length = stage.steps.descent if counted else stage.steps.flow
-            span = (1.2 if k == last else 1.0) * (length if math.isfinite(length) else settling(flow))
-            local = np.union1d(np.linspace(0.0, span, points), [min(length, span)])
-            if counted:
-                local = np.unique(local.round())
-                stops = local[local > 0].astype(int).tolist()
-                start = self._run.descent_states[k][None]
-                states += [start, *m.advance(place, start, stops)] if stops else [start]
-            else:
-                states += [m.flow_states(flow, local)]
+        begun, times, states = 0.0, [], []
+        for k in range(len(self.places)):
+            local, own, length = self._stage_curve(k, points)
             times.append(begun + local)
-            begun += length if math.isfinite(length) else span
+            states.append(own)
+            begun += length
         least = m.least_loss(target)
         loss, zero = m.loss(target, np.concatenate(states)), m.baseline_loss(target) + least
         goal = math.nan if self.goal is None else m.goal_excess(target, self.goal) + (0 if math.isnan(least) else least)
@@ -317,6 +308,27 @@ class Forecast(StageSequence, Reported, Displayable):
         attributes = {"goal_loss": goal, "goal_r2": 1.0 - goal / zero if zero > 0 else math.nan, "zero_loss": zero}
         time = ("time", np.concatenate(times), described("training", STEPS))
         return xr.Dataset(values, coords={"time": time}, attrs=attributes)
+
+    def _stage_curve(self, stage: int, points: int) -> tuple[FloatArray, FloatArray, float]:
+        """Times within a stage, the states then, and the length of the stage; the start alone if neither is known."""
+        m, steps, flow = self.method.precise, self._run.stages[stage].steps, self._run.flows[stage]
+        beyond = 1.2 if stage == len(self.places) - 1 else 1.0
+        counted = steps.descent if math.isfinite(steps.descent) else steps.tried
+        start = self._run.descent_states[stage][None]
+        if math.isfinite(counted):
+            local = np.unique(np.append(np.linspace(0.0, beyond * counted, points).round(), counted))
+            stops = local[local > 0].astype(int).tolist()
+            return (
+                local,
+                np.concatenate([start, *m.advance(self.places[stage], start, stops)]) if stops else start,
+                counted,
+            )
+        try:
+            length = steps.flow if math.isfinite(steps.flow) else settling(flow)
+            local = np.linspace(0.0, beyond * length, points)
+            return local, m.flow_states(flow, local), length
+        except (NotLearned, UnsupportedModel):
+            return np.zeros(1), start, 0.0
 
     @cached_property
     def dataset(self) -> xr.Dataset:

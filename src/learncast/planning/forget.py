@@ -75,7 +75,7 @@ def forget(
     stages = stages_of(tasks, steps)
     forecast = follow(stages, network, training, learning_rate=learning_rate, method=method, strict=strict, seed=seed)
     for remark in forecast.switch_remarks:
-        warnings.warn(remark, IrregularSwitch, stacklevel=2)
+        warnings.warn(remark, IrregularSwitch, stacklevel=3)
     return forecast
 
 

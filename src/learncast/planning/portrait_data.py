@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-class Portrait(xr.Dataset):
+class Portrait(xr.Dataset):  # type: ignore[no-untyped-call]
     """Steps of two-task curricula over a task parameter and the first task's stop: a Dataset that draws itself.
 
     Examples
@@ -38,7 +38,7 @@ class Portrait(xr.Dataset):
 
     def _html_repr(self) -> HtmlRepr:
         vary, saved = self.attrs["vary"], self["speedup_steps"].fillna(-math.inf)
-        best = saved[saved.argmax(dim=list(saved.dims))]  # type: ignore[index]
+        best = saved[saved.argmax(dim=list(saved.dims))]
         rows = [
             ("direct training", f"{format_count(float(self['direct_descent_steps']))} steps"),
             (f"best {vary.replace('_', ' ')}", f"{float(best[vary]):.4g}"),

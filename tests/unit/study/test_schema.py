@@ -102,7 +102,7 @@ def test_a_template_runs_as_it_is(kind, tmp_path):
     assert made.exit_code == 0, made.output
     question = made.output.strip().splitlines()[-1].partition("learncast ")[2].split()
     raw = tomllib.loads(path.read_text(encoding="utf-8"))
-    assert problems(raw, "window" if kind == "window" else "study") == []
+    assert problems(raw, {"window": "window", "advise": "advice"}.get(kind, "study")) == []
     extra = ["--dry-run", "--json"] if kind == "sweep" else ["--json"]
     answer = run(*question, *extra)
     assert answer.exit_code == 0, answer.output

@@ -417,6 +417,7 @@ def test_the_resolved_study_names_every_default(load):
     network = {"kind": "linear-rnn", "hidden_size": 128, "recurrence": 0.96, "initial": 0.01, "activation": "linear"}
     assert raw["network"] == network
     training = {"learning_rate": 1e-3, "shuffle": False, "accuracy": 0.99, "max_stages": 2, "switch_cost": 0.0}
+    training |= {"optimizer": "gd", "loss_function": "half_mse"}
     assert raw["training"] == training
     wanted = {"family": "integration", "steps": 50, "targets": "end", "input_strength": 1.0, "target_strength": 1.0}
     assert raw["target"].items() >= wanted.items()

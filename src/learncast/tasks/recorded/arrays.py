@@ -182,8 +182,7 @@ def _mat_sizes(path: Path) -> dict[str, int]:
     listed = whosmat(path)
     sizes = {name: math.prod(shape) * MATLAB[kind] for name, shape, kind in listed if kind in MATLAB}
     for name in (name for name, _, kind in listed if kind == "struct"):
-        fields = _mat_variable(path, name).dtype.names or ()
-        sizes |= {f"{name}.{field}": path.stat().st_size for field in fields}
+        sizes |= {f"{name}.{field}": path.stat().st_size for field in _mat_variable(path, name).dtype.names or ()}
     return sizes
 
 

@@ -105,12 +105,14 @@ def from_file(
     if layout:
         key = next(iter(layout))
         raise InvalidSpec(f"{key} needs a table ({' or '.join(SUFFIXES)}), got {path.name!r}.", field=key)
-    trials = _neighbours(arrays, named) if path.suffix.lower() == ".npy" else trial_arrays(arrays, named)
+    trials: dict[str, Any] = (
+        _neighbours(arrays, named) if path.suffix.lower() == ".npy" else trial_arrays(arrays, named)
+    )
     if "inputs" in trials and ("targets" in trials or "labels" in trials):
         if events is not None:
             if rate is None or window is None or len(window) != 2:
                 raise InvalidSpec("events need rate and window, e.g. rate=1000 and window=[0, 0.5].", field="events")
-            cut = {"rate": rate, "window": (window[0], window[1]), "bin_width": bin_width}
+            cut: dict[str, Any] = {"rate": rate, "window": (window[0], window[1]), "bin_width": bin_width}
             trials["inputs"] = cut_trials(trials["inputs"], trials.pop("events"), **cut)
         return _from_arrays(trials, options | {"axes": axes}, labels if isinstance(labels, bool) else None)
     if not named and "input_covariance" in arrays and "cross_covariance" in arrays:
