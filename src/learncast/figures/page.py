@@ -216,8 +216,8 @@ def stamped(figure: Figure, words: str) -> Figure:
 
 def _depth(ax: Axes) -> float:
     """Points from the lower end of axes to below their tick labels and axis label, whatever the size of these."""
-    tick = ax.xaxis.get_major_ticks(1)[0].label1.get_fontsize()
-    return 1.4 * ax.xaxis.label.get_fontsize() + 1.3 * tick + ax.xaxis.labelpad + 2.2
+    label, tick = ax.xaxis.label, ax.xaxis.get_major_ticks(1)[0].label1
+    return 1.4 * float(label.get_fontsize()) + 1.3 * float(tick.get_fontsize()) + ax.xaxis.labelpad + 2.2
 
 
 def label(ax: Axes, *, x: str, y: str, title: str = "") -> Axes:
