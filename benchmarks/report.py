@@ -43,8 +43,8 @@ A forecast of recorded trials takes a fraction of a second. One training of the 
 more.
 
 `python -m benchmarks --report` writes this page; with the name of a section it measures that section only. Times are
-CPU seconds of one thread, the fastest of several runs, and ratios are of alternating runs. Each section states the
-reference and the theoretical limit; open its table for the numbers. A goal that is not met has a bold **no**. The last
+CPU seconds of one thread, the fastest of several runs, and ratios are of alternating runs. Open a
+section for its reference, its theoretical limit and its numbers. A goal that is not met has a bold **no**. The last
 column is the same row of the previous version, kept in `benchmarks/results/history.json`, with changes above 10%.
 """
 
@@ -88,11 +88,11 @@ def _section(name: str, having: list[dict]) -> str:
     lines = [
         f"## {title.removesuffix('.')}",
         "",
+        *_opened(now["sections"][name]),
         about.strip(),
         "",
         f"`python -m benchmarks {name}`, {now['version']}{since}. Measured on {now['machine']}.",
         "",
-        *_opened(now["sections"][name]),
         "| | measured | goal | | before |",
         "|---|--:|---|---|--:|",
     ]

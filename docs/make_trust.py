@@ -41,7 +41,7 @@ def compared(problem: Problem) -> dict[str, object] | None:
         "seed": problem.seed,
         "class": answer.forecast_class,
         "forecast": answer.steps[0],
-        "interval": [None if np.isnan(end) else end for end in answer.interval],
+        "interval": [None if np.isnan(end) else round(end, 2) for end in answer.interval],
         "trained": trained,
     }
 
@@ -62,7 +62,8 @@ def main() -> None:
                 drawn += 1
                 row = compared(problem)
                 rows += [] if row is None else [row]
-    STORED.write_text(json.dumps({"drawn": drawn, "rows": rows}, indent=0) + "\n", encoding="utf-8")
+    lines = ",\n".join(map(json.dumps, rows))
+    STORED.write_text(f'{{"drawn": {drawn}, "rows": [\n{lines}\n]}}\n', encoding="utf-8")
     print(f"{len(rows)} of {drawn} problems have a number of steps in forecast and training")
 
 

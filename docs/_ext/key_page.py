@@ -27,7 +27,7 @@ UNITS = {
     "horizons": "time steps", "timescale": "time steps", "steps": "time steps", "lags": "time steps",
     "input_strength": "input²", "noise_strength": "input²", "target_strength": "target · input",
     "cross_correlation": "target · input", "input_correlation": "input²", "most_excess_loss": "target²",
-    "most_bytes": "bytes", "cost": "per gradient step",
+    "most_bytes": "bytes", "cost": "per gradient step", "rate": "1 / s", "window": "s", "bin_width": "s",
 }  # fmt: skip
 #: Units of keys that differ in one table.
 UNITS_IN_TABLE = {("[training]", "steps"): "gradient steps"}
@@ -46,6 +46,8 @@ EXAMPLES = {
     "gate": 0.05, "layer_norm": True, "orthogonal": True, "weight_decay": 1e-2, "momentum": 0.9, "outputs": 3,
     "alpha": 0.2, "rank": 2, "excitatory": 0.8, "nonlinearity": "relu", "clip": 1.0, "decisions": 0.85, "loss": 0.05, "ignore": 0, "r2": 0.9,
     "test": "session2.npz", "groups": "animal", "blocks": 20, "most_steps": 4000, "after": "easy trials",
+    "channel": "neuron", "value": "rate", "axes": "time trial channel", "events": "stimulus_on", "rate": 1000.0,
+    "window": [-0.2, 1.0], "bin_width": 0.02,
 }  # fmt: skip
 #: Examples of keys that differ in one table.
 IN_TABLE = {("[training]", "shuffle"): True, ("[task]", "inputs"): 8, ("[goal]", "steps"): [12, 13], ("[goal]", "outputs"): [1, 2]}

@@ -3,7 +3,7 @@
   const race = JSON.parse(document.getElementById("race-numbers").textContent);
   const [picture, bars, slider, play, percent, answer] =
     ["picture", "saved", "stop", "play", "percent", "answer"].map(id => document.getElementById(`race-${id}`));
-  const MOST = 350, TOP = 1.55, EDGE = {left: 46, right: 14, top: 12, bottom: 40};
+  const MOST = 350, TOP = 1.55, EDGE = {left: 46, right: 14, top: 28, bottom: 40};
   const still = matchMedia("(prefers-reduced-motion: reduce)");
   let shown = Infinity, timer = 0;  // gradient steps shown; all unless the animation runs
 
@@ -16,7 +16,7 @@
   const first = race.firstCurve.map((value, step) => [step, value / 1000]);
 
   function draw() {
-    const width = picture.clientWidth, height = width < 520 ? 250 : 310;
+    const width = picture.clientWidth, height = width < 520 ? 260 : 320;
     const x = step => EDGE.left + step / MOST * (width - EDGE.left - EDGE.right);
     const y = share => height - EDGE.bottom - share / TOP * (height - EDGE.top - EDGE.bottom);
     const path = points => points.map(([a, b], k) => `${k ? "L" : "M"}${x(a).toFixed(1)} ${y(b).toFixed(1)}`).join("");
@@ -40,6 +40,7 @@
         text(`${100 * share}%`, x(0) - 8, y(share) + 4, "tick left"));
     }
     for (let step = 0; step <= 300; step += 100) parts.push(text(step, x(step), height - 20, "tick"));
+    parts.push(text("strength of the output, in % of the target", 0, 13, "name tick"));
     parts.push(text("gradient steps", x(MOST / 2), height - 3, "tick"), text("target", x(0) + 6, y(1) - 7, "name"));
     parts.push(`<path class="rest" d="${path(first.slice(stop.first))}"/>`);
     parts.push(`<path class="direct" d="${path(upTo(direct))}"/><path class="first" d="${path(upTo(first.slice(0, stop.first + 1)))}"/>`);

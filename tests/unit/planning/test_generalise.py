@@ -388,10 +388,10 @@ def test_a_source_of_three_times_the_amplitude_helps_and_an_opposite_one_hurts()
 
 @pytest.mark.slow
 def test_one_layer_pretraining_is_worth_the_trials_of_the_formula():
-    n, m, P, sigma, far, near = 20, 1, 60, 1.0, 1.0, 0.5
+    n, m, P, sigma, far, near = 20, 1, 200, 1.0, 1.0, 0.4  # the formula holds for many more trials than inputs
     worth = n * m * sigma**2 * (1 / near**2 - 1 / far**2)
     rng, losses = np.random.default_rng(0), {"pretrained": [], "more trials": []}
-    for _ in range(60):
+    for _ in range(150):
         teacher, away = (v / np.linalg.norm(v) for v in rng.standard_normal((2, m, n)))
         for name, trials, start in (
             ("pretrained", P, teacher + near * away),
@@ -402,7 +402,10 @@ def test_one_layer_pretraining_is_worth_the_trials_of_the_formula():
             g = lc.generalise(task_of(x, y), net, lc.Training(RATE, learn=("input",)), test=population(teacher, sigma),
                               most_steps=2000)  # fmt: skip
             losses[name].append(g.loss - m * sigma**2 / 2)
-    assert np.mean(losses["pretrained"]) == pytest.approx(np.mean(losses["more trials"]), rel=0.1)
+    first, second = (np.array(losses[name]) for name in losses)
+    error = math.sqrt(first.var() / len(first) + second.var() / len(second))
+    assert abs(first.mean() - second.mean()) < 3 * error + 0.03 * second.mean()  # false alarm 3e-3
+    assert error < 0.05 * second.mean()
 
 
 def test_a_plan_for_the_held_out_loss_trains_the_task_that_is_sure_to_help():
