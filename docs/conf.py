@@ -36,6 +36,7 @@ extensions = [
     "code_host_links",
     "source_pages",
     "race",
+    "lesson",
 ]
 templates_path = ["_templates"]
 source_suffix = {".rst": "restructuredtext", ".md": "markdown"}

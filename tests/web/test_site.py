@@ -135,7 +135,7 @@ def test_search_finds_a_function_and_a_word_of_the_theory(opened):
 def test_every_question_is_two_clicks_away(opened):
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     commands = re.findall(r"^\|[^|]+\| `learncast (\w+)`", readme, flags=re.M)
-    assert len(commands) == 10
+    assert len(commands) == 11
     for command in commands:
         page = opened("index")
         page.locator(".questions").get_by_role("link", name=f"learncast {command}", exact=True).first.click()

@@ -1,0 +1,71 @@
+"""The directive `lesson`: an example of the explorer in a page, and the explorer's files beside the site.
+
+`{lesson} curriculum / Stop early` shows the example of that name of a panel. The files are those of `learncast explore --export`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+FOLDER = "explorer"
+HTML = """
+<figure class="lesson">
+  <iframe src="../{folder}/index.html{address}" title="{name}: the explorer" loading="lazy"></iframe>
+  <p class="lesson-link"><a href="../{folder}/index.html{address}">Open it in the whole window</a></p>
+</figure>
+<script>
+  if (location.protocol === "file:") for (const one of document.querySelectorAll(".lesson iframe")) one.outerHTML =
+    "<p>Interactive parts need a web server: <code>python -m http.server --directory docs/_build/html</code>.</p>";
+</script>
+"""
+
+
+def address(panel: str, example: str) -> str:
+    """The part of the explorer's address that opens an example of a panel."""
+    from learncast.web.answers import all_panels
+
+    chosen = next(one for one in all_panels() if one.name == panel)
+    changes = next(one for one in chosen.examples if one.name == example).changes
+    query = {
+        key: ",".join(map(_text, value)) if isinstance(value, list | tuple) else _text(value)
+        for key, value in changes.items()
+    }
+    return f"#{panel}" + (f"?{urlencode(query)}" if query else "")
+
+
+def _text(value: Any) -> str:
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+class Lesson(SphinxDirective):
+    """Inserts one example."""
+
+    required_arguments = 1
+    final_argument_whitespace = True
+
+    def run(self) -> list[nodes.Node]:
+        """Return a frame with the explorer."""
+        panel, example = (part.strip() for part in self.arguments[0].split("/"))
+        return [nodes.raw("", HTML.format(folder=FOLDER, address=address(panel, example), name=example), format="html")]
+
+
+def export(app: Sphinx, error: Exception | None) -> None:
+    """Write the explorer's files, once for a site."""
+    folder = Path(app.outdir) / FOLDER
+    if error is None and app.builder.format == "html" and not folder.exists():
+        from learncast.web.export import export_site
+
+        export_site(folder)
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Register the directive and the export."""
+    app.add_directive("lesson", Lesson)
+    app.connect("build-finished", export)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
