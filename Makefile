@@ -94,8 +94,9 @@ audit: $(VENV)/.dev ## ask the advisory databases about every pinned package (ne
 bench: $(VENV)/.dev ## print the speed ratios
 	$(ONE_THREAD) $(BIN)/python -m benchmarks
 
-figures: $(VENV)/.dev ## make the README picture and every figure of the papers
+figures: $(VENV)/.dev ## make the pictures of README and front page, and every figure of the papers
 	$(BIN)/python docs/make_images.py
+	$(BIN)/python docs/make_race.py --train
 	$(BIN)/learncast reproduce curriculum --out reproduced/curriculum
 	$(BIN)/learncast reproduce prior-knowledge --out reproduced/prior-knowledge
 	$(BIN)/learncast reproduce linear-rnn --out reproduced/linear-rnn

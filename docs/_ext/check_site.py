@@ -98,6 +98,8 @@ def _broken(site: Path, path: Path, address: str) -> Iterator[str]:
         target /= "index.html"
     if not target.exists():
         yield f"{path.relative_to(site)} links to {address}, which does not exist"
+    elif "?" in split.fragment:  # a state of the explorer, not an anchor
+        return
     elif split.fragment and target.suffix == ".html" and unquote(split.fragment) not in page(target).anchors:
         yield f"{path.relative_to(site)} links to {address}, which has no such anchor"
 

@@ -24,6 +24,11 @@ def test_a_complete_site_has_no_fault(site):
     assert list(check_site.faults(site)) == []
 
 
+def test_a_state_of_the_explorer_is_no_anchor(site):
+    (site / "lesson.html").write_text('<iframe src="other.html#a?b=0"></iframe><a href="other.html#a?b=1">x</a>')
+    assert list(check_site.faults(site)) == []
+
+
 @pytest.mark.parametrize(
     ("page", "fault"),
     [

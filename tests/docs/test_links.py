@@ -7,6 +7,7 @@ from pathlib import Path
 
 import code_host_links
 import pytest
+import source_pages
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -35,3 +36,19 @@ def test_scripts_and_sources_become_pages_of_the_site():
 
 def test_files_that_have_a_page_exist():
     assert all((ROOT / path).exists() for path in code_host_links.PAGES)
+
+
+def test_pages_of_source_code_link_back_to_pages():
+    body = '<a class="viewcode-back" href="../names/learncast.plan.html#learncast.plan">[docs]</a>'
+    assert source_pages.without_anchors(body) == body.replace("#learncast.plan", "")
+
+
+def test_every_lesson_opens_an_example_of_the_explorer():
+    pytest.importorskip("starlette")
+    import lesson
+
+    names = re.findall(
+        r"^```{lesson} (.+) / (.+)$", (DOCS / "start" / "lessons.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert len(names) == 4
+    assert all(lesson.address(panel, example).startswith(f"#{panel}") for panel, example in names)

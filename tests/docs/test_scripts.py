@@ -1,4 +1,4 @@
-"""Every script of the tutorials and the gallery runs without a warning and draws a figure."""
+"""Every script of the tutorials and the gallery runs without a warning and draws figures whose texts can be read."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import matplotlib as mpl
 import pytest
+from text_faults import faults
 
 DOCS = Path(__file__).parents[2] / "docs"
 SCRIPTS = sorted(DOCS.glob("gallery/*/plot_*.py")) + sorted(DOCS.glob("tutorials/plot_*.py"))
@@ -35,8 +36,8 @@ def test_script_runs_and_draws(script, monkeypatch):
         monkeypatch.setattr(plt, "show", lambda: drawn.extend(plt.get_fignums()))
         try:
             runpy.run_path(str(script), run_name="__main__")
-            for number in plt.get_fignums():
-                plt.figure(number).canvas.draw()
+            unreadable = {number: found for number in plt.get_fignums() if (found := faults(plt.figure(number)))}
         finally:
             plt.close("all")
     assert drawn
+    assert unreadable == {}

@@ -214,8 +214,10 @@ def stamped(figure: Figure, words: str) -> Figure:
     return figure
 
 
-#: Points from the lower end of axes to below their tick labels and axis label.
-BELOW = 25
+def _depth(ax: Axes) -> float:
+    """Points from the lower end of axes to below their tick labels and axis label, whatever the size of these."""
+    label, tick = ax.xaxis.label, ax.xaxis.get_major_ticks(1)[0].label1
+    return 1.4 * float(label.get_fontsize()) + 1.3 * float(tick.get_fontsize()) + ax.xaxis.labelpad + 2.2
 
 
 def label(ax: Axes, *, x: str, y: str, title: str = "") -> Axes:
@@ -276,7 +278,7 @@ def key(ax: Axes, *args: object, below: bool = False, **options: object) -> Lege
     with style():
         if below:
             # An offset in points, since labels have the same height in small and large panels.
-            down = ScaledTranslation(0, -BELOW / 72, ax.figure.dpi_scale_trans)
+            down = ScaledTranslation(0, -_depth(ax) / 72, ax.figure.dpi_scale_trans)
             place: Look = {"loc": "upper center", "bbox_to_anchor": (0.5, 0.0), "columnspacing": 0.9}
             options = place | {"bbox_transform": ax.transAxes + down} | options
         return ax.legend(*args, **options)
