@@ -11,6 +11,9 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+import learncast as lc
 from learncast.figures import save
 from learncast.report.plan import plan_report
 from learncast.study import Study
@@ -25,6 +28,14 @@ def plan_figure() -> None:
     """The plan of the example study."""
     report = plan_report(Study.load(ROOT / "examples" / "two_integration_tasks.toml"))
     save(report.draw(), IMAGES / "plan.png", dpi=240)
+
+
+def forecast_figure() -> None:
+    """The forecast of the first recipe on the page about recordings."""
+    rng = np.random.default_rng(0)
+    rates = rng.normal(size=(200, 30, 12))
+    reach = 0.1 * rates.sum(axis=1) @ rng.normal(size=(12, 2)) + rng.normal(size=(200, 2))
+    save(lc.forecast(rates, reach).report().draw(), IMAGES / "forecast.png", dpi=160)
 
 
 def badges() -> None:
@@ -105,5 +116,6 @@ def animation(page: Any) -> None:
 
 if __name__ == "__main__":
     plan_figure()
+    forecast_figure()
     badges()
     explorer_images()

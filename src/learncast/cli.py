@@ -239,7 +239,7 @@ def forget(study: StudyFile, method: MethodName = "auto", *, delivery: Delivery)
 @command(app, example="generalise examples/sequential_digits.toml")
 @partial(with_options, Delivery)
 def generalise(
-    study: StudyFile,
+    study: DataOrStudy,
     test: Annotated[Path | None, typer.Option(metavar="FILE", help="Held-out trials, instead of folds.")] = None,
     most_steps: Annotated[int | None, typer.Option(help="Last step.")] = None,
     after: Annotated[str | None, typer.Option(help="Candidate on which the network is trained first.")] = None,
@@ -247,7 +247,7 @@ def generalise(
     delivery: Delivery,
 ) -> None:
     """When do I stop, what held-out loss do I get, and how many trials are enough?"""
-    asked = _asked(study, delivery)
+    asked = _asked(study, delivery, data=True)
     from learncast.report.generalise import generalise_report
 
     ask = partial(generalise_report, test=test, most_steps=most_steps, after=after)
@@ -257,7 +257,7 @@ def generalise(
 @command(app, example="check examples/two_integration_tasks.toml --seeds 3")
 @partial(with_options, Delivery)
 def check(
-    study: StudyFile,
+    study: DataOrStudy,
     seeds: Annotated[int, typer.Option(help="Training runs of every plan.")] = 5,
     network: Annotated[str | None, typer.Option(help="linear, relu or tanh units instead of the study's.")] = None,
     tolerance: Annotated[
@@ -268,7 +268,7 @@ def check(
     delivery: Delivery,
 ) -> None:
     """Is the forecast right? Train networks and compare; exit 1 if they differ."""
-    asked = _asked(study, delivery)
+    asked = _asked(study, delivery, data=True)
     from learncast._core.validation import one_of
     from learncast.report.check import check_report
 
@@ -413,9 +413,9 @@ def schema(
 
 
 @command(app, example="explain examples/two_integration_tasks.toml")
-def explain(study: StudyFile, method: MethodName = "auto", as_json: AsJson = False) -> None:
+def explain(study: DataOrStudy, method: MethodName = "auto", as_json: AsJson = False) -> None:
     """What does this study ask, which method answers it, why, and at what cost?"""
-    build = _asked(study, Delivery())
+    build = _asked(study, Delivery(), data=True)
     from learncast.display import plain
     from learncast.report.explain import explain_study, explanation_text
 

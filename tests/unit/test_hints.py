@@ -69,5 +69,5 @@ def test_a_data_file_given_as_a_study_is_recognised(tmp_path, capsys):
 
 
 def test_a_template_of_advice_is_a_study_of_advice(tmp_path):
-    (path,) = new_study("advise", tmp_path / "mine.toml")
+    path, _ = new_study("advise", tmp_path / "mine.toml")
     assert AdviceStudy.load(path).name == "slow and quick evidence"

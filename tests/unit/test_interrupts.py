@@ -21,6 +21,7 @@ QUESTIONS = {
     "advise": [str(EXAMPLES / "decision_network.toml")],
     "phase": [STUDY, "--vary", "target_strength", "--values", "1", "--accuracies", "0.5"],
     "forget": [STUDY],
+    "generalise": [str(EXAMPLES / "recorded_data.toml")],
     "check": [STUDY],
     "window": [str(EXAMPLES / "multi_lag_window.toml")],
     "reproduce": ["curriculum"],

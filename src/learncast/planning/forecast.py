@@ -500,7 +500,8 @@ def forecast(
             raise UnsupportedModel(f"network must be a LinearRNN, TwoLayer or Activated, got {kind}.", field="network")
         own, meant = task, DEFAULT_GOAL if goal is None else goal
     else:
-        own = from_data(task, targets, **data)
+        given: dict[str, Any] = data if targets is None else {"targets": targets, **data}
+        own = from_data(task, **given)
         meant = DATA_GOAL if goal is None else goal
         if goal is None:
             chosen.append(Choice("goal", DATA_GOAL.text, "default", "goal=lc.R2(0.8) or another goal"))

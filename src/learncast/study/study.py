@@ -73,7 +73,7 @@ class Study(StudyFile[StudySection]):
     >>> import tempfile
     >>> from learncast.study import Study, new_study
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     (path,) = new_study("plan", f"{folder}/mine.toml")
+    ...     path, _ = new_study("plan", f"{folder}/mine.toml")
     ...     study = Study.load(path)
     >>> study.target.name, [task.name for task in study.candidates]
     ('target', ['stronger targets', 'correlated input'])

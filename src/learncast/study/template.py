@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from importlib.resources import files
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import numpy as np
 from learncast._core.errors import InvalidSpec
 from learncast._core.files import write_file
 from learncast._core.validation import one_of
+from learncast.study.schema import schema
 
 #: Kinds of templates.
 TEMPLATES = ("plan", "forget", "window", "sweep", "recordings", "advise")
@@ -22,7 +24,9 @@ def template_path(kind: str) -> Path:
 
 
 def new_study(kind: str, path: str | Path) -> list[Path]:
-    """Write a template of a study, and simulated trials if it needs some; existing files raise.
+    """Write a template of a study, its JSON schema for editors, and simulated trials if it needs some.
+
+    Existing files raise, except a schema.
 
     Parameters
     ----------
@@ -42,7 +46,7 @@ def new_study(kind: str, path: str | Path) -> list[Path]:
     >>> from learncast.study import new_study
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     [one.name for one in new_study("recordings", f"{folder}/mine.toml")]
-    ['mine.toml', 'mine_trials.npz']
+    ['mine.toml', 'mine_trials.npz', 'learncast-study.schema.json']
     """
     one_of("kind", kind, TEMPLATES)
     study = Path(path)
@@ -54,6 +58,9 @@ def new_study(kind: str, path: str | Path) -> list[Path]:
     for file in contents:
         if file.exists():
             raise InvalidSpec(f"{file} exists already. Choose another name.", field="path")
+    schema_file = study.with_name(text.partition("./")[2].partition("\n")[0])
+    if not schema_file.exists():  # one serves all studies of a folder
+        contents[schema_file] = json.dumps(schema(schema_file.name.split(".")[0].partition("-")[2]), indent=2)
     return [write_file(file, content) for file, content in contents.items()]
 
 

@@ -29,7 +29,7 @@ class WindowStudy(StudyFile[WindowStudySection]):
     >>> import tempfile
     >>> from learncast.study import WindowStudy, new_study
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     (path,) = new_study("window", f"{folder}/mine.toml")
+    ...     path, _ = new_study("window", f"{folder}/mine.toml")
     ...     study = WindowStudy.load(path)
     >>> study.name, study.settings()["optimizer"]["kind"]
     ('my window', 'adamw')

@@ -78,6 +78,7 @@ def test_the_command_gives_the_numbers_of_python(tmp_path, capsys):
     ask += ["--set", "target.targets=movement"]
     app(ask, standalone_mode=False)
     answer, own = json.loads(capsys.readouterr().out), lc.forecast(x, y)
+    assert lc.forecast(tmp_path / "mine.npz", inputs="rates", targets="movement").steps == own.steps
     assert answer["descent_steps"] == own.steps.descent
     assert answer["learning_rate"] == own.learning_rate
     assert answer["interval"] == list(own.steps.interval)

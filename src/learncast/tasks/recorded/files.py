@@ -182,14 +182,7 @@ def from_trials(inputs: Any, targets: Any, *, labels: bool | None = None, **opti
         x = x[:, None, :]
     y = targets if isinstance(targets, list) else array_like("targets", targets)
     if labels is None and not isinstance(y, list) and getattr(y, "dtype", np.dtype("f8")).kind not in "iubUS":
-        if y.ndim == 1:
-            y = y[:, None]
-        elif not isinstance(x, list) and tuple(y.shape) == tuple(x.shape[:2]) and y.shape[1] > 1:
-            raise InvalidSpec(
-                f"targets of shape {tuple(y.shape)} could be one output at every step or {y.shape[1]} outputs at the "
-                "end. Use targets[:, :, None] for the first, targets[:, None, :] for the second.",
-                field="targets",
-            )
+        y = y[:, None] if y.ndim == 1 else y
     return Task.from_samples(x, y, labels=labels, **options)
 
 
