@@ -29,7 +29,8 @@ def faults(figure: Figure) -> list[str]:
 def _not_drawn(axis: Any) -> list[Text]:
     """Labels of ticks beyond the ends of an axis."""
     low, high = sorted(axis.get_view_interval())
-    ticks = [tick for tick in axis.get_major_ticks() if not low <= tick.get_loc() <= high]
+    ticks = [*axis.get_major_ticks(), *axis.get_minor_ticks()]
+    ticks = [tick for tick in ticks if not low <= tick.get_loc() <= high]
     return [label for tick in ticks for label in (tick.label1, tick.label2)]
 
 
