@@ -33,7 +33,7 @@ def numbers(name):
 
 
 #: Figures that train many networks.
-LONG = ("S1", "S2b", "S2c", "S3a", "S3b", "S3c", "sensory")
+LONG = ("S1", "S2b", "S2c", "S3a", "S3b", "S3c", "sensory", "NTK")
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in LONG else n for n in NAMES])

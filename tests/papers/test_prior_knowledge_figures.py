@@ -42,7 +42,7 @@ def cross(task):
 LONG = ("5B", "5C", "5D", "5E", "6A")
 
 
-@pytest.mark.slow_cases("2C", "6E", "6G", "6D", "4D", "4E", "4F", "5A", "3C", "6F")
+@pytest.mark.slow_cases("2C", "6E", "6G", "6D", "4D", "4E", "4F", "5A", "3C", "6F", "6H", "2D")
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in LONG else n for n in NAMES])
 def test_every_figure_can_be_drawn_and_written(name):
     figure, dataset = SMALL.figure(name), made(name)

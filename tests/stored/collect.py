@@ -75,7 +75,7 @@ def cases() -> list[Case]:
         found.append(command(f"forecast {name}", "forecast", path, slow=path == tanh))
         found.append(command(f"explain {name}", "explain", path, slow=path == tanh))
         if path != tanh:  # a plan through measured responses takes minutes
-            found.append(command(f"plan {name}", "plan", path, slow=path == digits))
+            found.append(command(f"plan {name}", "plan", path, slow=path in (digits, pool, rotated)))
     found += [
         command("forecast learned recurrence", "forecast", learned, slow=True),
         command("explain learned recurrence", "explain", learned),

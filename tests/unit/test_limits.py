@@ -45,6 +45,7 @@ def test_a_damaged_file_raises_one_error(seed, tmp_path):
     assert "flipped.nc" in str(refusal(lambda: lc.Trajectory.load(tmp_path / "flipped.nc"), lc.SchemaMismatch))
 
 
+@pytest.mark.slow_cases("number of references")
 @pytest.mark.parametrize(
     ("name", "offset"),
     [("coordinates", 16 + 24 + 8 + 3), ("DIMENSION_LIST", 16 + 12 + 3), ("DIMENSION_LIST", 16 + 16 + 24 + 3)],

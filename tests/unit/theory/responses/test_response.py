@@ -375,6 +375,7 @@ def test_responses_serve_networks_with_other_weights():
     rejected("learning_rate", lambda: solve_response(found, learning_rate=0.0))
 
 
+@pytest.mark.slow_cases("tanh")
 @pytest.mark.parametrize(("network", "rate"), [(many(), 2e-2), (tanh(), 3e-3)], ids=["relu", "tanh"])
 def test_long_descent_is_counted_by_the_modified_equation(network, rate, monkeypatch):
     found = response(TASK, network, trials=FEW, bootstrap=2)
