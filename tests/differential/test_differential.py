@@ -23,6 +23,11 @@ def test_a_drawn_problem_has_the_answer_of_plain_training(kind):
     assert verdict.outcome in ("agreed", "slow"), verdict.detail
 
 
+def test_a_flow_that_passes_a_saddle_is_followed_to_its_rest():
+    verdict = compare(draw("non_normal_recurrence", 22))
+    assert verdict.outcome in ("agreed", "slow"), verdict.detail
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(100, 106))
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "intervals"])

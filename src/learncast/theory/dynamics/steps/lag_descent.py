@@ -20,20 +20,20 @@ __all__: list[str] = []  # internal
 
 #: Step of complex differences, relative to the weights: its square is below round-off.
 TINY = 1e-30
-#: Largest number of weights for a dense Hessian, and of moves along a flow to its rest.
-DENSE, MOST_MOVES = 150, 300
-#: Error of a move, relative to the gradient, and the shortest move in units of the smallest time constant.
-MOVE_ERROR, SHORTEST = 0.2, 1e-6
+#: Largest number of weights for a dense Hessian, and of solver steps along a flow to its rest.
+DENSE, MOST_MOVES = 150, 1000
+#: Error of a solver step towards the rest, relative, and steps between two tests of the rest.
+FLOW_ERROR, CHECKED = 1e-4, 10
 #: Newton steps to the end of a long valley.
 NEWTON_STEPS = 200
-#: Share of the baseline by which the loss may still fall at rest.
-SETTLED = 1e-13
+#: Share of the baseline by which the loss may still fall at rest, and where Newton steps take over from the flow.
+SETTLED, NEARLY_SETTLED = 1e-13, 1e-9
 #: Eigenvalues of the Hessian below this share of the largest count as 0, and those that show a saddle.
 FLAT, SADDLE = 1e-12, 1e-6
 #: Eigenvalues of the Hessian along which a rest moves with the statistics, as a share of the largest.
 CURVED = 1e-6
-#: Moves after which a flow that rests on a saddle stays there.
-ESCAPE = 60
+#: Tests after which a flow that rests on a saddle stays there.
+ESCAPE = 20
 #: Growth factor of the loss at which descent counts as diverged.
 RUNAWAY = 1e6
 
@@ -191,34 +191,34 @@ class LagDescent:
                 break
         return state, now
 
-    @_overflowing
     def _follow(self, state: FloatArray) -> tuple[FloatArray, float]:
-        """Follow the flow in long moves, each exact for a quadratic loss; return the last state and its loss."""
-        (now,), (slope,) = self.loss_and_slopes(state[None])
-        values, vectors = np.linalg.eigh(self.hessian(state))
-        time, waited = 0.1 / (np.abs(values).max(initial=0.0) or 1.0), 0
-        for _ in range(MOST_MOVES):
-            check_time()
-            size, along = np.abs(values).max(initial=0.0), vectors.T @ slope
-            steep = np.abs(values) > FLAT * size
-            left = (along[steep] ** 2 / np.abs(values[steep])).sum() / 2  # by which the loss may still fall
-            saddle = values.min(initial=0.0) < -SADDLE * size and along.any()
-            waited += left <= SETTLED * self.constant
-            if waited > (ESCAPE if saddle else 0):
-                break
-            while True:
-                moved = state - vectors @ (along * _spread(values, time))
-                (then,), (after,) = self.loss_and_slopes(moved[None])
-                off = np.linalg.norm(after - slope - vectors @ (values * (vectors.T @ (moved - state))))
-                error = off / max(np.linalg.norm(slope), np.linalg.norm(after))
-                if (error <= MOVE_ERROR and then <= now) or time * size < SHORTEST:
+        """Follow the flow until its loss hardly falls any more; return the last state and its loss."""
+        solver = scipy.integrate.LSODA(
+            lambda _, flat: -self.loss_and_slopes(flat[None])[1][0],
+            0.0,
+            state,
+            np.inf,
+            rtol=FLOW_ERROR,
+            atol=0.01 * FLOW_ERROR * (np.abs(state).max(initial=0.0) or 1.0),
+            jac=lambda _, flat: -self.hessian(flat),
+        )
+        waited = 0
+        for step in range(MOST_MOVES):
+            if step % CHECKED == 0:
+                check_time()
+                values, vectors = np.linalg.eigh(self.hessian(solver.y))
+                along = vectors.T @ self.loss_and_slopes(solver.y[None])[1][0]
+                size = np.abs(values).max(initial=0.0)
+                steep = np.abs(values) > FLAT * size
+                left = (along[steep] ** 2 / np.abs(values[steep])).sum() / 2  # by which the loss may still fall
+                saddle = values.min(initial=0.0) < -SADDLE * size and along.any()
+                waited += left <= NEARLY_SETTLED * self.constant
+                if waited > (ESCAPE if saddle else 0):
                     break
-                time /= 4
-            if not then < now + SETTLED * self.constant:
+            solver.step()
+            if solver.status != "running":
                 break
-            state, slope, now, time = moved, after, then, time * (4 if error < MOVE_ERROR / 4 else 1.5)
-            values, vectors = np.linalg.eigh(self.hessian(state))
-        return state, float(now)
+        return np.asarray(solver.y), float(self.loss_and_slopes(solver.y[None])[0][0])
 
     def steps_to(
         self, states: FloatArray, goal: FloatArray, learning_rate: float, most: int
@@ -256,10 +256,3 @@ class LagDescent:
                 states = states - learning_rate * self.loss_and_slopes(states, rows)[1]
             results.append(states)
         return results
-
-
-def _spread(values: FloatArray, time: float) -> FloatArray:
-    """Return (1 - exp(-values time)) / values, which is `time` where the value is 0."""
-    exponent = np.maximum(-values * time, -700.0)
-    small = np.abs(exponent) < 1e-8
-    return np.where(small, time, np.expm1(np.minimum(exponent, 50.0)) / np.where(small, 1.0, -values))
