@@ -93,7 +93,7 @@ def test_the_last_axis_of_targets_is_outputs_and_one_axis_is_one_number_per_tria
     x, _ = recording()
     shapes = {(80,): (1, "end"), (80, 8): (8, "end"), (80, 8, 1): (1, "every_step")}
     for shape, meaning in shapes.items():
-        task = lc.tasks.from_data(x, x[:, : (shape + (1,))[1], 0].reshape(shape))
+        task = lc.tasks.from_data(x, x[:, : (*shape, 1)[1], 0].reshape(shape))
         assert (task.outputs, task.targets) == meaning
 
 
