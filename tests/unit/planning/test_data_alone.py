@@ -89,12 +89,12 @@ def test_the_command_gives_the_numbers_of_python(tmp_path, capsys):
     assert unstable["safe_rate"]["descent_steps"] == own.steps.descent
 
 
-def test_one_number_per_trial_and_shapes_that_could_mean_two_things():
+def test_the_last_axis_of_targets_is_outputs_and_one_axis_is_one_number_per_trial():
     x, _ = recording()
-    assert lc.forecast(x, x[:, -1, 0]).target.outputs == 1
-    with pytest.raises(lc.InvalidSpec) as caught:
-        lc.forecast(x, x[:, :, 0])
-    assert caught.value.field == "targets"
+    shapes = {(80,): (1, "end"), (80, 8): (8, "end"), (80, 8, 1): (1, "every_step")}
+    for shape, meaning in shapes.items():
+        task = lc.tasks.from_data(x, x[:, : (*shape, 1)[1], 0].reshape(shape))
+        assert (task.outputs, task.targets) == meaning
 
 
 @pytest.mark.parametrize(("keyword", "meant"), [("lr", "learning_rate"), ("centr", "centre"), ("net", "network")])
