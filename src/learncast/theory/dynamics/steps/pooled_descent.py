@@ -214,6 +214,8 @@ class PooledDescent:
 
     def rows(self, chosen: NDArray[np.intp]) -> PooledDescent:
         """Return the problem of the chosen rows, with repetitions."""
+        if np.array_equal(chosen, np.arange(len(self.power))):  # keep what is known of them
+            return self
         return replace(self, power=self._of(self.power, chosen), cross=self._of(self.cross, chosen))
 
     def _towards(self, goal: FloatArray, states: FloatArray, learning_rate: float) -> Descents:
