@@ -292,6 +292,15 @@ class Forecast(StageSequence, Reported, Displayable):
         """
         import xarray as xr
 
+        found = self.curve_values(points)
+        values = {"loss": ("time", found.pop("loss"), self.losses().attrs)}
+        if "r2" in found:
+            values["r2"] = ("time", found.pop("r2"), described("R²", "1"))
+        time = ("time", found.pop("step"), described("training", STEPS))
+        return xr.Dataset(values, coords={"time": time}, attrs=found)
+
+    def curve_values(self, points: int = 60) -> dict[str, FloatArray | float]:
+        """Numbers of `learning_curve`: step, loss and R² (left out if the variance of the targets is unknown)."""
         m, target = self.method.precise, self.places[-1]
         begun, times, states = 0.0, [], []
         for k in range(len(self.places)):
@@ -302,12 +311,16 @@ class Forecast(StageSequence, Reported, Displayable):
         least = m.least_loss(target)
         loss, zero = m.loss(target, np.concatenate(states)), m.baseline_loss(target) + least
         goal = math.nan if self.goal is None else m.goal_excess(target, self.goal) + (0 if math.isnan(least) else least)
-        values = {"loss": ("time", loss, self.losses().attrs)}
-        if zero > 0:  # nan if the variance of the targets is unknown
-            values["r2"] = ("time", 1.0 - loss / zero, described("R²", "1"))
-        attributes = {"goal_loss": goal, "goal_r2": 1.0 - goal / zero if zero > 0 else math.nan, "zero_loss": zero}
-        time = ("time", np.concatenate(times), described("training", STEPS))
-        return xr.Dataset(values, coords={"time": time}, attrs=attributes)
+        share = {"r2": 1.0 - loss / zero} if zero > 0 else {}
+        goal_r2 = 1.0 - goal / zero if zero > 0 else math.nan
+        return {
+            "step": np.concatenate(times),
+            "loss": loss,
+            **share,
+            "goal_loss": goal,
+            "goal_r2": goal_r2,
+            "zero_loss": zero,
+        }
 
     def _stage_curve(self, stage: int, points: int) -> tuple[FloatArray, FloatArray, float]:
         """Times within a stage, the states then, and the length of the stage; the start alone if neither is known."""

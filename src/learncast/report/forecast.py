@@ -112,8 +112,7 @@ def of_forecast(
         "bottleneck_loss": flow.bottleneck_loss,
         "remarks": remarks,
     }
-    curve = made.full_batch.learning_curve()
-    values["curve"] = {"step": curve["time"].values, **{key: curve[key].values for key in curve}, **curve.attrs}
+    values["curve"] = made.full_batch.curve_values()
     if made.classes is not None:
         values["classes"] = asdict(made.classes)
     if made.chosen:
@@ -143,7 +142,7 @@ def of_forecast(
         from learncast.figures import learning_curve, mode_strengths, sheet
 
         optimum = [row["optimum"] for row in rows]
-        course = partial(learning_curve, curve, title=f"How {chosen.name} is learned")
+        course = partial(learning_curve, made.full_batch.learning_curve(), title=f"How {chosen.name} is learned")
         if not m.has_flow:
             return sheet(course, width=4.8, height=3.4)
         modes = partial(mode_strengths, flow.at(span).dataset, optimum=optimum, title="Strength of every mode")
@@ -157,7 +156,9 @@ def of_forecast(
         trust=trust,
         values=values,
         tables=tables,
-        dataset=lambda: flow.at(span if times is None else times).dataset if m.has_flow else curve,
+        dataset=lambda: (
+            flow.at(span if times is None else times).dataset if m.has_flow else made.full_batch.learning_curve()
+        ),
         draw=draw,
         provenance=made.provenance,
         study=study,
