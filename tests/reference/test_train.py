@@ -224,6 +224,7 @@ OPTIMIZERS = {
 }
 
 
+@pytest.mark.slow_cases(*(f"{name}-dense-None" for name in OPTIMIZERS if name not in ("gd", "adam, decay, clipped")))
 @pytest.mark.parametrize(("recurrence", "activation"), [("dense", None), ("half silent", "relu")])
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_optimizers_are_torch_s(name, recurrence, activation):
@@ -381,7 +382,9 @@ def test_a_curriculum_is_two_loops_or_one_long_one(optimizer, reset):
 
 @pytest.mark.parametrize("learn", SOME_SLOW)
 @pytest.mark.parametrize("kind", ["end", "every_step"])
-@pytest.mark.parametrize("optimizer", ["gd", "momentum", "adam", "adamw", "rmsprop"])
+@pytest.mark.parametrize(
+    "optimizer", [pytest.param(o, marks=pytest.mark.slow) for o in ("momentum", "adamw", "rmsprop")] + ["gd", "adam"]
+)
 def test_a_full_batch_of_sequences_is_descent_on_its_statistics(optimizer, kind, learn):
     x, y = trials(kind)
     compare_descent(x, y, lc.Task.from_samples(x, y), recurrent("dense"), optimizer, learn)
