@@ -406,9 +406,13 @@ def test_a_robust_stop_is_best_on_average(pair):
             a, c, steps = a + c * pull, c + a * pull, steps + left
         return float(steps.mean())
 
-    stop = int(found.route.durations[0])
-    others = [average(n) for n in range(0, 2 * stop, 3)]
+    stop, m = int(found.route.durations[0]), found.method
+    stops = list(range(0, 2 * stop, 3))
+    ends = m.advance(0, m.start[None], stops)[:, 0]
+    totals = stops + m.steps_to(1, ends, found.terms.goal)[0]
+    # On the recorded trials themselves, a robust stop costs at most a tenth more than the best one.
+    allowed = [n for n, total in zip(stops, totals, strict=True) if total <= 1.1 * totals.min()]
     # Stops are tried 3% apart; the mean is flat about its least.
-    assert average(stop) <= min(others) * (1 + 2e-3)
+    assert average(stop) <= min(map(average, allowed)) * (1 + 2e-3)
     assert average(stop) < average(0)
     assert found.proof == "robust"
