@@ -7,8 +7,10 @@ link to files, and this extension turns these links into links to pages before a
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
-from sphinx.application import Sphinx
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
 
 #: Pages that are generated from a file or folder of the repository.
 PAGES = {

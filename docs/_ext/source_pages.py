@@ -7,9 +7,10 @@ these links do not always exist, and are not needed.
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sphinx.application import Sphinx
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
 
 
 def without_anchors(body: str) -> str:
