@@ -41,8 +41,8 @@ held_out.plot()
 plt.show()
 
 # %%
-# The grey stops cannot be told apart from the best one with 150 trials. If the interval of the rise contains 1, it cannot be
-# told whether training on overfits.
+# The grey stops are as good as the best one within the noise of 150 trials. If the interval of the rise contains 1, these trials
+# do not show whether longer training overfits.
 #
 # Is it right?
 # ------------

@@ -137,7 +137,7 @@ class Request:
     >>> model = lc.training.gated_module("rnn", hidden_size=4)
     >>> request = lc.advice.Request.of(model, target, [easy], lc.Training(0.1), goal=0.9)
     >>> [source.name for source in request.sources], request.goal.text
-    (['sum 0.3', 'sum 0.9'], '0.9 of the explainable variance learned')
+    (['sum 0.3', 'sum 0.9'], '0.9 of the explainable variance')
     """
 
     model: nn.Module

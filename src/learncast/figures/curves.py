@@ -267,7 +267,7 @@ def forgetting_curves(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes
 
 
 def held_out_curve(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
-    """Draw training and held-out loss over training, with the stops that cannot be told apart from the best.
+    """Draw training and held-out loss over training, with the stops that are as good as the best within the noise.
 
     Parameters
     ----------
@@ -298,7 +298,7 @@ def held_out_curve(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     live = dataset.isel(steps=dataset["steps"].values > 0)
     steps, stop = live["steps"].values, max(float(dataset["stop"]), 1.0)
     low, high = (max(float(dataset[f"stop_{end}"]), 1.0) for end in ("low", "high"))
-    ax.axvspan(low, high, color=GREY, alpha=0.15, linewidth=0, label="cannot be told apart")
+    ax.axvspan(low, high, color=GREY, alpha=0.15, linewidth=0, label="as good within the noise")
     ax.fill_between(steps, live["low"], live["high"], color=STAGED, alpha=0.18, linewidth=0)
     ax.plot(steps, live["train"], color=GREY, label="training")
     ax.plot(steps, live["held_out"], color=STAGED, linewidth=1.8, label="held out")

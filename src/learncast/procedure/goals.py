@@ -195,7 +195,7 @@ class Explained(Goal):
 
     @property
     def text(self) -> str:
-        return f"{self.value:.4g} of the explainable variance learned"
+        return f"{self.value:.4g} of the explainable variance"
 
 
 @dataclass(frozen=True)

@@ -195,7 +195,8 @@ class Study(StudyFile[StudySection]):
                 groups = tuple(trial_groups(path, section.groups, **column, most_bytes=target.most_bytes))
             if isinstance(target, DataSection) and section.test is not None:
                 classes = self.target.recording.classes if self.target.recording is not None else None
-                own = target.model_copy(update={"data": section.test, "classes": target.classes or classes})
+                named = None if classes is None else list(classes)
+                own = target.model_copy(update={"data": section.test, "classes": target.classes or named})
                 test = task_of(own, Path(section.test).stem, self.folder)
             after = None if section.after is None else self.task(section.after)
             folds = Folds(section.folds, groups=groups, blocks=section.blocks, seed=section.seed)

@@ -424,3 +424,13 @@ def test_a_plan_for_the_held_out_loss_trains_the_task_that_is_sure_to_help():
     assert plan.fastest.total <= alone.stop
     unsure = replace(plan.after[0], transfer=replace(plan.after[0].transfer, gain_interval=(-0.1, 0.3)))
     assert replace(plan, after=(unsure,)).chosen is plan.held_out
+
+
+def test_only_the_loss_of_given_test_trials_is_called_exact():
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((40, 4, 3)), rng.standard_normal((40, 2))
+    task, net = lc.Task.from_samples(x, y), lc.LinearRNN.random(3, 4, 2, rng=0, recurrence=0.5)
+    how = {"learning_rate": 0.01, "most_steps": 20}
+    assert lc.generalise(task, net, **how).trust.forecast_class == "estimated"
+    test = lc.Task.from_samples(x[::-1] + 0.1, y)
+    assert lc.generalise(task, net, **how, test=test).trust.forecast_class == "exact"

@@ -112,7 +112,7 @@ class GivenCurve:
         return _rise_interval(self.curve, self.by_trial, units, place, range(low, high + 1), 0.0)
 
     def alike(self, place: int) -> tuple[int, int]:
-        """First and last stop that cannot be told apart from the chosen one."""
+        """First and last stop as good as the chosen one within the noise."""
         if self.by_trial is None:
             return self.stops[place], self.stops[place]
         return _alike(self.stops, self.curve, self.by_trial, np.arange(len(self.by_trial)), place)
@@ -227,7 +227,7 @@ class FoldCurve:
         return _rise_interval(self.curve, self.found.by_trial, self.units, place, alike, least)
 
     def alike(self, place: int) -> tuple[int, int]:
-        """First and last stop that cannot be told apart from the chosen one, widened by one stop of the grid."""
+        """First and last stop as good as the chosen one within the noise, widened by one stop of the grid."""
         return _alike(self.stops, self.curve, self.found.by_trial, self.units, place)
 
     @property
@@ -244,7 +244,7 @@ class FoldCurve:
 def _rise_interval(
     curve: FloatArray, losses: FloatArray, units: Labels, place: int, alike: range, least_error: float
 ) -> tuple[float, float]:
-    """Interval of the rise on the logarithmic scale, up to that from any stop that cannot be told apart."""
+    """Interval of the rise on the logarithmic scale, up to that from any stop as good within the noise."""
     if not np.isfinite(curve[-1]):
         return 1.0, math.inf
     gaps = losses[:, -1:] / curve[-1] - losses / curve

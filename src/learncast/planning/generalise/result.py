@@ -83,7 +83,7 @@ class Generalisation(Displayable, Reported):
 
     @property
     def stop_set(self) -> tuple[int, int]:
-        """First and last stop that cannot be told apart from the best."""
+        """First and last of the stops whose loss does not differ from the least beyond the noise."""
         low, high = self._pair("stop")
         return int(low), int(high)
 
@@ -137,7 +137,7 @@ class Generalisation(Displayable, Reported):
 
     @property
     def trust(self) -> Trust:
-        """Class of the forecast: steps are those of the network itself, losses have intervals."""
+        """Class of the forecast: the held-out loss of given test trials is exact, that of folds is an estimate."""
         return Trust((), str(self.dataset.attrs["promise"]))
 
     @property
@@ -221,9 +221,9 @@ class Generalisation(Displayable, Reported):
     def sentence(self) -> str:
         """The result in one sentence."""
         low, high = self.stop_set
-        alike = "" if low == high else f"; {low:,} to {high:,} cannot be told apart"
+        alike = "" if low == high else f"; stops from {low:,} to {high:,} are as good within the noise"
         loss = f"held-out loss {self.loss:.3g}, {_between(self.loss_interval)}"
-        unsure = ": whether it overfits cannot be told" if self.overfits == "cannot be told" else ""
+        unsure = "; these trials do not show whether it overfits" if self.overfits == "cannot be told" else ""
         if self.stop == self.most_steps:
             return f"The held-out loss still falls at step {self.stop:,}, the last{alike}; {loss}{unsure}."
         rise = f"training on to {self.most_steps:,} raises it {self.rise:.3g} times, {_between(self.rise_interval)}"
@@ -287,7 +287,7 @@ def result_of(problem: HeldOutProblem, found: HeldOutCurve, stop: int, remarks: 
         "trials": problem.trials,
         "held_out": "test trials" if problem.test is not None else f"{problem.samples.number} folds",
         "overfits": overfits,
-        "promise": "exact" if problem.learner.linear else "response",
+        "promise": "estimated" if problem.test is None or not problem.learner.linear else "exact",
         "remarks": "\n".join(remarks),
     }
     parts = (*found.stops[-1:], problem.folds, None if problem.test is None else problem.test.hash)

@@ -110,7 +110,7 @@ class Transfer:
             "helps": f'Training "{self.source}" first for {self.source_stop:,} steps saves {size}.',
             "hurts": f'Training "{self.source}" first costs {-self.gain:.0%} ({-high:.0%} to {-low:.0%}) even at its '
             "best stop.",
-            "cannot be told": f'Whether "{self.source}" helps cannot be told: it saves {size}.',
+            "cannot be told": f'These trials do not show whether "{self.source}" helps: it saves {size}.',
         }
         closer = "closer to" if self.distance < 1 else "farther from"
         why = f"It moves the map {closer} the best map of the target (squared distance times {self.distance:.2g})"

@@ -85,7 +85,7 @@ def _view(state: GeneraliseState) -> View:
     traces.append(Trace("points", "best", "best stop", np.array([max(found.stop, 1)]), np.array([found.loss])))
     low, high = (float(max(end, 1)) for end in found.stop_set)
     axes = ChartAxis("training time", "steps", "log"), ChartAxis("loss", "target^2")
-    shades = ((low, high, "cannot be told apart", Series.OTHER),)
+    shades = ((low, high, "as good within the noise", Series.OTHER),)
     chart = Chart("held_out", "Loss on new trials", *axes, tuple(traces), shades=shades, main=True)
     lead, _, rest = found.sentence.partition("; ")
     notes = tuple(Note(text, "warning") for text in found.remarks)
