@@ -144,17 +144,6 @@ def test_a_portrait_stopped_by_its_limit_keeps_the_values_so_far(hurried):
     np.testing.assert_array_equal(part["total_steps"].values[known], complete["total_steps"].values[known])
 
 
-def test_a_design_stopped_by_its_limit_is_the_best_so_far():
-    task = tasks.integration(10)
-    network = lc.LinearRNN.aligned(recurrence=0.9, hidden_size=4, task=task)
-    asked = {"bounds": {"target_strength": (0.5, 3.0)}, "learning_rate": 1e-3, "evaluations": 4000}
-    part = lc.planning.design(task, network, seconds=1e-3, **asked)
-    complete = lc.planning.design(task, network, **asked)
-    assert part.evaluations < complete.evaluations
-    assert complete.total <= part.total + 1e-9
-    assert part.total <= part.direct
-
-
 @pytest.mark.parametrize("command", ["forecast", "plan"])
 def test_a_command_stopped_by_its_limit_exits_with_2(command, tmp_path, capsys, monkeypatch):
     path = tmp_path / "study.toml"

@@ -8,7 +8,6 @@ from learncast._core.lazy import exported
 __all__, __getattr__, __dir__ = exported(
     __name__,
     {
-        "designer": "Design design",
         "forecast": "Forecast follow",
         "front": "Front",
         "generalise.folds": "Folds",

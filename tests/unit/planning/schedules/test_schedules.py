@@ -1,4 +1,4 @@
-"""Schedules, paths, fronts and designs: what they contain and what they refuse."""
+"""Schedules, paths and fronts: what they contain and what they refuse."""
 
 from dataclasses import replace
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import learncast as lc
-from learncast.planning import cheapest_path, design, fastest_path, method_for
+from learncast.planning import cheapest_path, fastest_path, method_for
 from learncast.planning.schedules.exact import ScheduleSearch
 from learncast.planning.search import usable_candidates
 
@@ -170,48 +170,6 @@ def test_changing_to_a_target_that_needs_no_training_costs_a_switch():
         assert [leg.task for leg in path.legs] == legs
 
 
-def test_a_design_is_better_than_a_grid_of_designs():
-    found = design(WHITE, PAPER, bounds={"target_strength": (0.5, 2.0)}, learning_rate=RATE, evaluations=300)
-    # faster all the way up to the band: the strongest target wins
-    assert found.parameters["target_strength"] == pytest.approx(2.0)
-    assert found.at_bounds == ("target_strength",)
-    assert found.forecast.steps.flow == pytest.approx(found.total, rel=1e-9)
-    assert found.helps
-    assert found.saving == pytest.approx(found.forecast.saving.flow, rel=1e-9)
-    fine = [
-        lc.plan(
-            WHITE,
-            [WHITE.varied(target_strength=v, name="first")],
-            PAPER,
-            learning_rate=RATE,
-        ).flow_route.total
-        for v in np.linspace(0.5, 2.0, 30)
-    ]
-    assert found.total <= min(fine) * (1 + 1e-9)
-
-
-def test_a_design_of_several_keywords_and_modes():
-    found = design(
-        THREE,
-        NETWORK,
-        bounds={"steps": (20, 50), "target_strength": (0.3, 2.0)},
-        learning_rate=RATE,
-        evaluations=60,
-        cost="trial_steps",
-    )
-    assert isinstance(found.task, lc.Task)
-    assert found.task.steps == found.parameters["steps"]
-    first, second = (stage.steps.flow for stage in found.forecast.stages)
-    assert found.total == pytest.approx(first * found.task.steps / 50 + second, rel=1e-9)
-    assert found.saving > 0
-
-
-def test_a_design_that_cannot_help_is_the_target():
-    found = design(WHITE, PAPER, bounds={"target_strength": (0.1, 0.2)}, learning_rate=RATE, evaluations=100)
-    assert found.task is WHITE
-    assert (found.stop_steps, found.saving, found.helps) == (0.0, 0.0, False)
-
-
 def test_the_fastest_path_trains_the_task_with_the_highest_line():
     # du/dtau ~ beta - u B: task 1 leads below u = 1, task 0 above
     path = fastest_path([2.0, 4.0], [1.0, 3.0], start=0.01, end=1.5, learning_rate=RATE)
@@ -245,9 +203,6 @@ def test_the_fastest_path_trains_the_task_with_the_highest_line():
         (lambda: cheapest_path([1.0], [1.0], start=0.1, end=(0.5, 0.4), learning_rate=RATE), "end"),
         (lambda: cheapest_path([1.0], [1.0], start=0.1, end=0.5, learning_rate=RATE, last=1), "last"),
         (lambda: fastest_path([1.0, 2.0], [1.0], start=0.1, end=0.5, learning_rate=RATE), "cross"),
-        (lambda: design(WHITE, PAPER, bounds={}, learning_rate=RATE), "bounds"),
-        (lambda: design(WHITE, PAPER, bounds={"steps": (9,)}, learning_rate=RATE), "bounds"),
-        (lambda: design(WHITE, PAPER, bounds={"stepz": (9, 20)}, learning_rate=RATE), "stepz"),
         (lambda: lc.plan(WHITE, POOL, PAPER, learning_rate=RATE).front("unknown"), "task"),
     ],
 )
