@@ -756,3 +756,21 @@ def test_recurrent_solution_reports_the_loss_of_the_network():
         answers = solution.network_at(time).respond(inputs, every_step=True)
         wanted = ((answers - targets) ** 2).sum(axis=(1, 2)).mean() / 2
         assert float(solution.at(time)["loss"][0]) == pytest.approx(wanted, rel=1e-10)
+
+
+def test_an_unbalanced_start_takes_the_time_of_plain_descent(torch):
+    rng, rate = np.random.default_rng(2), 1e-2
+    cross = rng.standard_normal((3, 4))
+    task = lc.tasks.static(cross, np.eye(4))
+    with torch.random.fork_rng():
+        torch.manual_seed(2)
+        layers = torch.nn.Linear(4, 16, bias=False), torch.nn.Linear(16, 3, bias=False)
+    network = lc.TwoLayer.from_module(torch.nn.Sequential(*layers))
+    solution = lc.forecast(task, network, learning_rate=rate).solution
+    assert solution.forecast_class == "integrated"
+    first, second, taken = network.first.copy(), network.second.copy(), 0
+    goal = 1e-4 * np.sum(cross**2) / 2
+    while np.sum((second @ first - cross) ** 2) / 2 > goal:
+        gap = (cross - second @ first) * rate / 50
+        first, second, taken = first + second.T @ gap, second + gap @ first.T, taken + 1
+    assert taken / 50 == pytest.approx(solution.time_to_loss(goal), rel=2e-3)

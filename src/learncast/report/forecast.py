@@ -91,8 +91,7 @@ def of_forecast(
     rows = m.mode_rows(place, goal)
     recurrence = LearnedRecurrence.of(made, flow, horizons)
     first, notes = data_notes(m, place)
-    bounds = flow.bounds(learned.accuracy) if learned.accuracy < 1 else ()
-    remarks = [*flow.remarks, *bounds, *recurrence.remarks, *notes]
+    remarks = [*flow.remarks, *recurrence.remarks, *notes]
     values: dict[str, object] = {
         "task": chosen.name,
         "learning_rate": made.training.learning_rate,

@@ -7,7 +7,6 @@ __all__, __getattr__, __dir__ = exported(
     {
         "assumptions": "ASSUMPTIONS Assumption Condition Trust exact require worst",
         "dynamics.balanced.flow": "BalancedFlow",
-        "dynamics.balanced.imbalance": "Imbalance",
         "dynamics.balanced.two_layer": "TwoLayerSolution shallow",
         "dynamics.descent": "Descent Optimizer descend",
         "dynamics.gradient_flow": "FlowSolution gradient_flow",
