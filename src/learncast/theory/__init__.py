@@ -38,7 +38,7 @@ __all__, __getattr__, __dir__ = exported(
         "representation.alignment": "AlignmentTime misalignment time_to_align",
         "representation.lag_kernel": "LagKernel network_kernel",
         "representation.coupling": "peak_time two_mode_coupling",
-        "representation.similarity": "hidden_similarity kernel_of_grams representation_distance richness "
+        "representation.similarity": "hidden_similarity kernel_of_grams representation_distance "
         "scaled_to_plane tangent_kernel tangent_kernel_summary",
     },
     inner={
