@@ -14,7 +14,6 @@ __all__, __getattr__, __dir__ = exported(
         "generalise.result": "Generalisation",
         "methods.choice": "method_for",
         "plan": "Plan loop_of",
-        "schedules.path": "Path cheapest_path fastest_path",
         "terms": "Terms",
     },
     inner={

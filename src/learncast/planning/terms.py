@@ -274,16 +274,6 @@ def accuracy_limits(least: ArrayLike | None, most: ArrayLike | None, tasks: int)
     return low, high
 
 
-def stop_band(
-    cross: FloatArray, power: FloatArray, least: ArrayLike | None, most: ArrayLike | None
-) -> tuple[FloatArray, FloatArray]:
-    """Least and greatest distance from its optimum at which a stage of each task may stop."""
-    low, high = accuracy_limits(least, most, len(cross))
-    size = np.abs(np.divide(cross, power, out=np.zeros_like(cross), where=power > 0))
-    farthest = np.where(np.isinf(low), np.inf, (1 - np.where(np.isinf(low), 0.0, low)) * size)
-    return (1 - high) * size, farthest
-
-
 def _loss_limits(most_excess_loss: ArrayLike | None, tasks: int) -> FloatArray:
     given = _one_per_task("most_excess_loss", most_excess_loss, tasks)
     if (given < 0).any():
