@@ -380,7 +380,7 @@ def test_a_start_on_a_saddle_is_never_learned():
     found = lc.plan(target, [other], start, learning_rate=0.01, strict=False)
     assert found.direct.status is lc.Status.not_learned
     assert found.total == found.direct_total == np.inf
-    assert any("mode 1" in remark for remark in found.method.remarks)
+    assert any("mode 2" in remark for remark in found.method.remarks)
     assert found.method.remarks[0] in found.summary
 
 

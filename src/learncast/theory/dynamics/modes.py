@@ -432,7 +432,7 @@ class ModeSolution(Solution):
         m = self.modes
         if m.held.all():
             return ()
-        numbers = ", ".join(map(str, np.flatnonzero(~m.held)))
+        numbers = ", ".join(map(str, np.flatnonzero(~m.held) + 1))
         return (
             f"{plural(len(m.alignment.directions), 'hidden unit')} cannot hold all {len(m)} modes: mode {numbers} and "
             f"a loss of {m.bottleneck_loss:.3g} are lost to this bottleneck",

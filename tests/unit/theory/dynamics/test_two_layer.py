@@ -452,7 +452,7 @@ def test_a_zero_start_never_learns():
     solution = solved(network=lc.TwoLayer(np.zeros((2, 2)), np.zeros((2, 2))))
     assert solution.time_to(0.9).status is lc.Status.not_learned
     assert solution.flow.lost_modes.tolist() == [0, 1]
-    assert "0, 1" in solution.remarks[0]
+    assert "1, 2" in solution.remarks[0]
     assert float(solution.limit()["excess_loss"][0]) == pytest.approx(0.625, rel=1e-14)
 
 
@@ -467,7 +467,7 @@ def test_remarks_name_lost_modes_and_the_step_of_the_stall():
     solution = solved(network=lc.TwoLayer(0.3 * np.eye(2), np.diag([0.3, -0.3])))
     [remark] = solution.remarks
     assert solution.flow.lost_modes.tolist() == [1]
-    for number in ("mode 1 ", "0.125", f"{solution.time_to_loss(1.01 * 0.125):.4g}"):
+    for number in ("mode 2 ", "0.125", f"{solution.time_to_loss(1.01 * 0.125):.4g}"):
         assert number in remark
     assert solved().remarks == ()
     both = lc.forecast(diagonal(1.0, 0.5), lc.TwoLayer(0.3 * np.eye(2), -0.3 * np.eye(2)), learning_rate=RATE).solution
@@ -761,7 +761,7 @@ def test_an_irregular_switch_warns():
     losses = found.losses()
     assert [str(w.message) for w in caught] == list(found.remarks)
     assert found.remarks[0].startswith("stage 2 (back): ")
-    assert "0, 1" in found.remarks[0]
+    assert "1, 2" in found.remarks[0]
     assert caught[0].filename == __file__
     # The saddle: the first task is forgotten and its reverse is not learned.
     np.testing.assert_allclose(losses.values[2], [0.625, 0.625], rtol=1e-12)
