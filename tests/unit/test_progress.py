@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 import learncast as lc
-from learncast import cli, tasks
+from learncast import OutOfTime, cli, tasks
 from learncast._core import progress
-from learncast._core.errors import OutOfTime
 
 TARGET = tasks.integration(3, name="target")
 POOL = [tasks.integration(2, name="shorter"), tasks.integration(3, 1.0, 1.5, name="stronger")]

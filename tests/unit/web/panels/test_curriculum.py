@@ -10,15 +10,14 @@ import pytest
 
 import learncast as lc
 import learncast.web.panels.curriculum as module
-from learncast import LinearRNN, Stage, follow, tasks
+from learncast import LinearRNN, Stage, descend, follow, tasks
 from learncast.networks import Activated
 from learncast.planning import portrait_times
 from learncast.planning.portrait import rescaled
 from learncast.report.phase import phase_report
 from learncast.report.plan import plan_report
 from learncast.study import Study
-from learncast.theory.dynamics.descent import descend
-from learncast.theory.responses.modes import modes_of_responses
+from learncast.theory import modes_of_responses
 from learncast.web import CurriculumState, all_panels
 
 PANEL = all_panels()[0]

@@ -19,9 +19,8 @@ from scipy.integrate import solve_ivp
 import learncast.web.panels.recurrence as module
 from learncast.report.forecast import forecast_report as forecast
 from learncast.study import Study
-from learncast.theory import best_recurrence, least_hidden_size
+from learncast.theory import best_recurrence, half_loss_time, least_hidden_size
 from learncast.theory.recurrence import tradeoff
-from learncast.theory.recurrence.order import half_loss_time
 from learncast.web import RecurrenceState, View, all_panels, invalid_state, to_plain
 
 PANEL = next(panel for panel in all_panels() if panel.name == "recurrence")
