@@ -1065,10 +1065,10 @@ def test_the_summary_recommends_direct_training_if_nothing_helps() -> None:
 def test_a_saved_ranking_is_read_unchanged(example: Any, tmp_path: Path) -> None:
     plan, _ = example
     saved = lc.Plan.load(plan.save(tmp_path / "plan.nc"))
-    assert saved.dataset.drop_attrs().identical(plan.dataset.drop_attrs())
-    assert saved.total == plan.total
-    assert saved.dataset.attrs["target"] == "target"
-    ranking = dict(zip(saved.dataset["candidate"].values.tolist(), saved.dataset["total"].values.tolist(), strict=True))
+    assert saved.drop_attrs().identical(plan.dataset.drop_attrs())
+    assert float(saved["plan_total"]) == plan.total
+    assert saved.attrs["target"] == "target"
+    ranking = dict(zip(saved["candidate"].values.tolist(), saved["total"].values.tolist(), strict=True))
     assert ranking == {candidate.task.name: candidate.total for candidate in plan.candidates}
 
 

@@ -29,7 +29,6 @@ __all__, __getattr__, __dir__ = exported(
         "methods.method": "Method ResampledSteps",
         "portrait": "PortraitTimes portrait_times",
         "candidate": "Candidate Costs",
-        "plan_numbers": "SavedPlan",
         "planner": "plan_with",
         "search": "Route",
         "terms": "PoolTerms",
