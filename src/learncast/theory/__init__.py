@@ -39,7 +39,7 @@ __all__, __getattr__, __dir__ = exported(
         "representation.lag_kernel": "LagKernel network_kernel",
         "representation.coupling": "peak_time two_mode_coupling",
         "representation.similarity": "hidden_similarity kernel_of_grams representation_distance "
-        "scaled_to_plane tangent_kernel tangent_kernel_summary",
+        "scaled_to_plane tangent_kernel",
     },
     inner={
         "dynamics.batch_draws": "Batches",

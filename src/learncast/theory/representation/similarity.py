@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike
-from scipy.sparse.linalg import LinearOperator, eigsh
 from scipy.spatial.distance import cdist
 
 from learncast._core.errors import InvalidSpec, UnsupportedModel
-from learncast._core.validation import FloatArray, count, real_array
+from learncast._core.validation import FloatArray, real_array
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
 from learncast.results import described
@@ -180,66 +179,6 @@ def _kernel_between(network: LinearRNN | TwoLayer, learn: tuple[str, ...], input
     return kernel.transpose(2, 0, 3, 1).reshape(size, size)
 
 
-def tangent_kernel_summary(
-    solution: Solution, times: ArrayLike, inputs: ArrayLike, *, eigenvalues: int = 3
-) -> xr.Dataset:
-    """Return trace, largest eigenvalues, movement and misalignment of the tangent kernel without forming it.
-
-    Parameters
-    ----------
-    solution : Solution
-    times : array_like
-        Gradient steps.
-    inputs : (samples, inputs)
-    eigenvalues : int
-        Number of largest eigenvalues.
-
-    Returns
-    -------
-    xarray.Dataset
-        ``trace``, ``largest`` (time, rank), ``movement`` |K_t - K_0| / |K_0| and ``misalignment`` 1 - cos(K_t, K_0) in
-        the Frobenius product.
-
-    Examples
-    --------
-    >>> import learncast as lc
-    >>> import numpy as np
-    >>> task = lc.tasks.static(np.diag([3.0, 1.0]))
-    >>> network = lc.TwoLayer.balanced(2, 3, 2, scale=0.01, rng=np.random.default_rng(0))
-    >>> solution = lc.forecast(task, network, learning_rate=1e-2).solution
-    >>> kernel = lc.theory.tangent_kernel_summary(solution, [0, 500, 1500], np.eye(2))
-    >>> kernel["trace"].values.round(1), kernel["misalignment"].values.round(2)
-    (array([ 0. , 12.1, 16. ]), array([0.  , 0.21, 0.13]))
-    """
-    exact = checked_two_layer(solution)
-    X = _samples(exact, inputs)
-    number = count("eigenvalues", eigenvalues, least=0)
-    steps = checked_times(times)
-    if not len(X):
-        raise InvalidSpec("inputs must have at least one sample.", field="inputs")
-    check_size(2 * len(steps) * len(X) ** 2, "the factors of the kernel")
-    A, B, overlap = _factors(exact, steps, X)
-    A0, B0, _ = _factors(exact, [0.0], X)
-    outputs = B.shape[-1]
-    product = _product(A, B, A0, B0, overlap)
-    size, start = _product(A, B, A, B, overlap), _product(A0, B0, A0, B0, overlap)[0]
-    change = A - A0, B - B0
-    movement = np.sqrt(np.maximum(_product(*change, *change, overlap), 0.0) / (start if start > 0 else 1.0))
-    sizes = size * start
-    misalignment = np.where(sizes > 0, 1 - product / np.sqrt(np.where(sizes > 0, sizes, 1.0)), 0.0)
-    trace = outputs * np.trace(A, axis1=1, axis2=2) + np.trace(B, axis1=1, axis2=2) * np.trace(overlap)
-    variables: dict[str, object] = {
-        "trace": ("time", trace, described("trace of the tangent kernel", "1")),
-        "movement": ("time", movement, described("relative change of the tangent kernel", "1")),
-        "misalignment": ("time", misalignment, described("misalignment of the tangent kernel", "1")),
-    }
-    number = min(number, outputs * len(X))
-    if number:
-        largest = np.stack([_largest(a, b, overlap, number) for a, b in zip(A, B, strict=True)])
-        variables["largest"] = (("time", "rank"), largest, described("largest eigenvalues", "1"))
-    return xr.Dataset(variables, coords={"time": exact.at(steps).time})
-
-
 def representation_distance(solution: Solution, *, time: float = np.inf) -> xr.Dataset:
     """Return the distance of the weights' Gram matrices from those of the task: 0 is rich, large is lazy.
 
@@ -293,42 +232,6 @@ def _samples(exact: TwoLayerSolution, inputs: ArrayLike) -> FloatArray:
             f"inputs must be (samples, {exact.problem.first.shape[1]}), got shape {X.shape}.", field="inputs"
         )
     return X
-
-
-def _factors(exact: TwoLayerSolution, times: ArrayLike, X: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return X^T W1^T W1 X and W2 W2^T over time, and X^T X."""
-    trajectory = exact.at(times)
-    first = np.einsum("pn,tnm,qm->tpq", X, trajectory["input_gram"].values, X, optimize=True)
-    return first, trajectory["output_gram"].values, X @ X.T
-
-
-def _product(A: FloatArray, B: FloatArray, C: FloatArray, D: FloatArray, overlap: FloatArray) -> FloatArray:
-    """Return the Frobenius product of I (x) A + B (x) overlap and I (x) C + D (x) overlap over time."""
-    m = B.shape[-1]
-
-    def inner(x: FloatArray, y: FloatArray) -> FloatArray:
-        return np.asarray((x * y).sum(axis=(-2, -1)))
-
-    def trace(x: FloatArray) -> FloatArray:
-        return np.trace(x, axis1=-2, axis2=-1)
-
-    cross = trace(D) * inner(A, overlap) + trace(B) * inner(C, overlap)
-    return m * inner(A, C) + cross + inner(B, D) * float((overlap**2).sum())
-
-
-def _largest(A: FloatArray, B: FloatArray, overlap: FloatArray, number: int) -> FloatArray:
-    m, p = len(B), len(A)
-
-    def times(vector: FloatArray) -> FloatArray:
-        grid = vector.reshape(m, p)
-        return np.asarray(grid @ A + B @ grid @ overlap).ravel()
-
-    if m * p <= max(64, number + 1):
-        return np.linalg.eigvalsh(np.kron(np.eye(m), A) + np.kron(B, overlap))[::-1][:number]
-    operator = LinearOperator((m * p, m * p), matvec=times, dtype=float)
-    # A fixed start vector, so that the result does not depend on a random state.
-    values = eigsh(operator, k=number, which="LA", return_eigenvectors=False, v0=np.ones(m * p))
-    return np.sort(np.asarray(values))[::-1]
 
 
 def scaled_to_plane(
