@@ -146,7 +146,7 @@ def test_golden_separatrix():
     golden.agrees("limit_excess_loss", limit["excess_loss"][0])
     golden.agrees("smallest_singular_value_of_B", 2 * solution.orientation_margin)
     [remark] = solution.remarks
-    assert "mode 2 " in remark
+    assert "mode 3 " in remark
     assert "0.125" in remark
 
 
