@@ -213,9 +213,9 @@ class Forecast(StageSequence, Reported, Displayable):
         if len(self.requested) != 2 or not isinstance(self.goal, Accuracy) or not self.modes:
             return None
         assert self.direct_time is not None
-        times = self.direct_time.mode_flow_steps
-        mode = int(np.argmax(times)) if len(times) == len(self.modes[1]) else 0
-        return explain(*self.modes, mode, self.stages[0].end, self.goal.value, self.learning_rate)
+        (first, second), times = self.modes, self.direct_time.mode_flow_steps
+        mode = int(np.argmax(times)) if len(times) == len(second) else 0
+        return explain(first, second, mode, self.stages[0].end, self.goal.value, self.learning_rate)
 
     def in_batches(self, batch: int, *, shuffle: bool = False, runs: int | None = None, seed: int = 0) -> BatchSteps:
         """Steps of these stages if every step of descent sees only `batch` trials, over several runs.
