@@ -6,6 +6,7 @@ from learncast.figures.page import page as page  # eager: the module of this nam
 __all__, __getattr__, __dir__ = exported(
     __name__,
     {
+        "advice": "advised_training pilot_losses",
         "cells": "curves_by_cell envelope_agreement envelopes_by_cell envelopes_by_gate noise_scales_by_cell "
         "requirements_by_cell statistic_by_cell tail_indices_by_cell windows_by_cell",
         "curves": "decoupling forgetting_curves held_out_curve integration_profiles item_paths lag_covariances "
