@@ -44,7 +44,7 @@ DataOrStudy = Annotated[
     Path, typer.Argument(metavar="STUDY|DATA", help="Study file (TOML), or trials: .npz, .csv, .mat, .nwb, .nc ...")
 ]
 OptionalStudy = Annotated[Path | None, typer.Argument(metavar="[STUDY]", help="Study file (TOML).", show_default=False)]
-MethodName = Annotated[str, typer.Option("--method", help="auto, modes, two-layer, pooled, flow or responses.")]
+MethodName = Annotated[str, typer.Option("--method", help="auto, modes, two-layer, pooled, deep, flow or responses.")]
 
 Kind = TypeVar("Kind", bound="Section")
 
