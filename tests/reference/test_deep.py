@@ -28,7 +28,7 @@ def autograd(network, x, y, rate, steps):
         for w in layers:
             out = out @ w.T
         loss = ((out - y) ** 2).sum() / (2 * len(x))
-        losses.append(float(loss))
+        losses.append(loss.item())
         slopes = torch.autograd.grad(loss, layers)
         layers = [(w - rate * s).detach().requires_grad_() for w, s in zip(layers, slopes, strict=True)]
     return np.array(losses), [w.detach().numpy() for w in layers]
@@ -62,7 +62,12 @@ def test_counted_steps_and_losses_are_those_of_autograd_on_the_raw_trials(hidden
 
 @pytest.mark.parametrize("layers", DEPTHS)
 def test_a_balanced_mode_takes_the_time_of_the_quadrature(layers):
-    for beta, B, start, end in ((1.3, 0.7, 0.1, 1.0), (0.4, 2.0, 0.9, 0.6), (-1.0, 1.5, 0.8, 0.2), (2.0, 0.0, 0.3, 3.0)):
+    for beta, B, start, end in (
+        (1.3, 0.7, 0.1, 1.0),
+        (0.4, 2.0, 0.95, 0.85),
+        (-1.0, 1.5, 0.8, 0.2),
+        (0.0, 1.5, 0.8, 0.2),
+    ):
         with mpmath.workdps(30):
             time = mpmath.quad(lambda w: 1 / (w ** (layers - 1) * (beta - B * w**layers)), [start, end])  # noqa: B023
         assert deep_mode_time(start, end, layers, beta, B) == pytest.approx(float(time), rel=1e-12)
@@ -117,16 +122,16 @@ def test_aligned_layers_follow_the_closed_form(layers):
     x = x @ np.linalg.inv(np.linalg.cholesky(x.T @ x / 60)).T * np.array([1.0, 0.7, 1.3]) @ q.T
     y = x @ q @ np.diag([1.5, -0.8, 0.5])[:, :2]
     task = lc.tasks.from_pairs(x, y)
-    network = lc.Deep.aligned((4,) * (layers - 1), task=task, initial=[0.5, 0.4])
-    forecast = lc.forecast(task, network, learning_rate=2e-3)
+    network = lc.Deep.aligned((4,) * (layers - 1), task=task, initial=[0.8, 0.7])
+    forecast = lc.forecast(task, network, learning_rate=5e-3)
     assert forecast.trust.forecast_class == "exact"
     solution = forecast.solution
-    function = solution.at([700])["network_function"].values[0]
+    function = solution.at([280])["network_function"].values[0]
     np.testing.assert_allclose(function, flow_oracle(network, x, y, 1.4), atol=1e-10)
-    np.testing.assert_allclose(solution.network_at(700).function, function, atol=1e-14)
+    np.testing.assert_allclose(solution.network_at(280).function, function, atol=1e-14)
     counted = int(forecast.steps.descent)
-    losses, _ = autograd(network, x, y, 2e-3, counted + 1)
-    goal = 1e-4 * losses[0] / losses[0] * float((y**2).sum()) / 120
+    losses, _ = autograd(network, x, y, 5e-3, counted + 1)
+    goal = 1e-4 * float((y**2).sum()) / 120
     assert losses[counted] <= goal < losses[counted - 1]
     assert abs(forecast.steps.flow - counted) < 3
 
@@ -147,8 +152,8 @@ def test_two_layers_are_the_two_layer_network():
             assert (same.steps.low, same.steps.high) == (one.steps.low, one.steps.high)
         assert same.method.least_loss(0) == pytest.approx(one.method.least_loss(0), abs=1e-13)
         assert same.method.largest_rate(0) == pytest.approx(one.method.largest_rate(0), rel=1e-9)
-        plans = [lc.plan(task, [other], n, learning_rate=5e-3, goal=0.9) for n in (two, deep)]
-        assert plans[0].best.total.descent == plans[1].best.total.descent
+    plans = [lc.plan(task, [other], n, learning_rate=5e-3, terms=lc.Terms(goal=lc.Explained(0.8))) for n in (two, deep)]
+    assert plans[0].best.total.descent == plans[1].best.total.descent
 
 
 def test_two_layers_with_a_recurrence_are_the_recurrent_network():
@@ -175,13 +180,12 @@ def test_a_rate_above_the_flattest_optimum_diverges_and_below_it_settles():
     network = lc.Deep.aligned((2, 2), task=task, initial=0.4)
     limit = 2 / (3 * 1.5 ** (2 - 2 / 3))
     assert lc.forecast(task, network, learning_rate=0.98 * limit).steps.status is lc.Status.ok
-    fast = lc.forecast(task, network, learning_rate=1.05 * limit, goal=1 - 1e-6, strict=False)
-    assert fast.steps.status is lc.Status.diverged
     with pytest.raises(lc.AssumptionViolated) as caught:
         lc.forecast(task, network, learning_rate=1.05 * limit)
     assert caught.value.assumption == "stable_learning_rate"
     wild = lc.Deep.random(2, (3, 3), 2, scale=4.0, rng=0)
-    assert lc.forecast(task, wild, learning_rate=0.2, strict=False).steps.descent == np.inf
+    steps = lc.forecast(task, wild, learning_rate=0.2, strict=False).steps
+    assert steps.descent == np.inf and steps.status is lc.Status.diverged
 
 
 @pytest.mark.parametrize("layers", DEPTHS)
@@ -203,10 +207,9 @@ def test_every_optimum_is_at_least_as_sharp_as_the_bound(layers):
 def test_held_out_losses_are_those_of_plain_descent_on_the_training_trials():
     rng = np.random.default_rng(2)
     x, y = recording(rng, 4, 2, trials=50)
-    task, network = lc.tasks.from_pairs(x, y), lc.Deep.random(4, (3, 3), 2, scale=0.5, rng=0)
-    test = np.arange(50) % 5 == 0
-    found = lc.generalise(task, network, learning_rate=0.02, test=test, steps=200)
-    losses = found.dataset["held_out_loss"]
+    test, network = np.arange(50) % 5 == 0, lc.Deep.random(4, (3, 3), 2, scale=0.5, rng=0)
+    parts = [lc.tasks.from_pairs(x[some], y[some]) for some in (~test, test)]
+    curve = lc.generalise(parts[0], network, learning_rate=0.02, test=parts[1], most_steps=200).curve
     layers = [w.copy() for w in network.weights]
     a, b = x[~test], y[~test]
     course = []
@@ -217,5 +220,4 @@ def test_held_out_losses_are_those_of_plain_descent_on_the_training_trials():
         h1, h2 = layers[0], layers[1] @ layers[0]
         slopes = ((layers[2] @ layers[1]).T @ g, layers[2].T @ g @ h1.T, g @ h2.T)
         layers = [w + 0.02 * s for w, s in zip(layers, slopes, strict=True)]
-    steps = losses["step"].values.astype(int) if "step" in losses.coords else losses["time"].values.astype(int)
-    np.testing.assert_allclose(losses.values, np.array(course)[steps], rtol=1e-9)
+    np.testing.assert_allclose(curve["held_out"], np.array(course)[curve["steps"]], rtol=1e-9)

@@ -52,7 +52,7 @@ def deep_mode_time(start: float, end: float, layers: int, cross: float, power: f
     layers : int
         L.
     cross, power : float
-        beta, negative if the start has the wrong sign, and B.
+        beta, negative if the start has the wrong sign, and B > 0.
 
     Returns
     -------
@@ -74,9 +74,6 @@ def deep_mode_time(start: float, end: float, layers: int, cross: float, power: f
         return math.inf
     if cross == 0:
         return (end ** (2.0 - 2 * layers) - start ** (2.0 - 2 * layers)) / ((2 * layers - 2) * power)
-    if power == 0:
-        gap = math.log(end / start) if layers == 2 else (end ** (2.0 - layers) - start ** (2.0 - layers)) / (2 - layers)
-        return gap / cross
     best = (abs(cross) / power) ** (1 / layers)
     before, after = _elapsed(np.array([start, end]) / best, layers, math.copysign(1.0, cross))
     return float((after - before) / (power * best ** (2 * layers - 2)))
@@ -100,9 +97,9 @@ def deep_mode_weight(time: float, start: float, layers: int, cross: float, power
     >>> round(deep_mode_weight(9.5805877, 0.1, 3, 1.0, 1.0), 6)
     0.9
     """
-    if start == 0 or time == 0 or (cross == 0 and power == 0):
+    if start == 0 or time == 0 or power == 0:  # inputs without power have no cross strength
         return start
-    end = (max(cross, 0.0) / power) ** (1 / layers) if power > 0 else math.inf
+    end = (max(cross, 0.0) / power) ** (1 / layers)
     if time == math.inf or start == end:
         return end
     if cross == 0:

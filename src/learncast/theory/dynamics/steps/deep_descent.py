@@ -31,7 +31,7 @@ class DeepDescent(PooledDescent):
         Of the layers.
     """
 
-    shapes: tuple[tuple[int, ...], ...] = ()
+    shapes: tuple[tuple[int, int], ...] = ()
 
     @property
     def depth(self) -> int:
@@ -40,9 +40,14 @@ class DeepDescent(PooledDescent):
 
     def layers(self, states: FloatArray) -> list[FloatArray]:
         """Weights of each layer, (..., width, width before)."""
-        ends = np.cumsum([m * n for m, n in self.shapes])[:-1]
-        parts = np.split(states, ends, axis=-1)
-        return [part.reshape(*part.shape[:-1], *shape) for part, shape in zip(parts, self.shapes, strict=True)]
+        rows = states.shape[:-1]
+        return [states[..., begin:end].reshape(*rows, m, n) for begin, end, m, n in self._spans]
+
+    @cached_property
+    def _spans(self) -> list[tuple[int, int, int, int]]:
+        """Where each layer begins and ends in a state, and its shape."""
+        ends = np.cumsum([m * n for m, n in self.shapes]).tolist()
+        return [(end - m * n, end, m, n) for end, (m, n) in zip(ends, self.shapes, strict=True)]
 
     def maps(self, states: FloatArray) -> FloatArray:
         return product(self.layers(states))
