@@ -51,7 +51,8 @@ def test_counted_steps_and_losses_are_those_of_autograd_on_the_raw_trials(hidden
     least = float((y**2).sum() / (2 * len(y))) - baseline
     assert forecast.method.least_loss(0) == pytest.approx(least, abs=1e-12)
     reached = losses - least <= 0.1 * baseline
-    assert counted == int(np.argmax(reached)) and reached.any()
+    assert counted == int(np.argmax(reached))
+    assert reached.any()
     run = lc.descend(task, network, learning_rate=0.02, steps=counted)
     np.testing.assert_allclose(run.loss, losses, rtol=0, atol=1e-9)
     # One more step of autograd was taken than counted.
@@ -147,7 +148,8 @@ def test_two_layers_are_the_two_layer_network():
         np.testing.assert_allclose(deep.weights[0], two.first, rtol=1e-13)
         for goal in (lc.Explained(0.5), lc.Explained(0.95), lc.Loss(1.2)):
             one, same = (lc.forecast(task, n, learning_rate=5e-3, goal=goal) for n in (two, deep))
-            assert same.steps.descent == one.steps.descent and same.steps.status is one.steps.status
+            assert same.steps.descent == one.steps.descent
+            assert same.steps.status is one.steps.status
             assert same.steps.flow == pytest.approx(one.steps.flow, rel=1e-6)
             assert (same.steps.low, same.steps.high) == (one.steps.low, one.steps.high)
         assert same.method.least_loss(0) == pytest.approx(one.method.least_loss(0), abs=1e-13)
@@ -165,14 +167,15 @@ def test_two_layers_with_a_recurrence_are_the_recurrent_network():
     assert one.steps.flow == pytest.approx(two.steps.flow, rel=1e-12)
 
 
-@pytest.mark.parametrize("layers", (3, 4))
+@pytest.mark.parametrize("layers", [3, 4])
 def test_a_start_without_weights_or_with_the_wrong_sign_never_learns(layers):
     task, zero = lc.tasks.static([[1.0]]), np.zeros((2, 2))
     nothing = lc.Deep((np.zeros((2, 1)), *[zero] * (layers - 2), np.zeros((1, 2))))
     wrong = lc.Deep((np.array([[-0.2]]), *[np.array([[0.2]])] * (layers - 1)))
     for network in (nothing, wrong):
         steps = lc.forecast(task, network, learning_rate=0.05).steps
-        assert steps.descent == steps.flow == np.inf and steps.status is lc.Status.not_learned
+        assert steps.descent == steps.flow == np.inf
+        assert steps.status is lc.Status.not_learned
 
 
 def test_a_rate_above_the_flattest_optimum_diverges_and_below_it_settles():
@@ -185,7 +188,8 @@ def test_a_rate_above_the_flattest_optimum_diverges_and_below_it_settles():
     assert caught.value.assumption == "stable_learning_rate"
     wild = lc.Deep.random(2, (3, 3), 2, scale=4.0, rng=0)
     steps = lc.forecast(task, wild, learning_rate=0.2, strict=False).steps
-    assert steps.descent == np.inf and steps.status is lc.Status.diverged
+    assert steps.descent == np.inf
+    assert steps.status is lc.Status.diverged
 
 
 @pytest.mark.parametrize("layers", DEPTHS)

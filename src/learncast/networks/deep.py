@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike
 from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray, between, count, frozen, one_or_each, positive, real_array
 from learncast.display import HtmlRepr, Plot, facts, plural
-from learncast.networks.linear_rnn import mode_signs, task_modes
-from learncast.networks.two_layer import LinearNetwork, module_weights, orthonormal, random_generator
+from learncast.networks.linear_rnn import LinearRNN, mode_signs, task_modes
+from learncast.networks.two_layer import LinearNetwork, TwoLayer, module_weights, orthonormal, random_generator
 from learncast.results import spec_hash
 from learncast.tasks.task import Task
 
@@ -170,7 +170,7 @@ class Deep(LinearNetwork):
     @classmethod
     def from_module(cls, module: object) -> Deep:
         """Copy the weights of a torch module that consists of `nn.Linear` layers without bias."""
-        return cls(tuple(map(np.asarray, (real_array("module", w, ndim=2) for w in module_weights(module)))))
+        return cls(tuple(module_weights(module)))
 
     @property
     def layers(self) -> int:
@@ -253,6 +253,10 @@ class Deep(LinearNetwork):
         )
 
 
+#: Linear networks.
+Linear = LinearRNN | TwoLayer | Deep
+
+
 def product(weights: Sequence[FloatArray]) -> FloatArray:
     """Product W_L ... W_1 of layers, the first of which is next to the inputs; stacks of layers are allowed."""
     return reduce(lambda below, above: above @ below, weights)
@@ -260,6 +264,10 @@ def product(weights: Sequence[FloatArray]) -> FloatArray:
 
 def _widths(inputs: int, hidden_sizes: Sequence[int], outputs: int) -> list[int]:
     """Validate the widths of all layers."""
-    if isinstance(hidden_sizes, str) or not isinstance(hidden_sizes, Sequence) or not len(hidden_sizes):
-        raise InvalidSpec(f"hidden_sizes must be a list of widths, got {hidden_sizes!r:.40}.", field="hidden_sizes")
-    return [count("inputs", inputs), *(count("hidden_sizes", n) for n in hidden_sizes), count("outputs", outputs)]
+    try:
+        hidden = [count("hidden_sizes", n) for n in hidden_sizes]
+    except TypeError as error:
+        raise InvalidSpec(f"hidden_sizes must be a list, got {hidden_sizes!r:.40}.", field="hidden_sizes") from error
+    if not hidden:
+        raise InvalidSpec("hidden_sizes must name at least one hidden layer, got none.", field="hidden_sizes")
+    return [count("inputs", inputs), *hidden, count("outputs", outputs)]

@@ -213,14 +213,14 @@ class TwoLayer(LinearNetwork):
         )
 
 
-def module_weights(module: object) -> list[ArrayLike]:
+def module_weights(module: object) -> list[FloatArray]:
     """Weights of a torch module that consists of at least two `nn.Linear` layers without bias."""
     parts = [m for m in module.modules() if not list(m.children())] if hasattr(module, "modules") else []
     parts = [m for m in parts if type(m).__name__ != "Identity"]
     if len(parts) < 2 or any(type(m).__name__ != "Linear" or m.bias is not None for m in parts):
         given = ", ".join(type(m).__name__ for m in parts) or type(module).__name__
         raise UnsupportedModel(f"module must be nn.Linear layers with bias=False only, got {given}.", field="module")
-    return [m.weight for m in parts]
+    return [real_array("module", m.weight, ndim=2) for m in parts]
 
 
 def network_sizes(inputs: int, hidden_size: int, outputs: int) -> tuple[int, int, int]:

@@ -13,10 +13,11 @@ from learncast._core.errors import InvalidSpec, UnsupportedModel
 from learncast._core.progress import check_time
 from learncast._core.validation import FloatArray, count
 from learncast.networks.activated import Activated
+from learncast.networks.deep import Linear
 from learncast.planning.methods.method import Method, Rule
 from learncast.procedure.goals import Goal
 from learncast.theory.dynamics.batch_draws import Batches
-from learncast.theory.dynamics.learning_problem import LearningProblem, Linear
+from learncast.theory.dynamics.learning_problem import LearningProblem
 from learncast.theory.dynamics.steps.pooled_descent import hidden_basis, pull
 from learncast.theory.responses.bootstrap import bounds
 

@@ -17,7 +17,7 @@ from learncast._core.limits import check_made, listed
 from learncast._core.validation import one_of
 from learncast.networks import Network
 from learncast.networks.activated import Activated
-from learncast.networks.deep import Deep
+from learncast.networks.deep import Deep, Linear
 from learncast.networks.linear_rnn import LinearRNN, check_fit
 from learncast.networks.two_layer import TwoLayer
 from learncast.planning.defaults import DATA_GOAL, Choice, default_network
@@ -52,7 +52,7 @@ from learncast.tasks.one_step import hierarchy, reversed, static
 from learncast.tasks.recorded.arrays import arrays_named
 from learncast.tasks.recorded.files import from_file, trial_groups
 from learncast.tasks.task import Task
-from learncast.theory.dynamics.learning_problem import Linear, learned_weights
+from learncast.theory.dynamics.learning_problem import learned_weights
 
 #: Matrices of a network's size that are in memory while a question is answered.
 COPIES = 5
@@ -109,7 +109,7 @@ class Study(StudyFile[StudySection]):
         )
         with located(source, "[network]"):
             self.network: Network = self._network(section.network)
-            if section.network.activation != "linear":
+            if section.network.activation != "linear" and not isinstance(self.network, Deep):
                 self.network = Activated(self.network, section.network.activation)
         for key, task in self._tasks.items():
             with located(source, f"[network] and {key}"):

@@ -13,7 +13,7 @@ from torch import nn
 from learncast._core.errors import InvalidSpec, UnsupportedModel
 from learncast._core.validation import FloatArray
 from learncast.networks.activated import Activated
-from learncast.networks.deep import Deep, product
+from learncast.networks.deep import Deep, Linear, product
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import LinearNetwork, TwoLayer
 from learncast.procedure.goals import Goal, Loss
@@ -23,7 +23,7 @@ from learncast.tasks.geometry import Frame, common_frame, pooled_statistics
 from learncast.tasks.one_step import from_pairs
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import exact
-from learncast.theory.dynamics.learning_problem import LearningProblem, Linear, learned_weights
+from learncast.theory.dynamics.learning_problem import LearningProblem, learned_weights
 from learncast.theory.dynamics.modes import modes_of, without_round_off
 from learncast.training.goals import loss_of, measure
 from learncast.training.losses import IGNORED, HalfSquaredError, LossFunction
@@ -180,7 +180,10 @@ class Learner(HeldOutView):
         if self._own is None:
             return None
         now = self._own.described()
-        return Activated(now, self.network.activation) if isinstance(self.network, Activated) else now
+        if not isinstance(self.network, Activated):
+            return now
+        assert not isinstance(now, Deep)
+        return Activated(now, self.network.activation)
 
     def problem(self, task: Task) -> LearningProblem | None:
         """Return the learning problem of a linear network; None for other networks and losses."""
@@ -215,8 +218,8 @@ class Learner(HeldOutView):
         if frame is None or not loss.squared or loss.steps or loss.outputs:
             return None
         task = self.tasks[stage]
-        layered = isinstance(network, Deep) or (isinstance(network, TwoLayer) and len(self.learn) == 2)
-        if layered and network.hidden_size >= frame.modes:
+        whole = isinstance(network, Deep) or len(self.learn) == 2
+        if isinstance(network, TwoLayer | Deep) and whole and network.hidden_size >= frame.modes:
             cross, power = pooled_statistics(task, getattr(network, "scalar_recurrence", 0.0))
             best = np.linalg.lstsq(power, cross, rcond=None)[0].T
             strengths = np.einsum("mk,mn,nk->k", frame.mode_outputs, best, frame.mode_inputs)

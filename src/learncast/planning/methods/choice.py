@@ -40,7 +40,7 @@ def default_learn(network: object) -> tuple[str, ...]:
     """Names of the weights of a network that learn by default."""
     if isinstance(network, Activated):
         return ("input", "output")
-    if not isinstance(network, Network):
+    if not isinstance(network, LinearRNN | TwoLayer | Deep):
         raise UnsupportedModel(
             f"network must be a LinearRNN, TwoLayer, Deep or Activated, got {type(network).__name__}. For a torch "
             "module use learncast.advise.",

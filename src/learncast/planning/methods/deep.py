@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
+from typing import cast
 
 import numpy as np
 
@@ -33,7 +34,6 @@ class DeepMethod(PooledMethod):
 
     name = "deep"
     network: Deep
-    problems: list[DeepProblem]
 
     def __init__(self, tasks: Sequence[Task], network: Deep, training: Training, seed: int = 0) -> None:
         super().__init__(tasks, network, training, seed)
@@ -44,7 +44,7 @@ class DeepMethod(PooledMethod):
     @cached_property
     def _modes(self) -> list[DeepModes]:
         """The start on the modes of each task."""
-        return [DeepModes(problem) for problem in self.problems]
+        return [DeepModes(cast(DeepProblem, problem)) for problem in self.problems]
 
     @cached_property
     def _bases(self) -> list[FloatArray]:
@@ -68,7 +68,8 @@ class DeepMethod(PooledMethod):
         return dict(zip(self.learn, (two @ w @ one.T for two, w, one in layers), strict=True))
 
     def network_of(self, state: FloatArray) -> Deep:
-        return self.network if state is self.start else self.problems[-1].built(self._weights(state))
+        problem = cast(DeepProblem, self.problems[-1])
+        return self.network if state is self.start else problem.built(self._weights(state))
 
     def excess_loss(self, task: int, states: FloatArray) -> FloatArray:
         return self.descents[task].excess(states)
@@ -97,7 +98,7 @@ class DeepMethod(PooledMethod):
         key = task, tolerance
         if network is self.network and key in self._solutions:
             return self._solutions[key]
-        problem = replace(self.problems[task], network=network)
+        problem = replace(cast(DeepProblem, self.problems[task]), network=network)
         solution = DeepSolution(problem, self.learning_rate, self.conditions(task), tolerance)
         if network is self.network:
             self._solutions[key] = solution

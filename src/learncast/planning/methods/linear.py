@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learncast._core.validation import FloatArray
+from learncast.networks.deep import Deep, Linear
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.planning.methods.method import CONVERGED, Learned, Method
 from learncast.procedure.goals import Goal
@@ -23,7 +24,7 @@ from learncast.tasks.task import Task
 from learncast.theory.assumptions import Assumption, stable_learning_rate
 from learncast.theory.dynamics.descent import MOST_COUNTED
 from learncast.theory.dynamics.gradient_flow import FlowSolution, gradient_flow
-from learncast.theory.dynamics.learning_problem import LearningProblem, Linear, curvature
+from learncast.theory.dynamics.learning_problem import LearningProblem, curvature
 from learncast.theory.dynamics.modes import can_be_resampled
 from learncast.theory.dynamics.pooled import PooledProblem
 from learncast.theory.dynamics.solution import Solution
@@ -256,6 +257,7 @@ class PooledMethod(LinearMethod):
         return {**self.problems[-1].start, first: maps[0], second: maps[1]}
 
     def network_of(self, state: FloatArray) -> Linear:
+        assert not isinstance(self.network, Deep)
         return self.network if state is self.start else self.network.with_maps(*self._maps(state))
 
     def converged(self, task: int, state: FloatArray, rest: FloatArray) -> FloatArray:

@@ -9,6 +9,7 @@ import numpy as np
 
 from learncast._core.errors import UnsupportedModel
 from learncast._core.validation import FloatArray
+from learncast.networks.deep import Linear
 from learncast.planning.methods.linear import LinearMethod
 from learncast.procedure.goals import Goal
 from learncast.procedure.training import Training
@@ -16,7 +17,6 @@ from learncast.results import Status, Steps
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import Assumption
 from learncast.theory.dynamics.descent import Descent, descend
-from learncast.theory.dynamics.learning_problem import Linear
 from learncast.theory.dynamics.solution import Solution
 
 

@@ -229,11 +229,10 @@ class DeepSolution(Solution):
         """Forecast class, a key of `learncast.results.FORECAST_CLASSES`."""
         return "integrated" if not self.modes.closed else super().forecast_class
 
-    @cached_property
+    @property
     def descent(self) -> DeepDescent:
         """Gradient descent on the statistics of the task."""
-        p, network = self.problem.pooled, self.problem.network
-        return DeepDescent(p.power, p.cross, network.hidden_size, tuple(w.shape for w in network.weights))
+        return self.problem.descent
 
     @cached_property
     def course(self) -> FlowCourse:

@@ -13,13 +13,14 @@ from learncast._core.errors import InvalidSpec, hinted
 from learncast._core.progress import Progress, check_time, noticed, silent
 from learncast._core.validation import FloatArray, between, count
 from learncast.display import Plot, plural
+from learncast.networks.deep import Linear
 from learncast.procedure.goals import Goal, Loss, goal_of
 from learncast.procedure.training import Training
 from learncast.results import Provenance, Status, Trajectory, spec_hash
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import Assumption
 from learncast.theory.dynamics.batch_draws import Batches
-from learncast.theory.dynamics.learning_problem import LearningProblem, Linear, Weights, loss_scale
+from learncast.theory.dynamics.learning_problem import LearningProblem, Weights, loss_scale
 from learncast.theory.dynamics.solution import POINTS, LearningTime, Solution, checked_time, checked_times
 
 __all__ = ["Descent", "Optimizer", "descend"]

@@ -11,7 +11,7 @@ import scipy
 
 from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray, one_of
-from learncast.networks.deep import Deep, product
+from learncast.networks.deep import Deep, Linear, product
 from learncast.networks.linear_rnn import LinearRNN, check_fit
 from learncast.networks.two_layer import TwoLayer
 from learncast.procedure.training import Training
@@ -25,9 +25,6 @@ from learncast.theory.dynamics.steps.lag_descent import LagDescent
 __all__ = ["LearningProblem", "curvature", "lag_statistics"]
 
 Weights = dict[str, FloatArray]
-
-#: Linear networks.
-Linear = LinearRNN | TwoLayer | Deep
 
 #: Share of the loss of the zero map that counts as nothing to learn: round-off.
 NOTHING = 1e-12
@@ -269,13 +266,18 @@ class DeepProblem(LearningProblem):
         using = self.statistics if statistics is None else statistics
         power, cross, function = using.input[0, :, 0, :], using.cross[0], self.function(weights)
         loss = using.constant + float((function * (function @ power / 2 - cross)).sum())
-        shapes = tuple(weights[name].shape for name in self.learn)
-        pull = DeepDescent(power, cross, shapes=shapes).pull(self.flatten(weights)[None], power, cross)[0]
+        pull = self.descent.pull(self.flatten(weights)[None], power, cross)[0]
         return loss, {name: -part for name, part in self.unflatten(pull, weights).items()}
+
+    @cached_property
+    def descent(self) -> DeepDescent:
+        """Gradient descent on the statistics of the task."""
+        shapes = tuple((len(w), w.shape[1]) for w in self.network.weights)
+        return DeepDescent(self.pooled.power, self.pooled.cross, self.network.hidden_size, shapes)
 
     @property
     def best_strengths(self) -> FloatArray:
-        return self._strengths_of(self.pooled.descent.reachable)
+        return self._strengths_of(self.descent.reachable)
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -372,6 +374,8 @@ def curvature(problem: LearningProblem, weights: Weights | None = None) -> float
     [0.092, 0.046]
     """
     at = problem.start if weights is None else weights
+    if isinstance(problem, DeepProblem):
+        return float(np.linalg.eigvalsh(problem.descent.hessian(problem.flatten(at)))[-1])
     if problem.pooled is None:
         flat = problem.flatten(at)
         return _largest_eigenvalue(lambda v: problem.by_lag.hessian_product(flat, v[None])[0], len(flat))

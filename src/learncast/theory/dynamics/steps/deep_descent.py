@@ -75,7 +75,7 @@ class DeepDescent(PooledDescent):
 
         P_l = W_{l-1} ... W_1 S^1/2 are the inputs of layer l.
         """
-        weights, below, total = self.layers(states), self._root, 0.0
+        weights, below, total = self.layers(states), self._root, np.zeros(())
         for k, w in enumerate(weights):
             above = 1.0 if k == self.depth - 1 else np.linalg.norm(product(weights[k + 1 :]), 2, axis=(-2, -1)) ** 2
             total = total + np.asarray(above)[..., None, None] * (np.swapaxes(below, -1, -2) @ below)
