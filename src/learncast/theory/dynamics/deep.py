@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import cmath
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 import scipy
@@ -23,20 +24,25 @@ from learncast.theory.dynamics.steps.lag_descent import DENSE
 
 __all__ = ["DeepSolution", "deep_mode_time", "deep_mode_weight"]
 
-#: Largest log-odds of a weight: beyond, it equals its optimum in floating point.
-MOST_ODDS = 36.0
+#: Largest log-odds of the way that a weight has gone.
+MOST_ODDS = 600.0
 
 
-def _elapsed(share: FloatArray, layers: int, sign: float) -> FloatArray:
-    """Integral of ds / (s^(L-1) (sign - s^L)) up to `share`, without its constant, by partial fractions."""
-    s = np.asarray(share, dtype=float)
-    angles = (2 * np.arange(layers) + (sign < 0)) * np.pi / layers
-    roots = np.exp(1j * angles)  # of s^L = sign
-    with np.errstate(divide="ignore"):
-        logs = np.log(np.abs(1 - s[..., None] / roots)) + 1j * np.angle(1 - s[..., None] / roots)
-        first = np.log(s) if layers == 2 else s ** (2.0 - layers) / (2 - layers)
-    # A real root above s = 1 adds an imaginary constant, which the real part leaves out.
-    return np.asarray(sign * first - (roots**2 * logs).real.sum(axis=-1) / layers)
+@lru_cache(maxsize=64)
+def _roots(layers: int, sign: float) -> tuple[complex, ...]:
+    """Roots of s^L = sign, without s = 1."""
+    angles = ((2 * k + (sign < 0)) * math.pi / layers for k in range(layers))
+    return tuple(cmath.exp(1j * angle) for angle in angles if angle)
+
+
+def _elapsed(share: float, gap: float, layers: int, sign: float) -> float:
+    """Integral of ds / (s^(L-1) (sign - s^L)) up to `share`, without its constant, by partial fractions.
+
+    `gap` is 1 - share, known without cancellation.
+    """
+    first = math.log(share) if layers == 2 else share ** (2 - layers) / (2 - layers)
+    logs = sum((root**2 * cmath.log(1 - share / root)).real for root in _roots(layers, sign))
+    return sign * first - (logs + (math.log(abs(gap)) if sign > 0 else 0.0)) / layers
 
 
 def deep_mode_time(start: float, end: float, layers: int, cross: float, power: float) -> float:
@@ -75,8 +81,9 @@ def deep_mode_time(start: float, end: float, layers: int, cross: float, power: f
     if cross == 0:
         return (end ** (2.0 - 2 * layers) - start ** (2.0 - 2 * layers)) / ((2 * layers - 2) * power)
     best = (abs(cross) / power) ** (1 / layers)
-    before, after = _elapsed(np.array([start, end]) / best, layers, math.copysign(1.0, cross))
-    return float((after - before) / (power * best ** (2 * layers - 2)))
+    sign = math.copysign(1.0, cross)
+    before, after = (_elapsed(w / best, 1 - w / best, layers, sign) for w in (start, end))
+    return (after - before) / (power * best ** (2 * layers - 2))
 
 
 def deep_mode_weight(time: float, start: float, layers: int, cross: float, power: float) -> float:
@@ -105,23 +112,26 @@ def deep_mode_weight(time: float, start: float, layers: int, cross: float, power
     if cross == 0:
         return (start ** (2.0 - 2 * layers) + (2 * layers - 2) * power * time) ** (-1 / (2 * layers - 2))
 
-    def weight(odds: float) -> float:
-        """Weight between the start and the end, from the log-odds of its share of the way."""
-        return start + (end - start) / (1 + math.exp(-odds)) if cross > 0 else start / (1 + math.exp(odds))
+    best, sign = (abs(cross) / power) ** (1 / layers), math.copysign(1.0, cross)
+    first, last = start / best, 1.0 if cross > 0 else 0.0
+    due = _elapsed(first, 1 - first, layers, sign) + time * power * best ** (2 * layers - 2)
 
     def late(odds: float) -> float:
-        return deep_mode_time(start, weight(odds), layers, cross, power) - time
+        """Time at which the weight has gone a share of its way, given by log-odds, beyond the time that is due."""
+        left = (first - last) * float(scipy.special.expit(-odds))
+        return _elapsed(last + left, 1 - last - left, layers, sign) - due
 
     low, high = -1.0, 1.0
     while late(low) > 0:
         low *= 2
-        if low < -700:
+        if low < -MOST_ODDS:
             return start
     while late(high) < 0:
         high *= 2
-        if high > (MOST_ODDS if cross > 0 else 700):
-            return weight(high)
-    return weight(scipy.optimize.brentq(late, low, high, xtol=1e-14, rtol=1e-15))
+        if high > MOST_ODDS:
+            return end
+    odds = scipy.optimize.brentq(late, low, high, xtol=1e-14, rtol=1e-15, maxiter=500)
+    return float(best * (last + (first - last) * scipy.special.expit(-odds)))
 
 
 @dataclass(frozen=True, eq=False)
