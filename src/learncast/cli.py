@@ -39,7 +39,7 @@ DataOrStudy = Annotated[
     Path, typer.Argument(metavar="STUDY|DATA", help="Study file (TOML), or trials: .npz, .csv, .mat, .nwb, .nc ...")
 ]
 OptionalStudy = Annotated[Path | None, typer.Argument(metavar="[STUDY]", help="Study file (TOML).", show_default=False)]
-MethodName = Annotated[str, typer.Option("--method", help="auto, modes, two-layer, pooled, flow or responses.")]
+MethodName = Annotated[str, typer.Option("--method", help="auto, modes, two-layer, pooled, deep, flow or responses.")]
 
 
 def _asked(path: Path, delivery: Delivery, *, data: bool = False) -> Callable[[], Study]:
