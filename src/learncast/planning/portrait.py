@@ -138,10 +138,9 @@ class PortraitTimes:
 
     @property
     def _promising(self) -> NDArray[np.intp]:
-        """Points that save most by the flow."""
-        known = np.where(np.isnan(self.speedup), -np.inf, self.speedup)
-        most = min(BEST_COUNTED, known.size)
-        return np.argpartition(-known, most - 1, axis=None)[:most]
+        """Points that save most by the flow; nan, which sorts last, is not among them if others are left."""
+        most = min(BEST_COUNTED, self.speedup.size)
+        return np.argpartition(-self.speedup, most - 1, axis=None)[:most]
 
     def descent_steps(self, flat: NDArray[np.intp]) -> FloatArray:
         """Descent steps of both stages at some points of the grid, by their place in the flattened grid."""

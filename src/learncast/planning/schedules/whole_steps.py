@@ -29,6 +29,8 @@ from learncast.theory.dynamics.steps.mode_descent import EDGE
 
 #: Intervals that are propagated at most, and steps of one stage up to which all stops are compared: a few seconds.
 MOST_PIECES, MOST_STEPS = 100_000, 10_000
+#: Strengths that are followed together.
+MOST_STATES = 500_000
 #: Relative difference of squared weights up to which a mode is balanced: rounding of a change of frame.
 BALANCED = 1e-12
 #: Newton steps to the inverse of a step, which is nearly the identity.
@@ -230,33 +232,47 @@ class WholeStepProblem:
 
         Direct training if no stop costs less.
         """
-        most = self._rests(np.array([self.start]))[0] * self.costs[-1]
+        most = self._rests(np.array([self.start]), np.array([math.inf]))[0] * self.costs[-1]
         if most > MOST_STEPS * min(self.costs):
             return None
-        routes = []
-        for k, (step, cost) in enumerate(zip(self.maps[:-1], self.costs, strict=False)):
-            path = [self.start]
-            for _ in range(int(most // cost)):
-                path.append(path[-1] * (step.growth - step.damping * path[-1]) ** 2)
-            after = np.array(path)
-            rests = self._rests(after)
-            totals = self.switch_cost + cost * np.arange(len(path)) + self.costs[-1] * rests
-            totals[1:][~(_inside(self.stops[k], after[1:]) & _inside(self.steps_from[k], after[:-1]))] = np.inf
-            totals[0] = most
-            n = int(np.argmin(totals))
-            order, durations = ((k,), (float(n),)) if n else ((), ())
-            routes.append(Route(order, durations, float(rests[n]), float(totals[n]) * self.unit))
+        routes: list[Route] = []
+        together = max(1, int(MOST_STATES * min(self.costs) // max(most, 1)))
+        for first in range(0, len(self.maps) - 1, together):
+            routes += self._pairs(range(first, min(first + together, len(self.maps) - 1)), most)
         return routes
 
-    def _rests(self, strengths: FloatArray) -> FloatArray:
-        """Steps on the target from each strength until the band is reached; infinite if that takes too long."""
+    def _pairs(self, tasks: Sequence[int], most: float) -> list[Route]:
+        """Best stop of some tasks, whose strengths are followed together."""
+        growth, damping = np.array([(self.maps[k].growth, self.maps[k].damping) for k in tasks]).T
+        costs = np.array([self.costs[k] for k in tasks], dtype=float)
+        rows = [np.full(len(tasks), self.start)]
+        for _ in range(int(most // min(costs))):
+            rows.append(rows[-1] * (growth - damping * rows[-1]) ** 2)
+        paths = np.array(rows).T
+        before = self.switch_cost + costs[:, None] * np.arange(len(rows))
+        # A schedule that costs more than direct training is not followed to its end.
+        limits = np.floor((most - before) / self.costs[-1]).ravel()
+        rests = self._rests(paths.ravel(), limits).reshape(paths.shape)
+        totals, routes = before + self.costs[-1] * rests, []
+        totals[:, 0], rests[:, 0] = most, most / self.costs[-1]
+        for place, k in enumerate(tasks):
+            after, total = paths[place], totals[place]
+            total[1:][~(_inside(self.stops[k], after[1:]) & _inside(self.steps_from[k], after[:-1]))] = np.inf
+            n = int(np.argmin(total))
+            order, durations = ((k,), (float(n),)) if n else ((), ())
+            routes.append(Route(order, durations, float(rests[place, n]), float(total[n]) * self.unit))
+        return routes
+
+    def _rests(self, strengths: FloatArray, limits: FloatArray) -> FloatArray:
+        """Steps on the target from each strength until the band is reached; infinite if they exceed its limit."""
         target, (low, high) = self.maps[-1], self.band
         rests, rows = np.full(len(strengths), np.inf), np.arange(len(strengths))
         for n in range(MOST_STEPS):
             check_time()
             inside = (low <= strengths) & (strengths <= high)
             rests[rows[inside]] = n
-            strengths, rows = strengths[~inside], rows[~inside]
+            left = ~inside & (limits > n)
+            strengths, rows, limits = strengths[left], rows[left], limits[left]
             if not len(rows):
                 break
             strengths = strengths * (target.growth - target.damping * strengths) ** 2
