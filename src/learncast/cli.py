@@ -39,7 +39,7 @@ DataOrStudy = Annotated[
     Path, typer.Argument(metavar="STUDY|DATA", help="Study file (TOML), or trials: .npz, .csv, .mat, .nwb, .nc ...")
 ]
 OptionalStudy = Annotated[Path | None, typer.Argument(metavar="[STUDY]", help="Study file (TOML).", show_default=False)]
-MethodName = Annotated[str, typer.Option("--method", help="auto, modes, two-layer, pooled, flow or responses.")]
+MethodName = Annotated[str, typer.Option("--method", help="auto, modes, two-layer, pooled, deep, flow or responses.")]
 
 
 def _asked(path: Path, delivery: Delivery, *, data: bool = False) -> Callable[[], Study]:
@@ -107,16 +107,13 @@ def advise(
     model: Annotated[
         str | None, typer.Option(metavar="FILE.py:FUNCTION", help="Returns advise's keywords; FILE.py is executed.")
     ] = None,
-    pilot: Annotated[bool, typer.Option("--pilot", help="Train the shortlist on the real model.")] = False,
-    seeds: Annotated[int | None, typer.Option(help="Largest number of seeds of the pilot.")] = None,
-    budget: Annotated[int | None, typer.Option(help="Total gradient steps of the pilot.")] = None,
+    train: Annotated[bool, typer.Option("--train", help="Also train a copy of the model as advised.")] = False,
+    most_steps: Annotated[int, typer.Option(help="Steps after which a stage is given up.")] = 20_000,
     *,
     delivery: Delivery,
 ) -> None:
-    """Which pretraining gets my own network to its goal soonest?"""
+    """How do I train my own network on a target soonest?"""
     _check_one_source(study, model)
-    if not pilot and (seeds is not None or budget is not None):
-        raise InvalidSpec("--seeds and --budget need --pilot.", field="pilot")
     if study is not None:
         from learncast.study.advice_sections import AdviceStudySection
 
@@ -125,15 +122,13 @@ def advise(
     from learncast.report.advise import advise_report, model_advise_report
     from learncast.study import AdviceStudy
 
-    options: dict[str, Any] = {"pilot": pilot or None, "seeds": seeds, "budget": budget}
-
     def answered(progress: Progress) -> Report:
         if model is None:
-            return advise_report(AdviceStudy(*given), options=options, progress=progress)
+            return advise_report(AdviceStudy(*given), train=train, most_steps=most_steps, progress=progress)
         _warn_of_execution(model)
-        return model_advise_report(model, options=options, progress=progress)
+        return model_advise_report(model, train=train, most_steps=most_steps, progress=progress)
 
-    delivery.deliver("weighing plans", answered)
+    delivery.deliver("trying learning rates", answered)
 
 
 def _check_one_source(study: Path | None, model: str | None) -> None:

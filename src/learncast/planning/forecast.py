@@ -25,7 +25,7 @@ from learncast.planning.defaults import DATA_GOAL, Choice, chosen_table, default
 from learncast.planning.explanation import Explanation, explain
 from learncast.planning.forecast_numbers import curve_values, difference, forecast_dataset, learning_curve, ratio
 from learncast.planning.learning_rate import LIMIT, SuggestedRate, suggest_rate
-from learncast.planning.methods.choice import method_for
+from learncast.planning.methods.choice import default_learn, method_for
 from learncast.planning.methods.method import ResampledSteps, Rule
 from learncast.planning.run import StageForecast, StageSequence
 from learncast.procedure.goals import Accuracy, Goal
@@ -351,7 +351,7 @@ def forecast(
     task : Task, or recorded trials
         Trials may be inputs (with targets as the second argument), a pair (inputs, targets), a data frame or a file,
         see `learncast.tasks.from_data`.
-    network : LinearRNN, TwoLayer or Activated, optional
+    network : LinearRNN, TwoLayer, Deep or Activated, optional
         The network before training; by default that of `learncast.planning.default_network`. The targets, if the first
         argument is an array of inputs.
     training : Training, optional
@@ -361,7 +361,7 @@ def forecast(
         number means `Accuracy` for task families and `Explained` for recordings.
     learning_rate : float, optional
         Shorthand for ``training=Training(learning_rate)``; half the largest safe rate by default.
-    method : {"auto", "modes", "two-layer", "pooled", "flow", "responses"}
+    method : {"auto", "modes", "two-layer", "pooled", "deep", "flow", "responses"}
         The first whose conditions hold, or the one named.
     strict : bool
         Raise if a condition of the theory fails. Otherwise the forecast says which one.
@@ -406,8 +406,7 @@ def forecast(
     chosen: list[Choice] = []
     if isinstance(task, Task):
         if targets is not None:
-            kind = type(targets).__name__
-            raise UnsupportedModel(f"network must be a LinearRNN, TwoLayer or Activated, got {kind}.", field="network")
+            default_learn(targets)  # raises
         own, meant = task, DEFAULT_GOAL if goal is None else goal
     else:
         given: dict[str, Any] = data if targets is None else {"targets": targets, **data}

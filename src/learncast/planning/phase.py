@@ -60,7 +60,7 @@ def phase(
     ----------
     target : Task
         From a task family.
-    network : LinearRNN, TwoLayer or Activated
+    network : LinearRNN, TwoLayer, Deep or Activated
         The network before training.
     vary : str
         Keyword of the target's family that the first task changes.

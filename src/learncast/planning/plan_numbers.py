@@ -132,7 +132,7 @@ def stop_portrait(plan: Plan, candidate: int = 0) -> xr.Dataset:
     import xarray as xr
 
     chosen, method = plan.candidates[candidate], plan.method
-    stops_number, accuracies_number = MANY if method.name in ("modes", "two-layer", "pooled") else FEW
+    stops_number, accuracies_number = MANY if method.name in ("modes", "two-layer", "pooled", "deep") else FEW
     reach = max(2.0 * chosen.stop_steps, plan.direct_steps if np.isfinite(plan.direct_steps) else 0.0) or 1.0
     stops = np.unique([*np.linspace(0.0, reach, stops_number).round(), round(chosen.stop_steps)]).astype(int)
     asked = plan.direct_time.accuracy

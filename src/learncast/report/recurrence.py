@@ -11,9 +11,8 @@ import numpy as np
 
 from learncast import Forecast, InvalidSpec, LinearRNN, NotLearned, Task
 from learncast.display import Table, format_loss, format_number
-from learncast.planning.methods.choice import DEFAULT_LEARN
+from learncast.planning.methods.choice import default_learn
 from learncast.theory.assumptions import EXACT
-from learncast.theory.dynamics.learning_problem import KINDS
 from learncast.theory.dynamics.modes import Modes, modes
 from learncast.theory.dynamics.solution import Solution
 from learncast.theory.recurrence.order import half_loss_time
@@ -41,9 +40,8 @@ class LearnedRecurrence:
     @classmethod
     def of(cls, made: Forecast, flow: Solution, horizons: Sequence[int]) -> LearnedRecurrence:
         """Compute order, end, stability and extrapolation."""
-        task, network = made.target, cast(LinearRNN, made.method.network)
-        learn = made.training.learn or DEFAULT_LEARN[LinearRNN]
-        if "input" not in KINDS.get(type(network), ()) or set(learn) == set(DEFAULT_LEARN[LinearRNN]):
+        task, network, learn = made.target, made.method.network, made.training.learn
+        if not isinstance(network, LinearRNN) or learn is None or set(learn) == set(default_learn(network)):
             return cls()
         view = modes(task, network)
         aligned = max(view.alignment.start_residual, view.alignment.recurrence_residual) <= EXACT

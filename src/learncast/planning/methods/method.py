@@ -83,7 +83,7 @@ class Method(ABC):
     ----------
     tasks : tuple of Task
         The pool; the target is the last.
-    network : LinearRNN, TwoLayer or Activated
+    network : LinearRNN, TwoLayer, Deep or Activated
         Before training.
     training : Training
     """

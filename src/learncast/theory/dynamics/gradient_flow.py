@@ -13,11 +13,10 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike
 
-from learncast._core.errors import NotLearned
+from learncast._core.errors import NotLearned, UnsupportedModel
 from learncast._core.progress import check_time
 from learncast._core.validation import FloatArray, between, positive
-from learncast.networks.linear_rnn import LinearRNN
-from learncast.networks.two_layer import TwoLayer
+from learncast.networks.deep import Deep, Linear
 from learncast.results import Provenance, Status, Trajectory, spec_hash
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import Assumption, stable_learning_rate
@@ -252,7 +251,7 @@ class FlowSolution(Solution):
         small = self.problem.unflatten(flat, like)
         return {**start, first: self._basis @ small[first], second: small[second] @ self._basis.T}
 
-    def network_at(self, time: float) -> LinearRNN | TwoLayer:
+    def network_at(self, time: float) -> Linear:
         """Return the network after `time` gradient steps of the flow."""
         flat = self._course.weights_after(checked_time(time), self.learning_rate)
         return self.problem.built(self._unpack(flat))
@@ -343,7 +342,7 @@ def _reduced(problem: LearningProblem) -> tuple[LearningProblem, FloatArray | No
 
 def gradient_flow(
     task: Task,
-    network: LinearRNN | TwoLayer,
+    network: Linear,
     *,
     learning_rate: float,
     learn: tuple[str, ...] | None = None,
@@ -381,6 +380,8 @@ def gradient_flow(
     rate = positive("learning_rate", learning_rate)
     allowed = between("tolerance", tolerance, 1e-13, 1e-3)
     problem = LearningProblem.of(task, network, learn)
+    if isinstance(network, Deep):
+        raise UnsupportedModel("gradient_flow needs a LinearRNN or a TwoLayer. Use forecast.", field="network")
     small, basis = _reduced(problem)
     start = small.flatten(small.start)
 

@@ -17,8 +17,7 @@ from learncast._core.citations import bibliography
 from learncast._core.errors import InvalidSpec, brief
 from learncast._core.validation import FloatArray, positive
 from learncast.display import Displayable, HtmlRepr, Plot, Table, format_count, format_number
-from learncast.networks.linear_rnn import LinearRNN
-from learncast.networks.two_layer import TwoLayer
+from learncast.networks.deep import Linear
 from learncast.results import FORECAST_CLASSES, Provenance, Status, Steps, Trajectory
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import Assumption, Trust, exact, stable_learning_rate
@@ -205,7 +204,7 @@ class Solution(Displayable, ABC):
         """Return the trajectory at times in gradient steps; infinity is allowed."""
 
     @abstractmethod
-    def network_at(self, time: float) -> LinearRNN | TwoLayer:
+    def network_at(self, time: float) -> Linear:
         """Return the network at a time in gradient steps."""
 
     @abstractmethod
