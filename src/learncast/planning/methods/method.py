@@ -446,11 +446,6 @@ class Method(ABC):
         """Strength of each mode of a task before training and at its end."""
         return np.asarray(self.flow(task, self.start).at([0.0, math.inf])["strength"].values)
 
-    @property
-    def optimum(self) -> FloatArray:
-        """Optimal strength of each mode of the target."""
-        return self.flow(self.target, self.start).optimum
-
     def solution(self) -> Solution:
         """Gradient flow of direct training, integrated precisely where it has no closed form."""
         return self.flow(self.target, self.start)
