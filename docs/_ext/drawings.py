@@ -11,7 +11,6 @@ import numpy as np
 
 import learncast as lc
 from learncast.papers.learnability.preset import CELLS as PAPER_CELLS
-from learncast.papers.learnability.preset import PRESETS
 from learncast.theory.dynamics import mode_equation
 
 
@@ -202,7 +201,7 @@ def laptop_windows(axes: Any) -> None:
     for ax, (name, title) in zip(axes, titles.items(), strict=True):
         for cell, marker in CELLS.items():
             ax.semilogx(numbers["sequences"], numbers[f"{cell}: {name}"], marker=marker, ms=4, label=cell)
-        ax.axhline(PRESETS["laptop"].task_lags[-1], color="0.5", ls=":", lw=1)
+        ax.axhline(64, color="0.5", ls=":", lw=1)
         ax.set(xlabel="sequences", ylabel="window (steps)", title=title, ylim=(-4, 134))
     axes[1].legend(frameon=False, fontsize=8)
 

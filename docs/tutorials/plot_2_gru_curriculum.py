@@ -85,7 +85,7 @@ goal = lc.training.DecisionAccuracy(0.80, ignore=0, looks=2, every=5)
 # Advice takes no gradient step. It measures how well the untrained network represents each task.
 
 training = lc.Training(3e-3, optimizer="adam", loss="cross_entropy", batch=32)
-advice = lc.advise(model, target, candidates, training, goal=goal, log=lambda text: None)
+advice = lc.advise(model, target, candidates, training, goal=goal)
 print(advice.summary)
 
 # %%

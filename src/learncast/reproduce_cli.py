@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from learncast._core.errors import InvalidSpec
 from learncast._core.limits import allowing
 from learncast._core.progress import duration, show_progress
 from learncast.cli_values import read_shard, read_whole_numbers, read_words
@@ -21,7 +22,9 @@ from learncast.sweep_cli import RunOptions, exit_unless_done, show_sweep_progres
 def reproduce(
     paper: Annotated[str, typer.Argument(help="curriculum, linear-rnn, prior-knowledge or learnability.")],
     figure: Annotated[str | None, typer.Option(help="2A, or 4 for all its panels; all figures by default.")] = None,
-    preset: Annotated[str, typer.Option(help="smoke or full; learnability: smoke, laptop or paper.")] = "smoke",
+    preset: Annotated[
+        str | None, typer.Option(help="default, smoke or full; learnability: default, night, smoke or paper.")
+    ] = None,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of figures and numbers.")] = Path("reproduced"),
     store: Annotated[
         list[Path] | None, typer.Option(metavar="DIR", help="Folders of the training runs; OUT-runs by default.")
@@ -31,6 +34,9 @@ def reproduce(
     formats: Annotated[str, typer.Option("--format", help="Formats of the figures.")] = "png,pdf,svg",
     seeds: Annotated[str | None, typer.Option(help="Seeds of learnability, e.g. 212,1001.")] = None,
     cells: Annotated[str | None, typer.Option(help="Cells of learnability, e.g. const-gate,paper-gru.")] = None,
+    stored: Annotated[
+        bool, typer.Option("--stored", help="Draw the results of learnability that come with learncast.")
+    ] = False,
     device: Annotated[str | None, typer.Option(help="Device of learnability: auto, cpu or cuda.")] = None,
     optimum: Annotated[
         str | None, typer.Option(help="Optimum of curriculum's ReLU runs: response (ours) or trained (the paper's).")
@@ -41,6 +47,10 @@ def reproduce(
     """Reproduce the figures of a paper, or our experiments on a paper without figures."""
     from learncast.sweep.reproduction import Reproduction, default_store
 
+    if stored:
+        _draw_stored(paper, figure, out, formats, options.as_json)
+        return
+
     wanted: dict[str, Any] = {
         "figure": figure,
         "preset": preset,
@@ -50,13 +60,14 @@ def reproduce(
         "device": device,
         "optimum": optimum,
     }
-    Reproduction(paper, **wanted, store=out)  # checks the options before they name a store
+    # The first one checks the options before they name a store.
+    preset = Reproduction(paper, **wanted, store=out).preset
     reproduction = Reproduction(paper, **wanted, store=store or default_store(paper, preset, out))
     workers = options.executor().workers
     if dry_run:
         _print_runs(reproduction.estimate(workers=workers), workers, options.as_json)
         return
-    if preset == "paper" and reproduction.missing():
+    if paper == "learnability" and preset != "smoke" and reproduction.missing():
         cost = reproduction.estimate(workers=workers)
         print(f"learncast: {_missing_runs(cost, workers)}", file=sys.stderr, flush=True)
     with show_sweep_progress() as watcher, allowing(options.most_bytes):
@@ -72,14 +83,32 @@ def reproduce(
     with show_progress("drawing") as progress:
         figures = reproduction.draw(out=out, progress=progress, formats=read_words(formats))
     figures["drawing_cpu_seconds"] = time.process_time() - begun
-    if options.as_json:
+    _print_figures(figures, out, options.as_json)
+
+
+def _draw_stored(paper: str, figure: str | None, out: Path, formats: str, as_json: bool) -> None:
+    """Draw the results that come with a paper."""
+    from learncast.papers import open_paper, reproduce
+
+    compute = open_paper(paper).stored
+    if compute is None:
+        raise InvalidSpec(f"stored results exist for learnability, not for {paper}.", field="stored")
+    with show_progress("drawing") as progress:
+        chosen: dict[str, Any] = {"figure": figure, "out": out, "formats": read_words(formats), "compute": compute}
+        _print_figures(reproduce(paper, **chosen, progress=progress), out, as_json)
+
+
+def _print_figures(figures: dict[str, Any], out: Path, as_json: bool) -> None:
+    """Print captions and numbers."""
+    if as_json:
         print(json.dumps(figures, indent=2))
         return
     for name, entry in figures["figures"].items():
         print(f"{name}  {entry['caption']}")
         for key, value in entry["numbers"].items():
             print(f"    {key}: {value}")
-    print(_cpu_time(figures["cpu_seconds"], figures["drawing_cpu_seconds"]))
+    if "cpu_seconds" in figures:
+        print(_cpu_time(figures["cpu_seconds"], figures["drawing_cpu_seconds"]))
     print(f"Figures and numbers are in {out}")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor, nn
@@ -37,32 +37,26 @@ class AdviceTerms:
 
     Parameters
     ----------
+    find_rate : bool
+        Whether pilots look for the learning rate; otherwise the given one is used.
     stops : sequence of float
-        Shares of the loss that pretraining may remove before it stops.
+        Shares of the loss that pretraining may remove before it stops; for goals on the loss.
     cap : float
         Later stops are ranked but not recommended: their forecast is less certain, and they cost more if it is wrong.
     most_steps : int
         Steps after which the surrogate's direct training is given up.
-    pilot : bool
-        Whether to race the shortlist and direct training on the real model.
-    seeds : int
-        Largest number of seeds of that race.
-    budget : int, optional
-        Largest number of gradient steps of that race.
 
     Examples
     --------
     >>> import learncast as lc
-    >>> lc.advice.AdviceTerms(pilot=True, seeds=2).stops
+    >>> lc.advice.AdviceTerms().stops
     (0.5, 0.8, 0.95)
     """
 
+    find_rate: bool = True
     stops: tuple[float, ...] = (0.5, 0.8, 0.95)
     cap: float = 0.8
     most_steps: int = 20_000
-    pilot: bool = False
-    seeds: int = 3
-    budget: int | None = None
 
     def __post_init__(self) -> None:
         stops = tuple(sorted({between("stops", stop, 0.0, 1.0) for stop in self.stops}))
@@ -70,9 +64,6 @@ class AdviceTerms:
             raise InvalidSpec(f"stops must contain a stop of at most cap={self.cap:g}, got {stops}.", field="stops")
         object.__setattr__(self, "stops", stops)
         count("most_steps", self.most_steps)
-        count("seeds", self.seeds)
-        if self.budget is not None:
-            count("budget", self.budget)
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,8 +118,6 @@ class Request:
     goal : Explained, Loss or TrialGoal
         When the target counts as learned.
     training : Training
-    rule : UpdateRule
-        The optimiser of the training.
 
     Examples
     --------
@@ -145,7 +134,6 @@ class Request:
     candidates: tuple[Source, ...]
     goal: Goal
     training: Training
-    rule: UpdateRule
 
     @classmethod
     def of(
@@ -166,10 +154,31 @@ class Request:
             kinds = "Explained, Loss, DecisionAccuracy or Measured"
             raise InvalidSpec(f"goal must be {kinds}, got {type(meant).__name__}.", field="goal")
         first, *others = _named_sources(target, candidates)
-        request = cls(model, first, tuple(others), meant, training, UpdateRule.of(training, model))
+        request = cls(model, first, tuple(others), meant, training)
+        request.rate  # noqa: B018  refuses optimisers that cannot be made
         if isinstance(meant, Loss) and meant.function is None:
             request = replace(request, goal=replace(meant, function=request.loss))
         return request
+
+    @cached_property
+    def rule(self) -> UpdateRule:
+        """The optimiser of the training, which must update every number independently."""
+        return UpdateRule.of(self.training, self.model)
+
+    @cached_property
+    def _optimizer(self) -> torch.optim.Optimizer:
+        copies = {name: nn.Parameter(value.detach().clone()) for name, value in self.model.named_parameters()}
+        return optimizer_of(self.training, copies)
+
+    @property
+    def optimizer(self) -> str:
+        """Name of the optimiser's class, in lower case."""
+        return type(self._optimizer).__name__.lower()
+
+    @property
+    def rate(self) -> float:
+        """Learning rate of the optimiser's first parameter group."""
+        return float(self._optimizer.param_groups[0]["lr"])
 
     @property
     def loss(self) -> LossFunction:
@@ -216,8 +225,8 @@ class Request:
             "loss": repr(self.loss),
             "loss_meaning": self.loss.meaning,
             "optimizer_between_stages": "reset" if self.training.reset_optimizer else "kept",
-            "optimizer": self.rule.name,
-            "learning_rate": self.rule.learning_rate,
+            "optimizer": self.optimizer,
+            "learning_rate": self.rate,
         }
 
     @property
@@ -244,8 +253,8 @@ def _check_model(model: object) -> None:
 
 def _named_sources(target: Trials, candidates: Mapping[str, Trials] | Iterable[Trials]) -> list[Source]:
     """Return the trials of target and candidates with unique names."""
-    if isinstance(candidates, str | bytes) or not isinstance(candidates, Mapping | Sequence) or not candidates:
-        raise InvalidSpec("candidates must be a list or a mapping of at least one task.", field="candidates")
+    if isinstance(candidates, str | bytes) or not isinstance(candidates, Mapping | Sequence):
+        raise InvalidSpec("candidates must be a list or a mapping of tasks.", field="candidates")
     named = list(candidates.items()) if isinstance(candidates, Mapping) else [(None, one) for one in candidates]
     sources: list[Source] = []
     for place, (name, given) in enumerate([(None, target), *named]):

@@ -76,7 +76,7 @@ def envelopes_by_cell(
         ax.set_ylim(0.5 * values[values > 0].min(), 3 * values.max())
     if axis == "log-log":
         logarithmic(ax)
-    return with_key(ax, LAG, ENVELOPE, title)
+    return with_key(ax, LAG, ENVELOPE, title, below=True, ncols=2 if law is None else 1)
 
 
 def windows_by_cell(
@@ -146,12 +146,12 @@ def windows_by_cell(
 
 
 def tail_indices_by_cell(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
-    """Draw the tail index of every lag with quartiles: the one used (filled) and that of single sequences (hollow).
+    """Draw the tail index of a gradient's single terms (hollow) and of means of 16 terms (filled), a point per network.
 
     Parameters
     ----------
     dataset : Dataset
-        ``tail_index`` and ``published_tail_index`` over (cell, seed, lag).
+        ``pooled_tail_index`` and ``block_tail_index`` over (cell, seed).
     ax : Axes
     title : str
 
@@ -165,9 +165,9 @@ def tail_indices_by_cell(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> A
     >>> import matplotlib.pyplot as plt
     >>> import xarray as xr
     >>> import learncast as lc
-    >>> dims = ("cell", "seed", "lag")
+    >>> dims = ("cell", "seed")
     >>> dataset = xr.Dataset(
-    ...     {"tail_index": (dims, [[[2.0, 1.8, 1.9]]]), "published_tail_index": (dims, [[[1.7, 1.5, 1.6]]])},
+    ...     {"pooled_tail_index": (dims, [[1.5, 1.4]]), "block_tail_index": (dims, [[2.0, 1.9]])},
     ...     coords={"cell": ["GRU"]},
     ... )
     >>> figure, ax = plt.subplots()
@@ -176,27 +176,138 @@ def tail_indices_by_cell(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> A
     ['GRU']
     >>> plt.close(figure)
     """
-    names = {"tail_index": "used: 2 if the variance is finite"}
-    names["published_tail_index"] = "single sequences, published rule"
-    quartiles: Look = {"color": "black", "capsize": 1.8, "marker": "_", "linewidth": 0.9}
-    cells = dataset["cell"].values
-    for j, (variable, text) in enumerate(names.items()):
-        for k, (_, colour, one) in enumerate(_cells(dataset)):
-            values = np.sort(one[variable].values[np.isfinite(one[variable].values)])
-            left = k + 0.42 * j - 0.38
-            point: Look = {"color": colour, "markersize": 2, "alpha": 0.7, "markeredgewidth": 0.6}
-            point["markerfacecolor"] = "none" if j else colour
-            ax.plot(left + np.linspace(0.0, 0.22, len(values)), values, "o", **point)
-            if len(values):
-                low, median, high = np.quantile(values, (0.25, 0.5, 0.75))
-                ax.errorbar(left + 0.29, median, [[median - low], [high - median]], markersize=5, **quartiles)
-        ax.plot([], [], "o", color="0.4", markerfacecolor="none" if j else "0.4", markersize=3, label=text)
-    ax.errorbar([], [], [], **quartiles, label="median and quartiles")
-    ax.axhline(2.0, **FIT)
-    name_line(ax, 2.0, "finite variance", x=0.0)
-    ax.set_xticks(range(len(cells)), [str(cell) for cell in cells])
+    for j, (kind, text) in enumerate({"pooled": "single terms", "block": "means of 16 terms"}.items()):
+        points(dataset[f"{kind}_tail_index"], ax, shift=0.3 * j - 0.15, hollow=j == 0)
+        ax.plot([], [], "o", color="0.4", markerfacecolor="0.4" if j else "none", markersize=3, label=text)
+    for height, text in ((2.0, "finite variance"), (1.47, "product of two normals")):
+        ax.axhline(height, **FIT)
+        name_line(ax, height, text, x=0.0)
+    ax.set_ylim(1.0, 2.25)
+    return with_key(ax, "", r"tail index $\hat\alpha$", title, below=True, ncols=2)
+
+
+def points(values: xr.DataArray, ax: Axes, *, shift: float = 0.0, hollow: bool = False) -> None:
+    """Draw a point for every network, (cell, seed), in columns of cells."""
+    cells = [str(cell) for cell in values["cell"].values]
+    for k, cell in enumerate(cells):
+        one = values.sel(cell=cell).values
+        across, colour = k + shift + np.linspace(-0.08, 0.08, len(one)), _colour(cell)
+        face = "none" if hollow else colour
+        ax.plot(across, one, "o", color=colour, markersize=3.2, markerfacecolor=face, markeredgewidth=0.8)
+    short = [cell.replace("Gate", "") for cell in cells] if len(cells) > 2 else cells
+    ax.set_xticks(range(len(cells)), short)
     ax.set_xlim(-0.5, len(cells) - 0.5)
-    return with_key(ax, "", r"tail index $\hat\alpha$ (one point per lag)", title, below=True, ncols=2)
+
+
+def networks_by_cell(values: xr.DataArray, ax: Axes, *, y: str, title: str = "") -> Axes:
+    """Draw one measure of every network, by cell.
+
+    Parameters
+    ----------
+    values : DataArray over (cell, seed)
+    ax : Axes
+    y : str
+        Label of the measure.
+    title : str
+
+    Returns
+    -------
+    Axes
+        `ax`.
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import xarray as xr
+    >>> import learncast as lc
+    >>> values = xr.DataArray([[10.7, 10.9], [4.1, 4.6]], {"cell": ["ConstGate", "GRU"]}, ("cell", "seed"))
+    >>> figure, ax = plt.subplots()
+    >>> lc.figures.networks_by_cell(values, ax, y="drop").get_ylabel()
+    'drop'
+    >>> plt.close(figure)
+    """
+    points(values, ax)
+    ax.tick_params(axis="x", labelsize=6, labelrotation=30)
+    spread = values.values[np.isfinite(values.values)]
+    if spread.size and spread.min() > 0 and spread.max() > 20 * spread.min():
+        ax.set_yscale("log")
+    return label(ax, x="", y=y, title=title)
+
+
+def dial(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
+    """Draw the weight of the longest lag that networks with constant gates have learned, over the drop of the envelope.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        ``dial_drop`` and ``dial_recovered`` over (gate, seed).
+    ax : Axes
+    title : str
+
+    Returns
+    -------
+    Axes
+        `ax`.
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import xarray as xr
+    >>> import learncast as lc
+    >>> dims = ("gate", "seed")
+    >>> dataset = xr.Dataset(
+    ...     {"dial_drop": (dims, [[2.0], [9.0]]), "dial_recovered": (dims, [[0.1], [0.4]])}, {"gate": [0.05, 0.5]}
+    ... )
+    >>> figure, ax = plt.subplots()
+    >>> _ = lc.figures.dial(dataset, ax)
+    >>> len(ax.lines)
+    2
+    >>> plt.close(figure)
+    """
+    for k, gate in enumerate(dataset["gate"].values):
+        one = dataset.sel(gate=gate)
+        look: Look = {"color": COLOURS[k % len(COLOURS)], "markersize": 3.2, "linestyle": "none"}
+        ax.plot(one["dial_drop"], one["dial_recovered"], "o", **look, label=f"s = {gate:g}")
+    logarithmic(ax)
+    return with_key(ax, "drop of the envelope", "weight of the longest lag", title, fontsize=5.5, loc="best")
+
+
+def verdicts(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
+    """Write the verdict of every claim.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        ``verdict`` over claim.
+    ax : Axes
+    title : str
+
+    Returns
+    -------
+    Axes
+        `ax`.
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import xarray as xr
+    >>> import learncast as lc
+    >>> dataset = xr.Dataset({"verdict": ("claim", ["holds", "fails"])}, {"claim": ["C1", "C5"]})
+    >>> figure, ax = plt.subplots()
+    >>> len(lc.figures.verdicts(dataset, ax).texts)
+    4
+    >>> plt.close(figure)
+    """
+    colours, rows = {"holds": COLOURS[2], "fails": COLOURS[1], "undecided": "0.5"}, dataset.sizes["claim"]
+    for k, (name, verdict) in enumerate(zip(dataset["claim"].values, dataset["verdict"].values, strict=True)):
+        height = 1 - (k + 0.5) / rows
+        ax.text(0.0, height, str(name), transform=ax.transAxes, va="center", fontsize=6.5)
+        ax.text(1.0, height, str(verdict), transform=ax.transAxes, va="center", ha="right", fontsize=6.5).set_color(
+            colours[str(verdict)]
+        )
+    ax.set_axis_off()
+    ax.set_title(title, loc="left")
+    return ax
 
 
 def noise_scales_by_cell(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
@@ -385,7 +496,13 @@ def requirements_by_cell(
 
 
 def curves_by_cell(
-    values: xr.DataArray, ax: Axes, *, y: str, band: tuple[xr.DataArray, xr.DataArray] | None = None, title: str = ""
+    values: xr.DataArray,
+    ax: Axes,
+    *,
+    y: str,
+    band: tuple[xr.DataArray, xr.DataArray] | None = None,
+    legend: bool = True,
+    title: str = "",
 ) -> Axes:
     """Draw a quantity of every cell over training.
 
@@ -397,6 +514,8 @@ def curves_by_cell(
         Label of the quantity.
     band : pair of DataArray over (cell, update), optional
         Limits of a band around each curve, on a logarithmic axis.
+    legend : bool
+        Draw a legend.
     title : str
 
     Returns
@@ -428,46 +547,9 @@ def curves_by_cell(
             ax.fill_between(values["update"], low, high, where=finite, color=colour, alpha=0.15, linewidth=0)
     for along in "x" if band is None else "xy":
         logarithmic(ax, along)
-    return with_key(ax, "training (gradient steps)", y, title)
-
-
-def envelopes_by_gate(dataset: xr.Dataset, ax: Axes, *, colour: int = 0, title: str = "") -> Axes:
-    """Draw the envelope of one cell for each initial value of its gates.
-
-    Parameters
-    ----------
-    dataset : Dataset
-        ``envelope`` over (gate, seed, lag).
-    ax : Axes
-    colour : int
-        Index of the colour.
-    title : str
-
-    Returns
-    -------
-    Axes
-        `ax`.
-
-    Examples
-    --------
-    >>> import matplotlib.pyplot as plt
-    >>> import xarray as xr
-    >>> import learncast as lc
-    >>> dataset = xr.Dataset(
-    ...     {"envelope": (("gate", "seed", "lag"), [[[1.0, 0.5, 0.25]], [[1.0, 0.8, 0.64]]])},
-    ...     coords={"gate": [0.5, 0.9], "lag": [1, 2, 3]},
-    ... )
-    >>> figure, ax = plt.subplots()
-    >>> _ = lc.figures.envelopes_by_gate(dataset, ax)
-    >>> [text.get_text() for text in ax.get_legend().get_texts()]
-    ['gates start at 0.5', 'gates start at 0.9']
-    >>> plt.close(figure)
-    """
-    for gate, look in zip(dataset["gate"].values, ("-", "--"), strict=True):
-        mean = dataset["envelope"].sel(gate=gate).mean("seed")
-        ax.plot(dataset["lag"], mean, color=COLOURS[colour], linestyle=look, label=f"gates start at {gate:g}")
-    ax.set_yscale("log")
-    return with_key(ax, LAG, ENVELOPE, title)
+    if legend:
+        key(ax)
+    return label(ax, x="training (gradient steps)", y=y, title=title)
 
 
 def _cells(dataset: xr.Dataset) -> Iterator[tuple[str, str, xr.Dataset]]:

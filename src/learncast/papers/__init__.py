@@ -72,7 +72,7 @@ def reproduce(
     name: str,
     *,
     figure: str | None = None,
-    preset: str = "smoke",
+    preset: str | None = None,
     out: str | Path = "reproduced",
     progress: Progress = silent,
     compute: Compute | None = None,
@@ -87,14 +87,15 @@ def reproduce(
         A key of `PAPERS`.
     figure : str, optional
         A figure such as "2A", or a number such as "4" for all its panels; by default every figure.
-    preset : str
-        Amount of training for figures that need it: ``"smoke"`` or ``"full"``, or another of `Paper.presets`.
+    preset : str, optional
+        Amount of training for figures that need it, one of `Paper.presets`; by default the first.
     out : path
         Folder for the figures.
     progress : callable
         Called with the share that is done.
     compute : callable, optional
-        Computes the figures' runs; by default in this process, one after another.
+        Computes the figures' runs; by default in this process, one after another. `Paper.stored` reads results that
+        come with the package.
     formats : sequence of {"png", "pdf", "svg"}
         Formats of the pictures.
     **choices
@@ -116,6 +117,7 @@ def reproduce(
     ['figure_3A.png', 'figure_3A.nc', 'figure_3A.csv']
     """
     paper = open_paper(name, **choices)
+    preset = preset or paper.presets[0]
     chosen = paper.selected(figure, preset)
     look: dict[str, Any] = {"preset": preset, "formats": formats}
     made, data = dict[str, object](), dict[str, xr.Dataset]()

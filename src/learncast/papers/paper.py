@@ -26,8 +26,8 @@ from learncast.results import Provenance, save_dataset, spec_hash
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-#: Amounts of training: a quick look, or the full figure.
-PRESETS = ("smoke", "full")
+#: Amounts of training: what shows each claim within a minute, the smallest for tests, and the full figure.
+PRESETS = ("default", "smoke", "full")
 #: Formats of pictures.
 FORMATS = ("png", "pdf", "svg")
 
@@ -117,8 +117,12 @@ class Paper:
 
     Attributes
     ----------
+    presets : tuple of str
+        Amounts of training, the default first.
     note : str
         Text on every picture that is not a reproduction.
+    stored : callable, optional
+        Returns results of the default preset that come with the package.
 
     Examples
     --------
@@ -135,11 +139,15 @@ class Paper:
     figures: tuple[PaperFigure, ...]
     presets: tuple[str, ...] = PRESETS
     note: str = ""
+    stored: Compute | None = None
 
     def selected(self, name: str | None, preset: str) -> tuple[PaperFigure, ...]:
-        """Return the figures with a name or number, or all; check the preset and that torch is installed."""
+        """Return the figures with a name or number, or all that a preset has; check that torch is installed."""
         one_of("preset", preset, self.presets)
-        figures = self.figures if name is None else self.chosen(name)
+        asked = self.figures if name is None else self.chosen(name)
+        figures = tuple(figure for figure in asked if figure.runs is None or figure.runs(preset))
+        if not figures:
+            raise InvalidSpec(f"preset must have figure {name}: {preset} has none.", field="preset")
         if preset != self.presets[0] and not any(figure.trained for figure in figures):
             raise InvalidSpec(f"preset must be left out: figure {name} needs no training.", field="preset")
         trained = [figure.name for figure in figures if figure.trained and figure.torch]
@@ -205,10 +213,10 @@ class Paper:
         return names
 
     def _stamped(self, page: Figure, preset: str, *figures: PaperFigure) -> Figure:
-        """Print the note on a picture, and the preset if it is the smallest and networks were trained."""
+        """Print the note on a picture, and the preset if it is smoke and networks were trained."""
         from learncast.figures.page import stamped
 
-        least = preset == self.presets[0] and any(figure.trained for figure in figures)
+        least = preset == "smoke" and any(figure.trained for figure in figures)
         text = ", ".join(filter(None, (self.note, f"preset {preset}" if least else "")))
         return stamped(page, text) if text else page
 

@@ -112,7 +112,7 @@ def _remarks(task: Task, view: Modes, end: dict[str, object]) -> list[str]:
         for k in range(len(view)):
             warning = zero_recurrence_warning(view.cross_strength[k, ::-1, 0], recurrence=float(view.recurrence[k]))
             if warning:
-                found.append(f"mode {k}: {warning}")
+                found.append(f"mode {k + 1}: {warning}")
     if end["stability"] == "unstable":
         found.append("the learned recurrence is unstable: activity grows on trials longer than those trained on")
     return found
@@ -125,7 +125,7 @@ def _tables(task: Task, rows: list[dict[str, Any]], end: dict[str, Any]) -> list
         cells = []
         for row in rows:
             steps = [format_number(row[key]) for key in ("half_loss_steps", "half_loss_steps_frozen")]
-            cells.append((str(row["mode"]), str(row["place"]), *steps, f"{row['recurrence']:.4g}", row["status"]))
+            cells.append((str(row["mode"] + 1), str(row["place"]), *steps, f"{row['recurrence']:.4g}", row["status"]))
         tables.append(Table("What is learned first", columns, cells))
     facts = [
         ("loss", format_loss(end["loss"], size=task.target_power)),

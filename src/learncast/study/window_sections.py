@@ -114,6 +114,8 @@ class WindowSection(Section):
     """Order of the transport: 0 gates only, 1 with one factor of the recurrent weights."""
     exact: int = Field(default=0, ge=0)
     """Number of sequences on which the transport is also computed exactly."""
+    control: bool = False
+    """Diagnose again with the targets of other sequences, to find out which lags are due to the task."""
     chunk: int | None = Field(default=None, ge=1)
     """Sequences processed at a time."""
     seed: int = Field(default=0, ge=0)

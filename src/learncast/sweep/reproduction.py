@@ -51,7 +51,8 @@ class Reproduction:
         A key of `papers.PAPERS`.
     figure : str, optional
         As for `papers.reproduce`.
-    preset : str
+    preset : str, optional
+        One of `Paper.presets`; by default the first.
     store : path or sequence of paths
         Folders of the sweep. Runs that are in none of them are computed into the first. Other figures, seeds and
         cells of one preset share the store, and only missing runs are computed.
@@ -72,14 +73,16 @@ class Reproduction:
         paper: str,
         *,
         figure: str | None = None,
-        preset: str = "smoke",
+        preset: str | None = None,
         store: PathLike | Sequence[PathLike],
         shard: tuple[int, int] | None = None,
         **choices: object,
     ) -> None:
-        self.paper, self.figure, self.preset, self.shard, self.choices = paper, figure, preset, shard, choices
+        opened = open_paper(paper, **choices)
+        self.paper, self.figure, self.shard, self.choices = paper, figure, shard, choices
+        self.preset = preset or opened.presets[0]
         self.stores = tuple(map(Path, [store] if isinstance(store, str | os.PathLike) else store))
-        self.runs = _distinct(open_paper(paper, **choices).selected(figure, preset), preset)
+        self.runs = _distinct(opened.selected(figure, self.preset), self.preset)
 
     def missing(self) -> list[PaperRun]:
         """Return the runs that no store has."""

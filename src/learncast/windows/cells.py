@@ -97,35 +97,47 @@ class GatedCell(nn.Module):
             block[1].zero_()
 
     def _candidate(self, preactivation: Tensor) -> Tensor:
-        if self.layer_norm:
+        if self.layer_norm and self.stacked:
+            normal = nn.functional.layer_norm(preactivation, (self.hidden_size,), eps=NORM_EPSILON)
+            preactivation = torch.addcmul(self.norm_bias[:, None], self.norm_gain[:, None], normal)
+        elif self.layer_norm:
             preactivation = nn.functional.layer_norm(
                 preactivation, (self.hidden_size,), self.norm_gain, self.norm_bias, NORM_EPSILON
             )
         return preactivation.tanh()
 
+    @property
+    def stacked(self) -> bool:
+        """Whether parameters and inputs have a leading axis over networks (see `example_model.stack`)."""
+        return self.input_weights.dim() == 3
+
     def forward(self, inputs: Tensor) -> Tensor:
-        """The states at every step, (batch, time, hidden)."""
-        if inputs.dim() != 3 or inputs.shape[2] != self.input_size or 0 in inputs.shape:
+        """The states at every step, (batch, time, hidden); of stacked networks (networks, batch, time, hidden)."""
+        if inputs.dim() != 3 + self.stacked or inputs.shape[-1] != self.input_size or 0 in inputs.shape:
             raise InvalidSpec(
                 f"inputs must be (batch, time, {self.input_size}), got {tuple(inputs.shape)}.", field="inputs"
             )
         weights, states = self._recurrent(), []
         # Input projections, (time, batch, rows): of all steps in one product if gradients are needed, otherwise of as
         # many steps as fit into a core's cache.
-        size = inputs.shape[1] if torch.is_grad_enabled() else _PROJECTED // (len(inputs) * len(self.input_weights))
+        rows = inputs[..., 0, 0].numel() * self.input_weights.shape[-2]
+        size = inputs.shape[-2] if torch.is_grad_enabled() else _PROJECTED // rows
         h = c = None
-        for part in torch.split(inputs.transpose(0, 1), max(1, size)):
-            steps = nn.functional.linear(part, self.input_weights, self.bias)
+        for part in torch.split(inputs.movedim(-2, 0), max(1, size)):
+            if self.stacked:
+                steps = part @ self.input_weights.mT + self.bias[:, None]
+            else:
+                steps = nn.functional.linear(part, self.input_weights, self.bias)
             if h is None or c is None:
-                h = c = steps.new_zeros(len(inputs), self.hidden_size)
+                h = c = steps.new_zeros(*steps.shape[1:-1], self.hidden_size)
             for step in steps.unbind():
                 h, c = self._step(step, h, c, *weights)
                 states.append(h)
-        return torch.stack(states, 1)
+        return torch.stack(states, -2)
 
     def _recurrent(self) -> tuple[Tensor, ...]:
         """The recurrent weights in the form that `_step` takes."""
-        return (self.recurrent_weights.t(),)
+        return (self.recurrent_weights.mT,)
 
     def _step(self, step: Tensor, h: Tensor, c: Tensor, *weights: Tensor) -> tuple[Tensor, Tensor]:
         """The next hidden state and cell (which only an LSTM has) from the projected input of a step."""
@@ -165,7 +177,7 @@ class ConstGate(GatedCell):
         self.gate = _fraction(gate)
 
     def _step(self, step: Tensor, h: Tensor, c: Tensor, *weights: Tensor) -> tuple[Tensor, Tensor]:
-        return torch.lerp(h, self._candidate(torch.addmm(step, h, weights[0])), self.gate), c
+        return torch.lerp(h, self._candidate(_affine(step, h, weights[0])), self.gate), c
 
 
 class SharedGate(GatedCell):
@@ -203,7 +215,7 @@ class SharedGate(GatedCell):
         super().__init__(inputs, hidden, gate=gate, zero_gate_weights=zero_gate_weights, **options)
 
     def _step(self, step: Tensor, h: Tensor, c: Tensor, *weights: Tensor) -> tuple[Tensor, Tensor]:
-        gate, candidate = torch.addmm(step, h, weights[0]).split_with_sizes(self.block_rows(), 1)
+        gate, candidate = _affine(step, h, weights[0]).split_with_sizes(self.block_rows(), -1)
         return torch.lerp(h, self._candidate(candidate), gate.sigmoid()), c
 
 
@@ -269,13 +281,13 @@ class PaperGRU(GatedCell):
     _blocks, _leak = (1, 1, 1), 0
 
     def _recurrent(self) -> tuple[Tensor, ...]:
-        to_gates, to_candidate = self.recurrent_weights.tensor_split([2 * self.hidden_size])
-        return to_gates.t(), to_candidate.t()
+        to_gates, to_candidate = self.recurrent_weights.tensor_split([2 * self.hidden_size], -2)
+        return to_gates.mT, to_candidate.mT
 
     def _step(self, step: Tensor, h: Tensor, c: Tensor, *weights: Tensor) -> tuple[Tensor, Tensor]:
-        for_gates, for_candidate = step.tensor_split([2 * self.hidden_size], 1)
-        update, reset = torch.addmm(for_gates, h, weights[0]).sigmoid().chunk(2, 1)
-        return torch.lerp(h, self._candidate(torch.addmm(for_candidate, reset * h, weights[1])), update), c
+        for_gates, for_candidate = step.tensor_split([2 * self.hidden_size], -1)
+        update, reset = _affine(for_gates, h, weights[0]).sigmoid().chunk(2, -1)
+        return torch.lerp(h, self._candidate(_affine(for_candidate, reset * h, weights[1])), update), c
 
 
 class LSTM(GatedCell):
@@ -313,9 +325,14 @@ class LSTM(GatedCell):
         super()._set_gate(block, 1 - gate, zero_weights)
 
     def _step(self, step: Tensor, h: Tensor, c: Tensor, *weights: Tensor) -> tuple[Tensor, Tensor]:
-        entry, forget, candidate, output = torch.addmm(step, h, weights[0]).chunk(4, 1)
+        entry, forget, candidate, output = _affine(step, h, weights[0]).chunk(4, -1)
         c = torch.addcmul(entry.sigmoid() * self._candidate(candidate), forget.sigmoid(), c)
         return output.sigmoid() * c.tanh(), c
+
+
+def _affine(step: Tensor, h: Tensor, weights: Tensor) -> Tensor:
+    """Return step + h weights, of one network or of each of a stack."""
+    return torch.addmm(step, h, weights) if h.dim() == 2 else torch.baddbmm(step, h, weights)
 
 
 def _fraction(gate: float) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -12,19 +13,25 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn, optim
 
 from learncast._core.errors import InvalidSpec
-from learncast._core.progress import Progress, check_time, noticed, silent
+from learncast._core.progress import Progress, check_time, noticed, silent, within
 from learncast._core.validation import FloatArray
 from learncast.results import Provenance, described, spec_hash
 from learncast.windows.detection.detection import Detection, detect
 from learncast.windows.detection.signs import matched_statistic
-from learncast.windows.layer_result import SEQUENCES, LayerResult
+from learncast.windows.layer_result import SEQUENCES, LayerResult, add_control
 from learncast.windows.layers.recording import Capture, capture
 from learncast.windows.layers.recurrent_layer import RecurrentLayer, recurrent_layers
 from learncast.windows.layers.replay import Replay
 from learncast.windows.layers.stepped import SteppedLayer
 from learncast.windows.options import Batching, DetectionRule, Measurement
 from learncast.windows.result import Window
-from learncast.windows.sequences import STREAM, checked_sequences, half_squared_error, half_squared_error_of_classes
+from learncast.windows.sequences import (
+    STREAM,
+    Sequences,
+    checked_sequences,
+    half_squared_error,
+    half_squared_error_of_classes,
+)
 from learncast.windows.transport.accumulator import Transport, lag_sums, pooled
 from learncast.windows.transport.base_rate import base_rates, parameter_rates
 from learncast.windows.transport.derivative import (
@@ -119,16 +126,48 @@ def window(
     )
     lags, sizes = measurement.lags_within(data.steps), np.array(rule.sizes_around(len(data)), dtype=np.float64)
     layers = recurrent_layers(model)
-    widths = [layer.hidden_size for layer in layers]
-    kept = batching.keeps(len(data) * len(lags) * measurement.directions * sum(widths), rule.method)
-    signs = "crossed" if kept else "pilot"
-    evidence = [
-        LayerEvidence(layer, optimizer, measurement, lags=lags, sequences=len(data), signs=signs, seed=(rule.seed, k))
-        for k, layer in enumerate(layers)
-    ]
     default = half_squared_error_of_classes if data.labels else half_squared_error
     loss = measurement.loss or partial(default, batch_first=data.axis == 0)
-    for places, chunk, wanted in data.chunks(batching.chunk_of(data.steps * max(widths))):
+    widths = [layer.hidden_size for layer in layers]
+    kept = batching.keeps(len(data) * len(lags) * measurement.directions * sum(widths), rule.method)
+    signs, size = "crossed" if kept else "pilot", batching.chunk_of(data.steps * max(widths))
+
+    def diagnosed(sequences: Sequences, part: Progress) -> list[LayerEvidence]:
+        evidence = [
+            LayerEvidence(one, optimizer, measurement, lags=lags, sequences=len(data), signs=signs, seed=(rule.seed, k))
+            for k, one in enumerate(layers)
+        ]
+        _collect(model, sequences, loss, size, evidence, part)
+        return evidence
+
+    passes = 2 if measurement.control else 1
+    evidence = diagnosed(data, within(progress, 0, passes))
+    dataset = _combined([one.result(rule).dataset(sizes) for one in evidence])
+    if measurement.control:
+        others = diagnosed(replace(data, shift=1), within(progress, 1, passes))
+        add_control(dataset, _combined([one.result(rule).dataset(sizes) for one in others]))
+    dataset["sequences"] = ((), len(data), described("diagnosed sequences", SEQUENCES))
+    name = "none" if optimizer is None else type(optimizer).__name__
+    dataset.attrs = {"method": rule.method, "order": measurement.order, "optimizer": name, "signs": signs}
+    dataset.attrs |= {"cell": layers[0].kind, "directions": measurement.directions}
+    weights = [value.cpu().numpy() for layer in layers for value in layer.parameters.values()]
+    rates = [value.cpu().numpy() for one in evidence for value in (one.rates or {}).values()]
+    # The repr of a loss is only its address, and a control changes no other number.
+    options = (repr(replace(measurement, loss=None, control=False)), repr(rule), signs)
+    digest = spec_hash(*weights, *rates, *data.fingerprint(), lags, sizes, *options)
+    return Window(dataset, Provenance("diagnosis", ("livi2025",), digest, rule.seed))
+
+
+def _collect(
+    model: nn.Module,
+    data: Sequences,
+    loss: Callable[..., Tensor],
+    size: int,
+    evidence: list[LayerEvidence],
+    progress: Progress,
+) -> None:
+    """Add all sequences to the evidence of every layer, `size` at a time."""
+    for places, chunk, wanted in data.chunks(size):
         captured = capture(model, chunk, wanted, loss)
         received, number = captured.outputs[0].shape[0], places.stop - places.start
         if received != number:
@@ -140,16 +179,6 @@ def window(
             one.add(places, captured, index)
         check_time()
         progress(places.stop / len(data))
-    dataset = _combined([one.result(rule).dataset(sizes) for one in evidence])
-    dataset["sequences"] = ((), len(data), described("diagnosed sequences", SEQUENCES))
-    name = "none" if optimizer is None else type(optimizer).__name__
-    dataset.attrs = {"method": rule.method, "order": measurement.order, "optimizer": name, "signs": signs}
-    dataset.attrs |= {"cell": layers[0].kind, "directions": measurement.directions}
-    weights = [value.cpu().numpy() for layer in layers for value in layer.parameters.values()]
-    rates = [value.cpu().numpy() for one in evidence for value in (one.rates or {}).values()]
-    options = (repr(replace(measurement, loss=None)), repr(rule), signs)  # the repr of a loss is only its address
-    digest = spec_hash(*weights, *rates, *data.fingerprint(), lags, sizes, *options)
-    return Window(dataset, Provenance("diagnosis", ("livi2025",), digest, rule.seed))
 
 
 def _combined(layers: list[xr.Dataset]) -> xr.Dataset:

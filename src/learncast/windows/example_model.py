@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn, optim
 
 from learncast._core.errors import InvalidSpec
@@ -51,7 +52,10 @@ class CellReadout(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """Outputs at every step, (batch, time, outputs)."""
         states = self.block(inputs)
-        return nn.functional.linear(states[0] if isinstance(states, tuple) else states, self.weights, self.bias)
+        states = states[0] if isinstance(states, tuple) else states
+        if self.weights.dim() == 3:  # a stack of networks
+            return states @ self.weights.mT[:, None] + self.bias[:, None, None]
+        return nn.functional.linear(states, self.weights, self.bias)
 
 
 def build_model(kind: str, *, inputs: int, outputs: int, hidden_size: int, seed: int, **options: Any) -> CellReadout:
@@ -128,6 +132,88 @@ def train_on_batches(
         check_time()
         progress((step + 1) / len(losses))
     return losses
+
+
+class Stack:
+    """Models of equal sizes that are trained as one model with stacked parameters, each on batches of its own.
+
+    Every network learns as it would by itself: losses, gradients, clipping and the optimiser's state are separate.
+
+    Parameters
+    ----------
+    models : sequence of CellReadout
+        Cells of `learncast.windows` with equal sizes; the gates of `ConstGate` may differ.
+    optimizer : mapping
+        Keywords of `build_optimizer`.
+
+    Attributes
+    ----------
+    models, optimizers : list
+        The networks after the last training, and an optimiser of each with its part of the state.
+    """
+
+    def __init__(self, models: Sequence[CellReadout], optimizer: Mapping[str, Any]) -> None:
+        self.models = list(models)
+        self.model = copy.deepcopy(self.models[0])
+        for name, parameter in list(self.model.named_parameters()):
+            owner, _, key = name.rpartition(".")
+            rows = torch.stack([one.get_parameter(name).detach() for one in self.models])
+            setattr(self.model.get_submodule(owner), key, nn.Parameter(rows.to(parameter.device)))
+        if isinstance(self.model.block, cells.ConstGate):
+            gates = [float(one.block.gate) for one in self.models]  # type: ignore[arg-type]
+            self.model.block.gate = self.model.weights.new_tensor(gates)[:, None, None]  # type: ignore[assignment]
+        self.optimizer = build_optimizer(model=self.model, **optimizer)
+        self.optimizers = [build_optimizer(model=one, **optimizer) for one in self.models]
+
+    def train(
+        self,
+        inputs: Tensor,
+        targets: Tensor,
+        batches: Iterator[NDArray[np.int64]],
+        *,
+        steps: int,
+        clip: float | None = None,
+        progress: Progress = silent,
+    ) -> FloatArray:
+        """Take training steps, and return the mean squared error of every step and network.
+
+        Parameters
+        ----------
+        inputs, targets : (networks, sequences, steps, channels)
+        batches : iterator of (networks, batch)
+            The sequences of each step; an iterator continues where the last training ended.
+        """
+        place, losses = self.model.weights.device, np.empty((steps, len(self.models)))
+        each, parameters = torch.arange(len(self.models))[:, None], list(self.model.parameters())
+        for step in range(steps):
+            rows = torch.as_tensor(next(batches))
+            self.optimizer.zero_grad(set_to_none=True)
+            error = self.model(inputs[each, rows].to(place)) - targets[each, rows].to(place)
+            own = error.square().mean((1, 2, 3))
+            losses[step] = own.detach().cpu().numpy()
+            if not np.isfinite(losses[step]).all():
+                raise InvalidSpec(f"The loss is not finite at step {step}. Lower the learning rate.", field="training")
+            torch.autograd.backward(own.sum())
+            if clip is not None:
+                norms = torch.cat([p.grad.flatten(1) for p in parameters if p.grad is not None], 1).norm(dim=1)
+                for p in parameters:
+                    if p.grad is not None:
+                        p.grad *= (clip / (norms + 1e-6)).clamp(max=1).reshape(-1, *[1] * (p.dim() - 1))
+            self.optimizer.step()
+            check_time()
+            progress((step + 1) / steps)
+        self._separate()
+        return losses
+
+    @torch.no_grad()
+    def _separate(self) -> None:
+        """Copy parameters and the optimiser's state to the single networks."""
+        for k, (model, optimizer) in enumerate(zip(self.models, self.optimizers, strict=True)):
+            for own, stacked in zip(model.parameters(), self.model.parameters(), strict=True):
+                own.copy_(stacked[k])
+                for key, value in self.optimizer.state[stacked].items():
+                    part = value[k].clone() if isinstance(value, Tensor) and value.shape == stacked.shape else value
+                    optimizer.state[own][key] = part
 
 
 def trained_model(

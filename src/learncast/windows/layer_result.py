@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
+from scipy.stats import norm
 
 from learncast._core.validation import FloatArray
 from learncast.results import Status, described
@@ -169,6 +170,27 @@ class LayerResult:
         if self.compared is not None:
             measured["first_order_transport"] = abs(_log_slope(*self.compared) - 1)
         return {f"validity_{name}": ((), value, CONDITIONS[name].requires, "1") for name, value in measured.items()}
+
+
+def add_control(dataset: xr.Dataset, control: xr.Dataset) -> None:
+    """Add the diagnosis with the targets of other sequences, and the lags whose signal is due to the task.
+
+    With other targets, the gradient still has the network's own answer. A lag is attributable to the task if it has a
+    significant signal and this signal differs from the control's, two-sided at 5% over all lags (Bonferroni).
+    """
+    gap, variance = dataset["signal"] - control["signal"], 0.0
+    for one in (dataset, control):
+        margin = one["signal_interval"].sel(side="high", drop=True) - one["signal"]
+        variance = variance + (margin / TWO_SIDED) ** 2
+    differs = np.abs(gap) > float(norm.isf(0.025 / dataset.sizes["lag"])) * np.sqrt(variance)
+    own = differs & (dataset["score"] > dataset["critical_score"])
+    texts = {"signal": RATE, "score": "1", "reach": LAG}
+    for name, units in texts.items():
+        about = described(f"{dataset[name].attrs['long_name']}, with the targets of other sequences", units)
+        dataset[f"control_{name}"] = control[name].assign_attrs(about)
+    dataset["attributable"] = own.assign_attrs(described("whether the signal of a lag is due to the task", "1"))
+    reach = (own * dataset["lag"]).max("lag").astype(float)
+    dataset["attributable_reach"] = reach.assign_attrs(described("longest lag whose signal is due to the task", LAG))
 
 
 def _decay(decay: Decay, lags: NDArray[np.int64]) -> Variables:

@@ -43,6 +43,9 @@ class Measurement:
     exact : int
         Sequences on which the envelope is also computed to all orders (for up to 16 units), to see whether it decays
         equally fast. It costs about 64 units^2 operations per step and sequence times the longest lag.
+    control : bool
+        Diagnose a second time with the targets of other sequences, to find out which lags are due to the task
+        (`Window.attributable`).
     loss : function of (answers, targets), optional
         One loss per sequence or finer, not averaged over sequences; half the squared error by default.
 
@@ -65,6 +68,7 @@ class Measurement:
     order: int = 1
     auxiliary: bool = False
     exact: int = 0
+    control: bool = False
     loss: Callable[..., Tensor] | None = None
 
     def __post_init__(self) -> None:

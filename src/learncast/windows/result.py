@@ -10,7 +10,7 @@ from typing import Self
 
 import xarray as xr
 
-from learncast._core.errors import SchemaMismatch
+from learncast._core.errors import InvalidSpec, SchemaMismatch
 from learncast._core.limits import readable
 from learncast._core.validation import one_of
 from learncast.display import Displayable, HtmlRepr, Plot, Reported, Table
@@ -129,7 +129,7 @@ def _check_variables(dataset: xr.Dataset) -> None:
 
 def summary(layer: xr.Dataset) -> str:
     """Summarise one layer of a `Window` in words."""
-    parts = [_reach(layer), _more_data(layer), _decay(layer), _exact(layer), _optimizer(layer)]
+    parts = [_reach(layer), _task(layer), _more_data(layer), _decay(layer), _exact(layer), _optimizer(layer)]
     text = "; ".join(part for part in parts if part)
     return f"{text[0].upper()}{text[1:]}.{_warning(layer)}"
 
@@ -150,6 +150,14 @@ def _reach(layer: xr.Dataset) -> str:
     broken = "" if gap == reach else f" (at every lag up to {gap:g})" if gap else " (though not at every lag below)"
     most = ", the longest lag measured" if reach == longest else ""
     return f"with {n:,} sequences this {cell} can learn up to {reach:g} steps back{most}{broken}"
+
+
+def _task(layer: xr.Dataset) -> str:
+    """Say which lags are due to the task, if a control was measured."""
+    if "attributable_reach" not in layer:
+        return ""
+    own = float(layer["attributable_reach"])
+    return f"the task explains lags up to {own:g}" if own else "no lag is due to the task"
 
 
 def _more_data(layer: xr.Dataset) -> str:
@@ -260,6 +268,21 @@ class Window(Result, Reported, Displayable):
     def null_windows(self, layer: int = 0, *, noise: str = "per_lag") -> dict[int, float]:
         """Window by number of sequences that 95% of data without a signal do not exceed."""
         return self._by_size("null_window", layer, noise)
+
+    def attributable(self, layer: int = 0) -> float:
+        """Longest lag whose signal is due to the task; 0 if none is.
+
+        A network's own answer carries signals of its inputs too, which a window counts. These stay if every sequence
+        gets the targets of another one; a lag whose signal then changes is due to the task.
+
+        Raises
+        ------
+        InvalidSpec
+            If the window was measured without ``Measurement(control=True)``.
+        """
+        if "attributable_reach" not in self.dataset:
+            raise InvalidSpec("control must be True in the Measurement of this window.", field="control")
+        return float(self.dataset["attributable_reach"].sel(layer=layer))
 
     def _by_size(self, name: str, layer: int, noise: str) -> dict[int, float]:
         one_of("noise", noise, NOISES)

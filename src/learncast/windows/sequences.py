@@ -37,6 +37,8 @@ class Sequences:
         Whether targets are class labels.
     dtype, device
         Of the model.
+    shift : int
+        Places in the order by which targets are shifted against inputs: 1 gives every sequence the targets of another.
     """
 
     inputs: Values
@@ -47,6 +49,7 @@ class Sequences:
     labels: bool
     dtype: torch.dtype
     device: torch.device
+    shift: int = 0
 
     @property
     def steps(self) -> int:
@@ -62,7 +65,8 @@ class Sequences:
             places = slice(begin, min(begin + size, len(self)))
             rows = self.order[places]
             inputs = self._taken("inputs", self.inputs, self.axis, rows)
-            yield places, inputs, self._taken("targets", self.targets, self.target_axis, rows)
+            others = np.roll(self.order, self.shift)[places]
+            yield places, inputs, self._taken("targets", self.targets, self.target_axis, others)
 
     def fingerprint(self) -> tuple[FloatArray, ...]:
         """A few sequences and the shapes of all, for the hash of a result."""

@@ -53,7 +53,7 @@ def assert_same_figures(one, other, names):
 def plain(tmp_path_factory):
     """Figure 3 of learnability by one process without a store."""
     folder = tmp_path_factory.mktemp("plain")
-    reproduce("learnability", figure="3", out=folder)
+    reproduce("learnability", figure="3", preset="smoke", out=folder)
     return folder
 
 
@@ -61,12 +61,12 @@ def plain(tmp_path_factory):
 def kept(tmp_path_factory):
     """The store of figure 3."""
     store = tmp_path_factory.mktemp("kept") / "store"
-    assert Reproduction("learnability", figure="3", store=store).train(executor="in-process").complete
+    assert Reproduction("learnability", figure="3", preset="smoke", store=store).train(executor="in-process").complete
     return store
 
 
 def test_a_stored_figure_is_identical_to_that_of_one_process(plain, kept, tmp_path):
-    Reproduction("learnability", figure="3", store=kept).draw(out=tmp_path)
+    Reproduction("learnability", figure="3", preset="smoke", store=kept).draw(out=tmp_path)
     assert_same_figures(tmp_path, plain, ["3"])
     assert not tmp_path.with_name(f"{tmp_path.name}-runs").exists()
 
@@ -84,11 +84,11 @@ def test_a_stored_figure_is_identical_to_that_of_one_process(plain, kept, tmp_pa
     ],
 )
 def test_stored_figures_are_identical_to_those_of_one_process(paper, figure, tmp_path):
-    stored = Reproduction(paper, figure=figure, store=tmp_path / "store")
+    stored = Reproduction(paper, figure=figure, preset="smoke", store=tmp_path / "store")
     assert stored.train(workers=2, executor="in-process" if figure == "2C" else "processes").complete
     made = stored.draw(out=tmp_path / "stored")
     assert made.pop("cpu_seconds") > 0
-    assert made == reproduce(paper, figure=figure, out=tmp_path / "plain")
+    assert made == reproduce(paper, figure=figure, preset="smoke", out=tmp_path / "plain")
     assert_same_figures(tmp_path / "stored", tmp_path / "plain", made["figures"])
 
 
@@ -112,7 +112,9 @@ def command(*arguments):
 @SLOW
 def test_a_killed_reproduction_continues_to_the_same_figure(tmp_path):
     store, out = tmp_path / "store", tmp_path / "stored"
-    line = command("learnability", "--figure", "C", "--store", store, "--out", out, "--workers", "2")
+    line = command(
+        "learnability", "--figure", "C", "--preset", "smoke", "--store", store, "--out", out, "--workers", "2"
+    )
     before = {}
     # There are six runs; the process is killed after one, two and four.
     for number in (1, 2, 4):
@@ -136,7 +138,7 @@ def test_a_killed_reproduction_continues_to_the_same_figure(tmp_path):
     assert {name: after[name] for name in before} == before
     printed = json.loads(finished.stdout)
     assert (printed.pop("cpu_seconds") > 0, printed.pop("drawing_cpu_seconds") > 0) == (True, True)
-    assert printed == reproduce("learnability", figure="C", out=tmp_path / "plain")
+    assert printed == reproduce("learnability", figure="C", preset="smoke", out=tmp_path / "plain")
     assert_same_figures(out, tmp_path / "plain", ["C"])
 
 
@@ -148,7 +150,7 @@ def stop(summary):
     if summary.done == 1:
         os.kill(os.getpid(), signal.SIGKILL)
 
-Reproduction("learnability", figure="3", store=sys.argv[1]).train(executor="in-process", watcher=stop)
+Reproduction("learnability", figure="3", preset="smoke", store=sys.argv[1]).train(executor="in-process", watcher=stop)
 """
 
 
@@ -159,7 +161,7 @@ def test_a_reproduction_killed_between_two_runs_continues_with_the_second(plain,
     assert killed.returncode == -signal.SIGKILL
     before = done(store)
     assert len(before) == 1
-    stored = Reproduction("learnability", figure="3", store=store)
+    stored = Reproduction("learnability", figure="3", preset="smoke", store=store)
     with pytest.raises(SchemaMismatch) as error:
         stored.draw(out=tmp_path / "early")
     assert "learnability.runs:diagnose" in str(error.value)
@@ -172,7 +174,7 @@ def test_a_reproduction_killed_between_two_runs_continues_with_the_second(plain,
 
 
 def test_figures_with_the_same_runs_share_a_store(kept, tmp_path):
-    sharing = Reproduction("learnability", figure="12", store=kept)
+    sharing = Reproduction("learnability", figure="12", preset="smoke", store=kept)
     assert sharing.train(executor="in-process") is None
     sharing.draw(out=tmp_path)
     assert (tmp_path / "figure_12.png").is_file()
@@ -182,17 +184,19 @@ def test_a_store_is_extended_by_missing_runs(tmp_path, monkeypatch):
     """Another figure or one more seed adds its runs and computes no run again."""
     monkeypatch.setattr("learncast.sweep.reproduction.compute_run", nothing)
     store = tmp_path / "store"
-    one = Reproduction("learnability", figure="3", store=store).train(executor="in-process")
+    one = Reproduction("learnability", figure="3", preset="smoke", store=store).train(executor="in-process")
     assert (one.computed, one.total) == (2, 2)
     entered = done(store)
-    more = Reproduction("learnability", figure="3", store=store, seeds=[212, 1001])
+    more = Reproduction("learnability", figure="3", preset="smoke", store=store, seeds=[212, 1001])
     assert len(more.missing()) == 2
     grown = more.train(executor="in-process")
     assert (grown.computed, grown.total, grown.complete) == (2, 4, True)
     assert entered.items() <= done(store).items()
-    assert Reproduction("learnability", figure="7", store=store).train(executor="in-process").computed == 2
+    assert (
+        Reproduction("learnability", figure="7", preset="smoke", store=store).train(executor="in-process").computed == 2
+    )
     assert more.train() is None
-    for paper, preset, changed in (("learnability", "laptop", "base.preset"), ("curriculum", "smoke", "base.paper")):
+    for paper, preset, changed in (("learnability", "default", "base.preset"), ("curriculum", "smoke", "base.paper")):
         with pytest.raises(InvalidSpec) as error:
             Reproduction(paper, preset=preset, store=store).train()
         assert error.value.field == "study"
@@ -201,9 +205,11 @@ def test_a_store_is_extended_by_missing_runs(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_a_figure_is_drawn_from_all_shards(plain, tmp_path):
-    shares = [Reproduction("learnability", figure="3", store=tmp_path / f"{k}", shard=(k, 2)) for k in (1, 2)]
+    shares = [
+        Reproduction("learnability", figure="3", preset="smoke", store=tmp_path / f"{k}", shard=(k, 2)) for k in (1, 2)
+    ]
     assert sum(share.train(executor="in-process").done for share in shares) == 2
-    both = Reproduction("learnability", figure="3", store=[tmp_path / "1", tmp_path / "2"])
+    both = Reproduction("learnability", figure="3", preset="smoke", store=[tmp_path / "1", tmp_path / "2"])
     assert both.missing() == []
     both.draw(out=tmp_path / "out")
     assert_same_figures(tmp_path / "out", plain, ["3"])
@@ -221,12 +227,12 @@ def test_changed_code_is_refused(kept, monkeypatch):
     assert set(run_base("learnability", "smoke")["sources"]) == {"runs"}
     monkeypatch.setattr("learncast.sweep.reproduction.run_base", edited)
     with pytest.raises(InvalidSpec) as error:
-        Reproduction("learnability", figure="3", store=kept).train()
+        Reproduction("learnability", figure="3", preset="smoke", store=kept).train()
     assert "base.sources.runs" in str(error.value)
 
 
 def test_a_damaged_result_is_not_drawn(kept, tmp_path):
-    stored = Reproduction("learnability", figure="3", store=kept)
+    stored = Reproduction("learnability", figure="3", preset="smoke", store=kept)
     file = sorted((kept / "results").rglob("*.nc"))[0]
     content = file.read_bytes()
     file.write_bytes(content[:-1])
@@ -332,14 +338,27 @@ def test_invalid_options_are_refused_before_anything_is_written(arguments, word,
 def test_nothing_is_drawn_before_all_runs_are_done(tmp_path, monkeypatch):
     stopped = Summary(2, 1, 0, interrupted=True)
     monkeypatch.setattr(Reproduction, "train", lambda self, **options: stopped)
-    result = run("learnability", "--figure", "3", "--store", tmp_path / "store", "--out", tmp_path / "out")
+    result = run(
+        "learnability", "--figure", "3", "--preset", "smoke", "--store", tmp_path / "store", "--out", tmp_path / "out"
+    )
     assert (result.exit_code, (tmp_path / "out").exists()) == (130, False)
     assert "1 of 2" in result.stderr
 
 
 def test_nothing_is_drawn_if_a_run_failed(tmp_path, monkeypatch):
     monkeypatch.setattr("learncast.sweep.reproduction.compute_run", refusing)
-    line = ("learnability", "--figure", "3", "--store", tmp_path / "store", "--in-process", "--out", tmp_path / "out")
+    line = (
+        "learnability",
+        "--figure",
+        "3",
+        "--preset",
+        "smoke",
+        "--store",
+        tmp_path / "store",
+        "--in-process",
+        "--out",
+        tmp_path / "out",
+    )
     result = run(*line)
     assert (result.exit_code, (tmp_path / "out").exists()) == (1, False)
     assert "2 runs failed" in result.stderr
@@ -350,7 +369,20 @@ def refusing(spec):
 
 
 def test_the_command_draws_from_a_store(kept, plain, tmp_path):
-    result = run("learnability", "--figure", "3", "--store", kept, "--workers", "1", "--out", tmp_path, "--json")
+    result = run(
+        "learnability",
+        "--figure",
+        "3",
+        "--preset",
+        "smoke",
+        "--store",
+        kept,
+        "--workers",
+        "1",
+        "--out",
+        tmp_path,
+        "--json",
+    )
     assert result.exit_code == 0, result.stderr
     printed = json.loads(result.stdout)
     assert (printed.pop("cpu_seconds") > 0, printed.pop("drawing_cpu_seconds") > 0) == (True, True)
@@ -371,7 +403,18 @@ def test_the_default_store_is_next_to_the_figures(tmp_path):
 
 
 def test_a_dry_run_estimates_missing_runs(kept, tmp_path):
-    line = ("learnability", "--figure", "3", "--store", kept, "--dry-run", "--out", tmp_path / "out")
+    line = (
+        "learnability",
+        "--figure",
+        "3",
+        "--preset",
+        "smoke",
+        "--store",
+        kept,
+        "--dry-run",
+        "--out",
+        tmp_path / "out",
+    )
     assert run(*line).exit_code == 0
     estimate = json.loads(run(*line, "--seeds", "212,5", "--workers", "2", "--json").stdout)
     assert (estimate["runs"], estimate["missing"], estimate["workers"]) == (4, 2, 2)
@@ -391,8 +434,8 @@ def test_a_dry_run_of_the_largest_preset_needs_only_short_sequences(tmp_path):
         estimate = reproduction.estimate(workers=2)
     finally:
         hook.remove()
-    # 5 cells and 5 seeds with 3 optimisers; 4 of these cells from a second gate; 5 cells, 3 optimisers, 5 seeds.
-    assert (estimate["runs"], estimate["missing"]) == (5 * 5 * 3 + 4 * 5 + 5 * 3 * 5, 170)
+    # 5 cells and 5 seeds with 3 optimisers, for the figures and for the table.
+    assert (estimate["runs"], estimate["missing"]) == (2 * 5 * 5 * 3, 150)
     assert estimate["cpu_seconds"] > 3600
     assert max(sizes) <= 2**18
     assert len(sizes) < 1000

@@ -89,6 +89,7 @@ class TrainingSize:
 
 
 SIZES = {
+    "default": TrainingSize((0.5, 0.9), {"relu": 1, "linear": 1}, False),
     "smoke": TrainingSize((0.5, 0.9), {"relu": 1, "linear": 1}, False),
     "full": TrainingSize((0.3, 0.5, 0.7, 0.85, 0.95), {"relu": 4, "linear": 3}, True),
 }
@@ -249,7 +250,7 @@ def train_to_trained_optima(settings: Settings, progress: Progress = silent) -> 
 TANH_TASKS = ({"gain": 0.5}, {"gain": 1.0}, {"gain": 1.0, "correlation": 0.5}, {"gain": 1.0, "timescale": 20.0})
 TANH_ACCURACY = 0.3
 #: Number of tasks of the table and of training runs of each.
-TANH_SIZES = {"smoke": (1, 1), "full": (len(TANH_TASKS), 3)}
+TANH_SIZES = {"default": (2, 1), "smoke": (1, 1), "full": (len(TANH_TASKS), 3)}
 
 
 @dataclass(frozen=True, eq=False)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 #: Training runs of a sample.
-SEEDS = {"smoke": 1, "full": 3}
+SEEDS = {"default": 1, "smoke": 1, "full": 3}
 
 
 def sample_runs(samples: Sequence[tuple[str, int]], units: Sequence[str], preset: str) -> list[PaperRun]:

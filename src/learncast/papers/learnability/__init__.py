@@ -1,10 +1,11 @@
-"""The figures and the table of appendix C of livi2025, on the learnability of gated networks, and our experiments."""
+"""The figures and the table of appendix C of livi2025, on the learnability of gated networks; tests of its claims."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from importlib.resources import files
 from typing import Any
 
 import numpy as np
@@ -12,24 +13,21 @@ import xarray as xr
 from scipy.stats import pearsonr, spearmanr
 
 from learncast import figures
+from learncast._core.errors import SchemaMismatch
+from learncast._core.progress import Progress, silent
 from learncast._core.validation import FloatArray, one_of
-from learncast.papers.learnability import pictures
+from learncast.papers.learnability import claims, pictures
 from learncast.papers.learnability.pictures import LAWS, STATISTICS
-from learncast.papers.learnability.preset import CELLS, LEARNED_GATES, PRESETS, VALIDATED, Preset
-from learncast.papers.learnability.runs import (
-    GATES,
-    diagnosis_runs,
-    estimated_seconds,
-    gate_runs,
-    stacked,
-    validation_runs,
-)
+from learncast.papers.learnability.preset import CELLS, PRESETS, VALIDATED, Preset
+from learncast.papers.learnability.runs import diagnosis_runs, stacked, validation_runs
 from learncast.papers.paper import Paper, PaperFigure, captions_of
 from learncast.papers.runs import PaperRun
-from learncast.results import described
+from learncast.results import described, spec_hash
 
 #: Name of a GRU whose envelope has the auxiliary terms of eq. (58).
 AUXILIARY = "GRU, eq. 58"
+#: Results of the preset default that come with the package, a group for each run.
+STORED = files(__name__).joinpath("stored.nc")
 
 
 def paper(seeds: Sequence[int] | None = None, cells: Sequence[str] | None = None, device: str | None = None) -> Paper:
@@ -78,11 +76,13 @@ def paper(seeds: Sequence[int] | None = None, cells: Sequence[str] | None = None
         runs = partial(_runs, sizes, partial(diagnosis_runs, optimizer))
         caption = captions[name].format(optimizer=optimizer, **phrases)
         every[name] = PaperFigure(name, caption, data, partial(picture, name), numbers, runs)
-    table, gates = partial(_sized, sizes, validation), partial(_sized, sizes, both_gates)
-    ours = partial(_runs, sizes, gate_runs), partial(_runs, sizes, validation_runs)
-    every["C"] = PaperFigure("C", captions["C"], table, pictures.draw_validation, pictures.validation_numbers, ours[1])
-    every["G"] = PaperFigure("G", captions["G"], gates, pictures.draw_gates, pictures.gate_numbers, ours[0])
-    return Paper("learnability", "livi2025", tuple(every[name] for name in captions), tuple(PRESETS))
+    for name, made, draw, numbers, needed in (
+        ("C", validation, pictures.draw_validation, pictures.validation_numbers, validation_runs),
+        ("claims", claims.claims, claims.draw_claims, claims.claim_numbers, claims.claim_runs),
+    ):
+        data, runs = partial(_sized, sizes, made), partial(_runs, sizes, needed)
+        every[name] = PaperFigure(name, captions[name], data, draw, numbers, runs)
+    return Paper("learnability", "livi2025", tuple(every[name] for name in captions), tuple(PRESETS), stored=stored)
 
 
 def _sized(
@@ -92,17 +92,35 @@ def _sized(
 
 
 def _runs(sizes: Mapping[str, Preset], runs: Callable[[Preset], list[PaperRun]], preset: str) -> list[PaperRun]:
-    """Return the runs of a preset with their estimates, because some are too long for a trial."""
-    return [replace(one, estimate=estimated_seconds) for one in runs(sizes[preset])]
+    return runs(sizes[preset])
+
+
+def stored(runs: Sequence[PaperRun], *, progress: Progress = silent) -> list[xr.Dataset]:
+    """Return the results of runs of the preset default that come with the package."""
+    results = []
+    for one in runs:
+        try:
+            results.append(xr.load_dataset(str(STORED), group=stored_key(one), engine="h5netcdf"))
+        except OSError as error:
+            wanted = "the preset default with its own seeds and cells"
+            raise SchemaMismatch(f"stored results exist for {wanted} only.", field="stored") from error
+        progress(len(results) / len(runs))
+    return results
+
+
+def stored_key(run: PaperRun) -> str:
+    """Return the group of a run in the file of stored results."""
+    return f"run_{spec_hash(run.text)[:16]}"
 
 
 def diagnoses(optimizer: str, results: list[xr.Dataset], preset: Preset) -> xr.Dataset:
-    """Return all cells under one optimiser, with both laws fitted to the mean envelope of each."""
+    """Return all cells under one optimiser, with both laws fitted to the mean envelope of each at the task's lags."""
     from learncast.windows.transport.decay import fit_decay
 
-    dataset = stacked(results, preset.cells, preset)
+    dataset, longest = stacked(results, preset.cells_of(optimizer)), preset.main.task_lags[-1]
     lags, means = dataset["lag"].values, dataset["envelope"].mean("seed")
-    fits = [fit_decay(lags, means.sel(cell=cell).values) for cell in dataset["cell"].values]
+    near = lags <= longest
+    fits = [fit_decay(lags[near], means.sel(cell=cell).values[near]) for cell in dataset["cell"].values]
     for law in LAWS:
         lines = np.array([fit.fits[law].law.at(lags) for fit in fits])
         dataset[f"{law}_fit"] = (("cell", "lag"), lines, described(f"{law} fit", dataset["envelope"].attrs["units"]))
@@ -114,20 +132,11 @@ def diagnoses(optimizer: str, results: list[xr.Dataset], preset: Preset) -> xr.D
     dataset["best_law"] = ("cell", best, described("law with the least BIC", "1"))
     dataset.attrs = {
         "optimizer": optimizer,
-        "learning_rate": preset.rates[optimizer],
-        "longest_task_lag": preset.task_lags[-1],
-        "task_lags": list(preset.task_lags),
+        "learning_rate": preset.schedules[optimizer].rate,
+        "longest_task_lag": longest,
+        "task_lags": list(preset.main.task_lags),
     }
     return dataset
-
-
-def both_gates(results: list[xr.Dataset], preset: Preset) -> xr.Dataset:
-    """Return every cell with learned gates from both initial values, over (gate, cell, seed)."""
-    cells = tuple(cell for cell in preset.cells if cell in LEARNED_GATES)
-    each = len(cells) * len(preset.seeds)
-    kept = ["envelope", "window", "time_scale", "loss_last"]
-    parts = [stacked([one[kept] for one in results[k : k + each]], cells, preset) for k in range(0, len(results), each)]
-    return xr.concat(parts, "gate", combine_attrs="drop", join="exact").assign_coords(gate=list(GATES))
 
 
 def validation(results: list[xr.Dataset], preset: Preset) -> xr.Dataset:
@@ -135,35 +144,21 @@ def validation(results: list[xr.Dataset], preset: Preset) -> xr.Dataset:
 
     A GRU occurs a second time with the auxiliary terms of eq. (58).
     """
-    shape = (len(preset.cells), len(VALIDATED), len(preset.validation_seeds))
-    grid, cells = ("cell", "optimizer", "seed"), [CELLS[cell] for cell in preset.cells]
-    joined = xr.concat(results, "run", combine_attrs="override", join="exact")
-    columns = {
-        name: joined[name].values.reshape(*shape, -1)
-        for name in ("envelope", "envelope_auxiliary", "exact_envelope", "frobenius")
-    }
+    each = len(results) // (len(preset.cells) * len(VALIDATED))
+    rows = [xr.concat(results[k : k + each], "seed", join="exact") for k in range(0, len(results), each)]
+    by_cell = [xr.concat(rows[k : k + len(VALIDATED)], "optimizer") for k in range(0, len(rows), len(VALIDATED))]
+    cells = [CELLS[cell] for cell in preset.cells]
     if "paper-gru" in preset.cells:
-        gru = preset.cells.index("paper-gru")
-        more = {name: values[gru : gru + 1] for name, values in columns.items()}
-        more["envelope"] = more["envelope_auxiliary"]
-        columns = {name: np.concatenate([values, more[name]]) for name, values in columns.items()}
+        gru = by_cell[preset.cells.index("paper-gru")]
+        by_cell.append(gru.assign(envelope=gru["envelope_auxiliary"].assign_attrs(gru["envelope"].attrs)))
         cells.append(AUXILIARY)
-    variables: dict[str, object] = {
-        name: ((*grid, "lag"), columns[name], joined[name].attrs)
-        for name in ("envelope", "exact_envelope", "frobenius")
-    }
-    each = zip(*(values.reshape(-1, values.shape[-1]) for values in columns.values()), strict=True)
-    compared = np.array([_compared(first, exact, norm) for first, _, exact, norm in each])
+    joined = xr.concat(by_cell, "cell").drop_vars("envelope_auxiliary").transpose("cell", "optimizer", "seed", "lag")
+    columns = [joined[name].values for name in ("envelope", "exact_envelope", "frobenius")]
+    compared = np.array([_compared(*(c[k] for c in columns)) for k in np.ndindex(columns[0].shape[:-1])])
     for k, (name, (title, text)) in enumerate(STATISTICS.items()):
-        values = compared[:, k].reshape(len(cells), *shape[1:])
-        variables[name] = (grid, values, described(text, "1") | {"short_name": title})
-    coordinates = {
-        "cell": cells,
-        "optimizer": list(VALIDATED),
-        "seed": list(preset.validation_seeds),
-        "lag": ("lag", results[0]["lag"].values, described("lag", "steps")),
-    }
-    return xr.Dataset(variables, coordinates)
+        values = compared[:, k].reshape(columns[0].shape[:-1])
+        joined[name] = (("cell", "optimizer", "seed"), values, described(text, "1") | {"short_name": title})
+    return joined.assign_coords(cell=cells, optimizer=list(VALIDATED))
 
 
 def _compared(first: FloatArray, exact: FloatArray, norm: FloatArray) -> tuple[float, float, float, float]:

@@ -11,7 +11,7 @@ import numpy as np
 import xarray as xr
 
 from learncast import figures
-from learncast._core.validation import FloatArray
+from learncast.papers.learnability.claims import detected_requirements, requirement_slopes
 from learncast.papers.learnability.preset import CELLS
 from learncast.papers.paper import Numbers, short
 
@@ -37,47 +37,32 @@ def envelope_numbers(dataset: xr.Dataset) -> Numbers:
             yield f"{cell}: {law} R2", short(one[f"{law}_r_squared"])
         yield f"{cell}: best of four laws by BIC", str(one["best_law"].values)
         yield f"{cell}: envelope at the first and last lag", short(mean[[0, -1]])
-        gates = one["envelope_gate"].mean("seed")
-        yield f"{cell}: envelope over the gates' part, first lag", short(mean[0] / gates[0])
+        yield f"{cell}: envelope over the gates' part, first lag", short(mean[0] / one["envelope_gate"].mean("seed")[0])
         yield f"{cell}: largest rise of the envelope, share", short((mean.values[1:] / mean.values[:-1] - 1).max())
         if bool(one["envelope_auxiliary"].notnull().any()):
             more = one["envelope_auxiliary"].mean("seed")
             key = f"{cell}: envelope with eq. (58)'s terms over without, first and last lag"
             yield key, short((more / mean)[[0, -1]])
-        yield f"{cell}: loss, first and last", short([one[f"loss_{k}"].mean("seed") for k in ("first", "last")])
+        yield f"{cell}: loss, first and last", short(one["watched_loss"].mean("seed")[[0, -1]])
 
 
 def window_numbers(dataset: xr.Dataset) -> Numbers:
-    """Yield windows by number of sequences: ours, without signal, against all gradient noise, by the published rule."""
+    """Yield windows by number of sequences: ours, without signal, against all gradient noise, by the paper's rule."""
     yield "sequences", [int(n) for n in dataset["sample_size"].values]
     for cell, one in _cells(dataset):
         rows = {
             "window": one["window"].sel(noise="per_lag"),
             "window without signal (95%)": one["null_window"].sel(noise="per_lag"),
             "window against all gradient noise": one["window"].sel(noise="total"),
-            "window by the published rule": one["published_window"].sel(noise="per_lag"),
+            "window by the paper's rule": one["paper_rule_window"].sel(noise="per_lag"),
         }
         for name, values in rows.items():
             yield f"{cell}: {name}", short(values.median("seed"))
-        alarms = one["published_validity_silent_null"].mean("seed")
-        yield f"{cell}: share of data without signal with a window by the published rule", short(alarms)
+        alarms = one["paper_rule_validity_silent_null"].mean("seed")
+        yield f"{cell}: share of data without signal with a window by the paper's rule", short(alarms)
         detected = (one["score"] > one["critical_score"]).sum("lag").mean("seed")
         yield f"{cell}: detected lags, of {dataset.sizes['lag']}", short(detected)
-        yield from _beyond(cell, one, [int(lag) for lag in dataset.attrs["task_lags"]])
-
-
-def _beyond(cell: str, one: xr.Dataset, lags: list[int]) -> Numbers:
-    """Yield the signal at lags beyond the task's longest with targets of other sequences, in standard errors."""
-    longest, detected = lags[-1], (one["score"] > one["critical_score"]).values
-    far, own = np.asarray(one["lag"] > longest), np.isin(one["lag"], lags)
-    errors = [(one[f"{kind}signal"] / one[f"{kind}score"]).values for kind in ("", "unrelated_")]
-    apart = np.abs(one["signal"].values - one["unrelated_signal"].values) / np.hypot(errors[0], errors[1])
-    key = f"{cell}: lags beyond the task's longest, {longest}"
-    yield f"{key}: detected, of {int(far.sum())}", short((detected & far).sum(axis=-1).mean())
-    for where, kind in ((far, "beyond it"), (own, "at the task's lags")):
-        if (detected & where).any():
-            median = short(np.nanmedian(apart[detected & where]))
-            yield f"{key}: change of the signal {kind} by other sequences' targets, median standard errors", median
+        yield f"{cell}: longest lag that is due to the task", short(one["attributable_reach"].median("seed"))
 
 
 def time_scale_numbers(dataset: xr.Dataset) -> Numbers:
@@ -88,19 +73,19 @@ def time_scale_numbers(dataset: xr.Dataset) -> Numbers:
 
 
 def tail_numbers(dataset: xr.Dataset) -> Numbers:
-    """Yield quantiles of the tail indices over lags, of means and of single sequences."""
+    """Yield tail indices: of the gradient's single terms, of means of 16, and of sequences over lags."""
     for cell, one in _cells(dataset):
-        for name, text in (("tail_index", "tail index"), ("published_tail_index", "tail index of single sequences")):
-            yield f"{cell}: {text}, 10%, median, 90%", _quantiles(one[name])
+        for name, text in (("pooled", "single terms"), ("block", "means of 16 terms")):
+            yield f"{cell}: tail index of {text}, by seed", short(one[f"{name}_tail_index"])
+        yield f"{cell}: tail index of sequences, 10%, median, 90% over lags", _quantiles(one["tail_index"])
         yield f"{cell}: lags whose variance is finite, share", short((one["tail_index"] == 2).mean())
 
 
 def scale_numbers(dataset: xr.Dataset) -> Numbers:
     """Yield the decay of noise and envelope over the lags."""
-    for cell, one in _cells(dataset):
-        for name, text in (("scale", "noise"), ("envelope", "envelope")):
-            ends = one[name].mean("seed").isel(lag=[0, -1]).values
-            yield f"{cell}: {text} at the first over the last lag", short(ends[0] / ends[1] if ends[1] else np.inf)
+    for (cell, one), (name, text) in product(_cells(dataset), (("scale", "noise"), ("envelope", "envelope"))):
+        ends = one[name].mean("seed").isel(lag=[0, -1]).values
+        yield f"{cell}: {text} at the first over the last lag", short(ends[0] / ends[1] if ends[1] else np.inf)
 
 
 def noise_numbers(dataset: xr.Dataset) -> Numbers:
@@ -113,24 +98,15 @@ def requirement_numbers(dataset: xr.Dataset) -> Numbers:
     """Yield slopes of the logarithm of the sequences a lag needs on that of its envelope; eq. (26) predicts -2."""
     for cell, one in _cells(dataset):
         for noise, text in (("per_lag", "its own noise"), ("total", "all gradient noise")):
-            needed, f = detected_requirements(one, noise)
-            yield f"{cell}: detected lags", len(f)
-            slope = np.polyfit(np.log(f), np.log(needed), 1)[0] if len(f) > 2 else np.nan
-            yield f"{cell}: slope of log N on log f, against {text}", short(slope)
-
-
-def detected_requirements(one: xr.Dataset, noise: str) -> tuple[FloatArray, FloatArray]:
-    """Return required sequences and envelope of the detected lags whose requirement is known."""
-    needed, f = one["required_sequences"].sel(noise=noise), one["envelope"]
-    used = (one["score"] > one["critical_score"]) & np.isfinite(needed) & (needed > 0) & (f > 0)
-    return needed.values[used.values], f.broadcast_like(needed).values[used.values]
+            yield f"{cell}: slope of log N on log f by seed, against {text}", short(requirement_slopes(one, noise))
 
 
 def course_numbers(dataset: xr.Dataset) -> Numbers:
-    """Yield time scales, exponent of the envelope and tail index during training."""
+    """Yield loss, time scales, exponent of the envelope and tail index during training."""
     yield "updates", [int(k) for k in dataset["update"].values]
     for cell, one in _cells(dataset):
         scales = one["watched_time_scale"]
+        yield f"{cell}: loss", short(one["watched_loss"].mean("seed"))
         medians = [_quantiles(scales.isel(update=k))[1] for k in range(one.sizes["update"])]
         yield f"{cell}: median time scale (steps)", medians
         for name, text in (("exponent", "exponent of the envelope"), ("tail", "median tail index")):
@@ -140,22 +116,11 @@ def course_numbers(dataset: xr.Dataset) -> Numbers:
 def _course(one: xr.Dataset, name: str) -> xr.DataArray:
     """Return minus the slope of log envelope on log lag, or the median tail index, during training."""
     if name == "tail":
-        return one["watched_tail_index"].median(("lag", "seed"))
+        return one["watched_tail_index"].median(("short_lag", "seed"))
     from learncast.windows.transport import power_of_lag
 
-    mean = one["watched_envelope"].mean("seed").transpose("update", "lag")
-    return xr.DataArray([power_of_lag(one["lag"].values, f) for f in mean.values], {"update": one["update"]})
-
-
-def gate_numbers(dataset: xr.Dataset) -> Numbers:
-    """Yield the effects of the initial value of the gates."""
-    for gate, (cell, one) in product(dataset["gate"].values, _cells(dataset)):
-        here, case = one.sel(gate=gate), f"{cell}, gates from {gate:g}"
-        mean, windows = here["envelope"].mean("seed"), here["window"].sel(noise="per_lag")
-        yield f"{case}: envelope at the last over the first lag", short(mean[-1] / mean[0])
-        yield f"{case}: time scale, 10%, median, 90% (steps)", _quantiles(here["time_scale"])
-        yield f"{case}: window of the most sequences", short(windows.isel(sample_size=-1).median("seed"))
-        yield f"{case}: loss at the end", short(here["loss_last"].mean("seed"))
+    mean = one["watched_envelope"].mean("seed").transpose("update", "short_lag")
+    return xr.DataArray([power_of_lag(one["short_lag"].values, f) for f in mean.values], {"update": one["update"]})
 
 
 def validation_numbers(dataset: xr.Dataset) -> Numbers:
@@ -176,18 +141,16 @@ def draw_envelopes(name: str, dataset: xr.Dataset) -> figures.Figure:
     heads = (f"{name}  {dataset.attrs['optimizer']}, linear", "semilogarithmic", "doubly logarithmic")
     kinds = {"linear": None, "semilog": LAWS[0], "log-log": LAWS[1]}
     one = partial(figures.envelopes_by_cell, dataset)
-    draws = (
-        partial(one, law=law, axis=axis, title=head) for head, (axis, law) in zip(heads, kinds.items(), strict=True)
-    )
-    return figures.sheet(*draws, width=2.36, height=2.5)
+    draws = (partial(one, law=k, axis=axis, title=head) for head, (axis, k) in zip(heads, kinds.items(), strict=True))
+    return figures.sheet(*draws, width=2.36, height=3.2)
 
 
 def draw_windows(name: str, dataset: xr.Dataset) -> figures.Figure:
-    """Draw windows by our rule, against all gradient noise, and by the published rule."""
+    """Draw windows by our rule, against all gradient noise, and by the paper's rule."""
     one = partial(figures.windows_by_cell, dataset)
     sound = partial(one, variable="window", null="null_window", title=f"{name}  detected against noise")
     total = partial(one, variable="window", noise="total", legend=False, title="against all gradient noise")
-    published = partial(one, variable="published_window", legend=False, title="published rule")
+    published = partial(one, variable="paper_rule_window", legend=False, title="the paper's rule")
     return figures.sheet(sound, total, published, width=2.36, height=2.9)
 
 
@@ -223,37 +186,29 @@ def draw_histograms(name: str, dataset: xr.Dataset) -> figures.Figure:
 
 def draw_requirements(name: str, dataset: xr.Dataset) -> figures.Figure:
     """Draw required sequences against the envelope, for both kinds of noise."""
+
+    def measure(noise: str, one: xr.Dataset) -> tuple[np.ndarray, np.ndarray]:
+        needed, f = detected_requirements(one, noise)
+        return needed[np.isfinite(needed)], f[np.isfinite(needed)]
+
     titles = {"per_lag": f"{name}  against the lag's own noise", "total": "against all gradient noise"}
     draws = (
-        partial(figures.requirements_by_cell, dataset, measure=partial(detected_requirements, noise=noise), title=title)
+        partial(figures.requirements_by_cell, dataset, measure=partial(measure, noise), title=title)
         for noise, title in titles.items()
     )
     return figures.sheet(*draws, width=3.5, height=2.8)
 
 
 def draw_courses(name: str, dataset: xr.Dataset) -> figures.Figure:
-    """Draw time scales, exponent and tail index during training."""
+    """Draw loss, time scales and exponent during training."""
     over = [dim for dim in dataset["watched_time_scale"].dims if dim not in ("cell", "update")]
     low, middle, high = dataset["watched_time_scale"].quantile((0.1, 0.5, 0.9), over, method="lower", skipna=True)
+    loss = partial(figures.curves_by_cell, dataset["watched_loss"].mean("seed"), y="loss", title=f"{name}  loss")
     y = r"time scale $\tau$ (steps)"
-    scales = partial(figures.curves_by_cell, middle, y=y, band=(low, high), title=f"{name}  time scales")
-    courses = {
-        word: xr.concat([_course(one, word) for _, one in _cells(dataset)], dataset["cell"])
-        for word in ("exponent", "tail")
-    }
-    exponents = partial(figures.curves_by_cell, courses["exponent"], y="exponent of the envelope", title="envelope")
-    tails = partial(figures.curves_by_cell, courses["tail"], y="median tail index", title="noise")
-    return figures.sheet(scales, exponents, tails, width=2.36, height=2.4)
-
-
-def draw_gates(dataset: xr.Dataset) -> figures.Figure:
-    """Draw envelopes from both initial values of the gates, one panel per cell."""
-    known = list(CELLS.values())
-    draws = (
-        partial(figures.envelopes_by_gate, one, colour=known.index(cell), title=cell if k else f"G  {cell}")
-        for k, (cell, one) in enumerate(_cells(dataset))
-    )
-    return figures.sheet(*draws, columns=min(2, dataset.sizes["cell"]), width=3.4, height=2.2)
+    scales = partial(figures.curves_by_cell, middle, y=y, band=(low, high), legend=False, title="time scales")
+    exponent = xr.concat([_course(one, "exponent") for _, one in _cells(dataset)], dataset["cell"])
+    exponents = partial(figures.curves_by_cell, exponent, y="exponent of the envelope", legend=False, title="envelope")
+    return figures.sheet(loss, scales, exponents, width=2.36, height=2.4)
 
 
 def draw_validation(dataset: xr.Dataset) -> figures.Figure:

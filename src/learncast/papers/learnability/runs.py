@@ -3,39 +3,38 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from itertools import product
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import xarray as xr
+from numpy.typing import NDArray
 
 from learncast import UnsupportedModel, tasks
 from learncast._core.progress import Progress, silent
 from learncast._core.validation import FloatArray
-from learncast.papers.learnability.preset import CELLS, LEARNED_GATES, OPTIMIZERS, VALIDATED, Preset, RunSize
+from learncast.papers.learnability.preset import CELLS, OPTIMIZERS, VALIDATED, Preset, RunSize, Schedule
 from learncast.papers.runs import PaperRun, Settings, share_of
 from learncast.results import STEPS, described
 
 if TYPE_CHECKING:
-    from learncast.windows.example_model import CellReadout
+    from torch import Tensor, optim
+
+    from learncast.windows.example_model import CellReadout, Stack
 
 Pair = tuple[FloatArray, FloatArray]
 #: Share of a run's progress that is training.
 TRAINING = 0.8
-_ENDS = 10
-#: Sequences on which two forms of an envelope are compared.
-_FEW = 64
-#: Variables of a diagnosis, and of one by the published rule, that figures need.
+#: Variables of a diagnosis that figures need, and those that are recorded during training.
 _KEPT = ["envelope", "envelope_gate", "signal", "score", "critical_score", "tail_index", "scale", "total_scale",
-         "required_sequences", "window", "contiguous_window", "null_window", "time_scale"]  # fmt: skip
-_PUBLISHED = ["tail_index", "scale", "window", "validity_silent_null"]
-#: Variables that are recorded during training, and the shares of training at which they are.
+         "required_sequences", "window", "null_window", "time_scale"]  # fmt: skip
+_CONTROLLED = ["exact_envelope", "control_signal", "control_score", "attributable", "attributable_reach"]
 _WATCHED = ["envelope", "tail_index", "time_scale"]
-WATCHED_AT = (0.0, 0.125, 0.25, 0.5, 1.0)
-#: Initial value of learned gates: in the text, and in the scripts (where those of the GRU and LSTM are about 0.5).
-GATES = (0.5, 0.05)
+#: Sequences on which single terms of a gradient are collected, and two forms of an envelope compared.
+_FEW = 64
 _RATE = "parameter change per gradient"
 #: Appendix C's task: lags and weights of the target, harmonics, longest period and noise.
 HARMONIC_LAGS, HARMONIC_WEIGHTS, HARMONICS, PERIOD, NOISE = (5, 20, 50), (1.0, 0.5, 0.25), 5, 50.0, 0.01
@@ -43,33 +42,36 @@ HARMONIC_LAGS, HARMONIC_WEIGHTS, HARMONICS, PERIOD, NOISE = (5, 20, 50), (1.0, 0
 
 @dataclass(frozen=True)
 class Run:
-    """One network: its cell, its optimiser and its training.
+    """Networks of one cell that are trained in one tensor, one for each gate and seed.
 
     Attributes
     ----------
     optimizer : dict
         Kind, learning rate and settings.
-    gate : float, optional
-        Initial value of the gate; by default that of the cell (0.05, or random biases for a GRU or LSTM).
+    gates : tuple of float or None
+        Constant gates, or initial values of shared and diagonal gates. None: random biases of a GRU or LSTM.
     normalised : bool
         Whether the candidate is normalised.
     """
 
     cell: str
     optimizer: dict[str, Any]
-    seed: int
-    gate: float | None
+    seeds: tuple[int, ...]
+    gates: tuple[float | None, ...]
     normalised: bool
     training: RunSize
+    updates: int
     clip: float
     device: str
+    exact: int
 
     @classmethod
-    def of(cls, cell: str, optimizer: Mapping[str, object], seed: int, preset: Preset, **own: object) -> Self:
-        """Return a run in a preset; it contains only the settings that determine its result."""
+    def of(cls, cell: str, preset: Preset, **own: object) -> PaperRun:
+        """Return the run of a cell in a preset; it contains only the settings that determine its result."""
         names = {field.name for field in fields(cls)} & {field.name for field in fields(preset)}
         shared = {name: getattr(preset, name) for name in names}
-        return cls(cell=cell, optimizer=dict(optimizer), seed=seed, **{"gate": None, **shared, **own})
+        function = diagnose if cls is DiagnosedRun else compare_envelopes
+        return PaperRun(function, asdict(cls(cell=cell, **{**shared, **own})), estimated_seconds)  # type: ignore[arg-type]
 
     @classmethod
     def from_dict(cls, stored: Settings) -> Self:
@@ -77,13 +79,27 @@ class Run:
         values = _with_tuples(stored)
         return cls(**{**values, "training": RunSize(**values["training"])})
 
-    def model(self) -> CellReadout:
-        """Return the network before training, on its device."""
+    @property
+    def networks(self) -> list[tuple[float | None, int]]:
+        """Gate and seed of every network."""
+        return list(product(self.gates, self.seeds))
+
+    def model(self, gate: float | None, seed: int) -> CellReadout:
+        """Return a network before training, on its device, with the authors' initial biases and readout."""
+        import torch
+
         from learncast.windows.example_model import build_model
 
         sizes: dict[str, Any] = {"inputs": self.training.inputs, "outputs": 1, "hidden_size": self.training.hidden_size}
-        sizes |= {} if self.gate is None else {"gate": self.gate}
-        model = build_model(self.cell, seed=self.seed, layer_norm=self.normalised, orthogonal=True, **sizes)
+        sizes |= {} if gate is None else {"gate": gate}
+        model = build_model(self.cell, seed=seed, layer_norm=self.normalised, orthogonal=True, **sizes)
+        with torch.no_grad():
+            bias, generator = model.block.bias, torch.Generator().manual_seed(seed)
+            if gate is None:
+                bias.uniform_(-1, 1, generator=generator).div_(self.training.inputs**0.5)  # type: ignore[operator]
+            else:
+                bias[-self.training.hidden_size :] = 0  # type: ignore[index]
+            model.weights /= model.weights.norm()
         place = "cuda" if self.device == "auto" else self.device
         try:
             return model.to(place)
@@ -92,12 +108,18 @@ class Run:
                 return model
             raise UnsupportedModel(f"device {place!r} is not available. Use --device cpu.", field="device") from error
 
-    def trainer(self, data: Callable[[], Pair]) -> CellTrainer:
-        """Return the trainer of the network."""
-        from learncast.windows.example_model import build_optimizer
+    def trainer(self, data: Callable[[int], Pair]) -> Trainer:
+        """Return the trainer of the networks on the trials of each seed."""
+        import torch
 
-        model, rng = self.model(), np.random.default_rng([self.seed, 2])
-        return CellTrainer(self, model, build_optimizer(model=model, **self.optimizer), data(), rng)
+        from learncast.windows.example_model import Stack
+
+        stack = Stack([self.model(*one) for one in self.networks], self.optimizer)
+        trials = {seed: data(seed) for seed in self.seeds}
+        pairs = [[torch.as_tensor(part).float() for part in trials[seed]] for _, seed in self.networks]
+        inputs, targets = (torch.stack(parts) for parts in zip(*pairs, strict=True))
+        orders = [epochs(np.random.default_rng([k, 2]), inputs.shape[1], self.training.batch) for _, k in self.networks]
+        return Trainer(stack, inputs, targets, map(np.stack, zip(*orders, strict=True)), self.clip)
 
 
 def _with_tuples(value: object) -> Any:
@@ -106,131 +128,197 @@ def _with_tuples(value: object) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-@dataclass(frozen=True, eq=False)
-class CellTrainer:
-    """A network in training, which can be continued in parts with the same result."""
+def epochs(rng: np.random.Generator, sequences: int, batch: int) -> Iterator[NDArray[np.int64]]:
+    """Yield batches; every epoch visits all sequences in a new order, without an incomplete batch."""
+    while True:
+        order = rng.permutation(sequences)
+        yield from (order[k : k + batch] for k in range(0, sequences - batch + 1, batch))
 
-    run: Run
-    model: CellReadout
-    optimizer: Any
-    data: Pair
-    rng: np.random.Generator
+
+@dataclass(frozen=True, eq=False)
+class Trainer:
+    """Networks in training, which can be continued in parts with the same result."""
+
+    stack: Stack
+    inputs: Tensor
+    targets: Tensor
+    batches: Iterator[NDArray[np.int64]]
+    clip: float
 
     def train(self, updates: int, progress: Progress = silent) -> FloatArray:
-        """Take `updates` further steps, and return their losses."""
-        from learncast.windows.example_model import train_on_batches
+        """Take further updates, and return their losses, (updates, networks)."""
+        given: dict[str, Any] = {"steps": updates, "clip": self.clip, "progress": progress}
+        return self.stack.train(self.inputs, self.targets, self.batches, **given)
 
-        place = self.model.weights.device
-        # The data stay in main memory; batches are copied to the device.
-        to_device = self.model.register_forward_pre_hook(lambda _, given: (given[0].to(place),))
-        back = self.model.register_forward_hook(lambda _, __, answers: answers.cpu())
-        batches: dict[str, Any] = {"batch": self.run.training.batch, "clip": self.run.clip, "rng": self.rng}
-        try:
-            return train_on_batches(self.model, self.optimizer, *self.data, steps=updates, progress=progress, **batches)
-        finally:
-            to_device.remove()
-            back.remove()
+    def each(self) -> list[tuple[CellReadout, optim.Optimizer]]:
+        """Return every network with its optimiser."""
+        return list(zip(self.stack.models, self.stack.optimizers, strict=True))
 
 
 @dataclass(frozen=True)
 class DiagnosedRun(Run):
-    """A run of figures 1 to 13."""
+    """A run on the multi-lag task."""
 
-    task_lags: tuple[int, ...]
     diagnosed: int
     sample_sizes: tuple[int, ...]
     nulls: int
     watched: int
+    moments: tuple[int, ...]
+    early: int
     memory: int
 
-    def trials(self, number: int, stream: int) -> Pair:
+    def direction(self, seed: int) -> FloatArray:
+        """Return the direction of the inputs to which the target of a seed refers."""
+        return tasks.random_direction(self.training.inputs, np.random.default_rng([seed, 0]))
+
+    def trials(self, number: int, stream: int, seed: int) -> Pair:
         """Return sequences of the multi-lag task."""
-        u = tasks.random_direction(self.training.inputs, np.random.default_rng([self.seed, 0]))
-        rng = np.random.default_rng([self.seed, stream])
-        return tasks.multi_lag_trials(number, rng, steps=self.training.steps, direction=u, lags=self.task_lags)
+        given: dict[str, Any] = {"steps": self.training.steps, "lags": self.training.task_lags}
+        rng = np.random.default_rng([seed, stream])
+        return tasks.multi_lag_trials(number, rng, direction=self.direction(seed), **given)
 
 
 def diagnose(settings: Settings, progress: Progress = silent) -> xr.Dataset:
-    """Train a network and return its diagnosis by both rules, and its time scales during training."""
+    """Train networks and return their diagnosis, over (gate, seed), and some of it during training."""
+    run = DiagnosedRun.from_dict(settings)
+    trainer = run.trainer(partial(run.trials, run.training.sequences, 3))
+    moments = sorted({k for k in (*run.moments, run.early) if 0 < k < run.updates} | {run.updates})
+    parts: list[list[xr.Dataset]] = [[] for _ in run.networks]
+    extra: list[dict[str, xr.DataArray]] = [{} for _ in run.networks]
+    for before, after in zip([0, *moments], moments, strict=False):
+        part = share_of(progress, TRAINING * before / run.updates, TRAINING * after / run.updates)
+        losses = trainer.train(after - before, part)
+        for k, (_, seed) in enumerate(run.networks):
+            parts[k].append(_watched(run, *trainer.each()[k], seed).assign(batch_loss=float(losses[-10:, k].mean())))
+            if after == run.early < run.updates:
+                early = _window(run, *trainer.each()[k], seed, control=True)
+                extra[k] = {"early_window": early["window"], "early_reach": early["attributable_reach"]}
+    results = []
+    for k, (_, seed) in enumerate(run.networks):
+        course = xr.concat(parts[k], "update", combine_attrs="override").rename({n: f"watched_{n}" for n in _WATCHED})
+        course = course.assign_coords(update=("update", moments, described("training", STEPS)))
+        end = _end(run, *trainer.each()[k], seed)
+        results.append(xr.merge([end, course, xr.Dataset(extra[k])], combine_attrs="override"))
+        progress(TRAINING + (1 - TRAINING) * (k + 1) / len(run.networks))
+    joined = xr.concat(results, "network", combine_attrs="override", join="exact", data_vars="all")
+    rows = [joined.isel(network=slice(k, k + len(run.seeds))) for k in range(0, len(results), len(run.seeds))]
+    over = [row.rename(network="seed").assign_coords(seed=list(run.seeds)) for row in rows]
+    gates = [np.nan if gate is None else gate for gate in run.gates]
+    return xr.concat(over, "gate", combine_attrs="override", join="exact").assign_coords(gate=gates)
+
+
+def _window(
+    run: DiagnosedRun, model: CellReadout, optimizer: optim.Optimizer, seed: int, method: str = "sound", **more: Any
+) -> xr.Dataset:
+    """Return the diagnosis of a network by one rule, with further options of the measurement."""
     from learncast.windows import Batching, DetectionRule, Measurement, window
 
-    run = DiagnosedRun.from_dict(settings)
-    measurement, batching = Measurement(lags=run.training.lags), Batching(memory=run.memory)
-    rule = DetectionRule(nulls=run.nulls, sample_sizes=run.sample_sizes, seed=run.seed)
-    trainer = run.trainer(partial(run.trials, run.training.sequences, 3))
-    options: dict[str, object] = {"optimizer": trainer.optimizer, "batching": batching, "rule": rule}
-    course, losses = _watched(run, trainer, share_of(progress, 0, TRAINING), options)
-    inputs, targets = run.trials(run.diagnosed, 4)
-    sound = window(trainer.model, inputs, targets, measurement=measurement, **options)
-    progress((2 + TRAINING) / 3)
-    # The published rule projects onto one direction.
-    paper = {**options, "rule": replace(rule, method="paper")}
-    published = window(trainer.model, inputs, targets, measurement=replace(measurement, directions=1), **paper)
-    progress((1 + 2 * TRAINING) / 3)
-    # With targets of other sequences only the network's own answer is left.
-    unrelated = window(trainer.model, inputs, np.roll(targets, 1, axis=0), measurement=measurement, **options)
-    ours, theirs, own = (one.dataset.isel(layer=0, drop=True) for one in (sound, published, unrelated))
-    parts = [
-        ours[_KEPT],
-        theirs[_PUBLISHED].rename({name: f"published_{name}" for name in _PUBLISHED}),
-        own[["signal", "score", "window"]].rename({k: f"unrelated_{k}" for k in ("signal", "score", "window")}),
-        course,
-    ]
-    merged = xr.merge(parts, combine_attrs="override")
-    more = merged["envelope"].values * _auxiliary_share(run, trainer, inputs[:_FEW])
-    merged["envelope_auxiliary"] = ("lag", more, _AUXILIARY)
-    for name, value in zip(("first", "last"), (losses[:_ENDS].mean(), losses[-_ENDS:].mean()), strict=True):
-        merged[f"loss_{name}"] = ((), float(value), described(f"mean loss of the {name} {_ENDS} steps", "target^2"))
-    progress(1.0)
+    rule = DetectionRule(method=method, nulls=run.nulls, sample_sizes=run.sample_sizes, seed=seed)
+    options: dict[str, Any] = {"rule": rule, "batching": Batching(memory=run.memory), "optimizer": optimizer}
+    inputs, targets = run.trials(run.diagnosed, 4, seed)
+    measurement = Measurement(lags=run.training.lags, **more)
+    return window(model, inputs, targets, measurement=measurement, **options).dataset.isel(layer=0, drop=True)
+
+
+def _watched(run: DiagnosedRun, model: CellReadout, optimizer: optim.Optimizer, seed: int) -> xr.Dataset:
+    """Return envelope, tail index, time scales and loss on a few sequences."""
+    from learncast.windows import DetectionRule, Measurement, window
+
+    inputs, targets = run.trials(run.watched, 5, seed)
+    lags = tuple(lag for lag in run.training.lags if lag <= run.training.task_lags[-1])
+    options: dict[str, Any] = {"measurement": Measurement(lags=lags, directions=1), "rule": DetectionRule(nulls=19)}
+    now = window(model, inputs, targets, optimizer=optimizer, **options).dataset.isel(layer=0, drop=True)
+    error = _answers(model, inputs) - targets
+    kept = now[_WATCHED].rename(lag="short_lag")
+    return kept.assign(watched_loss=((), float(np.mean(error**2)), described("mean squared error", "target^2")))
+
+
+def _answers(model: CellReadout, inputs: FloatArray) -> FloatArray:
+    import torch
+
+    with torch.no_grad():
+        return np.asarray(model(model.weights.new_tensor(inputs)).cpu().numpy(), dtype=float)
+
+
+def _end(run: DiagnosedRun, model: CellReadout, optimizer: optim.Optimizer, seed: int) -> xr.Dataset:
+    """Return the diagnosis of a trained network: with a control and by the paper's rule if there was an early one."""
+    merged, inputs, targets = xr.Dataset(), *run.trials(_FEW, 6, seed)
+    if run.early:
+        merged = _window(run, model, optimizer, seed, control=True, exact=run.exact)[[*_KEPT, *_CONTROLLED]]
+        # The rule of the paper projects onto one direction.
+        theirs = _window(run, model, optimizer, seed, "paper", directions=1)
+        merged = merged.assign({f"paper_rule_{name}": theirs[name] for name in ("window", "validity_silent_null")})
+    elif run.diagnosed:
+        merged = _window(run, model, optimizer, seed)[_KEPT]
+    longest, z = run.training.task_lags[-1], (inputs @ run.direction(seed))[..., None]
+    moments = [(v[:, longest:] * z[:, :-longest]).mean() for v in (_answers(model, inputs), targets)]
+    recovered = described("weight of the task's longest lag in the answers, share of the target's", "1")
+    merged["recovered"] = ((), moments[0] / moments[1], recovered)
+    rng = np.random.default_rng([seed, 7])
+    for name, value in zip(("pooled", "block"), _tails(run, model, inputs, targets, rng), strict=True):
+        text = {"pooled": "single terms of the gradient", "block": "means of 16 of them"}[name]
+        merged[f"{name}_tail_index"] = ((), value, described(f"tail index of {text}, median over lags", "1"))
+    if run.diagnosed:
+        first, more, *_ = envelopes(model, optimizer, inputs, list(run.training.lags))
+        merged["envelope_auxiliary"] = ("lag", merged["envelope"].values * more / first, _AUXILIARY)
     return merged
 
 
 _AUXILIARY = described("envelope with the auxiliary terms of eq. (58)", _RATE)
 
 
-def _watched(
-    run: DiagnosedRun, trainer: CellTrainer, progress: Progress, options: Mapping[str, object]
-) -> tuple[xr.Dataset, FloatArray]:
-    """Train, and return time scales, envelope and tail index at some moments of training, and all losses."""
-    from learncast.windows import Measurement, window
+def _tails(
+    run: DiagnosedRun, model: CellReadout, inputs: FloatArray, targets: FloatArray, rng: np.random.Generator
+) -> list[float]:
+    """Return the tail index of the terms of a gradient, pooled over sequences and steps, and of means of 16 terms."""
+    import torch
 
-    updates, losses, diagnoses = run.training.updates, [], []
-    moments = sorted({max(1, round(share * updates)) for share in WATCHED_AT}) if run.watched else [updates]
-    inputs, targets = run.trials(max(run.watched, 1), 5)
-    question = {**options, "measurement": Measurement(lags=run.training.lags, directions=1)}
-    for before, after in zip([0, *moments], moments, strict=False):
-        losses.append(trainer.train(after - before, share_of(progress, before / updates, after / updates)))
-        if run.watched:
-            now = window(trainer.model, inputs, targets, **question).dataset
-            diagnoses.append(now.isel(layer=0, drop=True)[_WATCHED])
-    if not diagnoses:
-        return xr.Dataset(), np.concatenate(losses)
-    course = xr.concat(diagnoses, "update", combine_attrs="override").rename({k: f"watched_{k}" for k in _WATCHED})
-    course["watched_loss"] = ("update", [float(part[-_ENDS:].mean()) for part in losses], described("loss", "target^2"))
-    return course.assign_coords(update=("update", moments, described("training", STEPS))), np.concatenate(losses)
+    from learncast.windows.detection.tail_index import fit_tail_index
+    from learncast.windows.layers import capture
+    from learncast.windows.sequences import half_squared_error
+    from learncast.windows.transport import unit_directions
 
-
-def _auxiliary_share(run: Run, trainer: CellTrainer, inputs: FloatArray) -> FloatArray:
-    """Return the ratio of a GRU's envelope with to that without the reset-gate products of eq. (58); else nan."""
-    lags = list(run.training.lags)
-    if run.cell != "paper-gru":
-        return np.full(len(lags), np.nan)
-    first, more, *_ = _compared(trainer, inputs, lags)
-    return more / first
+    seen = capture(model, *(model.weights.new_tensor(part) for part in (inputs, targets)), half_squared_error)
+    generator, found = torch.Generator().manual_seed(int(rng.integers(2**31))), []
+    for _, terms in gradient_terms(
+        seen, unit_directions(seen.layers[0], 1, generator=generator), run.training.task_lags
+    ):
+        pooled = rng.permutation(terms.ravel())[: terms.size // 16 * 16]
+        found.append([fit_tail_index(values).index for values in (pooled, pooled.reshape(-1, 16).mean(axis=1))])
+    return [float(value) for value in np.nanmedian(np.array(found, dtype=float), axis=0)]
 
 
-def _compared(
-    trainer: CellTrainer, inputs: FloatArray, lags: list[int], times: int | None = None
+def gradient_terms(seen: Any, along: Mapping[str, Tensor], lags: Sequence[int]) -> Iterator[tuple[int, FloatArray]]:
+    """Yield each lag with the terms of the gradient along a direction, (steps, sequences): summed over units."""
+    from learncast.windows.transport import sensitivities, transport_factors
+
+    replay, deltas = seen.replay(), seen.deltas[0].transpose(0, 1)
+    sources = sensitivities(replay, along)[0]
+    for lag, _, factor in transport_factors(replay, list(lags)):
+        terms = (deltas[lag:] * factor * sources[: len(sources) - lag]).sum(-1)
+        yield lag, terms.double().cpu().numpy()
+
+
+def envelopes(
+    model: CellReadout,
+    optimizer: optim.Optimizer,
+    inputs: FloatArray,
+    lags: list[int],
+    times: tuple[int, int] | None = None,
 ) -> tuple[FloatArray, FloatArray, Any, Any]:
-    """Return the first-order envelope without and with a GRU's auxiliary terms, the replay and its base rates."""
+    """Return the first-order envelope without and with a GRU's auxiliary terms, the replay and its base rates.
+
+    `times` are a number of random times of each sequence and their seed; by default all times count.
+    """
+    from learncast.windows.cells import PaperGRU
     from learncast.windows.layers import capture
     from learncast.windows.transport import base_rates, mean_transport, parameter_rates
 
-    seen = capture(trainer.model, trainer.model.weights.new_tensor(inputs))
+    seen = capture(model, model.weights.new_tensor(inputs))
     replay = seen.replay()
-    rates = base_rates(replay, parameter_rates(trainer.optimizer, seen.layers[0].own))
+    rates = base_rates(replay, parameter_rates(optimizer, seen.layers[0].own))
     if times is not None:
-        rates = at_random_times(rates, lags, times, np.random.default_rng([trainer.run.seed, 6]))
+        rates = at_random_times(rates, lags, times[0], np.random.default_rng([times[1], 6]))
 
     def envelope(auxiliary: bool) -> FloatArray:
         if times is None:
@@ -238,76 +326,84 @@ def _compared(
         each = zip(lags, rates, strict=True)
         return np.array([mean_transport(replay, [k], rates=r, auxiliary=auxiliary).envelope[0] for k, r in each])
 
-    more = envelope(True) if trainer.run.cell == "paper-gru" else np.full(len(lags), np.nan)
+    more = envelope(True) if isinstance(model.block, PaperGRU) else np.full(len(lags), np.nan)
     return envelope(False), more, replay, rates
 
 
-def at_random_times(rates: Any, lags: list[int], times: int, rng: np.random.Generator) -> object:
+def at_random_times(rates: Any, lags: list[int], times: int, rng: np.random.Generator) -> Any:
     """Return base rates, (lags, time, batch, hidden), whose mean over all times is a mean over random times.
 
     Rates are kept at `times` sources of each sequence, and scaled up accordingly.
     """
     steps, batch, _ = rates.shape
     weights = np.zeros((len(lags), steps, batch, 1))
-    for row, lag in enumerate(lags):
+    for (row, lag), sequence in product(enumerate(lags), range(batch)):
         sources = np.arange(1, steps - lag)
-        for sequence in range(batch):
-            chosen = rng.choice(sources, min(times, len(sources)), replace=False)
-            weights[row, chosen, sequence] = (steps - lag) / len(chosen)
+        chosen = rng.choice(sources, min(times, len(sources)), replace=False)
+        weights[row, chosen, sequence] = (steps - lag) / len(chosen)
     return rates.nan_to_num(0.0) * rates.new_tensor(weights)
 
 
-def diagnosis_runs(optimizer: str, preset: Preset) -> list[PaperRun]:
-    """Return the runs of every cell and seed under one optimiser; those under AdamW are recorded during training."""
-    return [_diagnosis(cell, optimizer, seed, preset) for cell in preset.cells for seed in preset.seeds]
+def _parts(seeds: tuple[int, ...], number: int) -> list[tuple[int, ...]]:
+    return [seeds[k : k + number] for k in range(0, len(seeds), number)]
 
 
-def _diagnosis(cell: str, optimizer: str, seed: int, preset: Preset, gate: float | None = None) -> PaperRun:
-    chosen = OPTIMIZERS[optimizer] | {"learning_rate": preset.rates[optimizer]}
-    watched = preset.watched if optimizer == "AdamW" and gate is None else 0
-    own: dict[str, object] = {"gate": gate, "normalised": True, "training": preset.main, "watched": watched}
-    return PaperRun(diagnose, asdict(DiagnosedRun.of(cell, chosen, seed, preset, **own)))
-
-
-def gate_runs(preset: Preset) -> list[PaperRun]:
-    """Return the runs of every cell with learned gates from both initial values, including those of figure 1."""
-    # By default shared and diagonal gates start at the value of the scripts, those of a GRU and LSTM near the text's.
-    own = {cell: GATES[1] if cell in ("shared-gate", "diag-gate") else GATES[0] for cell in LEARNED_GATES}
-    cells = [cell for cell in preset.cells if cell in LEARNED_GATES]
+def diagnosis_runs(optimizer: str, preset: Preset, size: RunSize | None = None) -> list[PaperRun]:
+    """Return the runs of every cell under one optimiser; none if the preset does not have it."""
+    if optimizer not in preset.schedules:
+        return []
+    schedule = preset.schedules[optimizer]
+    own = _trained_by(optimizer, schedule, size or preset.main)
+    own |= {} if optimizer == "AdamW" else {"early": 0}
     return [
-        _diagnosis(cell, "AdamW", seed, preset, None if gate == own[cell] else gate)
-        for gate in GATES
-        for cell in cells
-        for seed in preset.seeds
+        DiagnosedRun.of(cell, preset, **own, seeds=seeds, gates=(_gate(cell, size or preset.main),))
+        for cell in preset.cells_of(optimizer)
+        for seeds in _parts(preset.seeds, preset.stack)
     ]
 
 
-def stacked(results: list[xr.Dataset], cells: tuple[str, ...], preset: Preset) -> xr.Dataset:
+def _gate(cell: str, size: RunSize) -> float | None:
+    return None if cell in ("paper-gru", "paper-lstm") else size.gate
+
+
+def _trained_by(optimizer: str, schedule: Schedule, size: RunSize) -> dict[str, object]:
+    chosen = OPTIMIZERS[optimizer] | {"learning_rate": schedule.rate}
+    return {"optimizer": chosen, "updates": schedule.updates, "normalised": True, "training": size}
+
+
+def dial_runs(preset: Preset, size: RunSize | None = None) -> list[PaperRun]:
+    """Return the runs of ConstGate with several gates, whose envelopes are those recorded during training."""
+    schedule = replace(preset.schedules["AdamW"], updates=preset.dial_updates)
+    own = _trained_by("AdamW", schedule, size or preset.main)
+    own |= {"gates": preset.dial, "moments": (1,), "early": 0, "diagnosed": 0}
+    parts = _parts(preset.seeds, preset.stack) if preset.dial else []
+    return [DiagnosedRun.of("const-gate", preset, **own, seeds=seeds) for seeds in parts]
+
+
+def stacked(results: Sequence[xr.Dataset], cells: Sequence[str]) -> xr.Dataset:
     """Return the results of every cell and seed, over (cell, seed)."""
-    each = len(preset.seeds)
+    each = len(results) // len(cells)
     options: dict[str, Any] = {"combine_attrs": "override", "join": "exact"}
     rows = [xr.concat(results[k : k + each], "seed", **options) for k in range(0, len(results), each)]
-    return xr.concat(rows, "cell", **options).assign_coords(
-        cell=[CELLS[cell] for cell in cells], seed=list(preset.seeds)
-    )
+    plain = [row.isel(gate=0, drop=True) for row in rows]
+    return xr.concat(plain, "cell", **options).assign_coords(cell=[CELLS[cell] for cell in cells])
 
 
 @dataclass(frozen=True)
 class ValidatedRun(Run):
     """A run of appendix C."""
 
-    exact: int
     times: int | None
 
 
 def validation_runs(preset: Preset) -> list[PaperRun]:
-    """Return the runs of every cell, optimiser and seed of appendix C."""
-    own: dict[str, object] = {"normalised": False, "training": preset.validation}
+    """Return the runs of every cell and optimiser of appendix C."""
+    own: dict[str, object] = {"normalised": False, "training": preset.validation, "updates": preset.validation_updates}
     return [
-        PaperRun(compare_envelopes, asdict(ValidatedRun.of(cell, chosen, seed, preset, gate=gate, **own)))
+        ValidatedRun.of(cell, preset, **own, optimizer={**kind, "learning_rate": 1e-3}, seeds=seeds, gates=(gate,))
         for cell in preset.cells
-        for chosen in ({**kind, "learning_rate": 1e-3} for kind in VALIDATED.values())
-        for seed in preset.validation_seeds
+        for kind in VALIDATED.values()
+        for seeds in _parts(preset.validation_seeds, preset.stack)
         # The value of the constant gate, and the initial value of shared and diagonal gates.
         for gate in (0.1 if cell not in ("paper-gru", "paper-lstm") else None,)
     ]
@@ -325,12 +421,10 @@ def harmonic_trials(
     inputs : (trials, steps, inputs)
     targets : (trials, steps, 1)
     """
-    k = np.arange(1, HARMONICS + 1)[:, None]
     phases = rng.uniform(0.0, 2 * np.pi, (trials, HARMONICS, len(direction)))
-    t = np.arange(steps)
     inputs = np.zeros((trials, steps, len(direction)))
-    for order, phase in zip(k.ravel(), phases.swapaxes(0, 1), strict=True):
-        inputs += np.sin(2 * np.pi * order * t[None, :, None] / PERIOD + phase[:, None]) / order
+    for order, phase in enumerate(phases.swapaxes(0, 1), start=1):
+        inputs += np.sin(2 * np.pi * order * np.arange(steps)[None, :, None] / PERIOD + phase[:, None]) / order
     targets, signal = NOISE * rng.standard_normal((trials, steps, 1)), np.tanh(inputs @ direction)
     for lag, weight in zip(HARMONIC_LAGS, HARMONIC_WEIGHTS, strict=True):
         targets[:, lag:, 0] += weight * signal[:, : steps - lag]
@@ -338,102 +432,85 @@ def harmonic_trials(
 
 
 def compare_envelopes(settings: Settings, progress: Progress = silent) -> xr.Dataset:
-    """Train a network, and return its first-order and exact envelope on some of its training sequences."""
+    """Train networks, and return first-order and exact envelopes on some of their training sequences, over seeds."""
     from learncast.windows.transport.exact import exact_transport
 
     run = ValidatedRun.from_dict(settings)
     training, lags = run.training, list(run.training.lags)
-    u = tasks.random_direction(training.inputs, np.random.default_rng([run.seed, 0]))
-    rng = np.random.default_rng([run.seed, 3])
-    trainer = run.trainer(partial(harmonic_trials, training.sequences, rng, steps=training.steps, direction=u))
-    losses = trainer.train(training.updates, share_of(progress, 0, 0.5))
-    first, more, replay, rates = _compared(trainer, trainer.data[0][: run.exact], lags, run.times)
-    exact = exact_transport(replay, lags, rates=rates)
-    progress(1.0)
-    return xr.Dataset(
-        {
-            "envelope": ("lag", first, described("first-order envelope", _RATE)),
-            "envelope_auxiliary": ("lag", more, _AUXILIARY),
-            "exact_envelope": ("lag", exact.envelope, described("envelope of the exact diagonal", _RATE)),
-            "frobenius": ("lag", exact.frobenius, described("Frobenius norm of the exact transport", "1")),
-            "loss_last": ((), float(losses[-_ENDS:].mean()), described("loss at the end", "target^2")),
-        },
-        {"lag": lags},
-    )
+
+    def data(seed: int) -> Pair:
+        u = tasks.random_direction(training.inputs, np.random.default_rng([seed, 0]))
+        rng = np.random.default_rng([seed, 3])
+        return harmonic_trials(training.sequences, rng, steps=training.steps, direction=u)
+
+    trainer = run.trainer(data)
+    trainer.train(run.updates, share_of(progress, 0, 0.5))
+    rows = []
+    for (model, optimizer), inputs, seed in zip(trainer.each(), trainer.inputs, run.seeds, strict=True):
+        times = None if run.times is None else (run.times, seed)
+        first, more, replay, rates = envelopes(model, optimizer, inputs[: run.exact].numpy(), lags, times)
+        exact = exact_transport(replay, lags, rates=rates)
+        rows.append([first, more, exact.envelope, exact.frobenius])
+        progress(0.5 + 0.5 * len(rows) / len(run.seeds))
+    texts = {
+        "envelope": described("first-order envelope", _RATE),
+        "envelope_auxiliary": _AUXILIARY,
+        "exact_envelope": described("envelope of the exact diagonal", _RATE),
+        "frobenius": described("Frobenius norm of the exact transport", "1"),
+    }
+    columns = dict(zip(texts, np.array(rows).swapaxes(0, 1), strict=True))
+    made = {name: (("seed", "lag"), columns[name], text) for name, text in texts.items()}
+    return xr.Dataset(made, {"lag": lags, "seed": list(run.seeds)})
 
 
-def estimated_seconds(settings: Settings) -> float:
-    """Estimate the CPU seconds of a run on this device from passes over short sequences.
-
-    Optimiser, seed and initial gate do not change the cost: runs that differ only in these are measured once. The
-    estimate for the exact transport of appendix C is that of its matrix products.
-    """
-    kind = DiagnosedRun if "diagnosed" in settings else ValidatedRun
-    run = kind.from_dict(settings)
-    network = _Costs(run.cell, run.normalised, run.training, run.device)
-    seconds = _training_seconds(network) * run.training.updates
-    if isinstance(run, ValidatedRun):
-        jumps, width = 2 * len(run.training.lags), run.training.hidden_size * (2 if run.cell == "paper-lstm" else 1)
-        return seconds + _product_seconds(width) * jumps * run.exact * run.training.steps
-    sequences = 2.5 * run.diagnosed + 0.5 * run.watched * len(WATCHED_AT)
-    return seconds + _diagnosis_seconds(network) * sequences
-
-
-class _Costs(NamedTuple):
-    """What the cost of a training step, or of the diagnosis of one sequence, depends on."""
-
-    cell: str
-    normalised: bool
-    training: RunSize
-    device: str
-
-    def model(self) -> CellReadout:
-        return Run(self.cell, {}, 0, None, self.normalised, self.training, 0.0, self.device).model()
-
-    def sequences(self, number: int) -> Pair:
-        """Return short random sequences."""
-        rng, sizes = np.random.default_rng(0), (number, min(self.training.steps, _SHORT))
-        return rng.standard_normal((*sizes, self.training.inputs)), rng.standard_normal((*sizes, 1))
-
-    def of_all_steps(self, seconds: float) -> float:
-        """Return the seconds of full sequences from those of short ones: the cost of a step of time is constant."""
-        return seconds * self.training.steps / min(self.training.steps, _SHORT)
-
-
-#: Time steps of the sequences on which costs are measured, and the smallest number of sequences of a diagnosis.
+#: Time steps and sequences of the data on which costs are measured.
 _SHORT, _LEAST = 64, 16
 
 
+def estimated_seconds(settings: Settings) -> float:
+    """Estimate the CPU seconds of a run on this device from passes over short sequences."""
+    diagnosed = "diagnosed" in settings
+    run = (DiagnosedRun if diagnosed else ValidatedRun).from_dict(settings)
+    times, number = run.training.steps / min(run.training.steps, _SHORT), len(run.networks)
+    seconds = times * run.updates * _update_seconds(run.cell, run.training, number, run.device)
+    if isinstance(run, ValidatedRun):
+        jumps, width = 2 * len(run.training.lags), run.training.hidden_size * (2 if run.cell == "paper-lstm" else 1)
+        return seconds + _product_seconds(width) * jumps * run.exact * run.training.steps * number
+    moments = [k for k in run.moments if k <= run.updates]
+    # With two directions: two rules and a control at the end, a rule and a control early on.
+    sequences = (4.5 if run.early else 1) * run.diagnosed + 0.5 * run.watched * len(moments)
+    return seconds + times * number * sequences * _diagnosis_seconds(run.cell, run.training, run.device)
+
+
+def _short(cell: str, size: RunSize, device: str, number: int) -> Trainer:
+    """Return some networks of a cell and a few short sequences."""
+    rng, short = np.random.default_rng(0), min(size.steps, _SHORT)
+    data = rng.standard_normal((3 * _LEAST, short, size.inputs)), rng.standard_normal((3 * _LEAST, short, 1))
+    gates = (None,) if cell in ("paper-gru", "paper-lstm") else (0.1,)
+    optimizer = {"kind": "sgd", "learning_rate": 1e-3}
+    return Run(cell, optimizer, tuple(range(number)), gates, True, size, 1, 1.0, device, 0).trainer(lambda _: data)
+
+
 @cache
-def _training_seconds(network: _Costs) -> float:
-    """Estimate the seconds of a training step: a line through the costs of two small batches."""
-    model = network.model()
-
-    def seconds(batch: int) -> float:
-        inputs, targets = (model.weights.new_tensor(one) for one in network.sequences(batch))
-        return _cpu_seconds(lambda: ((model(inputs) - targets) ** 2).mean().backward())
-
-    few = min(network.training.batch, _LEAST)
-    batches = np.array([few, 3 * few])
-    slope, start = np.polyfit(batches, [seconds(int(batch)) for batch in batches], 1)
-    return network.of_all_steps(max(start, 0.0) + max(slope, 0.0) * network.training.batch)
+def _update_seconds(cell: str, size: RunSize, number: int, device: str) -> float:
+    """Estimate the seconds of an update on short sequences: a line through the costs of two small batches."""
+    batches = np.array([_LEAST, 3 * _LEAST])
+    trainers = [_short(cell, replace(size, batch=int(batch)), device, number) for batch in batches]
+    slope, start = np.polyfit(batches, [_cpu_seconds(lambda one=one: one.train(1)) for one in trainers], 1)
+    return max(float(start), 0.0) + max(float(slope), 0.0) * size.batch
 
 
 @cache
-def _diagnosis_seconds(network: _Costs) -> float:
-    """Estimate the seconds of the diagnosis of one sequence: a line through the costs of two numbers of lags."""
+def _diagnosis_seconds(cell: str, size: RunSize, device: str) -> float:
+    """Estimate the seconds of the diagnosis of one short sequence."""
     from learncast.windows import DetectionRule, Measurement, window
 
-    model, (inputs, targets) = network.model(), network.sequences(_LEAST)
-    rule, longest = DetectionRule(nulls=19, sample_sizes=(_LEAST,)), inputs.shape[1] - 2
-    numbers = np.array([4, 16])
-
-    def seconds(number: int) -> float:
-        lags = np.unique(np.linspace(1, longest, number).round().astype(int))
-        return _cpu_seconds(lambda: window(model, inputs, targets, measurement=Measurement(lags=lags), rule=rule))
-
-    slope, start = np.polyfit(numbers, [seconds(int(number)) for number in numbers], 1)
-    return network.of_all_steps(max(start, 0.0) + max(slope, 0.0) * len(network.training.lags)) / _LEAST
+    trainer = _short(cell, size, device, 1)
+    inputs, targets = trainer.inputs[0], trainer.targets[0]
+    lags = tuple(int(lag) for lag in np.unique(np.linspace(1, inputs.shape[1] - 2, len(size.lags)).round()))
+    options: dict[str, Any] = {"rule": DetectionRule(nulls=19), "measurement": Measurement(lags=lags)}
+    seconds = _cpu_seconds(lambda: window(trainer.stack.models[0], inputs, targets, **options))
+    return seconds / len(inputs) * len(size.lags) / len(lags)
 
 
 @cache

@@ -25,7 +25,7 @@ KINDS = {"linear": "linear", "tanh": "tanh", "relu": "ReLU"}
 #: Kinds of targets, and the seeds of 5B and 5D.
 TARGETS = {"linear teacher": (6, 7), "random targets": (16, 17)}
 #: Number of sequences of five tasks for 5D and E; the first is shown.
-SEQUENCES = {"smoke": 1, "full": 10}
+SEQUENCES = {"default": 1, "smoke": 1, "full": 10}
 #: Sequences of five tasks in one run.
 FEW = 5
 #: Learning rate and steps of each task in 5B to E.

@@ -25,7 +25,7 @@ SCALES = {"small": 0.02, "intermediate": 0.3, "large": 1.5}
 TARGETS = {"4D": ((1.5, 0.8), (0.3, 1.2)), "4E": ((2.0, 0.0), (0.0, 1.0)), "4F": ((1.5, 0.0), (0.0, 1.5))}
 SHAPES = {"4D": "dense", "4E": "unequal diagonal", "4F": "equal diagonal"}
 #: Number of networks in 2C and of each kind in 5B.
-NETWORKS = {"smoke": 6, "full": 50}
+NETWORKS = {"default": 6, "smoke": 6, "full": 50}
 #: Ratio of the largest to the smallest learning rate of 2C, as in the paper; the largest, and its steps.
 FINEST, COARSE, ENDS = 100, 0.05, 240
 

@@ -30,7 +30,7 @@ KICK = 1e-6
 #: Learning rate of the reversal.
 SLOW = 0.01
 #: Number of noise levels and of draws of each in 6A.
-SIZES, DRAWS = {"smoke": 4, "full": 10}, {"smoke": 2, "full": 5}
+SIZES, DRAWS = {"default": 4, "smoke": 4, "full": 10}, {"default": 2, "smoke": 2, "full": 5}
 #: Number of random starts of the revision for comparison.
 CONTROLS = 5
 #: Largest number of steps until a network leaves the saddle.

@@ -217,6 +217,11 @@ class Descent(Solution):
         return LearningTime(accuracy, np.array([math.nan]), np.array([steps]), (status,), tried=tried, loss=last)
 
     @property
+    def optimum(self) -> FloatArray:
+        """Strength of each mode at the least loss."""
+        return self.problem.best_strengths
+
+    @property
     def assumptions(self) -> tuple[Assumption, ...]:
         """Empty: gradient descent has no conditions."""
         return ()

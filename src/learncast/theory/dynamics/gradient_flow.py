@@ -7,7 +7,6 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,6 @@ from learncast.networks.deep import Deep, Linear
 from learncast.results import Provenance, Status, Trajectory, spec_hash
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import Assumption, stable_learning_rate
-from learncast.theory.dynamics.balanced.imbalance import Imbalance
 from learncast.theory.dynamics.descent import count_steps
 from learncast.theory.dynamics.learning_problem import AS_RECURRENT, LearningProblem, Weights, curvature
 from learncast.theory.dynamics.pooled import PooledProblem
@@ -293,16 +291,6 @@ class FlowSolution(Solution):
         if self.conditions is not None or not math.isfinite(steps):
             return super().conditions_until(steps)
         return (stable_learning_rate(self.learning_rate, self.curvatures_until(steps)),)
-
-    @cached_property
-    def imbalance(self) -> Imbalance | None:
-        """Conserved imbalance of the two layers; None if other weights learn too."""
-        pooled = self.problem.two_layers
-        return None if pooled is None else Imbalance(pooled, self.learning_rate)
-
-    def bounds(self, accuracy: float) -> tuple[str, ...]:
-        """Return notes on the time bounds that follow from the imbalance."""
-        return () if self.imbalance is None else self.imbalance.remarks(accuracy)
 
     @property
     def remarks(self) -> tuple[str, ...]:

@@ -293,10 +293,6 @@ class Solution(Displayable, ABC):
         """Loss that is left because there are fewer hidden units than modes; 0 if there are enough."""
         return 0.0
 
-    def bounds(self, accuracy: float) -> tuple[str, ...]:
-        """Return notes on bounds of the time to an accuracy that are known without integration."""
-        return ()
-
     @property
     def holds(self) -> bool:
         """Whether all binding conditions hold."""

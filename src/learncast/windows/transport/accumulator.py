@@ -156,7 +156,7 @@ class _Accumulator:
         # Contiguous: rows a fixed power of two apart would compete for a few lines of the cache.
         targets = self._deltas[:, block].double().contiguous()
         sources = self._sensitivities[:, :, block].double().contiguous()
-        for weight in weights:
+        for weight in weights if len(sources) else ():
             sources = sources * weight
         part = targets.new_empty(len(self._sums), len(self._lags), *factors.keep.shape[1:])
         products = targets.new_empty(len(sources), *part.shape[1:])
