@@ -187,10 +187,11 @@ def stored() -> dict[str, Any]:
 
 
 def main() -> None:
-    """Train what is not stored yet."""
+    """Train what is not stored yet; an optimiser and a number of units may be named to do a part."""
     torch.set_num_threads(1)
+    wanted = [part for part in PARTS if not sys.argv[1:] or [part[0], str(part[1])] == sys.argv[1:]]
     measures = {"fixed": fixed, "baselines": baselines, "advised": advised}
-    for rule, units in PARTS:
+    for rule, units in wanted:
         for pool in JUDGED:
             for cell in CELLS:
                 for name, measure in measures.items():

@@ -102,7 +102,7 @@ def _print_table(console: Console, table: Table) -> None:
     title = Text(table.title)
     rich = RichTable(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
     for k, column in enumerate(table.columns):
-        is_text = k == 0 or column in ("why", "status")
+        is_text = k == 0 or column in ("", "why", "status")
         rich.add_column(Text(column), justify="left" if is_text else "right", overflow="fold")
     for row in table.rows:
         rich.add_row(*(Text(cell) for cell in row))

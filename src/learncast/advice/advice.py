@@ -108,7 +108,8 @@ class Advice(Result, Reported, Displayable):
         ends) and ``stop_loss``.
     provenance : Provenance
     request : Request or None
-        The request, with the learning rate that was found; None after `load`.
+        The request, with the learning rate that was found and, for goals on decisions, the model after the best pilot;
+        None after `load`.
     plans : dict of str to tuple of Stage
         The stages of each plan; empty after `load`.
 
@@ -251,7 +252,7 @@ class Advice(Result, Reported, Displayable):
         earlier: TrainingRun | None = None,
         progress: Progress = silent,
     ) -> TrainingRun:
-        """Train a copy of the model as advised. The steps of the winning pilot are its first steps.
+        """Train a copy of the model as advised; for goals on decisions, from the weights of the best pilot.
 
         Parameters
         ----------

@@ -98,7 +98,9 @@ def advise(
         settings = training if ranked or training.clip is not None else training.with_(clip=CLIP)
         with own_threads(1):
             pilots = find_rate(model, given.target, settings, progress=within(progress, 0, 2))
-        request = replace(given, training=scaled(settings, pilots.factor))
+        found = scaled(settings, pilots.factor)
+        # Training goes on from the best pilot; the surrogate of a ranking begins with the model as it was given.
+        request = replace(given, training=found, model=model if ranked else pilots.module)
     if not ranked:
         advice = _rate_and_help(request, pilots)
     else:

@@ -19,6 +19,8 @@ from learncast.training.sources import Batch, Mixture, Source
 NEAR = 0.3
 #: Share of that way at which easier tasks have helped enough.
 HALFWAY = 0.5
+#: Steps before which a target cannot stall, and factor of the learning rate from then on.
+LEAST, SLOWER = 60, 0.5
 #: Trials compared, and nearest trials of the target that are looked up for each of them.
 COMPARED, NEAREST = 500, 5
 #: Trials look like the target's if they are at most this many times as far from them as those are from each other.
@@ -92,11 +94,11 @@ def helped_stages(request: Request, helpers: Sequence[Source]) -> list[Stage[obj
     """Return the stages of training: the target, where it stalls a mixture with easier tasks, and the target again."""
     target, goal, chance = request.target, request.goal, request.chance()
     assert isinstance(goal, TrialGoal)
-    last: Stage[object] = Stage(target, goal)
     if not helpers:
-        return [last]
+        return [Stage(target, goal)]
     halfway = on_the_way(goal, chance, HALFWAY)
     ahead = None if halfway is None else Lookahead(target, halfway)
     enough = Learned(replace(goal, looks=max(LOOKS, goal.looks)), ahead=ahead)  # type: ignore[type-var]
-    first: Stage[object] = Stage(target, Stalled(goal, near=on_the_way(goal, chance, NEAR)))
-    return [first, Stage(Mixture.mixed(target, helpers), enough), last]
+    stalled = Stalled(goal, near=on_the_way(goal, chance, NEAR), least=LEAST)
+    mixture = Mixture.mixed(target, helpers)
+    return [Stage(target, stalled), Stage(mixture, enough, rate=SLOWER), Stage(target, goal, rate=SLOWER)]

@@ -27,7 +27,7 @@ from learncast.training.remaining import Earlier, Remaining
 from learncast.training.rules import GoalWatch, Learned, NetworkView, PlateauWatch, Stalled, StepWatch, Watch
 from learncast.training.sources import Batch, Source
 from learncast.training.torch_state import own_randomness
-from learncast.training.updates import Updates
+from learncast.training.updates import Updates, multiply_rates
 
 #: Batches that a trainer may fetch before it reports the first of them.
 AHEAD = 4
@@ -51,6 +51,8 @@ class StageRun:
         From the number of a batch to the batch.
     goal : Goal or None
         The goal of the stage, if it has one.
+    rate : float
+        Factor of the learning rate.
     expected_steps : float
         Steps that a plan forecasts; nan without a plan.
     steps : int
@@ -68,6 +70,7 @@ class StageRun:
     make_watch: Callable[[Watch | None], Watch]
     batch: Callable[[int], Any]
     goal: Goal | None = None
+    rate: float = 1.0
     expected_steps: float = math.nan
     steps: int = 0
     loss: float = math.nan
@@ -354,11 +357,22 @@ class Loop:
             self._next()
 
     def _next(self) -> None:
+        before = self.stage.rate
         self.index += 1
         if self.index < len(self.stages):
-            if self.reset is not None:
-                self.reset()
+            self._begin_updates(before)
             self._enter(self.watch)
+
+    def _begin_updates(self, before: float) -> None:
+        """Reset the optimiser if asked to, and set the learning rate of the stage."""
+        rate = self.stage.rate
+        if self.updates is not None and self.reset is not None:
+            self.updates.begin(rate)
+            return
+        if self.reset is not None:
+            self.reset()
+        for optimizer in self.optimizers if self.updates is None else [self.updates.optimizer]:
+            multiply_rates(optimizer, rate / before)
 
     def _enter(self, previous: Watch | None) -> None:
         stage = self.stage
@@ -405,7 +419,7 @@ class Loop:
         assert self.updates is not None, "made with Updates"
         self.load_state_dict(state["loop"])
         self.updates.module.load_state_dict(state["module"])
-        self.updates.begin()
+        self.updates.begin(self.stage.rate)
         self.updates.optimizer.load_state_dict(copy.deepcopy(state["optimizer"]))
         if self.updates.schedule is not None:
             self.updates.schedule.load_state_dict(copy.deepcopy(state["schedule"]))
@@ -458,10 +472,10 @@ def stage_run(
         return source.batch(training.batch, key, number, dtype, shuffle=training.shuffle)
 
     if stage.goal is None:
-        return StageRun(source.name, f"for {stage.steps:g} steps", math.inf, make_watch, batch)
+        return StageRun(source.name, f"for {stage.steps:g} steps", math.inf, make_watch, batch, rate=stage.rate)
     rule = stage.goal
     goal = rule.goal if isinstance(rule, Learned | Stalled) else rule if isinstance(rule, Goal) else None
-    return StageRun(source.name, f"until {rule.text}", training.most_steps, make_watch, batch, goal)
+    return StageRun(source.name, f"until {rule.text}", training.most_steps, make_watch, batch, goal, stage.rate)
 
 
 def chance_of(goal: Goal | None, source: Source, dtype: torch.dtype) -> float:
@@ -485,7 +499,10 @@ def watch_of(rule: Rule | None, steps: float | None, source: Source, previous: W
 
 def stage_keys(stages: Sequence[Stage[object]]) -> list[str]:
     """Return what identifies each stage: its trials and its rule."""
-    return [spec_hash(Source.of(stage.task).hash, repr(_stable(stage.goal)), repr(stage.steps)) for stage in stages]
+    return [
+        spec_hash(Source.of(stage.task).hash, repr(_stable(stage.goal)), repr((stage.steps, stage.rate)))
+        for stage in stages
+    ]
 
 
 def _stable(rule: Rule | None) -> Rule | None:

@@ -129,6 +129,12 @@ class OptimizerLike:
         return made
 
 
+def multiply_rates(optimizer: torch.optim.Optimizer | SGD, factor: float) -> None:
+    """Multiply the learning rate of every parameter group."""
+    for group in optimizer.param_groups:
+        group["lr"] *= factor
+
+
 class ScaledOptimizer:
     """Makes the optimisers of a function, with the learning rate of every parameter group multiplied by a factor.
 
@@ -148,8 +154,7 @@ class ScaledOptimizer:
         if isinstance(parameters, Mapping) and not isinstance(self.made, OptimizerLike):
             parameters = list(parameters.values())
         optimizer: torch.optim.Optimizer = self.made(parameters)
-        for group in optimizer.param_groups:
-            group["lr"] *= self.factor
+        multiply_rates(optimizer, self.factor)
         return optimizer
 
 
@@ -253,9 +258,10 @@ class Updates:
         self.parameters = [p for p in module.parameters() if p.requires_grad]
         self.begin()
 
-    def begin(self) -> None:
-        """Start with a new optimiser and a new schedule."""
+    def begin(self, factor: float = 1.0) -> None:
+        """Start with a new optimiser, its learning rates multiplied by a factor, and a new schedule."""
         self.optimizer = update_rule_of(self.training, self.parameters)
+        multiply_rates(self.optimizer, factor)
         self.schedule = schedule_of(self.training, self.optimizer)
 
     def step(self, batch: Batch) -> float | None:
