@@ -50,7 +50,7 @@ def deviations(dataset: xr.Dataset, ax: Axes, *, marked: int = 5, title: str = "
     for k, gap in enumerate(gaps.values):
         name = str(gaps["network"].values[k]) if k < marked and "network" in gaps.coords else None
         plain: Look = {"color": "#AAAAAA", "linewidth": 0.6, "zorder": 2}
-        plain["label"] = f"the other {len(gaps) - marked}" if k == marked else None
+        plain["label"] = f"{len(gaps) - marked} other networks" if k == marked else None
         bold: Look = {"color": COLOURS[k % len(COLOURS)], "marker": "x", "zorder": 3, "label": name}
         ax.loglog(rates, gap, **(bold if k < marked else plain))
     middle = float(np.median(gaps.isel(learning_rate=0)))

@@ -8,6 +8,7 @@ import numpy as np
 import xarray as xr
 from scipy.stats import gmean
 
+from learncast._core.validation import FloatArray
 from learncast.figures import Figure, basin_map, key, networks_on_lines, networks_per_case, page
 from learncast.figures.look import COLOURS, THEORY
 from learncast.figures.page import axis_label, label, name_line, name_time
@@ -17,6 +18,14 @@ from learncast.results import described
 
 #: Range of recurrences in the picture of S2a; a few random sequences are outside.
 PICTURED = (0.55, 1.6)
+#: Offsets of names in S2a, in points, that differ from above and to the left.
+PLACES = {
+    "ramp up": (7, -10),
+    "delay 3": (7, -10),
+    "pulse at lag 5": (7, -11),
+    "sum": (9, -13),
+    "pulse at lag 4": (-7, 2),
+}
 
 
 def order_numbers(dataset: xr.Dataset) -> Numbers:
@@ -67,11 +76,11 @@ def draw_recurrences(dataset: xr.Dataset) -> Figure:
     ):
         ax.plot(dataset[f"{kind}_mean_lag"], dataset[kind], "o", color=colour, markersize=size, label=name)
     for name, x, y in zip(dataset["task"].values, dataset["named_mean_lag"], dataset["named"], strict=True):
-        # To the left and above if the right is crowded; below the line |b| = 1 for the pulse just under it.
-        above = name in ("recency 0.8", "sum", "primacy 0.8", "pulse at lag 4", "pulse at lag 5", "ramp down")
-        place = (-7 if above else 7, -4 if name == "pulse at lag 4" else 5 if above else -10)
-        side = "right" if above else "left"
-        ax.annotate(name, (float(x), float(y)), xytext=place, textcoords="offset points", fontsize=6.5, ha=side)
+        aside = PLACES.get(str(name), (-7, 5))
+        side = "right" if aside[0] < 0 else "left"
+        back = {"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.4}
+        look: dict[str, Any] = {"textcoords": "offset points", "fontsize": 6.5, "ha": side, "bbox": back}
+        ax.annotate(name, (float(x), float(y)), xytext=aside, **look)
     ax.axhline(1.0, **THEORY | {"linewidth": 1.0})
     ax.axvline((STEPS - 1) / 2, **THEORY | {"linewidth": 1.0})
     name_line(ax, 1.0, "$|b|=1$", x=0.93)
@@ -168,13 +177,24 @@ def term_numbers(dataset: xr.Dataset) -> Numbers:
     yield "last input only: relative change of all of W_h", short(dataset.attrs["recurrent_change"])
 
 
+def with_jumps(lines: xr.DataArray, jumps: FloatArray, dataset: xr.Dataset) -> xr.DataArray:
+    """Return lines, over (series, place), whose branches end and begin at their jumps, with a gap between them."""
+    dim, grid = str(lines.dims[1]), lines.values
+    places = np.sort([*lines[dim].values, *(jump * (1 + e) for jump in jumps[np.isfinite(jumps)] for e in (0, 1e-9))])
+    broken = lines.interp({dim: places})
+    for k in np.flatnonzero(np.isfinite(jumps)):
+        x, left = lines[dim].values, lines[dim].values < jumps[k]
+        low = np.interp(places, [*x[left], jumps[k]], [*grid[k][left], dataset["below"][k]])
+        high = np.interp(places, [jumps[k], *x[~left]], [dataset["above"][k], *grid[k][~left]])
+        broken[k] = np.where(places == jumps[k], np.nan, np.where(places < jumps[k], low, high))
+    return broken.assign_attrs(lines.attrs)
+
+
 def draw_late_pulses(dataset: xr.Dataset) -> Figure:
     """Draw the best recurrence over the background with its jump, and the loss around it."""
     figure, (left, right) = page(1, 2, width=3.5, height=2.7)
-    jumps, grid, broken = dataset["jump"].values, dataset["background"].values, dataset["best"].copy()
-    for i, jump in enumerate(jumps):  # a gap at the jump
-        if np.isfinite(jump):
-            broken[i, int(np.searchsorted(grid, jump))] = np.nan
+    jumps = dataset["jump"].values
+    broken = with_jumps(dataset["best"], jumps, dataset)
     networks_on_lines(broken, left, title=r"S3b  late pulse over background $\epsilon$")
     for k in np.flatnonzero(np.isfinite(jumps)):
         ends = [float(dataset[name][k]) for name in ("below", "above")]
@@ -203,13 +223,11 @@ def late_pulse_numbers(dataset: xr.Dataset) -> Numbers:
 def draw_two_pulses(dataset: xr.Dataset) -> Figure:
     """Draw the best recurrence over the earlier pulse, and the result of training."""
     figure, (left, right) = page(1, 2, width=3.5, height=2.8)
-    best, grid = dataset["best"].copy(), dataset["pulse"].values
-    for k, place in enumerate(dataset["transition"].values):
-        rises = np.abs(np.diff(best[k].values))
-        if dataset["kind"][k] == "first order":  # a gap between two branches, not a slope
-            n = int(np.argmax(rises))
-            left.plot([place] * 2, best[k, n : n + 2], ":", color=COLOURS[k], linewidth=1.0)
-            best[k, n + (place > grid[n])] = np.nan
+    first = np.where(dataset["kind"] == "first order", dataset["transition"], np.nan)
+    best = with_jumps(dataset["best"], first, dataset)
+    for k in np.flatnonzero(np.isfinite(first)):
+        ends = [float(dataset[name][k]) for name in ("below", "above")]
+        left.plot([first[k]] * 2, ends, ":", color=COLOURS[k], linewidth=1.0)
     networks_on_lines(best, left, title="S3c  two pulses, the earlier $r$ times as strong")
     left.plot(dataset["pulse"], dataset["endless"], **THEORY, label="lag 2, infinite trial")
     key(left, loc="lower right")
@@ -241,7 +259,7 @@ def draw_kernels(dataset: xr.Dataset) -> Figure:
         title = {"all weights": "NTK  all weights that learn", "W_y block": "$W_y$ block: hidden states"}[kernel]
         look: dict[str, object] = {"styles": ("-", "--", "-"), "named": ax is axes[0], "title": title}
         networks_on_lines(mean, ax, networks=one, **look)
-        ax.set(xscale="log", yscale="log", ylim=(5e-7, 2.0))
+        ax.set(xscale="log", yscale="log", ylim=(0.5 * float(dataset["misalignment"].min()), 2.0))
     figure.supxlabel(
         "Read the left panel with care: the feedforward kernel has an isotropic part |W_y|² that limits its change.\n"
         "The W_y block starts equal in both networks: at small gain both learn the same features.",

@@ -1,7 +1,7 @@
 """The figures of "Exact learning dynamics of deep linear networks with prior knowledge" (braun2022).
 
 The settings in the paper's appendix are unreadable: sizes, scales, learning rates and seeds are ours, except the rates
-of 2C. The schematics (1A, 3A, 4B) are left out. The exact flow replaces eq. (11) of the paper, which has no bottlenecks
+of 2C. The exact flow replaces eq. (11) of the paper, which has no bottlenecks
 and no saddles; `paper_solution.paper_grams` implements that equation.
 """
 
@@ -10,10 +10,13 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import xarray as xr
+
+from learncast import figures
 from learncast.papers.paper import Paper, PaperFigure, captions_of
 from learncast.papers.prior_knowledge import continual, learning, revision
 from learncast.papers.prior_knowledge.descent import RATE, draw_functions, gaps
-from learncast.papers.prior_knowledge.kingdom import structure
+from learncast.papers.prior_knowledge.kingdom import ITEMS, structure
 from learncast.papers.prior_knowledge.revision import KICK
 from learncast.papers.runs import joined, only
 
@@ -56,6 +59,16 @@ def paper() -> Paper:
         "6G": (partial(revision.paths, 0), partial(revision.draw_paths, "6G", starts), revision.path_numbers),
         "6H": (partial(revision.paths, 1), partial(revision.draw_paths, "6H", ends), revision.path_numbers),
     }
+
+    def drawn(draw: Any, title: str, **options: object) -> Any:
+        return lambda _: figures.sheet(partial(draw, title=title, **options), width=3.4, height=2.2)
+
+    sizes, tree = (3, 5, 2), partial(figures.tree, leaves=ITEMS)
+    scheme = drawn(figures.layer_scheme, "1A  the network", sizes=sizes)
+    made["1A"] = (partial(xr.Dataset, {"neurons": ("layer", list(sizes))}), scheme, learning.size_numbers)
+    made["3A"] = (partial(structure, slice(1)), drawn(tree, "3A  the living kingdom"), learning.structure_numbers)
+    decoupled = partial(learning.decoupling_from, "4A")
+    made["4B"] = (decoupled, drawn(figures.decoupling_scheme, "4B  decoupling"), learning.decoupling_numbers)
     for name in learning.STARTS:
         made[name] = (learning.regimes, partial(learning.draw_gram, name), partial(learning.gram_numbers, name))
     for name in ("4A", "4D", "4E", "4F"):
@@ -66,7 +79,7 @@ def paper() -> Paper:
     captions, shared = captions_of(__name__)
     values: dict[str, object] = {"rate": RATE, "kick": KICK}
     values |= {name: text.format(**values) for name, text in shared.items()}
-    figures = (
+    every = (
         PaperFigure(name, text.format(**values), *made[name], runs=TRAINED.get(name)) for name, text in captions.items()
     )
-    return Paper("prior-knowledge", "braun2022", tuple(figures))
+    return Paper("prior-knowledge", "braun2022", tuple(every))

@@ -25,7 +25,7 @@ SCALES = {"small": 0.02, "intermediate": 0.3, "large": 1.5}
 TARGETS = {"4D": ((1.5, 0.8), (0.3, 1.2)), "4E": ((2.0, 0.0), (0.0, 1.0)), "4F": ((1.5, 0.0), (0.0, 1.5))}
 SHAPES = {"4D": "dense", "4E": "unequal diagonal", "4F": "equal diagonal"}
 #: Number of networks in 2C and of each kind in 5B.
-NETWORKS = {"default": 6, "smoke": 6, "full": 50}
+NETWORKS = {"default": 50, "smoke": 6, "full": 50}
 #: Ratio of the largest to the smallest learning rate of 2C, as in the paper; the largest, and its steps.
 FINEST, COARSE, ENDS = 100, 0.05, 240
 
@@ -107,7 +107,7 @@ def architectures(results: list[xr.Dataset], preset: str) -> xr.Dataset:
         },
         coords=descent.over_steps(steps)
         | {
-            "learning_rate": ("learning_rate", COARSE / finer, described("learning rate", "1 / gradient steps")),
+            "learning_rate": ("learning_rate", COARSE / finer, described("learning rate", "1")),
             "network": ["-".join(map(str, size)) for size in sizes],
         },
     )
@@ -186,6 +186,11 @@ def three_targets() -> xr.Dataset:
         {"target": (("panel", "row", "column"), np.array(list(TARGETS.values())), about)},
         coords={"panel": list(TARGETS)},
     )
+
+
+def size_numbers(dataset: xr.Dataset) -> Numbers:
+    """Yield the numbers of neurons."""
+    yield "input, hidden and output neurons", [int(n) for n in dataset["neurons"].values]
 
 
 def draw_targets(dataset: xr.Dataset) -> figures.Figure:

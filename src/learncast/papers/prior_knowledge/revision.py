@@ -14,7 +14,7 @@ from learncast._core.progress import Progress, silent
 from learncast.figures.look import COLOURS
 from learncast.papers.paper import Numbers, short
 from learncast.papers.prior_knowledge import descent
-from learncast.papers.prior_knowledge.kingdom import ITEMS, living_kingdom, revisions
+from learncast.papers.prior_knowledge.kingdom import BY_COLOUR, ITEMS, living_kingdom, revisions
 from learncast.papers.runs import PaperRun, Settings, share_of
 from learncast.results import STEPS, Status, described
 from learncast.theory.dynamics.balanced.two_layer import TwoLayerSolution, shallow
@@ -215,12 +215,12 @@ def paths(stage: int, results: list[xr.Dataset], preset: str, points: int = 25) 
 
 
 def draw_features(dataset: xr.Dataset) -> figures.Figure:
-    """Draw the features of the items in each task."""
-    draws = []
-    for k, task in enumerate(dataset["task"].values):
-        title = f"{'' if k else '6C  '}{task}"
-        draws.append(partial(figures.matrix, dataset["features"].sel(task=task), columns=ITEMS, title=title))
-    return figures.sheet(*draws, width=2.36, height=2.4)
+    """Draw the trees of the items in each task, and their features."""
+    orders = (range(8), (1, 0, *range(2, 8)), BY_COLOUR)
+    titles = [f"{'' if k else '6C  '}{task}" for k, task in enumerate(dataset["task"].values)]
+    trees = [partial(figures.tree, leaves=ITEMS, order=o, title=t) for o, t in zip(orders, titles, strict=True)]
+    features = [partial(figures.matrix, one, columns=ITEMS, title="features") for one in dataset["features"]]
+    return figures.sheet(*trees, *features, columns=3, width=2.36, height=2.0)
 
 
 def draw_revision(panel: str, name: str, dataset: xr.Dataset) -> figures.Figure:
@@ -242,6 +242,8 @@ def draw_revision(panel: str, name: str, dataset: xr.Dataset) -> figures.Figure:
                 height = float(one[name].sel(source="descent", time=escape))
                 ring: dict[str, Any] = {"markerfacecolor": "none", "markersize": 8, "markeredgewidth": 1.3}
                 ax.plot(escape, height, "o", color=COLOURS[2], **ring, linestyle="none", label="leaves the saddle")
+            ax.set_yscale("log")
+            ax.set_ylim(1e-4, 20.0)
         if k == 0:
             figures.key(ax, below=name == "loss_in_training", ncols=2 if name == "loss_in_training" else 1)
 
