@@ -274,7 +274,8 @@ def stop_curves(dataset: xr.Dataset, ax: Axes, *, name: str = "value", legend: b
         one, colour = dataset.sel(value=value), (SMALLER, LARGER)[k % 2]
         mean, spread = one["measured"].mean("seed"), one["measured"].std("seed")
         bars: Look = {"fmt": "o", "color": colour, "markersize": 3.5, "capsize": 2, "elinewidth": 0.8}
-        ax.errorbar(one["stop"], mean, spread, **bars, label=f"first {name} {value:g}")
+        several = one["measured"].notnull().sum("seed").max() > 1
+        ax.errorbar(one["stop"], mean, spread if several else None, **bars, label=f"first {name} {value:g}")
         ax.plot(one["fine_stop"], one["curve"], color=colour, **dotted)
     ax.plot([], [], color="black", **dotted, label="theory, in the same colour")
     ax.set_ylim(0, None)

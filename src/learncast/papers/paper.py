@@ -157,9 +157,11 @@ class Paper:
 
     def chosen(self, name: str) -> tuple[PaperFigure, ...]:
         """Return the figure with a name, or all panels of the figure with a number."""
-        known = [f for f in self.figures if f.name.lower().startswith(name.lower()) and name.isdigit()]
-        panels = tuple(f for f in known if not f.name[len(name) :][:1].isdigit())  # 12 is not a panel of 1
-        return panels or (self.figure(name),)
+        if not name.isdigit():
+            return (self.figure(name),)
+        # 12 is not a panel of 1; a supplementary figure has its number too.
+        numbered = [[f for f in self.figures if re.fullmatch(rf"{start}{name}\D*", f.name)] for start in ("", "S")]
+        return tuple(numbered[0] or numbered[1]) or (self.figure(name),)
 
     def figure(self, name: str) -> PaperFigure:
         """Return the figure with a name."""

@@ -65,12 +65,13 @@ def _draw_portrait(dataset: xr.Dataset) -> figures.Figure:
         one = dataset if reading is None else dataset.sel(reading=reading)
         figures.portrait(one, ax, target_value=own, y=LABELS[vary], title=title)
         # The samples are trained with the first reading.
-        for marker, (value, accuracy) in zip(
-            "so", SAMPLES[panel][1] if reading in (None, "rate") else (), strict=False
-        ):
-            if float(dataset[vary].min()) <= value <= float(dataset[vary].max()):
-                look: dict[str, Any] = {"markerfacecolor": "white", "markeredgecolor": "black", "markersize": 5.5}
-                ax.plot(accuracy, value, marker=marker, linestyle="none", **look)
+        samples = SAMPLES[panel][1] if reading in (None, "rate") else ()
+        for marker, letter, (value, accuracy) in zip("so", "BC", samples, strict=False):
+            name = f"2{letter}" if panel == "2A" else "S5"
+            look: dict[str, Any] = {"markerfacecolor": "white", "markeredgecolor": "black", "markersize": 5.5}
+            ax.plot(accuracy, value, marker=marker, linestyle="none", **look)
+            beside = (-5, -9) if accuracy > 0.85 else (6, -3)
+            ax.annotate(name, (accuracy, value), xytext=beside, textcoords="offset points", fontsize=7, weight="bold")
 
     draws = (partial(draw, reading, head) for reading, head in zip(readings, heads, strict=True))
     return figures.sheet(*draws, width=3.5, height=2.9)
@@ -170,6 +171,7 @@ def paper(resolution: int = 240, optimum: str = "response") -> Paper:
         ),
     }
     for name, span in {"2A": (0.1, 3.0), "2D": (0.1, 3.0), "3B": (-0.5, 0.9), "3D": (1.0, 50.0)}.items():
+        values[name] = {"samples": "2B (square) and 2C (circle)" if name == "2A" else "S5"}
         portrait = partial(_both_readings if name == "3B" else partial(_portrait, name), span, resolution)
         parts[name] = (portrait, _draw_portrait, _portrait_numbers)
     for k, name in enumerate(("2B", "2C")):
