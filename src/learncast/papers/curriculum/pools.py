@@ -399,7 +399,7 @@ def draw_tanh(dataset: xr.Dataset) -> figures.Figure:
     """Draw measured steps of every task with those of the table and of the linear theory."""
     plans = dataset.rename(task="plan", measured="measured_steps", predicted="predicted_descent_steps")
     plans["measured_mean"] = plans["measured_steps"].mean("seed")
-    draw = partial(figures.predicted_and_measured, plans, title="4Y  one tanh unit")
+    draw = partial(figures.predicted_and_measured, plans, title="one tanh unit")
     return figures.sheet(draw, width=3.5, height=2.4)
 
 
@@ -444,8 +444,8 @@ def panel(name: str, optimum: str, results: list[xr.Dataset], preset: str) -> xr
 
 def draw_panel(dataset: xr.Dataset) -> figures.Figure:
     """Draw linear units (left) and ReLU units (right): training as dots, theory dotted, direct training as a line."""
-    vary, name = str(dataset.attrs["vary"]).replace("_", " "), dataset.attrs["panel"]
-    titles = {"linear": f"{name}  linear units", "relu": "ReLU units"}
+    vary = str(dataset.attrs["vary"]).replace("_", " ")
+    titles = {"linear": "linear units", "relu": "ReLU units"}
     draws = (
         partial(figures.stop_curves, dataset.sel(activation=k), name=vary, title=title) for k, title in titles.items()
     )
@@ -515,6 +515,6 @@ def scoreboard_numbers(dataset: xr.Dataset) -> Numbers:
 
 def draw_scoreboard(dataset: xr.Dataset) -> figures.Figure:
     """Draw predicted against measured steps, for the linear theory and for response features."""
-    titles = {"linear": "4X  ReLU units, linear theory", "response": "by response features"}
+    titles = {"linear": "ReLU units, linear theory", "response": "by response features"}
     draws = (partial(figures.predictions, dataset, theory=theory, title=title) for theory, title in titles.items())
     return figures.sheet(*draws, width=3.5, height=3.0)

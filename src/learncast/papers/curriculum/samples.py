@@ -153,12 +153,7 @@ def only_sample(samples: list[tuple[str, int]], results: list[xr.Dataset], prese
     return sampled(samples, ("linear",), results)[0]
 
 
-def draw_sample(panel: str, dataset: xr.Dataset) -> figures.Figure:
-    """Draw one sample."""
-    return figures.sheet(partial(draw_paths, dataset, panel=panel), width=3.5, height=2.7)
-
-
-def draw_paths(dataset: xr.Dataset, ax: Axes, *, panel: str = "", legend: bool = True) -> None:
+def draw_paths(dataset: xr.Dataset, ax: Axes, *, legend: bool = True) -> None:
     """Draw a curriculum and direct training, theory dotted over training."""
 
     def path(name: str) -> xr.Dataset:
@@ -180,7 +175,7 @@ def draw_paths(dataset: xr.Dataset, ax: Axes, *, panel: str = "", legend: bool =
         simulated={"staged": path("trained_curriculum"), "direct": path("trained_direct")},
         simulated_by="trained",
         legend=legend,
-        title=f"{panel}  {title}" if panel else title,
+        title=title,
     )
 
 
@@ -221,12 +216,12 @@ def _samples(dataset: xr.Dataset) -> list[xr.Dataset]:
 def draw_supplement(dataset: xr.Dataset) -> figures.Figure:
     """Draw four rows: a weaker and a stronger first task, each with linear and with ReLU units."""
 
-    def draw(k: int, one: xr.Dataset, ax: Axes) -> None:
-        draw_paths(one, ax, panel="" if k else "S5", legend=False)
+    def draw(one: xr.Dataset, ax: Axes) -> None:
+        draw_paths(one, ax, legend=False)
         ax.set_title(ax.get_title(loc="left").replace(", then", "\nthen"), loc="left", fontsize=7)
         ax.set_xlabel("gradient steps")
 
-    draws = (partial(draw, k, one) for k, one in enumerate(_samples(dataset)))
+    draws = (partial(draw, one) for one in _samples(dataset))
     figure = figures.sheet(*draws, columns=4, width=1.77, height=1.85)
     with figures.style():
         figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)

@@ -44,7 +44,7 @@ def draw_order(dataset: xr.Dataset) -> Figure:
     """Draw half-loss times against the initial recurrence, and those of random recurrences."""
     figure, (left, right) = page(1, 2, width=3.5, height=2.7)
     look: dict[str, object] = {"colours": COLOURS[:2] * 2, "styles": ("-", "-", "--", "--")}
-    title = r"S1  $W_h=b_0 I$: theory and networks"
+    title = r"$W_h=b_0 I$: theory and networks"
     networks_on_lines(dataset["theory"], left, networks=dataset["networks"], **look, title=title)
     tie = float(dataset.attrs["reversal"])
     left.axvline(tie, color="grey", linewidth=0.7)
@@ -88,7 +88,7 @@ def draw_recurrences(dataset: xr.Dataset) -> Figure:
     ax.set_ylim(*PICTURED)
     key(ax, loc="upper left")
     x, y = axis_label(dataset["named_mean_lag"]), axis_label(dataset["named"])
-    label(ax, x=x, y=y, title="S2a  stable if the evidence comes late")
+    label(ax, x=x, y=y, title="stable if the evidence comes late")
     return figure
 
 
@@ -110,7 +110,7 @@ def draw_horizons(dataset: xr.Dataset) -> Figure:
     """Draw losses against the length of the trial: by lag, by step, and after a delay."""
     figure, axes = page(1, 3, width=2.36, height=2.6)
     for ax, dim, text, title in (
-        (axes[0], "leak", "$b$ = {:g}", "S2b  end anchor: the sum"),
+        (axes[0], "leak", "$b$ = {:g}", "end anchor: the sum"),
         (axes[1], "decay", "target {:g}$^{{10-t}}$", "start anchor: by step"),
     ):
         name, some = {"leak": ("end", "exact"), "decay": ("start", "decay")}[dim]
@@ -144,7 +144,7 @@ def rate_numbers(dataset: xr.Dataset) -> Numbers:
 def draw_rates(dataset: xr.Dataset) -> Figure:
     """Draw the largest stable rates against the recurrence of the solution."""
     figure, (ax,) = page(width=3.5, height=2.6)
-    title = "S2c  sharper with longer memory"
+    title = "sharper with longer memory"
     networks_on_lines(dataset["theory"], ax, networks=dataset["networks"], named=False, title=title)
     key(ax, ["theory: 2 / sharpness", "64-unit networks, by bisection"])
     ax.set_yscale("log")
@@ -155,7 +155,7 @@ def draw_terms(dataset: xr.Dataset) -> Figure:
     """Draw the terms of the loss over training, and responses to earlier inputs."""
     figure, (left, right) = page(1, 2, width=3.5, height=2.6)
     for ax, dim, name, title in (
-        (left, "term", "terms", "S3a  recency 0.8, from $b_0$ = 0.5"),
+        (left, "term", "terms", "recency 0.8, from $b_0$ = 0.5"),
         (right, "lag", "past", "last input only, from $b_0$ = 0.9"),
     ):
         lines = dataset[name].rename({dim: "series"})
@@ -195,7 +195,7 @@ def draw_late_pulses(dataset: xr.Dataset) -> Figure:
     figure, (left, right) = page(1, 2, width=3.5, height=2.7)
     jumps = dataset["jump"].values
     broken = with_jumps(dataset["best"], jumps, dataset)
-    networks_on_lines(broken, left, title=r"S3b  late pulse over background $\epsilon$")
+    networks_on_lines(broken, left, title=r"late pulse over background $\epsilon$")
     for k in np.flatnonzero(np.isfinite(jumps)):
         ends = [float(dataset[name][k]) for name in ("below", "above")]
         left.plot([jumps[k]] * 2, ends, color=COLOURS[k], linestyle=":", linewidth=1.0)
@@ -228,7 +228,7 @@ def draw_two_pulses(dataset: xr.Dataset) -> Figure:
     for k in np.flatnonzero(np.isfinite(first)):
         ends = [float(dataset[name][k]) for name in ("below", "above")]
         left.plot([first[k]] * 2, ends, ":", color=COLOURS[k], linewidth=1.0)
-    networks_on_lines(best, left, title="S3c  two pulses, the earlier $r$ times as strong")
+    networks_on_lines(best, left, title="two pulses, the earlier $r$ times as strong")
     left.plot(dataset["pulse"], dataset["endless"], **THEORY, label="lag 2, infinite trial")
     key(left, loc="lower right")
     better = float(dataset["transition"][-1])
@@ -256,7 +256,7 @@ def draw_kernels(dataset: xr.Dataset) -> Figure:
     for ax, kernel in zip(axes, dataset["kernel"].values, strict=True):
         one = dataset["misalignment"].sel(kernel=kernel).rename(network="series")
         mean = one.reduce(gmean, "seed").assign_attrs(described("1 - alignment with the initial kernel", "1"))
-        title = {"all weights": "NTK  all weights that learn", "W_y block": "$W_y$ block: hidden states"}[kernel]
+        title = {"all weights": "all weights that learn", "W_y block": "$W_y$ block: hidden states"}[kernel]
         look: dict[str, object] = {"styles": ("-", "--", "-"), "named": ax is axes[0], "title": title}
         networks_on_lines(mean, ax, networks=one, **look)
         ax.set(xscale="log", yscale="log", ylim=(0.5 * float(dataset["misalignment"].min()), 2.0))
@@ -283,7 +283,7 @@ def kernel_numbers(dataset: xr.Dataset) -> Numbers:
 def draw_sensory(dataset: xr.Dataset) -> Figure:
     """Draw the best recurrences with the outliers of networks, and losses on longer trials."""
     figure, (left, right) = page(1, 2, width=3.5, height=3.0)
-    networks_per_case(dataset["recurrence"], dataset["outlier"], left, title="sensory  $b^*$ and outlier of $W_h$")
+    networks_per_case(dataset["recurrence"], dataset["outlier"], left, title="$b^*$ and outlier of $W_h$")
     left.axhline(1.0, color="grey", linewidth=0.8)
     lines = dataset["longer"].rename(case="series")
     networks = dataset["longer_networks"].rename(case="series").transpose("series", "network_horizon", "seed")
