@@ -113,6 +113,7 @@ class DeepDescent(PooledDescent):
 
     def _towards(self, goal: FloatArray, states: FloatArray, learning_rate: float) -> Descents:
         descents = super()._towards(goal, states, learning_rate)
-        largest = max(self.size, *(float(np.linalg.norm(w, 2, axis=(-2, -1)).max()) for w in self.layers(states)))
-        growth = (self.depth - 1) * largest ** (self.depth - 2)
-        return replace(descents, growth=descents.growth * max(growth, 1.0))
+        # Two layers grow at the rate that the others pass on, at the start or at the optimum.
+        sizes = np.sort([np.linalg.norm(w, 2, axis=(-2, -1)) for w in self.layers(states)], axis=0)
+        passed = max(self.size ** (self.depth - 2), float(np.prod(sizes[2:], axis=0).max()))
+        return replace(descents, growth=descents.growth * max((self.depth - 1) * passed, 1.0))
