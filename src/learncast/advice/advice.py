@@ -370,8 +370,8 @@ def advice_of(
     score = "forecast time relative to training directly"
     columns["score"] = ("plan", [row.score for row in rows], described(score, "1"))
     columns["rank"] = ("plan", [*range(1, len(rows) + 1)], described("place in the ranking", "1"))
-    factor = 1.0 if pilots is None else pilots.factor
-    given = request.rate / factor
+    rule, factor = request.rule, 1.0 if pilots is None else pilots.factor
+    given = rule.learning_rate / factor
     rates = np.zeros(0) if pilots is None else given * np.array(pilots.factors)
     losses = np.zeros((0, 0)) if pilots is None else pilots.losses
     columns["pilot_rate"] = ("pilot", rates, described("learning rate of a pilot", "1"))
@@ -390,7 +390,7 @@ def advice_of(
         **facts,
     }
     weights = (value.detach().numpy() for value in request.model.parameters())
-    digest = spec_hash(*(source.hash for source in request.sources), *weights, request.optimizer, request.rate)
+    digest = spec_hash(*(source.hash for source in request.sources), *weights, rule.name, rule.learning_rate)
     dataset = xr.Dataset(columns, coords={"plan": list(plans)}, attrs=attributes)
     stages = {name: row.stages for name, row in plans.items()}
     return Advice(dataset, training_provenance(digest, request.training.seed), request, stages)

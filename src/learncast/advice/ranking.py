@@ -52,6 +52,7 @@ def rank_plans(request: Request, terms: AdviceTerms, pilots: Pilots | None, *, p
 
     Only the order of the plans is reliable.
     """
+    request.rule.check_elementwise()
     forecaster = Forecaster.of(request, linear_surrogate(request.model), terms)
     request.check_fit()
     goal_loss, losses = forecaster.losses()

@@ -68,7 +68,7 @@ class AdviceTerms:
 
 @dataclass(frozen=True, eq=False)
 class UpdateRule:
-    """An elementwise torch optimiser with its settings.
+    """A torch optimiser with its settings.
 
     Attributes
     ----------
@@ -80,23 +80,31 @@ class UpdateRule:
         From parameters under the model's names to a new optimiser.
     remembers : bool
         Whether the optimiser has a state, so that resetting it matters.
+    elementwise : bool
+        Whether every number is updated independently of the others.
     """
 
     name: str
     learning_rate: float
     made: Make
-    remembers: bool = True
+    remembers: bool
+    elementwise: bool
 
     @classmethod
     def of(cls, training: Training, model: nn.Module) -> UpdateRule:
-        """Return the update rule of a training; refuse optimisers that couple parameters."""
+        """Return the update rule of a training."""
         made = partial(optimizer_of, training)
         example = made({name: nn.Parameter(value.detach().clone()) for name, value in model.named_parameters()})
         kind = type(example).__name__
-        if kind not in ELEMENTWISE or type(example) is not getattr(torch.optim, kind):
-            raise InvalidSpec(f"optimizer must be one of {', '.join(ELEMENTWISE)}, got {kind}.", field="optimizer")
         remembers = kind != "SGD" or any(group["momentum"] for group in example.param_groups)
-        return cls(kind.lower(), float(example.param_groups[0]["lr"]), made, remembers)
+        elementwise = kind in ELEMENTWISE and type(example) is getattr(torch.optim, kind)
+        return cls(kind.lower(), float(example.param_groups[0]["lr"]), made, remembers, elementwise)
+
+    def check_elementwise(self) -> None:
+        """Refuse optimisers that couple parameters."""
+        if not self.elementwise:
+            names = ", ".join(ELEMENTWISE)
+            raise InvalidSpec(f"optimizer must be one of {names}, got {self.name}.", field="optimizer")
 
     @property
     def adaptive(self) -> bool:
@@ -155,30 +163,14 @@ class Request:
             raise InvalidSpec(f"goal must be {kinds}, got {type(meant).__name__}.", field="goal")
         first, *others = _named_sources(target, candidates)
         request = cls(model, first, tuple(others), meant, training)
-        request.rate  # noqa: B018  refuses optimisers that cannot be made
         if isinstance(meant, Loss) and meant.function is None:
             request = replace(request, goal=replace(meant, function=request.loss))
         return request
 
     @cached_property
     def rule(self) -> UpdateRule:
-        """The optimiser of the training, which must update every number independently."""
+        """The optimiser of the training."""
         return UpdateRule.of(self.training, self.model)
-
-    @cached_property
-    def _optimizer(self) -> torch.optim.Optimizer:
-        copies = {name: nn.Parameter(value.detach().clone()) for name, value in self.model.named_parameters()}
-        return optimizer_of(self.training, copies)
-
-    @property
-    def optimizer(self) -> str:
-        """Name of the optimiser's class, in lower case."""
-        return type(self._optimizer).__name__.lower()
-
-    @property
-    def rate(self) -> float:
-        """Learning rate of the optimiser's first parameter group."""
-        return float(self._optimizer.param_groups[0]["lr"])
 
     @property
     def loss(self) -> LossFunction:
@@ -225,8 +217,8 @@ class Request:
             "loss": repr(self.loss),
             "loss_meaning": self.loss.meaning,
             "optimizer_between_stages": "reset" if self.training.reset_optimizer else "kept",
-            "optimizer": self.optimizer,
-            "learning_rate": self.rate,
+            "optimizer": self.rule.name,
+            "learning_rate": self.rule.learning_rate,
         }
 
     @property

@@ -342,6 +342,9 @@ def learning_curves(
     for switch in switches:
         ax.axvline(switch, color="grey", linewidth=0.7)
         name_time(ax, switch, "switch")
+    if switches:  # room for the word above the curves
+        low, high = ax.get_ylim()
+        ax.set_ylim(low, high + 0.1 * (high - low))
     if legend and not names:
         # Below the axes, where it covers neither curves nor the title.
         key(ax, below=True, ncols=2)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import Normalize
-from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 from numpy.typing import NDArray
 
 from learncast.display import format_loss
-from learncast.figures.look import COLOURS, GREY, STAGED, Look
+from learncast.figures.look import COLOURS, Look
 from learncast.figures.page import axis_label, colour_bar, label, shortened
 
 #: White at 0; the two ends are distinct in every kind of colour vision.
@@ -87,7 +85,7 @@ def matrix(
     if bar:
         clipped = float(np.abs(entries).max()) > 1.000001 * (top or 1.0)
         unit = str(values.attrs.get("units", "1")).replace(" ", " · ")
-        words = "share of ±" if blocks else "" if unit == "1" else unit
+        words = "entry, share of its block's ±" if blocks else "" if unit == "1" else unit
         # Beside the square matrix, not beside the space of the axes.
         beside = ax.inset_axes((1.06, 0.08, 0.07, 0.84))
         colour_bar(ax, image, words, cax=beside, extend="both" if clipped else "neither")
@@ -228,51 +226,6 @@ def spectrum(values: NDArray[np.complexfloating], ax: Axes, *, title: str = "") 
     ax.plot(np.real(values), np.imag(values), "o", color=COLOURS[0], alpha=0.6, markeredgewidth=0)
     ax.set_aspect("equal")
     return label(ax, x="real part", y="imaginary part", title=title)
-
-
-def network_scheme(ax: Axes, *, sizes: Sequence[int], title: str = "") -> Axes:
-    """Draw the inputs, state and output of a recurrent network as boxes, and the weights that learn.
-
-    Parameters
-    ----------
-    ax : Axes
-    sizes : three of int
-        Numbers of inputs, hidden units and outputs.
-    title : str
-
-    Returns
-    -------
-    Axes
-        `ax`.
-
-    Examples
-    --------
-    >>> import matplotlib.pyplot as plt
-    >>> import learncast as lc
-    >>> figure, ax = plt.subplots()
-    >>> _ = lc.figures.network_scheme(ax, sizes=(1, 128, 1), title="linear RNN")
-    >>> ax.get_title(loc="left")
-    'linear RNN'
-    >>> plt.close(figure)
-    """
-    words = (r"inputs $x_t$", r"state $h_t$", r"output $\hat y_T$")
-    for k, (name, size) in enumerate(zip(words, sizes, strict=True)):
-        box = FancyBboxPatch((k - 0.26, -0.2), 0.52, 0.4, boxstyle="round,pad=0.03", facecolor="white",
-                             edgecolor=COLOURS[(5, 0, 1)[k]], linewidth=1.5)  # fmt: skip
-        ax.add_patch(box)
-        ax.text(k, 0, f"{name}\n{size} unit{'s' if size > 1 else ''}", ha="center", va="center", fontsize=7)
-    for start, text in ((0, "$W_x$\nlearned"), (1, "$W_y$\nlearned")):
-        ax.add_patch(_arrow((start + 0.31, 0), (start + 0.69, 0), STAGED))
-        ax.text(start + 0.5, 0.08, text, ha="center", va="bottom", fontsize=7, color=STAGED)
-    ax.add_patch(_arrow((1.12, 0.25), (0.88, 0.25), GREY, connectionstyle="arc3,rad=1.6"))
-    ax.text(1, 0.45, "$W_h$, fixed", ha="center", va="bottom", fontsize=7, color=GREY)
-    ax.set(xlim=(-0.4, 2.4), ylim=(-0.3, 0.65))
-    ax.set_axis_off()
-    return label(ax, x="", y="", title=title)
-
-
-def _arrow(start: tuple[float, float], end: tuple[float, float], colour: str, **options: Any) -> FancyArrowPatch:
-    return FancyArrowPatch(start, end, arrowstyle="-|>", mutation_scale=9, color=colour, linewidth=1.3, **options)
 
 
 def _frame(ax: Axes, rows: Sequence[str] | None, columns: Sequence[str] | None) -> None:

@@ -50,7 +50,7 @@ def deviations(dataset: xr.Dataset, ax: Axes, *, marked: int = 5, title: str = "
     for k, gap in enumerate(gaps.values):
         name = str(gaps["network"].values[k]) if k < marked and "network" in gaps.coords else None
         plain: Look = {"color": "#AAAAAA", "linewidth": 0.6, "zorder": 2}
-        plain["label"] = f"the other {len(gaps) - marked}" if k == marked else None
+        plain["label"] = f"{len(gaps) - marked} other networks" if k == marked else None
         bold: Look = {"color": COLOURS[k % len(COLOURS)], "marker": "x", "zorder": 3, "label": name}
         ax.loglog(rates, gap, **(bold if k < marked else plain))
     middle = float(np.median(gaps.isel(learning_rate=0)))
@@ -274,7 +274,8 @@ def stop_curves(dataset: xr.Dataset, ax: Axes, *, name: str = "value", legend: b
         one, colour = dataset.sel(value=value), (SMALLER, LARGER)[k % 2]
         mean, spread = one["measured"].mean("seed"), one["measured"].std("seed")
         bars: Look = {"fmt": "o", "color": colour, "markersize": 3.5, "capsize": 2, "elinewidth": 0.8}
-        ax.errorbar(one["stop"], mean, spread, **bars, label=f"first {name} {value:g}")
+        several = one["measured"].notnull().sum("seed").max() > 1
+        ax.errorbar(one["stop"], mean, spread if several else None, **bars, label=f"first {name} {value:g}")
         ax.plot(one["fine_stop"], one["curve"], color=colour, **dotted)
     ax.plot([], [], color="black", **dotted, label="theory, in the same colour")
     ax.set_ylim(0, None)

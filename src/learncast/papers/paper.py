@@ -6,6 +6,7 @@ import re
 import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,8 @@ PRESETS = ("default", "smoke", "full")
 #: Formats of pictures.
 FORMATS = ("png", "pdf", "svg")
 
+#: Draws the dataset of a figure.
+Paint = Callable[[xr.Dataset], "Figure"]
 #: Names and values of a figure's numbers.
 Numbers = Iterable[tuple[str, object]]
 
@@ -39,6 +42,13 @@ def captions_of(package: str) -> tuple[dict[str, str], dict[str, str]]:
     """Return the captions in a package's ``captions.toml``, and the phrases that they share."""
     captions = tomllib.loads(files(package).joinpath("captions.toml").read_text(encoding="utf-8"))
     return captions, captions.pop("shared", {})
+
+
+def painted(draw: Callable[..., object], *, width: float = 3.4, height: float = 2.5, **options: object) -> Paint:
+    """Return a function that draws a dataset on one axes."""
+    from learncast.figures.page import sheet
+
+    return lambda dataset: sheet(partial(draw, dataset, **options), width=width, height=height)
 
 
 def short(value: ArrayLike) -> Any:
@@ -60,8 +70,8 @@ class PaperFigure:
     ----------
     data : callable
         Makes the dataset: without arguments, or from the results of the runs and the preset.
-    draw : callable
-        Draws the dataset.
+    paint : callable
+        Draws the dataset; `draw` adds the name of the figure.
     summary : callable
         Yields names and values of the numbers in the dataset.
     runs : callable, optional
@@ -82,7 +92,7 @@ class PaperFigure:
     name: str
     caption: str
     data: Callable[..., xr.Dataset]
-    draw: Callable[[xr.Dataset], Figure]
+    paint: Callable[[xr.Dataset], Figure]
     summary: Callable[[xr.Dataset], Numbers]
     runs: Callable[[str], Sequence[PaperRun]] | None = None
     torch: bool = True
@@ -105,6 +115,16 @@ class PaperFigure:
         results = compute(self.runs(preset), progress=progress)
         progress(1.0)
         return self.data(results, preset)
+
+    def draw(self, dataset: xr.Dataset) -> Figure:
+        """Draw a dataset, with the name of the figure before the first title."""
+        from learncast.figures.page import label
+
+        figure = self.paint(dataset)
+        first = figure.axes[0]
+        title = f"{self.name}  {first.get_title(loc='left')}"
+        label(first, x=first.get_xlabel(), y=first.get_ylabel(), title=title)
+        return figure
 
     def numbers(self, dataset: xr.Dataset) -> dict[str, object]:
         """Return the numbers of a dataset by name."""
@@ -157,9 +177,11 @@ class Paper:
 
     def chosen(self, name: str) -> tuple[PaperFigure, ...]:
         """Return the figure with a name, or all panels of the figure with a number."""
-        known = [f for f in self.figures if f.name.lower().startswith(name.lower()) and name.isdigit()]
-        panels = tuple(f for f in known if not f.name[len(name) :][:1].isdigit())  # 12 is not a panel of 1
-        return panels or (self.figure(name),)
+        if not name.isdigit():
+            return (self.figure(name),)
+        # 12 is not a panel of 1; a supplementary figure has its number too.
+        numbered = [[f for f in self.figures if re.fullmatch(rf"{start}{name}\D*", f.name)] for start in ("", "S")]
+        return tuple(numbered[0] or numbered[1]) or (self.figure(name),)
 
     def figure(self, name: str) -> PaperFigure:
         """Return the figure with a name."""

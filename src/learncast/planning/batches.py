@@ -16,6 +16,7 @@ from learncast.networks.activated import Activated
 from learncast.networks.deep import Linear
 from learncast.planning.methods.method import Method, Rule
 from learncast.procedure.goals import Goal
+from learncast.results import Status, Steps
 from learncast.theory.dynamics.batch_draws import Batches
 from learncast.theory.dynamics.learning_problem import LearningProblem
 from learncast.theory.dynamics.steps.pooled_descent import hidden_basis, pull
@@ -112,6 +113,15 @@ class BatchSteps:
 def most_steps(full_batch: float) -> int:
     """Return the steps after which a run ends that has not reached the goal."""
     return int(LATE * full_batch) + 1000
+
+
+def steps_in_batches(full: Steps, mean: float, runs: FloatArray) -> Steps:
+    """Mean and spread of steps over runs, with the sampling interval of the full-batch steps in proportion."""
+    if not math.isfinite(mean):
+        return Steps(math.inf, full.flow, status=Status.not_within, tried=most_steps(full.descent))
+    share = mean / full.descent if full.descent else 1.0
+    spread = float(runs.std(ddof=1)) if np.isfinite(runs).all() else math.nan
+    return replace(full, descent=float(mean), low=share * full.low, high=share * full.high, spread=spread)
 
 
 def in_batches(

@@ -270,7 +270,7 @@ def test_plans_are_ranked_at_the_rate_that_the_pilots_found():
     found, repeated = (advised(terms=AdviceTerms(stops=(0.5,)), **given) for _ in range(2))
     assert found.learning_rate > 1e-3
     assert found.learning_rate == repeated.learning_rate
-    assert found.request.rate == pytest.approx(found.learning_rate)
+    assert found.request.rule.learning_rate == pytest.approx(found.learning_rate)
     same = advised(terms=AdviceTerms(find_rate=False, stops=(0.5,)), **{**given, "rate": found.learning_rate})
     assert np.array_equal(np.sort(same["score"]), np.sort(found["score"]))
 

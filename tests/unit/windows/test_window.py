@@ -579,3 +579,58 @@ def test_the_lightning_callback_needs_lightning(monkeypatch):
     monkeypatch.setattr("learncast._core.packages.find_spec", lambda name: None)
     with pytest.raises(InvalidSpec):
         windows.lightning_callback(data())
+
+
+def test_a_control_finds_the_lags_that_are_due_to_the_task():
+    model, optimizer = trained()
+    inputs, targets = data(512)
+    plain, controlled = (window(model, inputs, targets, optimizer=optimizer, **QUICK, control=k) for k in (False, True))
+    for name in plain.dataset.variables:  # a control changes nothing else
+        xr.testing.assert_identical(plain.dataset[name], controlled.dataset[name])
+    assert plain.provenance == controlled.provenance
+    assert controlled.attributable() == 2  # the delay of the target
+    # Shorter lags carry it too, through the hidden state; longer ones do not.
+    assert controlled.dataset["attributable"].values[0, 1:].tolist() == [True, False, False]
+    with pytest.raises(InvalidSpec) as error:
+        plain.attributable()
+    assert error.value.field == "control"
+
+
+def test_the_control_is_the_diagnosis_with_the_targets_of_other_sequences():
+    model, optimizer = trained()
+    inputs, targets = data()
+    order = sequences.checked_sequences(model, inputs, targets).order
+    swapped = targets.copy()
+    swapped[order] = targets[np.roll(order, 1)]
+    control = window(model, inputs, targets, optimizer=optimizer, **QUICK, control=True).dataset
+    other = window(model, inputs, swapped, optimizer=optimizer, **QUICK).dataset
+    for name in ("signal", "score", "reach"):
+        np.testing.assert_array_equal(control[f"control_{name}"], other[name])
+
+
+def test_targets_of_pure_noise_are_not_attributed_to_the_task():
+    """The windows themselves may be long: the gradient contains the network's own answer."""
+    model, optimizer = trained()
+    hits = []
+    for seed in range(10):
+        inputs, targets = data()
+        noise = np.random.default_rng([1, seed]).standard_normal(targets.shape)
+        found = window(model, inputs, noise, optimizer=optimizer, **QUICK, control=True, seed=seed)
+        hits.append(found.attributable() > 0)
+    # At most 5% of data have one by chance, so that 3 of 10 occur in 1.2% of cases.
+    assert sum(hits) < 3
+
+
+def test_sums_of_many_sequences_need_no_directions():
+    """Several blocks of sequences with base rates, but without contributions to a gradient."""
+    from learncast.windows import layers, transport
+
+    model, optimizer = trained("paper-gru")
+    inputs, _ = data(1200, steps=60)
+    envelopes = []
+    for rows in (slice(None), slice(600), slice(600, None)):
+        seen = layers.capture(model, torch.as_tensor(inputs[rows]))
+        rates = transport.base_rates(seen.replay(), transport.parameter_rates(optimizer, seen.layers[0].own))
+        envelopes.append(transport.mean_transport(seen.replay(), LAGS, rates=rates).envelope)
+    # The mean over all sequences is the mean of two halves.
+    np.testing.assert_allclose(envelopes[0], (envelopes[1] + envelopes[2]) / 2, rtol=1e-10)

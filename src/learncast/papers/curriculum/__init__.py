@@ -18,7 +18,7 @@ from learncast import figures
 from learncast._core.validation import one_of
 from learncast.papers.curriculum import alignment, pools, rotated, samples
 from learncast.papers.curriculum.pools import OPTIMA, READINGS, SAMPLES
-from learncast.papers.paper import Numbers, Paper, PaperFigure, captions_of
+from learncast.papers.paper import Numbers, Paper, PaperFigure, captions_of, painted
 from learncast.results import described
 from learncast.tasks.families import leaky_profile
 
@@ -59,20 +59,20 @@ def _draw_portrait(dataset: xr.Dataset) -> figures.Figure:
     own = float(dataset.attrs["target_value"])
     readings = dataset["reading"].values if "reading" in dataset.dims else [None]
     words = {"rate": r"$\kappa$ = 0.5 per step", "steps": r"$\kappa$ = 0.5 steps", None: "steps saved"}
-    heads = [f"{panel}  {words[readings[0]]}", *(words[reading] for reading in readings[1:])]
 
     def draw(reading: object, title: str, ax: Axes) -> None:
         one = dataset if reading is None else dataset.sel(reading=reading)
         figures.portrait(one, ax, target_value=own, y=LABELS[vary], title=title)
         # The samples are trained with the first reading.
-        for marker, (value, accuracy) in zip(
-            "so", SAMPLES[panel][1] if reading in (None, "rate") else (), strict=False
-        ):
-            if float(dataset[vary].min()) <= value <= float(dataset[vary].max()):
-                look: dict[str, Any] = {"markerfacecolor": "white", "markeredgecolor": "black", "markersize": 5.5}
-                ax.plot(accuracy, value, marker=marker, linestyle="none", **look)
+        samples = SAMPLES[panel][1] if reading in (None, "rate") else ()
+        for marker, letter, (value, accuracy) in zip("so", "BC", samples, strict=False):
+            name = f"2{letter}" if panel == "2A" else "S5"
+            look: dict[str, Any] = {"markerfacecolor": "white", "markeredgecolor": "black", "markersize": 5.5}
+            ax.plot(accuracy, value, marker=marker, linestyle="none", **look)
+            beside = (-5, -9) if accuracy > 0.85 else (6, -3)
+            ax.annotate(name, (accuracy, value), xytext=beside, textcoords="offset points", fontsize=7, weight="bold")
 
-    draws = (partial(draw, reading, head) for reading, head in zip(readings, heads, strict=True))
+    draws = (partial(draw, reading, words[reading]) for reading in readings)
     return figures.sheet(*draws, width=3.5, height=2.9)
 
 
@@ -120,14 +120,6 @@ def _integration_profiles(steps: int = 50) -> xr.Dataset:
     )
 
 
-def _draw_lags(dataset: xr.Dataset) -> figures.Figure:
-    return figures.sheet(partial(figures.lag_covariances, dataset, title="3A  AR(1) inputs"))
-
-
-def _draw_profiles(dataset: xr.Dataset) -> figures.Figure:
-    return figures.sheet(partial(figures.integration_profiles, dataset, title="3C  leaky integration"))
-
-
 def _profile_numbers(dataset: xr.Dataset) -> Numbers:
     [name] = dataset.data_vars
     axis = str(dataset[name].dims[0])
@@ -153,12 +145,14 @@ def paper(resolution: int = 240, optimum: str = "response") -> Paper:
     values: dict[str, dict[str, object]] = {}
     every, units = list(product(SAMPLES, range(2))), ("linear", "relu")
     scores = partial(pools.scoreboard, optimum), partial(pools.scoreboard_runs, optimum)
+    profiles = painted(figures.integration_profiles, title="leaky integration")
+    paths = painted(samples.draw_paths, width=3.5, height=2.7)
     parts: dict[str, tuple[Any, ...]] = {
         "1A": (alignment.two_ways, alignment.draw_two_ways, alignment.two_way_numbers),
         "1B": (alignment.architecture, alignment.draw_architecture, alignment.architecture_numbers),
         "1C": (alignment.rotated_frame, alignment.draw_rotated_frame, alignment.rotated_numbers),
-        "3A": (_lag_covariances, _draw_lags, _profile_numbers),
-        "3C": (_integration_profiles, _draw_profiles, _profile_numbers),
+        "3A": (_lag_covariances, painted(figures.lag_covariances, title="AR(1) inputs"), _profile_numbers),
+        "3C": (_integration_profiles, profiles, _profile_numbers),
         "4X": (scores[0], pools.draw_scoreboard, pools.scoreboard_numbers, scores[1]),
         "4Y": (pools.tanh_table, pools.draw_tanh, pools.tanh_numbers, pools.tanh_runs),
         "R": (rotated.times, rotated.draw, rotated.numbers),
@@ -170,13 +164,14 @@ def paper(resolution: int = 240, optimum: str = "response") -> Paper:
         ),
     }
     for name, span in {"2A": (0.1, 3.0), "2D": (0.1, 3.0), "3B": (-0.5, 0.9), "3D": (1.0, 50.0)}.items():
+        values[name] = {"samples": "2B (square) and 2C (circle)" if name == "2A" else "S5"}
         portrait = partial(_both_readings if name == "3B" else partial(_portrait, name), span, resolution)
         parts[name] = (portrait, _draw_portrait, _portrait_numbers)
     for k, name in enumerate(("2B", "2C")):
         values[name] = dict(zip(("value", "stop"), SAMPLES["2A"][1][k], strict=True))
         chosen: list[tuple[str, int]] = [("2A", k)]
         data = partial(samples.only_sample, chosen)
-        parts[name] = (data, partial(samples.draw_sample, name), samples.sample_numbers, runs_of(chosen, ("linear",)))
+        parts[name] = (data, paths, samples.sample_numbers, runs_of(chosen, ("linear",)))
     for name in ("4A", "4B", "4C", "4D"):
         values[name] = {"vary": pools.pools()[name].vary.replace("_", " ")}
         runs = partial(pools.panel_runs, name, optimum)

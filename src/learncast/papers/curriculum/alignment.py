@@ -97,7 +97,7 @@ def draw_two_ways(dataset: xr.Dataset) -> figures.Figure:
         ax.set_yticks(rows, names)
         ax.invert_yaxis()
         figures.key(ax, below=True, ncols=2)
-        figures.label(ax, x="training time (gradient steps)", y="", title="1A  directly, or by a curriculum")
+        figures.label(ax, x="training time (gradient steps)", y="", title="directly, or by a curriculum")
 
     return figures.sheet(draw, width=3.5, height=1.9)
 
@@ -127,7 +127,7 @@ def architecture() -> xr.Dataset:
 def draw_architecture(dataset: xr.Dataset) -> figures.Figure:
     """Draw inputs, hidden state and outputs, and the weights that learn."""
     sizes = [dataset.sizes[name] for name in ("input_column", "recurrent_row", "output_row")]
-    return figures.sheet(partial(figures.network_scheme, sizes=sizes, title="1B  the network"), width=3.5, height=1.9)
+    return figures.sheet(partial(figures.network_scheme, sizes=sizes, title="the network"), width=3.5, height=1.9)
 
 
 def architecture_numbers(dataset: xr.Dataset) -> Numbers:
@@ -165,17 +165,15 @@ def rotated_frame(hidden: int = 6) -> xr.Dataset:
 
 
 def draw_rotated_frame(dataset: xr.Dataset) -> figures.Figure:
-    """Draw both matrices and the shares."""
+    """Draw the modes as chains, the rotated covariance, and the shares."""
 
     def shares(ax: Axes) -> None:
         ax.bar(dataset["start"].values, dataset["cross_share"], color=[COLOURS[0], COLOURS[1]], width=0.55)
         figures.label(ax, x="start of the modes' vectors", y="share of the flow\nfrom other modes", title="eqs. 33–34")
 
-    top = max(float(np.abs(dataset[name]).max()) for name in ("given", "rotated"))
-    look: dict[str, object] = {"limit": top, "bar": False}
-    given = partial(figures.matrix, dataset["given"], **look, title=r"1C  $\Sigma_{yx}$ as given")
-    turned = partial(figures.matrix, dataset["rotated"], limit=top, title=r"$U^\top\Sigma_{yx}V$")
-    return figures.sheet(given, turned, shares, width=2.3, height=1.9)
+    chains = partial(figures.mode_scheme, modes=dataset.sizes["row"], title="the task's modes")
+    turned = partial(figures.matrix, dataset["rotated"], title=r"$U^\top\Sigma_{yx}V$")
+    return figures.sheet(chains, turned, shares, width=2.5, height=2.3)
 
 
 def rotated_numbers(dataset: xr.Dataset) -> Numbers:

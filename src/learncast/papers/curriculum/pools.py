@@ -81,15 +81,19 @@ def pools() -> dict[str, TaskPool]:
 
 @dataclass(frozen=True)
 class TrainingSize:
-    """Amount of training: stops, seeds of ReLU and linear units, and whether every value of a pool is trained."""
+    """Amount of training: stops, seeds of ReLU and linear units, whether all values are trained, and the rate.
+
+    The number of steps is proportional to 1 / rate, so that a larger one shows the same in less time.
+    """
 
     stops: tuple[float, ...]
     seeds: dict[str, int]
     every_value: bool
+    rate: float = LEARNING_RATE
 
 
 SIZES = {
-    "default": TrainingSize((0.5, 0.9), {"relu": 1, "linear": 1}, False),
+    "default": TrainingSize((0.3, 0.6, 0.9), {"relu": 2, "linear": 1}, False, 5e-3),
     "smoke": TrainingSize((0.5, 0.9), {"relu": 1, "linear": 1}, False),
     "full": TrainingSize((0.3, 0.5, 0.7, 0.85, 0.95), {"relu": 4, "linear": 3}, True),
 }
@@ -101,15 +105,21 @@ def network(activation: str) -> Network:
     return linear if activation == "linear" else Activated(linear, activation)
 
 
-def portrait_of(pool: TaskPool, activation: str, values: Sequence[float] | FloatArray, stops: FloatArray) -> xr.Dataset:
+def portrait_of(
+    pool: TaskPool,
+    activation: str,
+    values: Sequence[float] | FloatArray,
+    stops: FloatArray,
+    rate: float = LEARNING_RATE,
+) -> xr.Dataset:
     """Return the flow steps over the value of the first task and its stop."""
     over: dict[str, Any] = {"vary": pool.vary, "values": np.array(values), "accuracies": stops}
-    return phase(pool.target, network(activation), **over, learning_rate=LEARNING_RATE, goal=ACCURACY)
+    return phase(pool.target, network(activation), **over, learning_rate=rate, goal=ACCURACY)
 
 
-def settings_of(seed: int, **options: Any) -> Training:
+def settings_of(seed: int, rate: float = LEARNING_RATE, **options: Any) -> Training:
     """Settings of every training here."""
-    return Training(LEARNING_RATE, batch=BATCH, seed=seed, **options)
+    return Training(rate, batch=BATCH, seed=seed, **options)
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,21 +142,30 @@ class PoolPlan:
     stops: tuple[float, ...]
     forecasts: list[Forecast]
     linear: list[Forecast]
+    rate: float = LEARNING_RATE
 
     @classmethod
-    def of(cls, pool: TaskPool, activation: str, *, values: Sequence[float], stops: Sequence[float]) -> PoolPlan:
+    def of(
+        cls,
+        pool: TaskPool,
+        activation: str,
+        *,
+        values: Sequence[float],
+        stops: Sequence[float],
+        rate: float = LEARNING_RATE,
+    ) -> PoolPlan:
         """Forecast all curricula."""
         last, firsts = Stage(pool.target, goal=ACCURACY), [pool.first(value) for value in values]
         plans = [[last]] + [[Stage(task, goal=s), last] for task in firsts for s in stops]
         forecasts, linear = (
-            _forecasts(plans, firsts, pool.target, net) for net in (network(activation), network("linear"))
+            _forecasts(plans, firsts, pool.target, net, rate) for net in (network(activation), network("linear"))
         )
-        return cls(pool, activation, tuple(values), tuple(stops), forecasts, linear)
+        return cls(pool, activation, tuple(values), tuple(stops), forecasts, linear, rate)
 
     def job(self, place: int, seed: int) -> TrainingJob:
         """One training, given up at twenty times its forecast."""
         told = self.forecasts[place]
-        settings = settings_of(seed, most_steps=20 * math.ceil(told.steps.descent))
+        settings = settings_of(seed, self.rate, most_steps=20 * math.ceil(told.steps.descent))
         return _to_optima(
             list(told.requested), [modes.optimum for modes in told.modes], network(self.activation), settings
         )
@@ -164,9 +183,11 @@ def _to_optima(stages: Sequence[Stage], optima: Sequence[FloatArray], net: Any, 
     return TrainingJob(ends, net, settings, record=())
 
 
-def _forecasts(plans: list[list[Stage]], firsts: list[tasks.Task], target: tasks.Task, net: Network) -> list[Forecast]:
+def _forecasts(
+    plans: list[list[Stage]], firsts: list[tasks.Task], target: tasks.Task, net: Network, rate: float
+) -> list[Forecast]:
     """Return the forecasts of many plans over the same tasks; each task is analysed once."""
-    method = method_for([*firsts, target], net, LEARNING_RATE, method="modes")
+    method = method_for([*firsts, target], net, rate, method="modes")
     names = [task.name for task in method.tasks]
     return [Forecast(method, tuple(plan), tuple(names.index(stage.task.name) for stage in plan)) for plan in plans]
 
@@ -179,8 +200,8 @@ def _values(pool: TaskPool, activation: str, preset: str) -> tuple[float, ...]:
 @cache
 def plan_of(name: str, activation: str, preset: str) -> PoolPlan:
     """Return the curricula of one of the `pools`."""
-    pool = pools()[name]
-    return PoolPlan.of(pool, activation, values=_values(pool, activation, preset), stops=SIZES[preset].stops)
+    pool, size = pools()[name], SIZES[preset]
+    return PoolPlan.of(pool, activation, values=_values(pool, activation, preset), stops=size.stops, rate=size.rate)
 
 
 def pool_runs(name: str, activation: str, preset: str, optimum: str = "response") -> list[PaperRun]:
@@ -192,9 +213,10 @@ def pool_runs(name: str, activation: str, preset: str, optimum: str = "response"
     if optimum == "trained" and activation != "linear":
         shared = {"pool": name, "activation": activation, "preset": preset}
         return [PaperRun(train_to_trained_optima, {**shared, "seed": seed}) for seed in seeds]
+    shared = {"activation": activation, "rate": size.rate}
     curricula = [(None, None), *product(_values(pools()[name], activation, preset), size.stops)]
     return [
-        PaperRun(train_once, {"pool": of, "activation": activation, "value": value, "stop": stop, "seed": seed})
+        PaperRun(train_once, {"pool": of, "value": value, "stop": stop, "seed": seed, **shared})
         for (value, stop), seed in product(curricula, seeds)
         for of in (name if value is not None else SAME_TARGET.get(name, name),)
     ]
@@ -203,15 +225,15 @@ def pool_runs(name: str, activation: str, preset: str, optimum: str = "response"
 def curriculum_job(settings: Mapping[str, Any]) -> TrainingJob:
     """The job of one of `pool_runs`."""
     value, stop = settings["value"], settings["stop"]
-    plan = _one_plan(settings["pool"], settings["activation"], value, stop)
+    plan = _one_plan(settings["pool"], settings["activation"], value, stop, settings.get("rate", LEARNING_RATE))
     return plan.job(0 if value is None else 1, settings["seed"])
 
 
 @cache
-def _one_plan(name: str, activation: str, value: float | None, stop: float | None) -> PoolPlan:
+def _one_plan(name: str, activation: str, value: float | None, stop: float | None, rate: float) -> PoolPlan:
     """Return direct training and one curriculum of a pool, or only direct training."""
     values, stops = ((), ()) if value is None or stop is None else ((value,), (stop,))
-    return PoolPlan.of(pools()[name], activation, values=values, stops=stops)
+    return PoolPlan.of(pools()[name], activation, values=values, stops=stops, rate=rate)
 
 
 def train_to_trained_optima(settings: Settings, progress: Progress = silent) -> xr.Dataset:
@@ -264,13 +286,13 @@ class TanhGoal:
 
 
 @cache
-def tanh_goal(index: int) -> TanhGoal:
+def tanh_goal(index: int, rate: float) -> TanhGoal:
     """Return the goal of one of `TANH_TASKS`."""
     task = tasks.leaky_integration(steps=50, timescale=10.0, correlation=0.0).varied(**TANH_TASKS[index])
-    solution = forecast(task, network("tanh"), learning_rate=LEARNING_RATE).solution
+    solution = forecast(task, network("tanh"), learning_rate=rate).solution
     steps = math.ceil(solution.time_to(TANH_ACCURACY).flow_steps)
     goal = solution.descend(steps)["strength"].values.reshape(steps + 1)[-1]  # type: ignore[attr-defined]
-    linear = forecast(task, network("linear"), learning_rate=LEARNING_RATE).solution.at(np.arange(steps + 1.0))
+    linear = forecast(task, network("linear"), learning_rate=rate).solution.at(np.arange(steps + 1.0))
     reached = linear["strength"].values[:, 0] >= goal
     return TanhGoal(task, float(goal), steps, float(np.argmax(reached)) if reached.any() else math.inf)
 
@@ -278,16 +300,17 @@ def tanh_goal(index: int) -> TanhGoal:
 def tanh_runs(preset: str) -> list[PaperRun]:
     """Return every training of the tanh table, task by task."""
     number, seeds = TANH_SIZES[preset]
-    return [PaperRun(train_once, {"task": k, "seed": seed}) for k, seed in np.ndindex(number, seeds)]
+    rate = SIZES[preset].rate
+    return [PaperRun(train_once, {"task": k, "seed": seed, "rate": rate}) for k, seed in np.ndindex(number, seeds)]
 
 
 def tanh_job(settings: Mapping[str, Any]) -> TrainingJob:
     """The job of one of `tanh_runs`."""
     from learncast.training import TrainingJob
 
-    goal = tanh_goal(settings["task"])
+    goal = tanh_goal(settings["task"], settings["rate"])
     rule = Accuracy(0.99, optimum=(goal.strength / 0.99,))  # entered from below, at the goal
-    training = settings_of(settings["seed"], most_steps=3 * goal.steps)
+    training = settings_of(settings["seed"], settings["rate"], most_steps=3 * goal.steps)
     return TrainingJob(goal.task, network("tanh"), training, rule, record=())
 
 
@@ -333,7 +356,7 @@ def with_forecasts(plan: PoolPlan, measured: FloatArray) -> xr.Dataset:
     for name, (column, words) in columns.items():
         variables[name] = (("value", "stop"), column[1:].reshape(grid), described(words, STEPS))
         variables[f"direct_{name}"] = ((), column[0], described(f"{words}, direct training", STEPS))
-    curve = portrait_of(plan.pool, plan.activation, plan.values, FINE)
+    curve = portrait_of(plan.pool, plan.activation, plan.values, FINE, plan.rate)
     variables["curve"] = (("value", "fine_stop"), curve["total_steps"].values, described("flow steps", STEPS))
     return xr.Dataset(
         variables,
@@ -349,7 +372,7 @@ def tanh_table(results: list[xr.Dataset], preset: str) -> xr.Dataset:
     are counted to the strength at which the flow of the table has an accuracy of 0.3 by its loss.
     """
     number, seeds = TANH_SIZES[preset]
-    goals = [tanh_goal(k) for k in range(number)]
+    goals = [tanh_goal(k, SIZES[preset].rate) for k in range(number)]
     measured = np.array([float(one["steps"]) for one in results]).reshape(number, seeds)
     names = [", ".join(f"{key} {value:g}" for key, value in setting.items()) for setting in TANH_TASKS[:number]]
     columns = {"predicted": [goal.steps for goal in goals], "linear_predicted": [goal.linear_steps for goal in goals]}
@@ -376,7 +399,7 @@ def draw_tanh(dataset: xr.Dataset) -> figures.Figure:
     """Draw measured steps of every task with those of the table and of the linear theory."""
     plans = dataset.rename(task="plan", measured="measured_steps", predicted="predicted_descent_steps")
     plans["measured_mean"] = plans["measured_steps"].mean("seed")
-    draw = partial(figures.predicted_and_measured, plans, title="4Y  one tanh unit, by its response table")
+    draw = partial(figures.predicted_and_measured, plans, title="one tanh unit")
     return figures.sheet(draw, width=3.5, height=2.4)
 
 
@@ -387,7 +410,12 @@ def panel_runs(name: str, optimum: str, preset: str) -> list[PaperRun]:
 
 def scoreboard_runs(optimum: str, preset: str) -> list[PaperRun]:
     """Return the runs of `scoreboard`."""
-    return [run for name in pools() for run in pool_runs(name, "relu", preset, optimum)]
+    return [run for name in _scored(preset) for run in pool_runs(name, "relu", preset, optimum)]
+
+
+def _scored(preset: str) -> list[str]:
+    """Return the pools of the scoreboard; the default only has those that are trained for figure 4 anyway."""
+    return [name for name in pools() if name != "noise" or preset != "default"]
 
 
 def _pools(
@@ -416,8 +444,8 @@ def panel(name: str, optimum: str, results: list[xr.Dataset], preset: str) -> xr
 
 def draw_panel(dataset: xr.Dataset) -> figures.Figure:
     """Draw linear units (left) and ReLU units (right): training as dots, theory dotted, direct training as a line."""
-    vary, name = str(dataset.attrs["vary"]).replace("_", " "), dataset.attrs["panel"]
-    titles = {"linear": f"{name}  linear units", "relu": "ReLU units"}
+    vary = str(dataset.attrs["vary"]).replace("_", " ")
+    titles = {"linear": "linear units", "relu": "ReLU units"}
     draws = (
         partial(figures.stop_curves, dataset.sel(activation=k), name=vary, title=title) for k, title in titles.items()
     )
@@ -439,7 +467,7 @@ def scoreboard(optimum: str, results: list[xr.Dataset], preset: str) -> xr.Datas
     sources = {"linear": "linear_predicted", "response": "predicted", "measured": "measured"}
     parts = [
         part.drop_vars(("curve", "fine_stop")).stack(curriculum=("value", "stop"), create_index=False)
-        for part in _pools(results, ((name, "relu") for name in pools()), preset, optimum)
+        for part in _pools(results, ((name, "relu") for name in _scored(preset)), preset, optimum)
     ]
     variables: dict[str, object] = {
         key: ("curriculum", np.concatenate([part[key].values for part in parts])) for key in ("value", "stop")
@@ -452,8 +480,8 @@ def scoreboard(optimum: str, results: list[xr.Dataset], preset: str) -> xr.Datas
     several = SIZES[preset].seeds["relu"] > 1
     spread = [part["measured"].std("seed", ddof=1) if several else part["measured"][0] * np.nan for part in parts]
     variables["spread"] = ("curriculum", np.concatenate(spread), described("total steps, spread", STEPS))
-    of = np.repeat(list(pools()), [part.sizes["curriculum"] for part in parts])
-    coordinates = {"pool": ("curriculum", of), "pool_name": list(pools())}
+    of = np.repeat(_scored(preset), [part.sizes["curriculum"] for part in parts])
+    coordinates = {"pool": ("curriculum", of), "pool_name": _scored(preset)}
     return xr.Dataset(variables, coords=coordinates, attrs={"preset": preset})
 
 
@@ -487,6 +515,6 @@ def scoreboard_numbers(dataset: xr.Dataset) -> Numbers:
 
 def draw_scoreboard(dataset: xr.Dataset) -> figures.Figure:
     """Draw predicted against measured steps, for the linear theory and for response features."""
-    titles = {"linear": "4X  ReLU units, linear theory", "response": "by response features"}
+    titles = {"linear": "ReLU units, linear theory", "response": "by response features"}
     draws = (partial(figures.predictions, dataset, theory=theory, title=title) for theory, title in titles.items())
     return figures.sheet(*draws, width=3.5, height=3.0)

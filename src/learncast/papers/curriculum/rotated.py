@@ -87,8 +87,7 @@ def draw(dataset: xr.Dataset) -> figures.Figure:
             ax.fill_between(one["angle"], one[name].min("draw"), one[name].max("draw"), alpha=0.15, color=look["color"])
         ax.plot(one["angle"], (one["aligned"] + one["growing_alone"]).mean("draw"), **THEORY, label="sum of both")
         ax.set_ylim(bottom=0)
-        inputs = "white inputs" if spread == 1 else f"variances 1 to {spread:g}"
-        title = inputs if k else f"R  {inputs}"
+        title = "white inputs" if spread == 1 else f"variances 1 to {spread:g}"
         figures.label(ax, x="angle between the tasks (rad)", y="" if k else "gradient steps", title=title)
 
     draws = (partial(panel, k, spread) for k, spread in enumerate(dataset["spread"].values))

@@ -15,9 +15,9 @@ from learncast._core.progress import Progress, silent
 from learncast._core.validation import FloatArray
 from learncast.papers.curriculum.pools import (
     ACCURACY,
-    LEARNING_RATE,
     SAME_TARGET,
     SAMPLES,
+    SIZES,
     Network,
     network,
     pools,
@@ -40,7 +40,7 @@ def sample_runs(samples: Sequence[tuple[str, int]], units: Sequence[str], preset
     for (panel, index), unit in product(samples, units):
         name, choices = SAMPLES[panel]
         value, accuracy = choices[index]
-        shared = {"activation": unit, "seeds": SEEDS[preset]}
+        shared = {"activation": unit, "seeds": SEEDS[preset], "rate": SIZES[preset].rate}
         runs.append(PaperRun(train_path, {"pool": name, "value": value, "stop": accuracy, **shared}))
         runs.append(PaperRun(train_path, {"pool": SAME_TARGET.get(name, name), "value": None, "stop": None, **shared}))
     return runs
@@ -86,15 +86,19 @@ def train_path(settings: Settings, progress: Progress = silent) -> xr.Dataset:
     pool, net = pools()[settings["pool"]], network(settings["activation"])
     value, accuracy, target = settings["value"], settings["stop"], Stage(pool.target, goal=ACCURACY)
     stages = [target] if value is None else [Stage(pool.first(value), goal=accuracy), target]
-    curriculum = follow(stages, network=net, learning_rate=LEARNING_RATE)
+    curriculum = follow(stages, network=net, learning_rate=settings["rate"])
     horizon = int(1.15 * curriculum.steps.flow) + 20
-    times, trained = np.arange(horizon + 1.0), _trained(curriculum, net, horizon, settings["seeds"])
+    times, trained = np.arange(horizon + 1.0), _trained(curriculum, net, horizon, settings)
     variables: dict[str, object] = {
         "theory": ("time", curriculum.at(times)["strength"].values[:, 0], described("theory", "1")),
         "trained": (("seed", "time"), trained, described("training", "1")),
     }
     if isinstance(net, LinearRNN):
-        variables["descent"] = ("time", _descended(curriculum, net, horizon), described("descent", "1"))
+        variables["descent"] = (
+            "time",
+            _descended(curriculum, net, horizon, settings["rate"]),
+            described("descent", "1"),
+        )
     progress(1.0)
     return xr.Dataset(
         variables,
@@ -119,21 +123,23 @@ def _schedule(curriculum: Forecast, horizon: int) -> list[Stage]:
     return [*stages, Stage(curriculum.target, steps=left)]
 
 
-def _trained(curriculum: Forecast, net: Network, horizon: int, seeds: int) -> FloatArray:
+def _trained(curriculum: Forecast, net: Network, horizon: int, settings: Settings) -> FloatArray:
     """Return the strength at every step of training, (seeds, steps)."""
     from learncast.training import train
 
     stages = _schedule(curriculum, horizon)
-    runs = [train(stages, net, settings_of(seed), record=("strength",)) for seed in range(seeds)]
+    runs = [
+        train(stages, net, settings_of(k, settings["rate"]), record=("strength",)) for k in range(settings["seeds"])
+    ]
     return np.stack([run["strength"].values[:, 0] for run in runs])
 
 
-def _descended(curriculum: Forecast, net: LinearRNN, horizon: int) -> FloatArray:
+def _descended(curriculum: Forecast, net: LinearRNN, horizon: int, rate: float) -> FloatArray:
     """Return the strength at every step of descent on the exact statistics."""
     parts = []
     for stage in _schedule(curriculum, horizon):
         assert stage.steps is not None
-        run = descend(stage.task, net, learning_rate=LEARNING_RATE, steps=int(stage.steps))
+        run = descend(stage.task, net, learning_rate=rate, steps=int(stage.steps))
         parts.append(run.strength[:, 0])
         net = cast(LinearRNN, run.network_at(stage.steps))
     return np.concatenate([*(part[:-1] for part in parts[:-1]), parts[-1]])
@@ -147,12 +153,7 @@ def only_sample(samples: list[tuple[str, int]], results: list[xr.Dataset], prese
     return sampled(samples, ("linear",), results)[0]
 
 
-def draw_sample(panel: str, dataset: xr.Dataset) -> figures.Figure:
-    """Draw one sample."""
-    return figures.sheet(partial(draw_paths, dataset, panel=panel), width=3.5, height=2.7)
-
-
-def draw_paths(dataset: xr.Dataset, ax: Axes, *, panel: str = "", legend: bool = True) -> None:
+def draw_paths(dataset: xr.Dataset, ax: Axes, *, legend: bool = True) -> None:
     """Draw a curriculum and direct training, theory dotted over training."""
 
     def path(name: str) -> xr.Dataset:
@@ -174,7 +175,7 @@ def draw_paths(dataset: xr.Dataset, ax: Axes, *, panel: str = "", legend: bool =
         simulated={"staged": path("trained_curriculum"), "direct": path("trained_direct")},
         simulated_by="trained",
         legend=legend,
-        title=f"{panel}  {title}" if panel else title,
+        title=title,
     )
 
 
@@ -215,12 +216,12 @@ def _samples(dataset: xr.Dataset) -> list[xr.Dataset]:
 def draw_supplement(dataset: xr.Dataset) -> figures.Figure:
     """Draw four rows: a weaker and a stronger first task, each with linear and with ReLU units."""
 
-    def draw(k: int, one: xr.Dataset, ax: Axes) -> None:
-        draw_paths(one, ax, panel="" if k else "S5", legend=False)
-        ax.set_title(ax.get_title(loc="left").replace(", then", ",\nthen"), loc="left")
+    def draw(one: xr.Dataset, ax: Axes) -> None:
+        draw_paths(one, ax, legend=False)
+        ax.set_title(ax.get_title(loc="left").replace(", then", "\nthen"), loc="left", fontsize=7)
         ax.set_xlabel("gradient steps")
 
-    draws = (partial(draw, k, one) for k, one in enumerate(_samples(dataset)))
+    draws = (partial(draw, one) for one in _samples(dataset))
     figure = figures.sheet(*draws, columns=4, width=1.77, height=1.85)
     with figures.style():
         figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)

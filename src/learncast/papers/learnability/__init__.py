@@ -75,7 +75,7 @@ def paper(seeds: Sequence[int] | None = None, cells: Sequence[str] | None = None
         data = partial(_sized, sizes, partial(diagnoses, optimizer))
         runs = partial(_runs, sizes, partial(diagnosis_runs, optimizer))
         caption = captions[name].format(optimizer=optimizer, **phrases)
-        every[name] = PaperFigure(name, caption, data, partial(picture, name), numbers, runs)
+        every[name] = PaperFigure(name, caption, data, picture, numbers, runs)
     for name, made, draw, numbers, needed in (
         ("C", validation, pictures.draw_validation, pictures.validation_numbers, validation_runs),
         ("claims", claims.claims, claims.draw_claims, claims.claim_numbers, claims.claim_runs),

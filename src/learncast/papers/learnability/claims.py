@@ -322,11 +322,7 @@ def equal_losses(one: xr.Dataset, tolerance: float = 0.02) -> Iterator[tuple[str
 def draw_claims(dataset: xr.Dataset) -> figures.Figure:
     """Draw the measures of every network by cell, the dial and the verdicts, at the largest size."""
     one = dataset.isel(size=-1)
-    draws = [
-        partial(figures.networks_by_cell, one[name], y=y, title="" if k else "claims")
-        for k, (name, y) in enumerate(MEASURES.items())
-        if name in one
-    ]
+    draws = [partial(figures.networks_by_cell, one[name], y=y) for name, y in MEASURES.items() if name in one]
     draws += [partial(figures.dial, one, title="constant gates")] if "dial_drop" in one else []
     return figures.sheet(*draws, partial(figures.verdicts, one, title="verdicts"), columns=4, width=1.85, height=2.1)
 

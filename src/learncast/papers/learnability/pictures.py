@@ -136,27 +136,27 @@ def validation_numbers(dataset: xr.Dataset) -> Numbers:
         yield f"all {values.size}: {name.replace('_', ' ')}, least and largest", short([values.min(), values.max()])
 
 
-def draw_envelopes(name: str, dataset: xr.Dataset) -> figures.Figure:
+def draw_envelopes(dataset: xr.Dataset) -> figures.Figure:
     """Draw envelopes on linear, semilogarithmic (exponential fit) and doubly logarithmic axes (power fit)."""
-    heads = (f"{name}  {dataset.attrs['optimizer']}, linear", "semilogarithmic", "doubly logarithmic")
+    heads = (f"{dataset.attrs['optimizer']}, linear", "semilogarithmic", "doubly logarithmic")
     kinds = {"linear": None, "semilog": LAWS[0], "log-log": LAWS[1]}
     one = partial(figures.envelopes_by_cell, dataset)
     draws = (partial(one, law=k, axis=axis, title=head) for head, (axis, k) in zip(heads, kinds.items(), strict=True))
     return figures.sheet(*draws, width=2.36, height=3.2)
 
 
-def draw_windows(name: str, dataset: xr.Dataset) -> figures.Figure:
+def draw_windows(dataset: xr.Dataset) -> figures.Figure:
     """Draw windows by our rule, against all gradient noise, and by the paper's rule."""
     one = partial(figures.windows_by_cell, dataset)
-    sound = partial(one, variable="window", null="null_window", title=f"{name}  detected against noise")
+    sound = partial(one, variable="window", null="null_window", title="detected against noise")
     total = partial(one, variable="window", noise="total", legend=False, title="against all gradient noise")
     published = partial(one, variable="paper_rule_window", legend=False, title="the paper's rule")
     return figures.sheet(sound, total, published, width=2.36, height=2.9)
 
 
-def draw_one(draw: Callable[..., object], name: str, dataset: xr.Dataset) -> figures.Figure:
+def draw_one(draw: Callable[..., object], dataset: xr.Dataset) -> figures.Figure:
     """Draw one picture of all cells."""
-    return figures.sheet(partial(draw, dataset, title=f"{name}  {dataset.attrs['optimizer']}"), width=3.6, height=2.7)
+    return figures.sheet(partial(draw, dataset, title=dataset.attrs["optimizer"]), width=3.6, height=2.7)
 
 
 def survivals(scale: str, dataset: xr.Dataset, ax: Axes, *, title: str) -> object:
@@ -167,31 +167,31 @@ def survivals(scale: str, dataset: xr.Dataset, ax: Axes, *, title: str) -> objec
     return figures.time_scale_survival(lines, ax, colours=colours, scale=scale, title=title)
 
 
-def draw_noise(name: str, dataset: xr.Dataset) -> figures.Figure:
+def draw_noise(dataset: xr.Dataset) -> figures.Figure:
     """Draw tail indices and noise scales."""
-    tails = partial(figures.tail_indices_by_cell, dataset, title=f"{name}  (a) {dataset.attrs['optimizer']}")
-    scales = partial(figures.noise_scales_by_cell, dataset, title="(b)")
+    tails = partial(figures.tail_indices_by_cell, dataset, title=dataset.attrs["optimizer"])
+    scales = partial(figures.noise_scales_by_cell, dataset)
     return figures.sheet(tails, scales, width=3.5, height=2.7)
 
 
-def draw_histograms(name: str, dataset: xr.Dataset) -> figures.Figure:
+def draw_histograms(dataset: xr.Dataset) -> figures.Figure:
     """Draw histograms of time scales, one panel per cell."""
     known = list(CELLS.values())
     draws = (
-        partial(figures.time_scale_histogram, one, colour=known.index(cell), title=cell if k else f"{name}  {cell}")
-        for k, (cell, one) in enumerate(_cells(dataset))
+        partial(figures.time_scale_histogram, one, colour=known.index(cell), title=cell)
+        for cell, one in _cells(dataset)
     )
     return figures.sheet(*draws, columns=min(3, dataset.sizes["cell"]), width=2.3, height=1.9)
 
 
-def draw_requirements(name: str, dataset: xr.Dataset) -> figures.Figure:
+def draw_requirements(dataset: xr.Dataset) -> figures.Figure:
     """Draw required sequences against the envelope, for both kinds of noise."""
 
     def measure(noise: str, one: xr.Dataset) -> tuple[np.ndarray, np.ndarray]:
         needed, f = detected_requirements(one, noise)
         return needed[np.isfinite(needed)], f[np.isfinite(needed)]
 
-    titles = {"per_lag": f"{name}  against the lag's own noise", "total": "against all gradient noise"}
+    titles = {"per_lag": "against the lag's own noise", "total": "against all gradient noise"}
     draws = (
         partial(figures.requirements_by_cell, dataset, measure=partial(measure, noise), title=title)
         for noise, title in titles.items()
@@ -199,11 +199,11 @@ def draw_requirements(name: str, dataset: xr.Dataset) -> figures.Figure:
     return figures.sheet(*draws, width=3.5, height=2.8)
 
 
-def draw_courses(name: str, dataset: xr.Dataset) -> figures.Figure:
+def draw_courses(dataset: xr.Dataset) -> figures.Figure:
     """Draw loss, time scales and exponent during training."""
     over = [dim for dim in dataset["watched_time_scale"].dims if dim not in ("cell", "update")]
     low, middle, high = dataset["watched_time_scale"].quantile((0.1, 0.5, 0.9), over, method="lower", skipna=True)
-    loss = partial(figures.curves_by_cell, dataset["watched_loss"].mean("seed"), y="loss", title=f"{name}  loss")
+    loss = partial(figures.curves_by_cell, dataset["watched_loss"].mean("seed"), y="loss", title="loss")
     y = r"time scale $\tau$ (steps)"
     scales = partial(figures.curves_by_cell, middle, y=y, band=(low, high), legend=False, title="time scales")
     exponent = xr.concat([_course(one, "exponent") for _, one in _cells(dataset)], dataset["cell"])
@@ -214,7 +214,7 @@ def draw_courses(name: str, dataset: xr.Dataset) -> figures.Figure:
 def draw_validation(dataset: xr.Dataset) -> figures.Figure:
     """Draw first-order against exact envelopes under every optimiser, and the statistics of the table."""
     envelopes = (
-        partial(figures.envelope_agreement, dataset.sel(optimizer=k), legend=not j, title=f"C  {k}" if not j else k)
+        partial(figures.envelope_agreement, dataset.sel(optimizer=k), legend=not j, title=k)
         for j, k in enumerate(dataset["optimizer"].values)
     )
     statistics = (

@@ -78,8 +78,6 @@ class Preset:
         Numbers of sequences for which windows are computed.
     exact : int
         Sequences whose Jacobians are multiplied.
-    times : int, optional
-        Number of random times of each of these sequences for a lag of the table; all by default.
     seeds, validation_seeds : tuple of int
         Seeds of figures 1 to 13, and of the table.
     stack : int
@@ -114,7 +112,6 @@ class Preset:
     clip: float = 1.0
     device: str = "cpu"
     memory: int = 2**28
-    times: int | None = None
     main: RunSize = field(init=False)
 
     def __post_init__(self) -> None:
@@ -203,7 +200,6 @@ PRESETS = {
         diagnosed=8000,
         sample_sizes=SIZES,
         exact=16,
-        times=50,
         seeds=(212, 1001, 2002, 3003, 4004),
         stack=1,
         watched=512,

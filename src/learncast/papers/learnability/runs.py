@@ -300,16 +300,9 @@ def gradient_terms(seen: Any, along: Mapping[str, Tensor], lags: Sequence[int]) 
 
 
 def envelopes(
-    model: CellReadout,
-    optimizer: optim.Optimizer,
-    inputs: FloatArray,
-    lags: list[int],
-    times: tuple[int, int] | None = None,
+    model: CellReadout, optimizer: optim.Optimizer, inputs: FloatArray, lags: list[int]
 ) -> tuple[FloatArray, FloatArray, Any, Any]:
-    """Return the first-order envelope without and with a GRU's auxiliary terms, the replay and its base rates.
-
-    `times` are a number of random times of each sequence and their seed; by default all times count.
-    """
+    """Return the first-order envelope without and with a GRU's auxiliary terms, the replay and its base rates."""
     from learncast.windows.cells import PaperGRU
     from learncast.windows.layers import capture
     from learncast.windows.transport import base_rates, mean_transport, parameter_rates
@@ -317,31 +310,10 @@ def envelopes(
     seen = capture(model, model.weights.new_tensor(inputs))
     replay = seen.replay()
     rates = base_rates(replay, parameter_rates(optimizer, seen.layers[0].own))
-    if times is not None:
-        rates = at_random_times(rates, lags, times[0], np.random.default_rng([times[1], 6]))
-
-    def envelope(auxiliary: bool) -> FloatArray:
-        if times is None:
-            return mean_transport(replay, lags, rates=rates, auxiliary=auxiliary).envelope
-        each = zip(lags, rates, strict=True)
-        return np.array([mean_transport(replay, [k], rates=r, auxiliary=auxiliary).envelope[0] for k, r in each])
-
-    more = envelope(True) if isinstance(model.block, PaperGRU) else np.full(len(lags), np.nan)
-    return envelope(False), more, replay, rates
-
-
-def at_random_times(rates: Any, lags: list[int], times: int, rng: np.random.Generator) -> Any:
-    """Return base rates, (lags, time, batch, hidden), whose mean over all times is a mean over random times.
-
-    Rates are kept at `times` sources of each sequence, and scaled up accordingly.
-    """
-    steps, batch, _ = rates.shape
-    weights = np.zeros((len(lags), steps, batch, 1))
-    for (row, lag), sequence in product(enumerate(lags), range(batch)):
-        sources = np.arange(1, steps - lag)
-        chosen = rng.choice(sources, min(times, len(sources)), replace=False)
-        weights[row, chosen, sequence] = (steps - lag) / len(chosen)
-    return rates.nan_to_num(0.0) * rates.new_tensor(weights)
+    first, more = mean_transport(replay, lags, rates=rates).envelope, np.full(len(lags), np.nan)
+    if isinstance(model.block, PaperGRU):
+        more = mean_transport(replay, lags, rates=rates, auxiliary=True).envelope
+    return first, more, replay, rates
 
 
 def _parts(seeds: tuple[int, ...], number: int) -> list[tuple[int, ...]]:
@@ -389,11 +361,8 @@ def stacked(results: Sequence[xr.Dataset], cells: Sequence[str]) -> xr.Dataset:
     return xr.concat(plain, "cell", **options).assign_coords(cell=[CELLS[cell] for cell in cells])
 
 
-@dataclass(frozen=True)
 class ValidatedRun(Run):
     """A run of appendix C."""
-
-    times: int | None
 
 
 def validation_runs(preset: Preset) -> list[PaperRun]:
@@ -446,9 +415,8 @@ def compare_envelopes(settings: Settings, progress: Progress = silent) -> xr.Dat
     trainer = run.trainer(data)
     trainer.train(run.updates, share_of(progress, 0, 0.5))
     rows = []
-    for (model, optimizer), inputs, seed in zip(trainer.each(), trainer.inputs, run.seeds, strict=True):
-        times = None if run.times is None else (run.times, seed)
-        first, more, replay, rates = envelopes(model, optimizer, inputs[: run.exact].numpy(), lags, times)
+    for (model, optimizer), inputs in zip(trainer.each(), trainer.inputs, strict=True):
+        first, more, replay, rates = envelopes(model, optimizer, inputs[: run.exact].numpy(), lags)
         exact = exact_transport(replay, lags, rates=rates)
         rows.append([first, more, exact.envelope, exact.frobenius])
         progress(0.5 + 0.5 * len(rows) / len(run.seeds))

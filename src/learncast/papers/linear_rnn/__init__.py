@@ -18,7 +18,7 @@ from learncast.papers.runs import PaperRun, Settings, only
 
 #: Networks per setting, points along the lines of the theory, accuracy of training, and whether settings are few.
 SIZES: dict[str, dict[str, object]] = {
-    "default": {"seeds": 1, "points": 20, "accuracy": 0.99, "few": True},
+    "default": {"seeds": 1, "points": 40, "accuracy": 0.99, "few": False},
     "smoke": {"seeds": 1, "points": 20, "accuracy": 0.99, "few": True},
     "full": {"seeds": 3, "points": 60, "accuracy": 0.999, "few": False},
 }

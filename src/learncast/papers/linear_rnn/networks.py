@@ -330,6 +330,7 @@ def two_pulses(points: int, rows: int, starts: Sequence[float]) -> xr.Dataset:
             "network_end": (("network_start", "network_strength"), ends),
             "transition": ("series", [change.parameter for change in changes]),
             "kind": ("series", [change.kind for change in changes]),
+            **{side: ("series", [getattr(change, side) for change in changes]) for side in ("below", "above")},
         },
         coords={
             "series": [f"lag {m}" for m in lags],

@@ -8,6 +8,7 @@ import numpy as np
 import xarray as xr
 from scipy.stats import gmean
 
+from learncast._core.validation import FloatArray
 from learncast.figures import Figure, basin_map, key, networks_on_lines, networks_per_case, page
 from learncast.figures.look import COLOURS, THEORY
 from learncast.figures.page import axis_label, label, name_line, name_time
@@ -17,6 +18,14 @@ from learncast.results import described
 
 #: Range of recurrences in the picture of S2a; a few random sequences are outside.
 PICTURED = (0.55, 1.6)
+#: Offsets of names in S2a, in points, that differ from above and to the left.
+PLACES = {
+    "ramp up": (7, -10),
+    "delay 3": (7, -10),
+    "pulse at lag 5": (7, -11),
+    "sum": (9, -13),
+    "pulse at lag 4": (-7, 2),
+}
 
 
 def order_numbers(dataset: xr.Dataset) -> Numbers:
@@ -35,7 +44,7 @@ def draw_order(dataset: xr.Dataset) -> Figure:
     """Draw half-loss times against the initial recurrence, and those of random recurrences."""
     figure, (left, right) = page(1, 2, width=3.5, height=2.7)
     look: dict[str, object] = {"colours": COLOURS[:2] * 2, "styles": ("-", "-", "--", "--")}
-    title = r"S1  $W_h=b_0 I$: theory and networks"
+    title = r"$W_h=b_0 I$: theory and networks"
     networks_on_lines(dataset["theory"], left, networks=dataset["networks"], **look, title=title)
     tie = float(dataset.attrs["reversal"])
     left.axvline(tie, color="grey", linewidth=0.7)
@@ -67,11 +76,11 @@ def draw_recurrences(dataset: xr.Dataset) -> Figure:
     ):
         ax.plot(dataset[f"{kind}_mean_lag"], dataset[kind], "o", color=colour, markersize=size, label=name)
     for name, x, y in zip(dataset["task"].values, dataset["named_mean_lag"], dataset["named"], strict=True):
-        # To the left and above if the right is crowded; below the line |b| = 1 for the pulse just under it.
-        above = name in ("recency 0.8", "sum", "primacy 0.8", "pulse at lag 4", "pulse at lag 5", "ramp down")
-        place = (-7 if above else 7, -4 if name == "pulse at lag 4" else 5 if above else -10)
-        side = "right" if above else "left"
-        ax.annotate(name, (float(x), float(y)), xytext=place, textcoords="offset points", fontsize=6.5, ha=side)
+        aside = PLACES.get(str(name), (-7, 5))
+        side = "right" if aside[0] < 0 else "left"
+        back = {"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.4}
+        look: dict[str, Any] = {"textcoords": "offset points", "fontsize": 6.5, "ha": side, "bbox": back}
+        ax.annotate(name, (float(x), float(y)), xytext=aside, **look)
     ax.axhline(1.0, **THEORY | {"linewidth": 1.0})
     ax.axvline((STEPS - 1) / 2, **THEORY | {"linewidth": 1.0})
     name_line(ax, 1.0, "$|b|=1$", x=0.93)
@@ -79,7 +88,7 @@ def draw_recurrences(dataset: xr.Dataset) -> Figure:
     ax.set_ylim(*PICTURED)
     key(ax, loc="upper left")
     x, y = axis_label(dataset["named_mean_lag"]), axis_label(dataset["named"])
-    label(ax, x=x, y=y, title="S2a  stable if the evidence comes late")
+    label(ax, x=x, y=y, title="stable if the evidence comes late")
     return figure
 
 
@@ -101,7 +110,7 @@ def draw_horizons(dataset: xr.Dataset) -> Figure:
     """Draw losses against the length of the trial: by lag, by step, and after a delay."""
     figure, axes = page(1, 3, width=2.36, height=2.6)
     for ax, dim, text, title in (
-        (axes[0], "leak", "$b$ = {:g}", "S2b  end anchor: the sum"),
+        (axes[0], "leak", "$b$ = {:g}", "end anchor: the sum"),
         (axes[1], "decay", "target {:g}$^{{10-t}}$", "start anchor: by step"),
     ):
         name, some = {"leak": ("end", "exact"), "decay": ("start", "decay")}[dim]
@@ -135,7 +144,7 @@ def rate_numbers(dataset: xr.Dataset) -> Numbers:
 def draw_rates(dataset: xr.Dataset) -> Figure:
     """Draw the largest stable rates against the recurrence of the solution."""
     figure, (ax,) = page(width=3.5, height=2.6)
-    title = "S2c  sharper with longer memory"
+    title = "sharper with longer memory"
     networks_on_lines(dataset["theory"], ax, networks=dataset["networks"], named=False, title=title)
     key(ax, ["theory: 2 / sharpness", "64-unit networks, by bisection"])
     ax.set_yscale("log")
@@ -146,7 +155,7 @@ def draw_terms(dataset: xr.Dataset) -> Figure:
     """Draw the terms of the loss over training, and responses to earlier inputs."""
     figure, (left, right) = page(1, 2, width=3.5, height=2.6)
     for ax, dim, name, title in (
-        (left, "term", "terms", "S3a  recency 0.8, from $b_0$ = 0.5"),
+        (left, "term", "terms", "recency 0.8, from $b_0$ = 0.5"),
         (right, "lag", "past", "last input only, from $b_0$ = 0.9"),
     ):
         lines = dataset[name].rename({dim: "series"})
@@ -168,14 +177,25 @@ def term_numbers(dataset: xr.Dataset) -> Numbers:
     yield "last input only: relative change of all of W_h", short(dataset.attrs["recurrent_change"])
 
 
+def with_jumps(lines: xr.DataArray, jumps: FloatArray, dataset: xr.Dataset) -> xr.DataArray:
+    """Return lines, over (series, place), whose branches end and begin at their jumps, with a gap between them."""
+    dim, grid = str(lines.dims[1]), lines.values
+    places = np.sort([*lines[dim].values, *(jump * (1 + e) for jump in jumps[np.isfinite(jumps)] for e in (0, 1e-9))])
+    broken = lines.interp({dim: places})
+    for k in np.flatnonzero(np.isfinite(jumps)):
+        x, left = lines[dim].values, lines[dim].values < jumps[k]
+        low = np.interp(places, [*x[left], jumps[k]], [*grid[k][left], dataset["below"][k]])
+        high = np.interp(places, [jumps[k], *x[~left]], [dataset["above"][k], *grid[k][~left]])
+        broken[k] = np.where(places == jumps[k], np.nan, np.where(places < jumps[k], low, high))
+    return broken.assign_attrs(lines.attrs)
+
+
 def draw_late_pulses(dataset: xr.Dataset) -> Figure:
     """Draw the best recurrence over the background with its jump, and the loss around it."""
     figure, (left, right) = page(1, 2, width=3.5, height=2.7)
-    jumps, grid, broken = dataset["jump"].values, dataset["background"].values, dataset["best"].copy()
-    for i, jump in enumerate(jumps):  # a gap at the jump
-        if np.isfinite(jump):
-            broken[i, int(np.searchsorted(grid, jump))] = np.nan
-    networks_on_lines(broken, left, title=r"S3b  late pulse over background $\epsilon$")
+    jumps = dataset["jump"].values
+    broken = with_jumps(dataset["best"], jumps, dataset)
+    networks_on_lines(broken, left, title=r"late pulse over background $\epsilon$")
     for k in np.flatnonzero(np.isfinite(jumps)):
         ends = [float(dataset[name][k]) for name in ("below", "above")]
         left.plot([jumps[k]] * 2, ends, color=COLOURS[k], linestyle=":", linewidth=1.0)
@@ -203,14 +223,12 @@ def late_pulse_numbers(dataset: xr.Dataset) -> Numbers:
 def draw_two_pulses(dataset: xr.Dataset) -> Figure:
     """Draw the best recurrence over the earlier pulse, and the result of training."""
     figure, (left, right) = page(1, 2, width=3.5, height=2.8)
-    best, grid = dataset["best"].copy(), dataset["pulse"].values
-    for k, place in enumerate(dataset["transition"].values):
-        rises = np.abs(np.diff(best[k].values))
-        if dataset["kind"][k] == "first order":  # a gap between two branches, not a slope
-            n = int(np.argmax(rises))
-            left.plot([place] * 2, best[k, n : n + 2], ":", color=COLOURS[k], linewidth=1.0)
-            best[k, n + (place > grid[n])] = np.nan
-    networks_on_lines(best, left, title="S3c  two pulses, the earlier $r$ times as strong")
+    first = np.where(dataset["kind"] == "first order", dataset["transition"], np.nan)
+    best = with_jumps(dataset["best"], first, dataset)
+    for k in np.flatnonzero(np.isfinite(first)):
+        ends = [float(dataset[name][k]) for name in ("below", "above")]
+        left.plot([first[k]] * 2, ends, ":", color=COLOURS[k], linewidth=1.0)
+    networks_on_lines(best, left, title="two pulses, the earlier $r$ times as strong")
     left.plot(dataset["pulse"], dataset["endless"], **THEORY, label="lag 2, infinite trial")
     key(left, loc="lower right")
     better = float(dataset["transition"][-1])
@@ -238,10 +256,10 @@ def draw_kernels(dataset: xr.Dataset) -> Figure:
     for ax, kernel in zip(axes, dataset["kernel"].values, strict=True):
         one = dataset["misalignment"].sel(kernel=kernel).rename(network="series")
         mean = one.reduce(gmean, "seed").assign_attrs(described("1 - alignment with the initial kernel", "1"))
-        title = {"all weights": "NTK  all weights that learn", "W_y block": "$W_y$ block: hidden states"}[kernel]
+        title = {"all weights": "all weights that learn", "W_y block": "$W_y$ block: hidden states"}[kernel]
         look: dict[str, object] = {"styles": ("-", "--", "-"), "named": ax is axes[0], "title": title}
         networks_on_lines(mean, ax, networks=one, **look)
-        ax.set(xscale="log", yscale="log", ylim=(5e-7, 2.0))
+        ax.set(xscale="log", yscale="log", ylim=(0.5 * float(dataset["misalignment"].min()), 2.0))
     figure.supxlabel(
         "Read the left panel with care: the feedforward kernel has an isotropic part |W_y|² that limits its change.\n"
         "The W_y block starts equal in both networks: at small gain both learn the same features.",
@@ -265,7 +283,7 @@ def kernel_numbers(dataset: xr.Dataset) -> Numbers:
 def draw_sensory(dataset: xr.Dataset) -> Figure:
     """Draw the best recurrences with the outliers of networks, and losses on longer trials."""
     figure, (left, right) = page(1, 2, width=3.5, height=3.0)
-    networks_per_case(dataset["recurrence"], dataset["outlier"], left, title="sensory  $b^*$ and outlier of $W_h$")
+    networks_per_case(dataset["recurrence"], dataset["outlier"], left, title="$b^*$ and outlier of $W_h$")
     left.axhline(1.0, color="grey", linewidth=0.8)
     lines = dataset["longer"].rename(case="series")
     networks = dataset["longer_networks"].rename(case="series").transpose("series", "network_horizon", "seed")

@@ -1,7 +1,7 @@
 """The figures of "Exact learning dynamics of deep linear networks with prior knowledge" (braun2022).
 
 The settings in the paper's appendix are unreadable: sizes, scales, learning rates and seeds are ours, except the rates
-of 2C. The schematics (1A, 3A, 4B) are left out. The exact flow replaces eq. (11) of the paper, which has no bottlenecks
+of 2C. The exact flow replaces eq. (11) of the paper, which has no bottlenecks
 and no saddles; `paper_solution.paper_grams` implements that equation.
 """
 
@@ -10,12 +10,16 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import xarray as xr
+
+from learncast import figures
 from learncast.papers.paper import Paper, PaperFigure, captions_of
 from learncast.papers.prior_knowledge import continual, learning, revision
 from learncast.papers.prior_knowledge.descent import RATE, draw_functions, gaps
-from learncast.papers.prior_knowledge.kingdom import structure
+from learncast.papers.prior_knowledge.kingdom import ITEMS, structure
 from learncast.papers.prior_knowledge.revision import KICK
 from learncast.papers.runs import joined, only
+from learncast.results import described
 
 #: Runs of the figures for which networks are trained in torch.
 TRAINED = {
@@ -34,39 +38,53 @@ def paper() -> Paper:
     pairs, five, draw_structure = partial(joined, "network"), partial(joined, "sequence"), learning.draw_structure
     starts, ends = ("small weights", "large weights"), ("two fish swapped", "colour hierarchy")
     made: dict[str, tuple[Any, Any, Any]] = {
-        "1B": (partial(outputs, "1B"), partial(draw_functions, "1B  from small weights"), both),
-        "1C": (partial(outputs, "1C"), partial(draw_functions, "1C  from large weights"), both),
-        "1D": (partial(outputs, "1D"), partial(draw_functions, "1D  from learned weights"), both),
-        "2A": (partial(everything, "2A"), partial(learning.draw_everything, "2A  small start"), all_five),
-        "2B": (partial(everything, "2B"), partial(learning.draw_everything, "2B  large start"), all_five),
+        "1B": (partial(outputs, "1B"), partial(draw_functions, "from small weights"), both),
+        "1C": (partial(outputs, "1C"), partial(draw_functions, "from large weights"), both),
+        "1D": (partial(outputs, "1D"), partial(draw_functions, "from learned weights"), both),
+        "2A": (partial(everything, "2A"), partial(learning.draw_everything, "small start"), all_five),
+        "2B": (partial(everything, "2B"), partial(learning.draw_everything, "large start"), all_five),
         "2C": (learning.architectures, learning.draw_deviations, learning.deviation_numbers),
         "2D": (learning.five_architectures, learning.draw_five, partial(gaps, ("loss",))),
-        "3B": (partial(structure, slice(1)), partial(draw_structure, "3B", slice(1)), learning.structure_numbers),
+        "3B": (partial(structure, slice(1)), partial(draw_structure, slice(1)), learning.structure_numbers),
         "4C": (learning.three_targets, learning.draw_targets, learning.target_numbers),
         "3F": (learning.regimes, learning.draw_regimes, learning.regime_numbers),
         "5A": (continual.three_tasks, continual.draw_sequence, both),
         "5B": (pairs, continual.draw_forgetting, continual.forgetting_numbers),
         "5C": (pairs, continual.draw_imbalance, continual.imbalance_numbers),
         "6A": (only, revision.draw_reversal, revision.reversal_numbers),
-        "6B": (revision.shallow_reversal, partial(draw_functions, "6B  reversal, one layer"), revision.shallow_numbers),
+        "6B": (revision.shallow_reversal, partial(draw_functions, "reversal, one layer"), revision.shallow_numbers),
         "6C": (structure, revision.draw_features, learning.structure_numbers),
-        "6D": (structure, partial(draw_structure, "6D", slice(1, 3)), learning.structure_numbers),
-        "6E": (revised, partial(revision.draw_revision, "6E", "loss_in_training"), revision.revision_numbers),
-        "6F": (revised, partial(revision.draw_revision, "6F", "item_output"), revision.item_numbers),
-        "6G": (partial(revision.paths, 0), partial(revision.draw_paths, "6G", starts), revision.path_numbers),
-        "6H": (partial(revision.paths, 1), partial(revision.draw_paths, "6H", ends), revision.path_numbers),
+        "6D": (structure, partial(draw_structure, slice(1, 3)), learning.structure_numbers),
+        "6E": (revised, partial(revision.draw_revision, "loss_in_training"), revision.revision_numbers),
+        "6F": (revised, partial(revision.draw_revision, "item_output"), revision.item_numbers),
+        "6G": (partial(revision.paths, 0), partial(revision.draw_paths, starts), revision.path_numbers),
+        "6H": (partial(revision.paths, 1), partial(revision.draw_paths, ends), revision.path_numbers),
     }
+
+    def drawn(draw: Any, title: str, **options: object) -> Any:
+        return lambda _: figures.sheet(partial(draw, title=title, **options), width=3.4, height=2.2)
+
+    sizes, tree = (3, 5, 2), partial(figures.tree, leaves=ITEMS)
+    scheme = drawn(figures.layer_scheme, "the network", sizes=sizes)
+    made["1A"] = (
+        partial(xr.Dataset, {"neurons": ("layer", list(sizes), described("neurons", "1"))}),
+        scheme,
+        learning.size_numbers,
+    )
+    made["3A"] = (partial(structure, slice(1)), drawn(tree, "the living kingdom"), learning.structure_numbers)
+    decoupled = partial(learning.decoupling_from, "4A")
+    made["4B"] = (decoupled, drawn(figures.decoupling_scheme, "decoupling"), learning.decoupling_numbers)
     for name in learning.STARTS:
         made[name] = (learning.regimes, partial(learning.draw_gram, name), partial(learning.gram_numbers, name))
     for name in ("4A", "4D", "4E", "4F"):
         data = partial(learning.decoupling_from, name)
-        made[name] = (data, partial(learning.draw_decoupling, name), learning.decoupling_numbers)
+        made[name] = (data, learning.draw_decoupling, learning.decoupling_numbers)
     for name, what in (("5D", "loss"), ("5E", "forgetting")):
-        made[name] = (five, partial(continual.draw_table, name, what), partial(continual.table_numbers, what))
+        made[name] = (five, partial(continual.draw_table, what), partial(continual.table_numbers, what))
     captions, shared = captions_of(__name__)
     values: dict[str, object] = {"rate": RATE, "kick": KICK}
     values |= {name: text.format(**values) for name, text in shared.items()}
-    figures = (
+    every = (
         PaperFigure(name, text.format(**values), *made[name], runs=TRAINED.get(name)) for name, text in captions.items()
     )
-    return Paper("prior-knowledge", "braun2022", tuple(figures))
+    return Paper("prior-knowledge", "braun2022", tuple(every))

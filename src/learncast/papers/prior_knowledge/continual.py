@@ -213,33 +213,28 @@ def five_runs(preset: str) -> list[PaperRun]:
 def draw_sequence(dataset: xr.Dataset) -> figures.Figure:
     """Draw network function and losses while three tasks are learned in turn."""
     names = [str(name) for name in dataset["task"].values]
-    function = descent.curves(dataset, "network_function", title="5A  three tasks in turn")
+    function = descent.curves(dataset, "network_function", title="three tasks in turn")
     return figures.sheet(function, descent.curves(dataset, "loss", names=names), columns=1, width=5.6, height=1.9)
 
 
 def draw_forgetting(dataset: xr.Dataset) -> figures.Figure:
     """Draw measured against predicted forgetting, one panel for each kind of targets."""
-    return _by_targets(
-        "5B", dataset, 2.4, lambda one: partial(figures.agreement_by_kind, one["predicted"], one["measured"])
-    )
+    return _by_targets(dataset, lambda one: partial(figures.agreement_by_kind, one["predicted"], one["measured"]))
 
 
 def draw_imbalance(dataset: xr.Dataset) -> figures.Figure:
     """Draw the imbalance of the layers before and after training, one panel for each kind of targets."""
-    return _by_targets("5C", dataset, 2.3, lambda one: partial(figures.spread_by_kind, one["imbalance"], ceiling=1.0))
+    return _by_targets(dataset, lambda one: partial(figures.spread_by_kind, one["imbalance"], ceiling=1.0))
 
 
-def _by_targets(
-    panel: str, dataset: xr.Dataset, height: float, draw: Callable[[xr.Dataset], Callable[..., object]]
-) -> figures.Figure:
+def _by_targets(dataset: xr.Dataset, draw: Callable[[xr.Dataset], Callable[..., object]]) -> figures.Figure:
     """Draw a panel for each kind of targets, the last with the legend."""
-    *others, last = dataset["targets"].values
-    titles = {targets: f"{panel}  {targets}" for targets in others} | {last: str(last)}
-    draws = (partial(draw(dataset.sel(targets=k)), title=t, legend=k == last) for k, t in titles.items())
-    return figures.sheet(*draws, width=3.5, height=height)
+    kinds = [str(targets) for targets in dataset["targets"].values]
+    draws = (partial(draw(dataset.sel(targets=k)), title=k, legend=k == kinds[-1]) for k in kinds)
+    return figures.sheet(*draws, width=3.5, height=2.4)
 
 
-def draw_table(panel: str, name: str, dataset: xr.Dataset) -> figures.Figure:
+def draw_table(name: str, dataset: xr.Dataset) -> figures.Figure:
     """Draw the predicted and measured table of the first sequence for each kind of targets and of network."""
     one, last = dataset.isel(sequence=0), dataset["kind"].values[-1]
     draws: list[object] = []
@@ -249,7 +244,7 @@ def draw_table(panel: str, name: str, dataset: xr.Dataset) -> figures.Figure:
         for kind in dataset["kind"].values:
             first = kind == dataset["kind"].values[0]
             rows = [f"after {stage}" if first else "" for stage in predicted[predicted.dims[0]].values]
-            title = f"{'' if draws else f'{panel}  '}{KINDS[str(kind)]}, {targets}"
+            title = f"{KINDS[str(kind)]}, {targets}"
             table = partial(figures.predicted_and_trained, predicted, trained.sel(kind=kind), rows=rows, limit=limit)
             draws.append(partial(table, bar=kind == last, title=title))
     return figures.sheet(*draws, columns=dataset.sizes["kind"], width=2.36, height=2.2)

@@ -25,7 +25,7 @@ SCALES = {"small": 0.02, "intermediate": 0.3, "large": 1.5}
 TARGETS = {"4D": ((1.5, 0.8), (0.3, 1.2)), "4E": ((2.0, 0.0), (0.0, 1.0)), "4F": ((1.5, 0.0), (0.0, 1.5))}
 SHAPES = {"4D": "dense", "4E": "unequal diagonal", "4F": "equal diagonal"}
 #: Number of networks in 2C and of each kind in 5B.
-NETWORKS = {"default": 6, "smoke": 6, "full": 50}
+NETWORKS = {"default": 50, "smoke": 6, "full": 50}
 #: Ratio of the largest to the smallest learning rate of 2C, as in the paper; the largest, and its steps.
 FINEST, COARSE, ENDS = 100, 0.05, 240
 
@@ -107,7 +107,7 @@ def architectures(results: list[xr.Dataset], preset: str) -> xr.Dataset:
         },
         coords=descent.over_steps(steps)
         | {
-            "learning_rate": ("learning_rate", COARSE / finer, described("learning rate", "1 / gradient steps")),
+            "learning_rate": ("learning_rate", COARSE / finer, described("learning rate", "1")),
             "network": ["-".join(map(str, size)) for size in sizes],
         },
     )
@@ -188,14 +188,18 @@ def three_targets() -> xr.Dataset:
     )
 
 
+def size_numbers(dataset: xr.Dataset) -> Numbers:
+    """Yield the numbers of neurons."""
+    yield "input, hidden and output neurons", [int(n) for n in dataset["neurons"].values]
+
+
 def draw_targets(dataset: xr.Dataset) -> figures.Figure:
     """Draw the three matrices on one scale."""
-    top, last = float(np.abs(dataset["target"]).max()), dataset["panel"].values[-1]
-    draws = []
-    for k, name in enumerate(dataset["panel"].values):
-        title = f"{'' if k else '4C  '}{SHAPES[name]} ({name})"
-        target = dataset["target"].sel(panel=name)
-        draws.append(partial(figures.matrix, target, limit=top, bar=name == last, title=title))
+    top, names = float(np.abs(dataset["target"]).max()), [str(name) for name in dataset["panel"].values]
+    draws = (
+        partial(figures.matrix, one, limit=top, bar=name == names[-1], title=f"{SHAPES[name]} ({name})")
+        for name, one in zip(names, dataset["target"], strict=True)
+    )
     return figures.sheet(*draws, width=2.3, height=1.8)
 
 
@@ -220,18 +224,18 @@ def draw_everything(title: str, dataset: xr.Dataset) -> figures.Figure:
 
 def draw_deviations(dataset: xr.Dataset) -> figures.Figure:
     """Draw the deviation of theory from training against the learning rate."""
-    draw = partial(figures.deviations, dataset, title="2C  theory against training")
+    draw = partial(figures.deviations, dataset, title="theory against training")
     return figures.sheet(draw, width=3.5, height=2.6)
 
 
 def draw_five(dataset: xr.Dataset) -> figures.Figure:
     """Draw the learning curves of a few networks."""
     names = [str(name) for name in dataset["network"].values]
-    draw = descent.curves(dataset, "loss", names=names, title="2D  five networks of 2C")
+    draw = descent.curves(dataset, "loss", names=names, title="five networks of 2C")
     return figures.sheet(draw, width=3.5, height=2.6)
 
 
-def draw_structure(title: str, which: slice, dataset: xr.Dataset) -> figures.Figure:
+def draw_structure(which: slice, dataset: xr.Dataset) -> figures.Figure:
     """Draw singular value decomposition and similarity matrices of tasks."""
     draws: list[object] = []
     letters = {
@@ -245,7 +249,7 @@ def draw_structure(title: str, which: slice, dataset: xr.Dataset) -> figures.Fig
         for name, letter in letters.items():
             rows = ITEMS if name == "input_similarity" else None
             columns = ITEMS if name in ("input_vectors", "input_similarity") else None
-            heading = f"{'' if draws else f'{title}  '}{task}\n{letter}" if name == "output_vectors" else letter
+            heading = f"{task}\n{letter}" if name == "output_vectors" else letter
             draws.append(
                 partial(figures.matrix, dataset[name].sel(task=task), rows=rows, columns=columns, title=heading)
             )
@@ -257,7 +261,7 @@ def draw_gram(panel: str, dataset: xr.Dataset) -> figures.Figure:
     one, top = dataset.sel(start=STARTS[panel]), float(np.abs(dataset["task_gram"]).max())
     blocks = {"blocks": True} if panel == "3D" else {}
     panels: tuple[tuple[object, dict[str, Any], str], ...] = (
-        (one["start_gram"], blocks, rf"{panel}  {STARTS[panel]} start: $QQ^\top$"),
+        (one["start_gram"], blocks, rf"{STARTS[panel]} start: $QQ^\top$"),
         (one["end_gram"], blocks or {"limit": top}, "after training"),
         (one["task_gram"], blocks or {"limit": top}, "the task's own"),
     )
@@ -268,17 +272,18 @@ def draw_gram(panel: str, dataset: xr.Dataset) -> figures.Figure:
 def draw_regimes(dataset: xr.Dataset) -> figures.Figure:
     """Draw the learning curves from three starts."""
     names, early = list(STARTS.values()), dataset.sel(time=slice(0, 300))
-    first = descent.curves(dataset, "loss", names=names, title="3F  three starts")
+    first = descent.curves(dataset, "loss", names=names, title="three starts")
     rest = descent.curves(early, "loss", legend=False, title="the first 300 steps")
     return figures.sheet(first, rest, width=3.5, height=2.3)
 
 
-def draw_decoupling(panel: str, dataset: xr.Dataset) -> figures.Figure:
+def draw_decoupling(dataset: xr.Dataset) -> figures.Figure:
     """Draw the strengths within and between two modes, one panel for each scale."""
-    draws, last = [], dataset["scale"].values[-1]
-    for k, scale in enumerate(dataset["scale"].values):
-        title = f"{'' if k else f'{panel}  '}{scale} start"
-        draws.append(partial(figures.decoupling, dataset.isel(scale=k), legend=scale == last, title=title))
+    scales = [str(scale) for scale in dataset["scale"].values]
+    draws = (
+        partial(figures.decoupling, dataset.isel(scale=k), legend=scale == scales[-1], title=f"{scale} start")
+        for k, scale in enumerate(scales)
+    )
     return figures.sheet(*draws, width=2.36 if len(dataset["scale"]) > 1 else 3.4, height=2.0)
 
 

@@ -14,7 +14,7 @@ from learncast._core.progress import Progress, silent
 from learncast.figures.look import COLOURS
 from learncast.papers.paper import Numbers, short
 from learncast.papers.prior_knowledge import descent
-from learncast.papers.prior_knowledge.kingdom import ITEMS, living_kingdom, revisions
+from learncast.papers.prior_knowledge.kingdom import BY_COLOUR, ITEMS, living_kingdom, revisions
 from learncast.papers.runs import PaperRun, Settings, share_of
 from learncast.results import STEPS, Status, described
 from learncast.theory.dynamics.balanced.two_layer import TwoLayerSolution, shallow
@@ -215,21 +215,21 @@ def paths(stage: int, results: list[xr.Dataset], preset: str, points: int = 25) 
 
 
 def draw_features(dataset: xr.Dataset) -> figures.Figure:
-    """Draw the features of the items in each task."""
-    draws = []
-    for k, task in enumerate(dataset["task"].values):
-        title = f"{'' if k else '6C  '}{task}"
-        draws.append(partial(figures.matrix, dataset["features"].sel(task=task), columns=ITEMS, title=title))
-    return figures.sheet(*draws, width=2.36, height=2.4)
+    """Draw the trees of the items in each task, and their features."""
+    orders = (range(8), (1, 0, *range(2, 8)), BY_COLOUR)
+    each = zip(orders, dataset["task"].values, strict=True)
+    trees = [partial(figures.tree, leaves=ITEMS, order=order, title=str(task)) for order, task in each]
+    features = [partial(figures.matrix, one, columns=ITEMS, title="features") for one in dataset["features"]]
+    return figures.sheet(*trees, *features, columns=3, width=2.36, height=2.0)
 
 
-def draw_revision(panel: str, name: str, dataset: xr.Dataset) -> figures.Figure:
+def draw_revision(name: str, dataset: xr.Dataset) -> figures.Figure:
     """Draw a quantity while the living kingdom and then its revision are learned."""
 
     def draw(k: int, ax: Axes) -> None:
         one, what = dataset.isel(panel=k), f": {ITEMS[k]}" if name == "item_output" else ""
         head = f"then {dataset['panel'].values[k]}{what}"
-        descent.curves(one, name, legend=False, title=head if k else f"{panel}  {head}")(ax)
+        descent.curves(one, name, legend=False, title=head)(ax)
         if name == "loss_in_training":
             switch = float(descent.stage_of(one, 1)["time"][0])
             control = one["control_loss"].sel(source="descent")
@@ -242,26 +242,26 @@ def draw_revision(panel: str, name: str, dataset: xr.Dataset) -> figures.Figure:
                 height = float(one[name].sel(source="descent", time=escape))
                 ring: dict[str, Any] = {"markerfacecolor": "none", "markersize": 8, "markeredgewidth": 1.3}
                 ax.plot(escape, height, "o", color=COLOURS[2], **ring, linestyle="none", label="leaves the saddle")
+            ax.set_yscale("log")
+            ax.set_ylim(1e-4, 20.0)
         if k == 0:
             figures.key(ax, below=name == "loss_in_training", ncols=2 if name == "loss_in_training" else 1)
 
     return figures.sheet(partial(draw, 0), partial(draw, 1), width=3.55, height=2.2)
 
 
-def draw_paths(panel: str, titles: Sequence[str], dataset: xr.Dataset) -> figures.Figure:
+def draw_paths(titles: Sequence[str], dataset: xr.Dataset) -> figures.Figure:
     """Draw the paths of the items in a plane."""
-    draws = []
-    for k, text in enumerate(titles):
-        title = f"{'' if k else f'{panel}  '}{text}"
-        draws.append(
-            partial(figures.item_paths, dataset["points"].isel(panel=k), names=ITEMS, legend=k == 0, title=title)
-        )
+    draws = (
+        partial(figures.item_paths, dataset["points"].isel(panel=k), names=ITEMS, legend=k == 0, title=text)
+        for k, text in enumerate(titles)
+    )
     return figures.sheet(*draws, width=3.5, height=3.2)
 
 
 def draw_reversal(dataset: xr.Dataset) -> figures.Figure:
     """Draw the network function during the reversal, and the time on the saddle against the noise."""
-    function = descent.curves(dataset, "network_function", title="6A  reversal, two layers")
+    function = descent.curves(dataset, "network_function", title="reversal, two layers")
     return figures.sheet(function, partial(figures.escapes, dataset, title="time on the saddle"), width=3.5, height=2.4)
 
 

@@ -26,7 +26,7 @@ MOST_BOXES = 100_000
 
 
 @dataclass(frozen=True, eq=False)
-class Schedule:
+class FlowSchedule:
     """The cheapest schedule of some candidates, by the flow.
 
     Attributes
@@ -94,7 +94,7 @@ class ScheduleSearch:
         limits[task] = min(limits[task], most_loss)
         return replace(self, problem=replace(self.problem, most_loss=limits))
 
-    def run(self, progress: Progress = silent) -> Schedule:
+    def run(self, progress: Progress = silent) -> FlowSchedule:
         """Find the cheapest schedule: one mode exactly, several by branch and bound."""
         p = self.problem
         if len(p.start) == 1 and not np.isfinite(p.most_loss).any():
@@ -108,18 +108,18 @@ class ScheduleSearch:
         met = lower >= route.total * (1 - self.gap) if math.isfinite(route.total) else math.isinf(lower)
         return self._schedule(route, lower, "certified" if met else "best found")
 
-    def _schedule(self, route: Route, lower: float, proof: str) -> Schedule:
+    def _schedule(self, route: Route, lower: float, proof: str) -> FlowSchedule:
         """Convert flow times to steps, leave out empty stages, and measure what is forgotten."""
         p, rate = self.problem, self.method.learning_rate
         excess = np.full(len(p.cost), np.nan)
         if not math.isfinite(route.total):
-            return Schedule(Route((), (), math.inf, math.inf), lower / rate, proof, excess)
+            return FlowSchedule(Route((), (), math.inf, math.inf), lower / rate, proof, excess)
         ends = stage_ends(p, route.order, route.durations)
         last = ends[-1] if len(ends) else p.start
         excess = p.excess(p.last.strength(route.rest, last))
         kept = [(self.places[k], t / rate) for k, t in zip(route.order, route.durations, strict=True) if t > 0]
         order, steps = tuple(k for k, _ in kept), tuple(t for _, t in kept)
-        return Schedule(Route(order, steps, route.rest / rate, route.total / rate), lower / rate, proof, excess)
+        return FlowSchedule(Route(order, steps, route.rest / rate, route.total / rate), lower / rate, proof, excess)
 
 
 def search_modes(method: ModeMethod, terms: PoolTerms, strict: bool, progress: Progress = silent) -> SearchResult:

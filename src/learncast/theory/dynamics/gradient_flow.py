@@ -22,7 +22,6 @@ from learncast.tasks.task import Task
 from learncast.theory.assumptions import Assumption, stable_learning_rate
 from learncast.theory.dynamics.descent import count_steps
 from learncast.theory.dynamics.learning_problem import AS_RECURRENT, LearningProblem, Weights, curvature
-from learncast.theory.dynamics.pooled import PooledProblem
 from learncast.theory.dynamics.solution import LearningTime, Solution, checked_time, checked_times, status_of
 from learncast.theory.dynamics.steps.lag_descent import DENSE, LagDescent
 from learncast.theory.dynamics.steps.pooled_descent import hidden_basis
@@ -341,35 +340,6 @@ def _reduced(problem: LearningProblem) -> tuple[LearningProblem, FloatArray | No
     return LearningProblem(problem.task, problem.built(small), problem.learn), basis
 
 
-def _pooled_slopes(problem: PooledProblem) -> tuple[Velocity, Velocity]:
-    """Return the velocity C^T G, G A^T of A (hidden, inputs), C (outputs, hidden), and its Jacobian; G = R - C A S."""
-    R, S = np.ascontiguousarray(problem.cross), problem.power
-    hidden, size = len(problem.first), problem.first.size
-
-    def parts(flat: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        A, C = flat[:size].reshape(hidden, -1), flat[size:].reshape(-1, hidden)
-        return A, C, R - (C @ A) @ S
-
-    def slope(_: float, flat: FloatArray) -> FloatArray:
-        A, C, G = parts(flat)
-        return np.concatenate([(C.T @ G).ravel(), (G @ A.T).ravel()])
-
-    def jacobian(_: float, flat: FloatArray) -> FloatArray:
-        A, C, G = parts(flat)
-        AS, unit, output = A @ S, np.arange(hidden), np.arange(len(C))
-        J = np.zeros((len(flat), len(flat)))
-        # Kronecker products, written in place, and the diagonal blocks of each unit and output.
-        np.multiply(-(C.T @ C)[:, None, :, None], S[:, None], out=J[:size, :size].reshape(hidden, -1, *A.shape))
-        mixed = J[:size, size:].reshape(hidden, -1, *C.shape)
-        np.multiply(-C.T[:, None, :, None], AS.T[:, None], out=mixed)
-        mixed[unit, :, :, unit] += G.T
-        J[size:, :size] = J[:size, size:].T
-        J[size:, size:].reshape(*C.shape, *C.shape)[output, :, output] = -(AS @ A.T)
-        return J
-
-    return slope, jacobian
-
-
 def gradient_flow(
     task: Task,
     network: Linear,
@@ -425,11 +395,10 @@ def gradient_flow(
 
     name = "LSODA" if len(start) <= STIFF_SIZE else "DOP853"
     course = FlowCourse(start, slope, loss, allowed, getattr(scipy.integrate, name), PATIENCE[name])
+    if len(start) <= (DENSE if small.two_layers is None else STIFF_SIZE):
+        course = replace(course, jacobian=lambda _, flat: -by_lag.hessian(flat))
     if small.two_layers is None and len(start) <= DENSE:
-        course = replace(course, jacobian=lambda _, flat: -by_lag.hessian(flat), end=lambda: _rest(by_lag))
-    if small.two_layers is not None:
-        velocity, jacobian = _pooled_slopes(small.two_layers)
-        course = replace(course, slope=velocity, jacobian=jacobian if name == "LSODA" else None)
+        course = replace(course, end=lambda: _rest(by_lag))
     return FlowSolution(problem, rate, allowed, course, basis)
 
 

@@ -18,7 +18,7 @@ from learncast.procedure.training import Training
 from learncast.tasks.geometry import Frame, common_frame
 from learncast.tasks.task import Task
 from learncast.theory.dynamics.pooled import PooledProblem
-from learncast.theory.dynamics.statistics import LagStatistics, loss_and_gradient
+from learncast.theory.dynamics.statistics import LagStatistics
 from learncast.theory.dynamics.steps.deep_descent import DeepDescent
 from learncast.theory.dynamics.steps.lag_descent import LagDescent
 
@@ -152,13 +152,10 @@ class LearningProblem:
 
     def loss_and_slopes(self, weights: Weights, statistics: LagStatistics | None = None) -> tuple[float, Weights]:
         """Return the loss and its gradient in the weights that learn, on the task or on sampled statistics."""
-        using = self.statistics if statistics is None else statistics
-        W_x, W_y = (weights[name] for name in self.map_names)
-        # With one (pooled) lag the recurrence does not act, so zeros replace it.
-        W_h = weights["recurrent"] if using.lags > 1 else np.zeros((len(W_x), len(W_x)))
-        names = tuple(AS_RECURRENT[name] for name in self.learn)
-        value, slopes = loss_and_gradient(using, W_x, W_h, W_y, learn=names)
-        return value, {name: slopes[AS_RECURRENT[name]] for name in self.learn}
+        descent = self.by_lag if statistics is None else self._descent_on(statistics)
+        (loss,), (flat,) = descent.loss_and_slopes(self.flatten(weights)[None])
+        slopes = self.unflatten(flat, weights)
+        return float(loss), {name: slopes[name] for name in self.learn}
 
     @cached_property
     def frame(self) -> Frame:
@@ -188,13 +185,12 @@ class LearningProblem:
     @cached_property
     def by_lag(self) -> LagDescent:
         """Gradient descent on the statistics by lag, many networks in parallel."""
-        s, n = self.statistics, self.statistics.lags * self.statistics.inputs
+        return self._descent_on(self.statistics)
+
+    def _descent_on(self, statistics: LagStatistics) -> LagDescent:
         first, second = (self.start[name] for name in self.map_names)
         recurrent = self.start.get("recurrent", np.zeros((len(first), len(first))))
-        names = [AS_RECURRENT[name] for name in self.learn]
-        learns = "input" in names, "recurrent" in names, "output" in names
-        cross = s.cross.transpose(1, 0, 2).reshape(s.outputs, n)
-        return LagDescent(s.input.reshape(n, n), cross, np.array(s.constant), (first, recurrent, second), learns)
+        return statistics.descent((first, recurrent, second), [AS_RECURRENT[name] for name in self.learn])
 
     @cached_property
     def least_loss(self) -> float:

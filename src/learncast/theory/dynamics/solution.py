@@ -310,7 +310,7 @@ class Solution(Displayable, ABC):
     def _html_repr(self) -> HtmlRepr:
         learned = self.time_to(USUAL_ACCURACY)
         times = zip(learned.mode_descent_steps, learned.mode_flow_steps, learned.mode_status, strict=True)
-        rows = [(str(k), format_count(n), format_number(t), status.name) for k, (n, t, status) in enumerate(times)]
+        rows = [(str(k), format_count(n), format_number(t), s.name) for k, (n, t, s) in enumerate(times, start=1)]
         table = Table(f"Steps to {USUAL_ACCURACY:.0%}", ("mode", "descent", "flow", "status"), rows)
         standing = self.forecast_class, FORECAST_CLASSES[self.forecast_class]
         return HtmlRepr.of(self, table, standing=standing, conditions=Trust(self.assumptions, standing[0]).table)
