@@ -7,7 +7,7 @@ import scipy
 import torch
 
 import learncast as lc
-from learncast.theory import deep_mode_time, deep_mode_weight
+from learncast.theory import LearningProblem, curvature, deep_mode_time, deep_mode_weight
 
 DEPTHS = (2, 3, 4, 5)
 
@@ -233,6 +233,23 @@ def test_every_optimum_is_at_least_as_sharp_as_the_bound(layers):
         sharpest.append(np.linalg.eigvalsh(descent.hessian(state))[-1])
     assert min(sharpest) >= descent.flattest * (1 - 1e-9)
     assert descent.curvature >= descent.flattest * (1 - 1e-9)
+
+
+def test_the_curvature_is_that_of_the_autograd_hessian():
+    x, y = recording(np.random.default_rng(1), 3, 2)
+    network = lc.Deep.random(3, (4, 5), 2, scale=0.6, rng=3)
+    cuts, shapes = [w.size for w in network.weights], [w.shape for w in network.weights]
+
+    def loss(flat):
+        out = torch.tensor(x)
+        for part, shape in zip(torch.split(flat, cuts), shapes, strict=True):
+            out = out @ part.reshape(shape).T
+        return ((out - torch.tensor(y)) ** 2).sum() / (2 * len(x))
+
+    flat = torch.tensor(np.concatenate([w.ravel() for w in network.weights]))
+    largest = torch.linalg.eigvalsh(torch.autograd.functional.hessian(loss, flat))[-1].item()
+    problem = LearningProblem.of(lc.tasks.from_pairs(x, y), network, None)
+    assert curvature(problem) == pytest.approx(largest, rel=1e-8)
 
 
 def test_held_out_losses_are_those_of_plain_descent_on_the_training_trials():

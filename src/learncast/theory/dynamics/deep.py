@@ -17,7 +17,7 @@ from learncast.results import Provenance, Status, Trajectory, spec_hash
 from learncast.tasks.geometry import share
 from learncast.theory.assumptions import Assumption, exact
 from learncast.theory.dynamics.gradient_flow import PATIENCE, STIFF_SIZE, FlowCourse
-from learncast.theory.dynamics.learning_problem import DeepProblem
+from learncast.theory.dynamics.learning_problem import DeepProblem, curvature
 from learncast.theory.dynamics.solution import LearningTime, Solution, checked_time, checked_times, status_of
 from learncast.theory.dynamics.steps.deep_descent import DeepDescent
 from learncast.theory.dynamics.steps.lag_descent import DENSE
@@ -349,7 +349,8 @@ class DeepSolution(Solution):
         """Return curvatures of the loss along the flow up to a number of gradient steps."""
         times = np.linspace(0.0, steps, 7) * self.learning_rate
         states = [state for state in map(self.state_at, times.tolist()) if state is not None]
-        return np.array([np.linalg.eigvalsh(self.descent.hessian(state))[-1] for state in states])
+        weights = [self.problem.unflatten(state, self.problem.start) for state in states]
+        return np.array([curvature(self.problem, one) for one in weights])
 
     @property
     def remarks(self) -> tuple[str, ...]:
