@@ -9,7 +9,6 @@ import numpy as np
 
 import learncast as lc
 from benchmarks.timing import fastest
-from learncast.planning import cheapest_path
 from learncast.theory import modes
 
 POOLS, CANDIDATES, SEEDS, BATCH = 20, 4, 3, 4000
@@ -71,12 +70,6 @@ def rows() -> Iterator[tuple[str, str, str]]:
     yield "plans of more than one stage", f"{sum(n > 1 for n in stages)}", ""
     yield "plans of three stages", f"{sum(n > 2 for n in stages)}", ""
     rng = np.random.default_rng(0)
-    cross, power = rng.uniform(0.5, 5.0, 100_000), rng.uniform(0.5, 5.0, 100_000)
-    end = (0.99 * cross[0] / power[0], 1.01 * cross[0] / power[0])
-    seconds = fastest(
-        lambda: cheapest_path(cross, power, start=1e-4, end=end, learning_rate=1e-3, last=0, max_stages=8), repeats=3
-    )
-    yield "one mode, 100,000 candidates, at most 8 stages", f"{seconds:.2f} s", "<= 1 s"
     goal = lc.tasks.integration(target_strength=np.linspace(0.5, 2.0, 10).tolist())
     others = [lc.tasks.integration(target_strength=rng.uniform(0.3, 3.0, 10).tolist(), name=f"{k}") for k in range(8)]
     network = lc.LinearRNN.aligned(hidden_size=32, task=goal)

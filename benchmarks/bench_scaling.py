@@ -20,7 +20,6 @@ from benchmarks.bench_sweep import nothing
 from benchmarks.bench_two_layer import problem
 from benchmarks.timing import interleaved
 from learncast import sweep
-from learncast.planning import cheapest_path
 from learncast.theory import BalancedFlow, lag_statistics, loss_and_gradient
 
 FIGURE = Path(__file__).parent.parent / "docs" / "images" / "scaling.svg"
@@ -64,12 +63,11 @@ def candidates(size: int) -> Callable[[], object]:
 
 
 def stages(size: int) -> Callable[[], object]:
-    """The cheapest path with a limited number of stages among 20,000 tasks."""
+    """The cheapest plan with a limited number of stages among 200 candidates of one mode."""
     rng = np.random.default_rng(0)
-    cross, power = rng.uniform(0.5, 5.0, 20_000), rng.uniform(0.5, 5.0, 20_000)
-    end = (0.99 * cross[0] / power[0], 1.01 * cross[0] / power[0])
-    rules = {"start": 1e-4, "end": end, "learning_rate": 1e-3, "last": 0, "switch_cost": 0.0}
-    return lambda: cheapest_path(cross, power, max_stages=size, **rules)
+    pool = [lc.tasks.integration(target_strength=s, name=f"{s:.9f}") for s in rng.uniform(0.5, 5.0, 200)]
+    target, network = lc.tasks.leaky_integration(), lc.LinearRNN.aligned()
+    return lambda: lc.plan(target, pool, network, learning_rate=1e-3, terms=lc.Terms(max_stages=size))
 
 
 def trials(size: int) -> Callable[[], object]:
@@ -107,7 +105,7 @@ SERIES: dict[str, tuple[Callable[[], Asked], tuple[int, ...], float]] = {
     "hidden units of a gradient": (lambda: hidden, (64, 128, 256, 512), 2.0),
     "modes of a portrait": (lambda: modes, (4, 8, 16, 32), 1.0),
     "candidates of a plan": (lambda: candidates, (100, 200, 400, 800), 1.0),
-    "stages of a path": (lambda: stages, (1, 2, 4, 8), 1.0),
+    "stages of a plan": (lambda: stages, (1, 2, 4, 8), 1.0),
     "trials of a task": (lambda: trials, (30_000, 100_000, 300_000, 1_000_000), 1.0),
     "d of a two-layer flow": (lambda: layers, (25, 50, 100, 200), 3.0),
     "rows of a sweep": (lambda: rows_of_a_sweep, (50, 100, 200, 400), 1.0),

@@ -1,4 +1,4 @@
-"""Which pretraining gets a GRU to its target soonest, when all data come in DataLoaders?
+"""How is a GRU trained on its target soonest, when all data come in DataLoaders?
 
 Run with: python examples/gru_with_loaders.py
 """
@@ -64,11 +64,9 @@ def main() -> None:
     training = lc.Training(RATE, most_steps=3000)
     advice = learncast.advise(model, target, candidates, training, progress=progress)
     print(advice)
-    print(advice.summary)
 
-    record, execution = lc.training.Records(evaluation=500), lc.training.Execution(dtype="float32")
     for name in dict.fromkeys([advice.recommended, "no pretraining"]):
-        run = lc.training.train(advice.stages(name), model, training, record=record, execution=execution)
+        run = advice.train(name, most_steps=3000, record=lc.training.Records(evaluation=500))
         print(f"{name}: {' + '.join(map(str, run.stage_steps))} gradient steps on the real model ({run.status.name})")
 
 

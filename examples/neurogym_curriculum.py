@@ -9,7 +9,6 @@ Run with: python examples/neurogym_curriculum.py [--steps 1500] [--out neurogym_
 from __future__ import annotations
 
 import argparse
-import sys
 import warnings
 from importlib.util import find_spec
 from pathlib import Path
@@ -65,16 +64,16 @@ def main() -> None:
     # Class 0 is to fixate: only the response period asks for a decision.
     goal = lc.training.DecisionAccuracy(0.85, ignore=0, looks=2, every=10)
     training = lc.Training(RATE, optimizer="adam", loss="cross_entropy", batch=BATCH, clip=1.0)
-    advice = learncast.advise(
-        model, target, candidates, training, goal=goal, log=lambda text: print(text, file=sys.stderr)
-    )
-    print(advice.summary)
-    runs = {}
-    for name in dict.fromkeys([advice.recommended, "no pretraining"]):
-        print(f"\n{name}")
-        record = lc.training.Records(("loss", "goal"), every=20, evaluation=500, log=print)
-        runs[name] = advice.train(name, most_steps=options.steps, record=record)
-        print(runs[name])
+    advice = learncast.advise(model, target, candidates, training, goal=goal)
+    print(advice)
+    record = lc.training.Records(("loss", "goal"), every=20, evaluation=500, log=print)
+    advised = advice.train(most_steps=options.steps, record=record)
+    print(advised)
+    given = training.with_(most_steps=options.steps)
+    single = lc.training.Execution(dtype="float32")
+    runs = {"as advised": advised}
+    runs["at the given rate"] = lc.training.train(target, model, given, goal=goal, record=record, execution=single)
+    print(runs["at the given rate"])
     chance = float(advice.dataset.attrs["chance"])
     figure = figures.sheet(lambda ax: figures.goal_curves(runs, ax, level=goal.level, chance=chance), width=6.0)
     figures.save(figure, options.out)

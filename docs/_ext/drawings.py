@@ -243,25 +243,28 @@ def default_table(axes: Any) -> None:
 
 @_sized(columns=2, width=3.9)
 def skill_bars(axes: Any) -> None:
-    """Measured steps of the chosen plan relative to the best plan, on pools that were not used for tuning: goals on a loss (left) and on decisions (right)."""
+    """Left: measured steps of the chosen plan relative to the best plan, goals on a loss. Right: steps to a decision goal relative to direct training at the usual rate."""
     import sys
 
     sys.path.insert(0, str(Path(__file__).parents[2]))
-    from benchmarks import bench_decisions, bench_skill
+    from benchmarks import bench_advice, bench_skill
 
-    lines = bench_skill.rows(from_file=True), bench_decisions.rows()
-    for ax, rows, column, title in zip(axes, lines, (3, 0), ("to a loss", "to decisions"), strict=True):
-        regret = _held_out(list(rows), column)
-        ax.barh(
-            range(len(regret))[::-1],
-            [value - 1 for value in regret.values()],
-            left=1,
-            color=["C0", *["0.6"] * (len(regret) - 1)],
-        )
-        ax.set_yticks(
-            range(len(regret))[::-1], [name.split(":")[0] if ":" in name else name for name in regret], fontsize=7
-        )
-        ax.set(xlabel="regret", title=title)
+    part = bench_advice.Part(bench_advice.stored(), "adam", 32)
+    other = ("largest covariance first", "mixing", "restart", "best fixed rate")
+    decisions = {"advice": bench_advice.geometric(part.to_direct(1.0))}
+    decisions |= {name: bench_advice.geometric(part.baseline(name)) for name in other}
+    decisions["direct"] = 1.0
+    panels = (_held_out(list(bench_skill.rows(from_file=True)), 3), "regret", "to a loss"), (
+        decisions,
+        "steps / direct training",
+        "to decisions, Adam, 32 units",
+    )
+    for ax, (values, name, title) in zip(axes, panels, strict=True):
+        places = range(len(values))[::-1]
+        colours = ["C0", *["0.6"] * (len(values) - 1)]
+        ax.barh(places, [value - 1 for value in values.values()], left=1, color=colours)
+        ax.set_yticks(places, [label.split(":")[0] for label in values], fontsize=7)
+        ax.set(xlabel=name, title=title)
 
 
 def _held_out(rows: list[Any], column: int) -> dict[str, float]:

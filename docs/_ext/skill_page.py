@@ -34,7 +34,7 @@ def narrow(line: str) -> str:
 
 def page() -> str:
     """The page in MyST."""
-    rankings, decisions = printed("skill", "--from-file"), printed("decisions")
+    rankings, decisions = printed("skill", "--from-file"), printed("advice")
     return PAGE.format(rankings=rankings, decisions=decisions)
 
 
@@ -61,8 +61,7 @@ Output of `python -m benchmarks skill --from-file`; `--preset full` trains again
 
 ## Advice for decisions
 
-Output of `python -m benchmarks decisions`. To train again, run `python -m benchmarks.skill_truth` and then `python -m
-benchmarks.skill_advised`; both skip stored results.
+Output of `python -m benchmarks advice`. `python -m benchmarks.advice_runs` trains what is not stored.
 
 ```{{code-block}} text
 :class: report

@@ -14,6 +14,7 @@ _HOME = {
     "Accuracy": "procedure.goals",
     "Activated": "networks.activated",
     "AssumptionViolated": "_core.errors",
+    "Deep": "networks.deep",
     "Explained": "procedure.goals",
     "Forecast": "planning.forecast",
     "Goal": "procedure.goals",
@@ -94,6 +95,7 @@ if TYPE_CHECKING:  # explicit re-exports, so that type checkers know these names
     from learncast._core.errors import UnsupportedModel as UnsupportedModel
     from learncast.advice.adviser import advise as advise
     from learncast.networks.activated import Activated as Activated
+    from learncast.networks.deep import Deep as Deep
     from learncast.networks.linear_rnn import LinearRNN as LinearRNN
     from learncast.networks.two_layer import TwoLayer as TwoLayer
     from learncast.planning.agreement import agreement as agreement

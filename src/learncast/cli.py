@@ -4,31 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import sys
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from learncast._core.errors import InvalidSpec
-from learncast._core.limits import allowing
 from learncast._core.packages import EXTRAS, install, torch_package
-from learncast._core.progress import Progress, show_progress, time_limit
+from learncast._core.progress import Progress, show_progress
+from learncast.cli_delivery import Delivery, exit_quietly
 from learncast.cli_values import read_numbers, read_whole_numbers
 from learncast.reproduce_cli import reproduce
 from learncast.sweep_cli import AsJson, command, sweep_app, with_options
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from learncast.display import Table
     from learncast.report.report import Report
     from learncast.study import Study
-    from learncast.study.study_file import Section
 
 app = typer.Typer(
     name="learncast",
@@ -44,50 +39,7 @@ DataOrStudy = Annotated[
     Path, typer.Argument(metavar="STUDY|DATA", help="Study file (TOML), or trials: .npz, .csv, .mat, .nwb, .nc ...")
 ]
 OptionalStudy = Annotated[Path | None, typer.Argument(metavar="[STUDY]", help="Study file (TOML).", show_default=False)]
-MethodName = Annotated[str, typer.Option("--method", help="auto, modes, two-layer, pooled, flow or responses.")]
-
-Kind = TypeVar("Kind", bound="Section")
-
-
-@dataclasses.dataclass(frozen=True)
-class Delivery:
-    """How an answer is delivered: the last options of every question."""
-
-    seconds: Annotated[float | None, typer.Option(help="Time limit; gives the best answer until then, if any.")] = None
-    as_json: AsJson = False
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for JSON, NetCDF, PNG and HTML.")] = None
-    most_bytes: Annotated[float | None, typer.Option(help="Memory limit of a file or array; 2 GiB by default.")] = None
-    changes: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key: training.learning_rate=0.01.")
-    ] = None
-    strict: Annotated[bool, typer.Option("--strict", help="Exit 1 if a condition of the theory does not hold.")] = False
-
-    def read(self, kind: type[Kind], path: Path, *, data: bool = False) -> tuple[Kind, Path, str]:
-        """Read a study file, or with `data` a file of trials, and check its keys."""
-        from learncast.study.study_file import read_study
-
-        with allowing(self.most_bytes):
-            return read_study(kind, path, changes=self.changes or (), data=data)
-
-    def deliver(self, doing: str, answered: Callable[[Progress], Report]) -> None:
-        """Compute, write and print an answer; exit 1 if a condition (with --strict) or a check fails."""
-        with show_progress(doing) as progress, time_limit(self.seconds), allowing(self.most_bytes):
-            answer = answered(progress)
-        written = answer.write(self.out) if self.out is not None else []
-        if self.as_json:
-            print(answer.json())
-        else:
-            _print_answer(answer)
-            if written:
-                others = ", ".join(p.name for p in written if p.name != "report.html")
-                print(f"\nReport: {self.out}/report.html  (with {others})")
-        if self.strict and not answer.trust.holds:
-            failed = ", ".join(a.name for a in answer.trust.failed)
-            print(f"learncast: conditions of the theory do not hold: {failed}", file=sys.stderr)
-            raise typer.Exit(1)
-        if not answer.passed:
-            print("learncast: training differs from the forecast", file=sys.stderr)
-            raise typer.Exit(1)
+MethodName = Annotated[str, typer.Option("--method", help="auto, modes, two-layer, pooled, deep, flow or responses.")]
 
 
 def _asked(path: Path, delivery: Delivery, *, data: bool = False) -> Callable[[], Study]:
@@ -155,16 +107,13 @@ def advise(
     model: Annotated[
         str | None, typer.Option(metavar="FILE.py:FUNCTION", help="Returns advise's keywords; FILE.py is executed.")
     ] = None,
-    pilot: Annotated[bool, typer.Option("--pilot", help="Train the shortlist on the real model.")] = False,
-    seeds: Annotated[int | None, typer.Option(help="Largest number of seeds of the pilot.")] = None,
-    budget: Annotated[int | None, typer.Option(help="Total gradient steps of the pilot.")] = None,
+    train: Annotated[bool, typer.Option("--train", help="Also train a copy of the model as advised.")] = False,
+    most_steps: Annotated[int, typer.Option(help="Steps after which a stage is given up.")] = 20_000,
     *,
     delivery: Delivery,
 ) -> None:
-    """Which pretraining gets my own network to its goal soonest?"""
+    """How do I train my own network on a target soonest?"""
     _check_one_source(study, model)
-    if not pilot and (seeds is not None or budget is not None):
-        raise InvalidSpec("--seeds and --budget need --pilot.", field="pilot")
     if study is not None:
         from learncast.study.advice_sections import AdviceStudySection
 
@@ -173,15 +122,13 @@ def advise(
     from learncast.report.advise import advise_report, model_advise_report
     from learncast.study import AdviceStudy
 
-    options: dict[str, Any] = {"pilot": pilot or None, "seeds": seeds, "budget": budget}
-
     def answered(progress: Progress) -> Report:
         if model is None:
-            return advise_report(AdviceStudy(*given), options=options, progress=progress)
+            return advise_report(AdviceStudy(*given), train=train, most_steps=most_steps, progress=progress)
         _warn_of_execution(model)
-        return model_advise_report(model, options=options, progress=progress)
+        return model_advise_report(model, train=train, most_steps=most_steps, progress=progress)
 
-    delivery.deliver("weighing plans", answered)
+    delivery.deliver("trying learning rates", answered)
 
 
 def _check_one_source(study: Path | None, model: str | None) -> None:
@@ -447,60 +394,13 @@ def _main(
     """Forecast how a network will learn, before you train it."""
 
 
-def _print_answer(answer: Report) -> None:
-    from rich.console import Console
-    from rich.padding import Padding
-    from rich.text import Text
-
-    class PipeConsole(Console):
-        """Console that ends quietly if its reader ends early, as with `| head`."""
-
-        def on_broken_pipe(self) -> None:
-            _exit_quietly()
-
-    console = PipeConsole()
-    console.print(Text(answer.title, style="bold"))
-    console.print(Padding(Text(answer.lead), (0, 0, 1, 0)))
-    for table in answer.every_table:
-        _print_table(console, table)
-    console.print(Text(answer.footer))
-    for assumption in answer.trust.failed:
-        console.print(Text(str(assumption.violation()), style="bold red"))
-
-
-def _exit_quietly() -> None:
-    """Exit after the reader of stdout has closed it."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    raise SystemExit(0)
-
-
-def _print_table(console: Console, table: Table) -> None:
-    from rich import box
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
-    # As Text: names of tasks may look like markup.
-    title = Text(table.title)
-    rich = RichTable(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
-    for k, column in enumerate(table.columns):
-        is_text = k == 0 or column in ("why", "status")
-        rich.add_column(Text(column), justify="left" if is_text else "right", overflow="fold")
-    for row in table.rows:
-        rich.add_row(*(Text(cell) for cell in row))
-    console.print(rich)
-    for note in table.notes:
-        console.print(Text(note, style="dim"))
-    if table.notes:
-        console.print()
-
-
 def main() -> None:
     """Run the command line."""
     try:
         app()
         sys.stdout.flush()
     except BrokenPipeError:
-        _exit_quietly()
+        exit_quietly()
 
 
 if __name__ == "__main__":

@@ -105,6 +105,11 @@ def rank_deficient():
     return task, lc.TwoLayer.balanced(5, 4, 4, scale=0.5, rng=np.random.default_rng(9)), 0.02
 
 
+def deep_bottleneck():
+    task = static_task(8, 3, 4, [1.5, 1.0, 0.6], noise=0.2)
+    return task, lc.Deep.random(4, (5, 2, 4), 3, scale=0.5, rng=3), 0.02
+
+
 def hierarchical():
     return lc.tasks.hierarchy(2), lc.TwoLayer.balanced(4, 6, 4, scale=0.1, rng=np.random.default_rng(2)), 0.05
 
@@ -277,6 +282,10 @@ def tanh_unit():
 # --- kinds of solution ----------------------------------------------------------------------------------------------
 
 
+def layered(task, network, rate):
+    return lc.forecast(task, network, learning_rate=rate).solution
+
+
 def solved(task, network, rate):
     return lc.forecast(task, network, learning_rate=rate).solution
 
@@ -362,6 +371,7 @@ CASES: dict[str, tuple[Callable, Callable, Kind, tuple[str, ...]]] = {
             (flow_of_many_weights, ("first", "second")),
         )
     },
+    "deep_bottleneck": (deep_bottleneck, layered, INTEGRATED, ("layer1", "layer2", "layer3", "layer4")),
     **{
         maker.__name__: (maker, descent(*learn), STEPPED, learn)
         for maker, learn in (
@@ -455,6 +465,8 @@ def weights(network):
     """Weights by the names `learn` uses."""
     if isinstance(network, lc.Activated):
         return weights(network.network)
+    if isinstance(network, lc.Deep):
+        return {f"layer{k}": w for k, w in enumerate(network.weights, 1)}
     if isinstance(network, lc.TwoLayer):
         return {"first": np.asarray(network.first), "second": np.asarray(network.second)}
     names = ("input", "recurrent", "output")
@@ -470,6 +482,8 @@ def loss_and_slopes(task, network):
     given = weights(network)
     if isinstance(network, lc.Activated):
         return measured_loss_and_slopes(RECORDED[task], network)
+    if isinstance(network, lc.Deep):
+        return deep_loss_and_slopes(task, network)
     static = isinstance(network, lc.TwoLayer)
     w_in, w_out = (given["first"], given["second"]) if static else (given["input"], given["output"])
     w_hid = np.zeros((len(w_in), len(w_in))) if static else given["recurrent"]
@@ -492,6 +506,23 @@ def loss_and_slopes(task, network):
                     d_hid += (w_out @ powers[k]).T @ error @ (powers[end - t - 1 - k] @ w_in).T
     slopes = {"first": d_in, "second": d_out} if static else {"input": d_in, "recurrent": d_hid, "output": d_out}
     return loss, slopes
+
+
+def deep_loss_and_slopes(task, network):
+    """Half the mean squared error of W_L ... W_1 and its gradient, layer by layer."""
+    layers = list(network.weights)
+    S, R = (np.asarray(c)[0, :, 0] for c in (task.input_covariance, task.cross_covariance))
+    M = np.linalg.multi_dot(layers[::-1])
+    slopes = {}
+    for k in range(len(layers)):
+        below, above = np.eye(len(S)), np.eye(len(M))
+        for w in layers[:k]:
+            below = w @ below
+        for w in layers[:k:-1]:
+            above = above @ w
+        slopes[f"layer{k + 1}"] = above.T @ (M @ S - R.T) @ below.T
+    power = np.trace(np.asarray(task.target_covariance)[0, :, 0])
+    return power / 2 + (M * (M @ S / 2 - R.T)).sum(), slopes
 
 
 def measured_loss_and_slopes(trials, network):
@@ -550,7 +581,7 @@ def rebuilt(network, moved):
     """A network of equal type with other weights."""
     if isinstance(network, lc.Activated):
         return lc.Activated(rebuilt(network.network, moved), network.activation)
-    return type(network)(*moved.values())
+    return lc.Deep(tuple(moved.values())) if isinstance(network, lc.Deep) else type(network)(*moved.values())
 
 
 def sharpness(made):
@@ -649,7 +680,7 @@ def test_trajectory_and_network_agree(made):
         loss, _ = loss_and_slopes(made.task, network)
         # the loss is a difference of terms as large as the loss at the start
         assert float(found["loss"][i]) == pytest.approx(loss, abs=made.kind.loss * start)
-        first, second = layers(weights(network))
+        first, second = network.network.maps if isinstance(network, lc.Activated) else network.maps
         if made.kind.rotated:
             for name, value in (
                 ("network_function", second @ first),

@@ -147,6 +147,9 @@ def goal_of(stop: Stop) -> lc.Goal:
 
 def network_of(weights: Weights) -> Any:
     """The network of the library."""
+    if weights.between:
+        memory = None if weights.recurrent is None else weights.scalar
+        return lc.Deep((weights.first, *weights.between, weights.second), memory)
     if weights.recurrent is None:
         network: Any = lc.TwoLayer(weights.first, weights.second)
     else:
@@ -276,7 +279,13 @@ def steps_of(found: dict[str, Any]) -> float:
 def study_of(problem: Problem, folder: Path) -> str:
     """The study file of a problem; weights and trials are saved next to it."""
     w = problem.weights
-    if w.recurrent is None:
+    network: dict[str, object]
+    if w.between:
+        layers = {f"layer{k}": one for k, one in enumerate((w.first, *w.between, w.second), 1)}
+        memory = {} if w.recurrent is None else {"recurrence": w.scalar}
+        network = {"kind": "deep", "layers": len(layers), "weights": "net.npz", **memory}
+        np.savez(folder / "net.npz", **layers)
+    elif w.recurrent is None:
         network = {"kind": "two-layer", "weights": "net.npz", "activation": w.activation}
         np.savez(folder / "net.npz", first=w.first, second=w.second)
     else:

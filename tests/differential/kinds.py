@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -227,6 +228,20 @@ def two_layers(rng: Rng) -> Problem:
     return forecast(rng, task, weights)
 
 
+def deepened(rng: Rng, problem: Problem) -> Problem:
+    """The problem for three to five layers of any widths; their product is near the target's map."""
+    x, y = problem.target.padded(), problem.target.answers()
+    widths = [x.shape[2], *rng.integers(1, 6, int(rng.integers(2, 5))), y.shape[2]]
+    gain = np.sqrt((y**2).mean() / max((x**2).mean() * x.shape[1], 1e-300)) or 1.0
+    scale = rng.uniform(0.5, 1.2) * gain ** (1 / (len(widths) - 1))
+    first, *between, second = (scale * rng.normal(size=(m, n)) / np.sqrt(n) for n, m in pairwise(widths))
+    recurrent = None if x.shape[1] == 1 else rng.uniform(0.3, 1.0) * np.eye(len(first))
+    size = max(1.0, *(np.linalg.norm(w, 2) for w in (first, *between, second)))
+    rate = problem.learning_rate / len(widths) / size ** (2 * len(widths) - 6)
+    weights = Weights(first, second, recurrent, between=tuple(between))
+    return replace(problem, weights=weights, learning_rate=float(f"{rate:.3g}"))
+
+
 def taught(rng: Rng, recurrent: np.ndarray, activation: str = "linear", **changes) -> Problem:
     """Targets of a teacher with this recurrence, for a student with other weights."""
     trials, steps, channels, outputs = sizes(rng)
@@ -313,6 +328,18 @@ def many_stages(rng: Rng) -> Problem:
     goal = lambda: Stop(*(("accuracy", 0.6), ("explained", 0.9), ("r2", 0.3))[int(rng.integers(3))])  # noqa: E731
     stops = [goal() if rng.random() < 0.5 else Stop("steps", float(rng.integers(1, 300))) for _ in range(number - 1)]
     return several(rng, "follow", number, stops=(*stops, goal()), limit=5000, interfaces=("python",))
+
+
+@kind
+def deep_layers(rng: Rng) -> Problem:
+    """A linear network of three to five layers on trials of one or several steps."""
+    return deepened(rng, forecast(rng, gaussian(rng)))
+
+
+@kind
+def deep_stages(rng: Rng) -> Problem:
+    """Stages of training in a linear network of three to five layers."""
+    return deepened(rng, many_stages(rng))
 
 
 def planned(rng: Rng, **changes) -> Problem:

@@ -11,7 +11,7 @@ from scipy.integrate import solve_ivp
 
 from .problems import Problem, Stop, Trials
 
-Parameters = tuple[np.ndarray, np.ndarray, np.ndarray]
+Parameters = tuple[np.ndarray, ...]
 SLOPES: dict[str, tuple[Callable[..., np.ndarray], Callable[..., np.ndarray]]] = {
     "linear": (lambda a: a, np.ones_like),
     "relu": (lambda a: np.maximum(a, 0.0), lambda h: (h > 0).astype(float)),
@@ -57,7 +57,9 @@ class Rows:
 
 def gradient(w: Parameters, rows: Rows, activation: str, learn_recurrence: bool) -> tuple[np.ndarray, Parameters]:
     """Loss and gradient by backpropagation through time; leading axes of the weights are separate networks."""
-    first, recurrent, second = w
+    first, recurrent, second, *between = w
+    if between:
+        return deep_gradient([first, *between, second], rows)
     f, slope = SLOPES[activation]
     hidden = [f(rows.inputs[0] @ first.mT)]
     for x in rows.inputs[1:]:
@@ -80,6 +82,19 @@ def gradient(w: Parameters, rows: Rows, activation: str, learn_recurrence: bool)
     return loss, (d_first / rows.trials, d_recurrent / rows.trials, d_second / rows.trials)
 
 
+def deep_gradient(layers: list[np.ndarray], rows: Rows) -> tuple[np.ndarray, Parameters]:
+    """Loss and gradient of linear layers on pooled inputs, by backpropagation."""
+    states = [rows.inputs[0]]
+    for w in layers:
+        states.append(states[-1] @ w.mT)
+    back = states.pop() - rows.targets[0]
+    loss, slopes = (back * back).sum(axis=(-2, -1)) / (2 * rows.trials), []
+    for w in reversed(layers):
+        slopes.append(back.mT @ states.pop() / rows.trials)
+        back = back @ w
+    return loss, (slopes[-1], np.zeros(()), slopes[0], *slopes[-2:0:-1])
+
+
 @dataclass
 class Plain:
     """Plain training of the problem's network, task by task."""
@@ -90,7 +105,7 @@ class Plain:
         w = self.problem.weights
         self.scalar = None if self.problem.learn_recurrence else w.scalar
         recurrent = np.zeros((len(w.first),) * 2) if w.recurrent is None else w.recurrent
-        self.start: Parameters = (w.first.astype(float), recurrent.astype(float), w.second.astype(float))
+        self.start: Parameters = tuple(part.astype(float) for part in (w.first, recurrent, w.second, *w.between))
         self.raw = [Rows.of(task, self.scalar) for task in self.problem.tasks]
         self.rows = [rows.rotated() if w.activation == "linear" else rows for rows in self.raw]
 
@@ -100,8 +115,7 @@ class Plain:
 
     def step(self, w: Parameters, slopes: Parameters) -> Parameters:
         """One step of gradient descent."""
-        first, recurrent, second = (a - self.problem.learning_rate * g for a, g in zip(w, slopes, strict=True))
-        return first, recurrent, second
+        return tuple(a - self.problem.learning_rate * g for a, g in zip(w, slopes, strict=True))
 
     def loss(self, w: Parameters, task: int) -> np.ndarray:
         """Half the squared error, summed over outputs, averaged over trials."""
@@ -121,7 +135,7 @@ class Plain:
         size = np.sqrt((z**2).sum(axis=0))
         z = z / np.where(size > 0, size, 1.0)
         fitted = z @ np.linalg.lstsq(z, y, rcond=None)[0]
-        lost = np.linalg.svd(fitted, compute_uv=False)[len(self.start[0]) :]
+        lost = np.linalg.svd(fitted, compute_uv=False)[min(map(len, (self.start[0], *self.start[3:]))) :]
         return float((((y - fitted) ** 2).sum() + (lost**2).sum()) / (2 * self.rows[task].trials))
 
     def rest_loss(self, task: int) -> float:
@@ -129,10 +143,7 @@ class Plain:
         cuts = np.cumsum([w.size for w in self.start])[:-1]
 
         def unpacked(flat: np.ndarray) -> Parameters:
-            first, recurrent, second = (
-                part.reshape(w.shape) for part, w in zip(np.split(flat, cuts), self.start, strict=True)
-            )
-            return first, recurrent, second
+            return tuple(part.reshape(w.shape) for part, w in zip(np.split(flat, cuts), self.start, strict=True))
 
         def velocity(_: float, flat: np.ndarray) -> np.ndarray:
             return -np.concatenate([slope.ravel() for slope in self.gradient(unpacked(flat), self.rows[task])[1]])

@@ -47,12 +47,13 @@ class Trials:
 
 @dataclass(frozen=True)
 class Weights:
-    """Weights before training; without recurrent weights it is a network of two layers."""
+    """Weights before training; without recurrent weights it is a network of two layers, or more with those between."""
 
     first: np.ndarray
     second: np.ndarray
     recurrent: np.ndarray | None = None
     activation: str = "linear"
+    between: tuple[np.ndarray, ...] = ()
 
     @property
     def scalar(self) -> float | None:

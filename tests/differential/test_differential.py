@@ -14,6 +14,7 @@ QUICK = (
     *("channel_scales", "zero_targets", "preprocessed", "web_prior_knowledge", "bottlenecks", "recurrence_lists"),
     *("non_normal_recurrence", "learned_recurrence", "relu", "tanh"),
     *("two_layers", "forgetting", "many_stages", "plans", "costly_plans", "batches", "web_uploads", "web_pins"),
+    *("deep_layers", "deep_stages"),
 )
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import learncast as lc
 from learncast.theory import modes as modes_of_one
-from learncast.theory import strength, time_between, time_to_band
+from learncast.theory import strength, time_to_band
 
 
 def every(examples, *, shrink=True):
@@ -301,52 +301,6 @@ def test_strength_at_the_time_of_the_band_is_its_edge(start, imbalance, cross, p
     assert (
         abs(float(strength(time, start, imbalance, cross, power)) - there) <= 1e-13 * abs(there) + 1e-14 * speed * time
     )
-
-
-TASK_LIST = st.lists(st.tuples(numbers(0.5, 50), numbers(0.1, 50)), min_size=1, max_size=5)
-
-
-def time_of_each(tasks, start, end, imbalance, learning_rate):
-    cross, power = np.transpose(tasks)
-    return np.asarray(time_between(start, end, imbalance, cross, power)) / learning_rate
-
-
-@every(100)
-@given(TASK_LIST, numbers(1e-3, 3), numbers(1e-3, 3), st.one_of(st.just(0.0), numbers(-2, 2)))
-def test_the_fastest_path_is_no_slower_than_any_task(tasks, start, end, imbalance):
-    assume(abs(start - end) > 1e-6)
-    single = time_of_each(tasks, start, end, imbalance, 1e-3)
-    assume(np.isfinite(single).any())
-    cross, power = np.transpose(tasks)
-    path = lc.planning.fastest_path(cross, power, start=start, end=end, learning_rate=1e-3, imbalance=imbalance)
-    assert path.flow_steps <= np.min(single) * (1 + 1e-12)
-    # the legs join, move in one direction, and take the times of their tasks
-    assert (path.legs[0].start, path.legs[-1].end) == (start, end)
-    for one, two in itertools.pairwise(path.legs):
-        assert one.end == two.start
-    assert sum(leg.flow_steps for leg in path.legs) == pytest.approx(path.flow_steps, rel=1e-12)
-    for leg in path.legs:
-        own = time_of_each([tasks[leg.task]], leg.start, leg.end, imbalance, 1e-3)[0]
-        assert leg.flow_steps == pytest.approx(own, rel=1e-9)
-    assert len({leg.task for leg in path.legs}) == len(path.legs)
-
-
-@every(100)
-@given(TASK_LIST, numbers(1e-3, 3), numbers(1e-3, 3), st.integers(0, 10_000))
-def test_the_fastest_path_beats_every_sequence_of_tasks(tasks, start, end, seed):
-    """Compared with the fastest task in each of 400 short pieces."""
-    assume(abs(start - end) > 1e-6)
-    cross, power = np.transpose(tasks)
-    stops = np.geomspace(start, end, 401)
-    stops[0], stops[-1] = start, end
-    pieces = np.asarray(time_between(stops[:-1, None], stops[1:, None], 0.0, cross, power)) / 1e-3
-    greedy = pieces.min(axis=1).sum()
-    assume(np.isfinite(greedy))
-    path = lc.planning.fastest_path(cross, power, start=start, end=end, learning_rate=1e-3)
-    assert path.flow_steps <= greedy * (1 + 1e-12)
-    # A switch inside a piece gains at most second order in its length, and five tasks switch at most four times.
-    assert path.flow_steps >= greedy * (1 - 0.02)
-    assert np.random.default_rng(seed).choice(pieces, axis=1).sum() >= path.flow_steps * (1 - 1e-12)
 
 
 def best_on_a_grid(target, candidate, network, accuracy, learning_rate, direct, points=1500):

@@ -128,11 +128,87 @@ def test_a_mode_that_is_never_learned_is_never_aligned():
     assert found.status is lc.Status.not_learned
 
 
-def test_a_solution_by_modes_is_rejected():
+def recurrent_oracle(task, network, allowed):
+    """Both times under a fixed recurrence, by DOP853 with events; the best function is where a long flow rests."""
+    steps, n = task.steps, task.inputs
+    S = task.input_covariance.dense().reshape(steps * n, steps * n)
+    R = task.cross_covariance.dense()[:, :, 0].reshape(steps * n, -1).T
+    W = [np.linalg.matrix_power(network.recurrent_weights, steps - 1 - t) for t in range(steps)]
+    cut, root = network.input_weights.size, scipy.linalg.sqrtm(S).real
+
+    def function(y):
+        A, C = y[:cut].reshape(-1, n), y[cut:].reshape(task.outputs, -1)
+        return A, C, np.hstack([C @ w @ A for w in W])
+
+    def slope(_, y):
+        A, C, K = function(y)
+        G = np.split(R - K @ S, steps, axis=1)
+        of_input = sum(w.T @ C.T @ g for w, g in zip(W, G, strict=True))
+        return np.concatenate([of_input.ravel(), sum(g @ (w @ A).T for w, g in zip(W, G, strict=True)).ravel()])
+
+    def loss(y):
+        K = function(y)[2]
+        return float((K @ S * K).sum() / 2 - (K * R).sum())
+
+    begin = np.concatenate([network.input_weights.ravel(), network.output_weights.ravel()])
+    rest = scipy.integrate.solve_ivp(slope, (0, 1e3), begin, "LSODA", rtol=1e-10, atol=1e-12).y[:, -1]
+    options = {"gtol": 1e-13, "maxiter": 10_000}
+    rest = scipy.optimize.minimize(loss, rest, jac=lambda y: -slope(0, y), method="BFGS", options=options).x
+    M, least = function(rest)[2] @ root, loss(rest)
+
+    def misaligned(_, y):
+        N = function(y)[2] @ root
+        cosine = np.sum(N * M) / np.linalg.norm(N) / np.linalg.norm(M)
+        return np.sqrt(max(1 - cosine**2, 0)) - allowed
+
+    def far(_, y):
+        return loss(y) - least - allowed**2 * -least
+
+    run = scipy.integrate.solve_ivp(slope, (0, 60), begin, "DOP853", rtol=1e-12, atol=1e-14, events=(misaligned, far))
+    return run.t_events[0][0] / RATE, run.t_events[1][0] / RATE
+
+
+def test_times_under_any_fixed_recurrence_agree_with_the_ode():
+    rng = np.random.default_rng(5)
+    task = lc.tasks.leaky_integration(steps=4, timescale=[2.0, 6.0], mixing=[[1.0, 0.4], [0.0, 0.8]])
+    full = 0.5 * rng.standard_normal((4, 4))
+    for recurrence in (full, np.diag([0.9, 0.7, 0.5, 0.2])):
+        network = lc.LinearRNN(0.3 * rng.standard_normal((4, 2)), recurrence, 0.3 * rng.standard_normal((2, 4)))
+        solution = lc.forecast(task, network, learning_rate=RATE).solution
+        found = time_to_align(solution, 0.9)
+        aligned, learned = recurrent_oracle(task, network, 0.1)
+        # 1e-6: both rests, which are approached slowly along flat directions.
+        assert found.aligned == pytest.approx(aligned, rel=1e-6, abs=found.error)
+        assert found.learned == pytest.approx(learned, rel=1e-6, abs=found.error)
+        assert misalignment(solution, [found.aligned])[0] == pytest.approx(0.1, rel=1e-6)
+
+
+def test_a_solution_by_modes_aligns_as_the_integrated_flow_does():
+    task = lc.tasks.integration(steps=5, target_strength=[1.5, 0.5])
+    for recurrence in (0.9, [0.9, 0.5]):
+        network = lc.LinearRNN.aligned(task=task, recurrence=recurrence, initial=0.1, hidden_size=2)
+        by_modes, integrated = (
+            lc.forecast(task, network, learning_rate=RATE, method=method).solution for method in ("modes", "flow")
+        )
+        one, other = time_to_align(by_modes, 0.95), time_to_align(integrated, 0.95)
+        assert one.error == 0.0
+        assert one.aligned == pytest.approx(other.aligned, rel=1e-7)
+        assert one.learned == pytest.approx(other.learned, rel=1e-7)
+        assert 0 < one.aligned <= one.learned
+
+
+def test_a_deep_network_aligns_before_it_learns():
+    task = lc.tasks.static(np.diag([2.0, 1.0]))
+    found = time_to_align(lc.forecast(task, lc.Deep.aligned((2, 2), task=task), learning_rate=RATE).solution, 0.95)
+    assert 0 < found.aligned <= found.learned < np.inf
+
+
+def test_a_recurrence_that_learns_is_refused():
     task = lc.tasks.integration(steps=5)
     network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.1, hidden_size=4)
+    training = lc.Training(RATE, learn=("input", "recurrent", "output"))
     with pytest.raises(lc.InvalidSpec) as caught:
-        time_to_align(lc.forecast(task, network, learning_rate=RATE).solution)
+        time_to_align(lc.forecast(task, network, training).solution)
     assert caught.value.field == "solution"
 
 

@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 import learncast as lc
+from learncast import Task
 from learncast.advice.moments import Moments, MomentStack
 from learncast.advice.surrogate import BatchSlopes, descend_surrogate, linear_surrogate
-from learncast.tasks.task import Task
 from learncast.training import Source
 
 

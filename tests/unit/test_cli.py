@@ -243,7 +243,7 @@ def test_tables_of_recorded_data_leave_out_what_is_undefined(study):
     text = run("forecast", path).stdout
     header = next(line for line in text.splitlines() if "u*" in line)
     assert header.split() == ["mode", "u*", "u0", "status"]
-    second = [line.split() for line in text.splitlines() if line.split()[:1] == ["1"]]
+    second = [line.split() for line in text.splitlines() if line.split()[:1] == ["2"]]
     assert [row[1] for row in second] == ["0"]
     planned = answer("plan", path)
     (candidate,) = planned["candidates"]

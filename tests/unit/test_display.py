@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import learncast as lc
-from learncast._core.errors import OutOfTime
+from learncast import OutOfTime
 from learncast.display import DISPLAY_SECONDS, Displayable, HtmlRepr, Table, facts
 from learncast.report import report_of
 

@@ -18,8 +18,9 @@ for imbalance, colour in zip([0.0, 1.0, 4.0, 16.0], ["#0072B2", "#56B4E9", "#E69
     network = lc.TwoLayer.balanced(4, 4, 4, scale=0.05, imbalance=imbalance, rng=np.random.default_rng(2))
     solution = lc.forecast(task, network, learning_rate=0.01).solution
     times = np.linspace(0, solution.time_to(0.99).flow_steps, 60)
-    kernel = lc.theory.tangent_kernel_summary(solution, times, np.eye(4))
-    ax.plot(times / times[-1], kernel["misalignment"], color=colour, label=f"imbalance {imbalance:g}")
+    first, *kernels = [lc.theory.tangent_kernel(solution, time, np.eye(4)) for time in (0, *times)]
+    cosine = [np.sum(first * k) / np.linalg.norm(first) / np.linalg.norm(k) for k in kernels]
+    ax.plot(times / times[-1], 1 - np.array(cosine), color=colour, label=f"imbalance {imbalance:g}")
 ax.set(xlabel="fraction of the learning time", ylabel="misalignment with the kernel at the start")
 ax.legend()
 plt.show()

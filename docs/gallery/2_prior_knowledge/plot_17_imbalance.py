@@ -13,18 +13,19 @@ import learncast as lc
 
 task = lc.tasks.hierarchy(2)
 scales, imbalances = np.geomspace(0.01, 1.0, 9), np.linspace(-1.0, 1.0, 9)
-results = lc.theory.richness(
-    task,
-    hidden_size=4,
-    scales=scales,
-    imbalances=imbalances,
-    learning_rate=0.02,
-    starts=1,
-    rng=np.random.default_rng(0),
-)
-steps = results["flow_steps"].where(np.isfinite(results["flow_steps"])).isel(start=0)
+rng = np.random.default_rng(0)
+
+
+def steps(scale, imbalance):
+    """Return the flow steps from one start."""
+    network = lc.TwoLayer.balanced(task.inputs, 4, task.outputs, scale=scale, imbalance=imbalance, rng=rng)
+    return lc.forecast(task, network, learning_rate=0.02, strict=False).steps.flow
+
+
+times = np.array([[steps(scale, imbalance) for imbalance in imbalances] for scale in scales]).T
 
 _, ax = plt.subplots(figsize=(6, 3.6), layout="constrained")
-steps.transpose("imbalance", "scale").plot(ax=ax, xscale="log", cmap="viridis", cbar_kwargs={"label": "gradient steps"})
-ax.set(title="", xlabel="scale of the weights at the start", ylabel="imbalance of the two layers")
+mesh = ax.pcolormesh(scales, imbalances, np.ma.masked_invalid(times), cmap="viridis")
+ax.figure.colorbar(mesh, label="gradient steps")
+ax.set(xscale="log", xlabel="scale of the weights at the start", ylabel="imbalance of the two layers")
 plt.show()

@@ -63,6 +63,14 @@ def _within(progress: Progress, done: int, number: int, share: float) -> None:
     progress((done + share) / number)
 
 
+def note(progress: Progress, text: str) -> None:
+    """Let a bar show how much is left in other units than seconds, e.g. in steps."""
+    if isinstance(progress, partial) and progress.func is _within:
+        note(progress.args[0], text)
+    elif isinstance(progress, _Report):
+        progress.note = text
+
+
 @contextmanager
 def time_limit(seconds: float | None) -> Iterator[None]:
     """Limit the time of the work inside the context; an enclosing limit stays in force, None adds none."""
@@ -163,7 +171,7 @@ class _Report:
 
     def __init__(self, what: str, interval: float, *, least: float = 0.0) -> None:
         self.what, self.interval, self.least = what, interval, least
-        self.begun, self.last = now(), -math.inf
+        self.begun, self.last, self.note = now(), -math.inf, ""
 
     def __call__(self, share: float) -> None:
         """Report if it is time to."""
@@ -174,7 +182,7 @@ class _Report:
         left = spent * (1 - share) / share
         if spent + left >= self.least or math.isfinite(self.last):
             self.last = here
-            self.show(min(share, MOST_SHOWN), duration(left))
+            self.show(min(share, MOST_SHOWN), self.note or f"about {duration(left)} left")
 
     def show(self, share: float, left: str) -> None:
         """Report the fraction done and the time left."""
@@ -190,7 +198,7 @@ class _NotebookBar(_Report):
     output: Any = None
 
     def show(self, share: float, left: str) -> None:
-        self._display(f'<progress value="{share:.3f}"></progress> {html.escape(self.what)}: about {left} left')
+        self._display(f'<progress value="{share:.3f}"></progress> {html.escape(f"{self.what}: {left}")}')
 
     def _display(self, text: str) -> None:
         from IPython.display import HTML, display
@@ -209,7 +217,7 @@ class _Lines(_Report):
     """Lines on stderr: the first as soon as the remaining time is known, then one every ten seconds."""
 
     def show(self, share: float, left: str) -> None:
-        print(f"learncast: {self.what}, {share:.0%} done, about {left} left", file=sys.stderr, flush=True)
+        print(f"learncast: {self.what}, {share:.0%} done, {left}", file=sys.stderr, flush=True)
 
 
 class _TerminalBar(_Report):
@@ -225,7 +233,9 @@ class _TerminalBar(_Report):
             self.bar = Bar(console=Console(stderr=True), transient=True)
             self.bar.start()
             self.bar.add_task(self.what, total=1.0)
-        self.bar.update(self.bar.task_ids[0], completed=share)
+        self.bar.update(
+            self.bar.task_ids[0], completed=share, description=f"{self.what}: {left}" if self.note else self.what
+        )
 
     def close(self) -> None:
         if self.bar is not None:

@@ -1,11 +1,11 @@
-"""Advice on pretraining for models whose training has no closed-form forecast."""
+"""Advice on training models that have no closed-form forecast."""
 
 from learncast.advice.advice import Advice
 from learncast.advice.adviser import advise
-from learncast.advice.race import Race, run_race
+from learncast.advice.pilots import Pilots, find_rate
 from learncast.advice.request import AdviceTerms, Request
 
-__all__ = ["Advice", "AdviceTerms", "Race", "Request", "advise", "run_race"]
+__all__ = ["Advice", "AdviceTerms", "Pilots", "Request", "advise", "find_rate"]
 
 
 def __dir__() -> list[str]:

@@ -1,72 +1,63 @@
-"""Advice on pretraining: a ranking of plans, without step counts."""
+"""Advice on training: a learning rate, help where the target stalls, and for goals on the loss a ranking of plans."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
+import torch
 import xarray as xr
+from torch import nn
 
 from learncast._core.errors import InvalidSpec
 from learncast._core.progress import Progress, silent
-from learncast._core.validation import FloatArray, one_of
-from learncast.advice.race import Race
+from learncast._core.validation import one_of
+from learncast.advice.pilots import Pilots
 from learncast.advice.request import EVALUATION, Request
 from learncast.display import Displayable, HtmlRepr, Plot, Reported, Table, format_number
 from learncast.procedure.stage import Stage
-from learncast.results import FORECAST_CLASSES, Result, described, spec_hash
+from learncast.results import Result, described, spec_hash
 from learncast.theory.assumptions import Assumption, Condition, Trust
+from learncast.training.loop import Loop
 from learncast.training.run import Execution, Records, TrainingRun, training_provenance
 from learncast.training.trainer import train
 
-#: Name of the plan without pretraining.
+#: Name of the plan without other tasks.
 DIRECT = "no pretraining"
+#: Name of the plan that mixes in other tasks where the target stalls.
+HELPED = "help where it stalls"
 #: Plans on the shortlist.
 SHORTLIST = 3
+#: What this procedure reached on pools of tasks that it was not tuned on (``python -m benchmarks advice``).
+EXPECTED = "EXPECTATION"
 
 
 class AdvisedPlan(NamedTuple):
-    """A plan: its first task, its stages, its score, and a description.
+    """A plan: its stages, its score, and a description.
 
-    From a surrogate also the share of the excess loss at which the first task ends, the loss there, and whether the
+    From a surrogate also the first task, the share of the excess loss at which it ends, the loss there, and whether the
     plan may be recommended.
     """
 
-    task: str
     stages: tuple[Stage[object], ...]
-    score: float
     words: str
+    score: float = 1.0
+    task: str = ""
     stop: float = math.nan
     stop_loss: float = math.nan
     within_cap: bool = True
 
 
-#: What the advice promises, by class.
-PROMISES = {
-    "surrogate": FORECAST_CLASSES["surrogate"],
-    "decisions": "an order of plans by the features of the untrained network, without step counts",
-    "outside": "rankings for such networks are weak: a shortlist, best decided by a pilot race",
-}
-
-
 #: Conditions of advice.
 CONDITIONS = {
-    "linear_decides": Condition(
-        0.25,
-        "a linear map of the inputs must reach the goal (measured: shortfall of the best one, as a share of the way "
-        "from chance to the goal)",
-        "the answer is a nonlinear function of the inputs, which second-order statistics do not show: the ranking says "
-        "nothing about the decision",
-        "decide by a pilot race, which is run to the goal itself",
-    ),
     "linear_at_start": Condition(
         0.25,
         "none: the untrained model should answer like its linear surrogate (measured: relative difference of answers)",
         "the units are already nonlinear at the start, and the ranking is less certain",
-        "start from smaller weights, or run a pilot race",
+        "start from smaller weights",
         binding=False,
     ),
     "surrogate_learns_target": Condition(
@@ -79,21 +70,21 @@ CONDITIONS = {
         0.0,
         "units without a kink, or an adaptive optimiser (measured: 1 for ReLU with SGD)",
         "rankings agree only weakly with training, as do two trainings with each other",
-        "use tanh or a gated layer, an adaptive optimiser, or a pilot race",
+        "use tanh or a gated layer, or an adaptive optimiser",
     ),
     "squared_loss": Condition(
         0.0,
         "none: the surrogate minimises half the squared error with equal weights (measured: 1 for another loss or "
         "other weights)",
         "the model is trained on another loss than its surrogate",
-        "use the order of the plans as a shortlist, and run a pilot race",
+        "use the order of the plans as a shortlist",
         binding=False,
     ),
     "fresh_optimizer": Condition(
         0.0,
         "every stage of the surrogate starts with a fresh optimiser (measured: 1 if an adaptive one is kept)",
         "much of what a first stage saves is due to resetting an adaptive optimiser",
-        "reset the optimiser between stages, or run a pilot race, which keeps it",
+        "reset the optimiser between stages",
     ),
 }
 
@@ -106,17 +97,19 @@ class AdviceValidity(Assumption):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Advice(Result, Reported, Displayable):
-    """Which task to train first, and when to stop, to learn the target soonest.
+    """How to train a model on a target soonest.
 
     Attributes
     ----------
     dataset : Dataset
-        Over ``plan``, best first: ``task``, ``words`` (the plan in a sentence), ``score`` (predicted time relative to
-        direct training), ``rank``, and ``within_cap`` (whether it may be recommended). From a surrogate also ``stop``
-        (the share of the excess loss at which pretraining ends) and ``stop_loss``; with a pilot race its steps.
+        ``pilot_rate`` and ``pilot_loss`` over the pilots. Over ``plan``, best first: ``words`` (the plan in a
+        sentence), ``score`` (forecast time relative to direct training), ``rank``, and ``within_cap`` (whether it may
+        be recommended). From a surrogate also ``task``, ``stop`` (the share of the excess loss at which pretraining
+        ends) and ``stop_loss``.
     provenance : Provenance
     request : Request or None
-        The request; None after `load`.
+        The request, with the learning rate that was found and, for goals on decisions, the model after the best pilot;
+        None after `load`.
     plans : dict of str to tuple of Stage
         The stages of each plan; empty after `load`.
 
@@ -127,10 +120,10 @@ class Advice(Result, Reported, Displayable):
     >>> inputs = np.random.default_rng(0).standard_normal((64, 6, 1)).astype("float32")
     >>> model = lc.training.gated_module("rnn", hidden_size=4)
     >>> target, easy = (inputs, inputs.sum(axis=1)), (inputs, inputs[:, -1])
-    >>> training, quiet = lc.Training(0.02, optimizer="adam"), lambda text: None
-    >>> advice = lc.advise(model, target, {"last input": easy}, training, goal=lc.Loss(1.0), log=quiet)
-    >>> advice.forecast_class, advice.recommended in advice.shortlist, advice.dataset.sizes["plan"]
-    ('surrogate', True, 7)
+    >>> training = lc.Training(0.001, optimizer="adam")
+    >>> advice = lc.advise(model, target, {"last input": easy}, training, goal=lc.Loss(1.0))
+    >>> advice.learning_rate > 0.01, advice.recommended in advice.shortlist, advice.dataset.sizes["plan"]
+    (True, True, 7)
     >>> [stage.goal.text for stage in advice.stages("no pretraining")]
     ['loss 1']
     >>> advice.train("no pretraining").status.name
@@ -143,14 +136,29 @@ class Advice(Result, Reported, Displayable):
     plans: dict[str, tuple[Stage[object], ...]] = field(default_factory=dict, repr=False)
 
     @property
+    def learning_rate(self) -> float:
+        """The learning rate to train with; of the first parameter group."""
+        return float(self.dataset.attrs["learning_rate"])
+
+    @property
+    def pilot_steps(self) -> int:
+        """Gradient steps of the pilots."""
+        return int(self.dataset.attrs["pilot_steps"])
+
+    @property
+    def helpers(self) -> tuple[str, ...]:
+        """Tasks that are mixed in where the target stalls."""
+        return _listed(self.dataset.attrs["helpers"])
+
+    @property
     def recommended(self) -> str:
-        """Name of the recommended plan: the winner of the race, else the best of the ranking."""
+        """Name of the recommended plan."""
         return str(self.dataset.attrs["recommended"])
 
     @property
     def shortlist(self) -> tuple[str, ...]:
-        """The three best plans within the cap."""
-        return tuple(str(self.dataset.attrs["shortlist"]).split("\n"))
+        """The best plans that may be recommended, at most three."""
+        return _listed(self.dataset.attrs["shortlist"])
 
     @property
     def score(self) -> float:
@@ -159,30 +167,24 @@ class Advice(Result, Reported, Displayable):
 
     @property
     def forecast_class(self) -> str:
-        """Class of the forecast: "surrogate" or "outside"."""
-        return str(self.dataset.attrs["forecast_class"])
+        """Class of the advice: "measured" for a rate and help, "surrogate" or "outside" for a ranking."""
+        return self.trust.forecast_class
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """Reasons for caution."""
-        text = str(self.dataset.attrs["warnings"])
-        return tuple(text.split("\n")) if text else ()
-
-    @property
-    def cost_estimate(self) -> str:
-        """Estimated cost, as logged before the work began."""
-        return str(self.dataset.attrs["cost_estimate"])
+        return _listed(self.dataset.attrs["warnings"])
 
     @property
     def validity(self) -> tuple[AdviceValidity, ...]:
-        """The measured conditions of the advice."""
+        """The measured conditions of a ranking."""
         values = {name: self.dataset.attrs.get(f"validity_{name}") for name in CONDITIONS}
         return tuple(AdviceValidity(name, float(value)) for name, value in values.items() if value is not None)
 
     @property
     def trust(self) -> Trust:
         """How far the advice can be trusted."""
-        return Trust(self.validity, "surrogate")
+        return Trust(self.validity, "surrogate" if self.validity else "measured")
 
     @property
     def table(self) -> Table:
@@ -195,22 +197,43 @@ class Advice(Result, Reported, Displayable):
         ]
         return Table("Plans, best first", columns, rows)
 
-    def _html_repr(self) -> HtmlRepr:
-        return HtmlRepr("Advice", self.summary, [self.table], self.trust.standing, self.trust.table)
+    @property
+    def lines(self) -> dict[str, str]:
+        """The advice in short: what to do, the rate, help, cost and what to expect."""
+        a = self.dataset.attrs
+        given, rate = float(a["given_rate"]), self.learning_rate
+        do = f"{self.dataset['words'].sel(plan=self.recommended).item()} at learning rate {rate:.3g}"
+        found = f"{rate:.3g}, as given" if rate == given else f"{rate:.3g} instead of the given {given:.3g}"
+        tried = f"; {len(self.dataset['pilot_rate'])} rates were tried" if self.pilot_steps else "; no other was tried"
+        clipped = f", gradients clipped at norm {a['clip']:g}" if np.isfinite(a["clip"]) else ""
+        cost = f"{self.pilot_steps} gradient steps for the pilots"
+        if "run_steps" in a:
+            each = zip(_listed(a["run_stages"]), a["run_stage_steps"], strict=True)
+            stages = ", ".join(f"{steps} on {name}" for name, steps in each if steps)
+            cost += f"; {a['run_steps']} of training ({stages}; {a['run_status']})"
+        return {
+            "do": f"{do}.",
+            "rate": f"{found}{clipped}{tried}.",
+            "help": str(a["help"]),
+            "cost": f"{cost}.",
+            "expect": str(a["expect"]),
+        }
 
-    def _plot(self) -> Plot:
-        return Plot.of("plan_scores", self.dataset.where(np.isfinite(self.dataset["score"]), drop=True))
+    def _html_repr(self) -> HtmlRepr:
+        tables = [self.lines_table, *([self.table] if self.validity else [])]
+        return HtmlRepr("Advice", self.lines["do"], tables, self.trust.standing, self.trust.table)
 
     @property
-    def pilot(self) -> Race | None:
-        """The pilot race, if one was run."""
-        return Race(self.dataset) if "race_steps" in self.dataset else None
+    def lines_table(self) -> Table:
+        """Rate, help, cost and expectation as a table."""
+        return Table("In short", ("", ""), [(name, text) for name, text in self.lines.items() if name != "do"])
 
-    def raced(self, race: Race) -> Advice:
-        """Return the advice with the result of a pilot race, whose winner is recommended."""
-        own, of_race = self.dataset.attrs, race.dataset.attrs
-        attrs = {**own, **of_race, "recommended": race.winner or self.recommended}
-        return replace(self, dataset=self.dataset.merge(race.dataset).assign_attrs(attrs))
+    def _plot(self) -> Plot:
+        if "run_loss" in self.dataset:
+            return Plot.of("advised_training", self.dataset)
+        if self.validity:
+            return Plot.of("plan_scores", self.dataset.where(np.isfinite(self.dataset["score"]), drop=True))
+        return Plot.of("pilot_losses", self.dataset)
 
     def stages(self, plan: str | None = None) -> list[Stage[object]]:
         """Return the stages of a plan (by default the recommended one), for `training.train` or `training.Loop`."""
@@ -226,9 +249,10 @@ class Advice(Result, Reported, Displayable):
         most_steps: int = 20_000,
         record: Records | Sequence[str] = Records(("loss", "goal"), every=10, evaluation=EVALUATION),  # noqa: B008
         execution: Execution | None = None,
+        earlier: TrainingRun | None = None,
         progress: Progress = silent,
     ) -> TrainingRun:
-        """Train a copy of the model by a plan.
+        """Train a copy of the model as advised; for goals on decisions, from the weights of the best pilot.
 
         Parameters
         ----------
@@ -236,7 +260,7 @@ class Advice(Result, Reported, Displayable):
             The recommended one by default; ``"no pretraining"`` trains directly.
         most_steps : int
             Steps after which a stage is given up.
-        record, execution, progress
+        record, execution, earlier, progress
             As of `training.train`; the precision is that of the model by default.
 
         Returns
@@ -247,7 +271,46 @@ class Advice(Result, Reported, Displayable):
         request, stages = self._known_request(), self.stages(plan)
         given = Execution(dtype=str(request.dtype).removeprefix("torch.")) if execution is None else execution
         training = request.training.with_(most_steps=most_steps)
-        return train(stages, request.model, training, record=record, execution=given, progress=progress)
+        return train(
+            stages, request.model, training, record=record, execution=given, earlier=earlier, progress=progress
+        )
+
+    def carried_out(self, run: TrainingRun) -> Advice:
+        """Return the advice with the curves of a training, so that reports and figures show what was done."""
+        curves = run.dataset[[name for name in ("loss", "goal") if name in run.dataset]].rename(time="run_step")
+        attributes = {
+            **self.dataset.attrs,
+            "run_status": run.status.name,
+            "run_steps": run.steps,
+            "run_stages": str(run.dataset.attrs["stages"]).replace(" | ", "\n"),
+            "run_stage_steps": list(run.stage_steps),
+        }
+        named = curves.rename({name: f"run_{name}" for name in curves.data_vars})
+        return replace(self, dataset=self.dataset.merge(named).assign_attrs(attributes))
+
+    def loop(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None = None,
+        *,
+        plan: str | None = None,
+    ) -> Loop:
+        """Return a loop that leads your own training through the stages of a plan.
+
+        Parameters
+        ----------
+        model : nn.Module
+            The model that you train.
+        optimizer : torch optimiser or list of them, optional
+            Its learning rates are set to those found; its state is cleared between stages. Clip gradients yourself.
+        plan : str, optional
+            The recommended one by default.
+        """
+        optimizers = [] if optimizer is None else [*optimizer] if isinstance(optimizer, Sequence) else [optimizer]
+        for one in optimizers:
+            for group in one.param_groups:
+                group["lr"] *= float(self.dataset.attrs["factor"])
+        return Loop.of(self.stages(plan), model, self._known_request().training, optimizer=optimizers)
 
     def _known_request(self) -> Request:
         if self.request is None:
@@ -257,36 +320,23 @@ class Advice(Result, Reported, Displayable):
     @property
     def summary(self) -> str:
         """The advice in one paragraph."""
-        a, row = self.dataset.attrs, self.dataset.sel(plan=self.recommended)
-        reason = str(a["score_words"]).format(float(row["score"]))
-        if self.recommended == DIRECT:
-            reason = "it won the race" if self.pilot else "no pretraining is forecast to be faster"
-        said = f"{row['words'].item()}: {reason}."
-        others = ", ".join(name for name in self.shortlist if name != self.recommended)
-        parts = [said, f"Also on the shortlist: {others}." if others else ""]
-        pilot = self.pilot
-        parts.append(pilot.summary if pilot is not None else "A pilot race would compare them on the real model.")
-        between = "Every stage starts with a fresh optimiser." if a["optimizer_between_stages"] == "reset" else ""
-        parts.append(between)
-        parts.append(f"Class {self.forecast_class} ({a['kind']} trained by {a['optimizer']}): no step counts.")
-        return " ".join(part for part in (*parts, *self.warnings) if part)
+        a = self.lines
+        parts = [a["do"], f"Rate: {a['rate']}", f"Help: {a['help']}", f"Cost: {a['cost']}", a["expect"]]
+        return " ".join([*parts, *self.warnings])
 
     def __repr__(self) -> str:
-        said = str(self.dataset.attrs["score_words"]).format(self.score)
-        lines = [f"<Advice ({self.forecast_class}): {self.recommended}, {said}"]
-        for name in self.dataset["plan"].values[:5]:
-            row = self.dataset.sel(plan=name)
-            note = "" if bool(row["within_cap"]) else " (stop beyond the cap)"
-            lines.append(f"  {int(row['rank']):>2}. {name}: {float(row['score']):.2f}{note}")
-        left = self.dataset.sizes["plan"] - 5
-        return "\n".join(lines) + (f"\n  ... {left} more>" if left > 0 else ">")
+        return "\n".join(["<Advice", *(f"  {name}: {text}" for name, text in self.lines.items())]) + ">"
+
+
+def _listed(text: object) -> tuple[str, ...]:
+    return tuple(str(text).split("\n")) if text else ()
 
 
 #: Meaning and unit of the columns of a table of plans.
 COLUMNS = {
-    "task": ("task trained first", "1"),
     "words": ("the plan in words", "1"),
     "within_cap": ("whether it may be recommended", "1"),
+    "task": ("task trained first", "1"),
     "stop": ("accuracy at which its training ends", "1"),
     "stop_loss": ("loss of the model at which its training ends", "target^2"),
 }
@@ -299,39 +349,48 @@ def failed_conditions(measured: Mapping[str, float]) -> dict[str, Condition]:
 
 def advice_of(
     request: Request,
+    pilots: Pilots | None,
     plans: Mapping[str, AdvisedPlan],
-    measured: Mapping[str, float],
-    weights: Iterable[FloatArray],
     *,
-    promise: str,
-    score: str,
     shortlist: Sequence[str],
-    warnings: Sequence[str],
+    measured: Mapping[str, float] | None = None,
+    warnings: Sequence[str] = (),
+    helpers: Sequence[str] = (),
     **facts: object,
 ) -> Advice:
-    """Return advice from plans, best first, and the measured conditions.
+    """Return advice from pilots and plans, best first; `request` has the learning rate that was found.
 
-    `promise` is a key of `PROMISES` if no binding condition fails, and `score` says what the scores are. `weights`
-    identify the model.
+    `measured` are the conditions of a surrogate's ranking.
     """
     rows = list(plans.values())
-    used = COLUMNS if any(math.isfinite(row.stop) for row in rows) else list(COLUMNS)[:3]
-    columns = {name: ("plan", [getattr(row, name) for row in rows], described(*COLUMNS[name])) for name in used}
+    used = COLUMNS if measured else list(COLUMNS)[:2]
+    columns: dict[str, tuple[object, ...]] = {
+        name: ("plan", [getattr(row, name) for row in rows], described(*COLUMNS[name])) for name in used
+    }
+    score = "forecast time relative to training directly"
     columns["score"] = ("plan", [row.score for row in rows], described(score, "1"))
     columns["rank"] = ("plan", [*range(1, len(rows) + 1)], described("place in the ranking", "1"))
-    outside = any(condition.binding for condition in failed_conditions(measured).values())
+    rule, factor = request.rule, 1.0 if pilots is None else pilots.factor
+    given = rule.learning_rate / factor
+    rates = np.zeros(0) if pilots is None else given * np.array(pilots.factors)
+    losses = np.zeros((0, 0)) if pilots is None else pilots.losses
+    columns["pilot_rate"] = ("pilot", rates, described("learning rate of a pilot", "1"))
+    columns["pilot_loss"] = (("pilot", "pilot_step"), losses, described("training loss of a pilot", "1"))
     attributes = {
         **request.facts,
+        "given_rate": given,
+        "factor": factor,
+        "clip": math.nan if request.training.clip is None else request.training.clip,
+        "pilot_steps": 0 if pilots is None else pilots.steps,
         "recommended": shortlist[0],
         "shortlist": "\n".join(shortlist),
-        "forecast_class": "outside" if outside else "surrogate",
-        "promise": PROMISES["outside" if outside else promise],
+        "helpers": "\n".join(helpers),
         "warnings": "\n".join([*warnings, *request.remarks]),
-        **{f"validity_{name}": value for name, value in measured.items()},
+        **{f"validity_{name}": value for name, value in (measured or {}).items()},
         **facts,
     }
-    rule, hashes = request.rule, (source.hash for source in request.sources)
-    digest = spec_hash(*hashes, *weights, rule.name, rule.learning_rate)
+    weights = (value.detach().numpy() for value in request.model.parameters())
+    digest = spec_hash(*(source.hash for source in request.sources), *weights, rule.name, rule.learning_rate)
     dataset = xr.Dataset(columns, coords={"plan": list(plans)}, attrs=attributes)
     stages = {name: row.stages for name, row in plans.items()}
     return Advice(dataset, training_provenance(digest, request.training.seed), request, stages)

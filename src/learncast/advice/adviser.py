@@ -1,470 +1,152 @@
-"""The adviser: from a model, a target and candidates to advice."""
+"""How to train a model on a target soonest."""
 
 from __future__ import annotations
 
-import math
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
-import numpy as np
-import torch
 from torch import nn
 
 from learncast._core.errors import InvalidSpec
 from learncast._core.progress import Progress, noticed, silent, within
-from learncast._core.validation import FloatArray
-from learncast.advice.advice import DIRECT, SHORTLIST, Advice, AdvisedPlan, advice_of, failed_conditions
-from learncast.advice.decisions import decision_advice, decision_cost
-from learncast.advice.moments import Moments, MomentStack, Rows
-from learncast.advice.race import LOOK, race_loop, run_race
+from learncast.advice.advice import DIRECT, EXPECTED, HELPED, Advice, AdvisedPlan, advice_of
+from learncast.advice.help import HALFWAY, helped_stages, left_out, on_the_way
+from learncast.advice.pilots import Pilots, find_rate
+from learncast.advice.ranking import USUAL_SHARE, rank_plans
 from learncast.advice.request import AdviceTerms, Request
-from learncast.advice.surrogate import (
-    BatchSlopes,
-    LinearSurrogate,
-    Parameters,
-    Passages,
-    descend_surrogate,
-    in_numbers,
-    linear_surrogate,
-    stacked,
-    written_out,
-)
-from learncast.display import plural
 from learncast.procedure.goals import Explained, Goal, Loss
 from learncast.procedure.stage import Stage
 from learncast.procedure.training import Training
-from learncast.tasks.recorded.streams import batches_of, from_batches
-from learncast.tasks.task import Task
 from learncast.training.goals import TrialGoal
-from learncast.training.losses import Answered
-from learncast.training.sources import Batch, Source, Trials, checked_trials
-from learncast.training.torch_state import evaluating
+from learncast.training.sources import Trials
+from learncast.training.torch_state import own_threads
+from learncast.training.updates import scaled
 
-#: Default budget of a race, as a multiple of the surrogate's steps of direct training, which are two to three times
-#: too few for saturating units.
-RACE_SHARE = 30
-#: Default budget of a race to a goal on decisions, where the time of direct training is unknown.
-DECISION_RACE = 20_000
-#: Trials drawn from a sampler to estimate its statistics.
-SAMPLED = 4000
-#: Numbers of trials, written out lag by lag, from which moments are summed.
-WRITTEN = 2**26
-#: Share of the loss to remove if the goal does not say.
-USUAL_SHARE = 0.95
+#: Norm at which gradients are clipped if the training does not say.
+CLIP = 0.3
 
 
-@noticed("weighing plans")
+@noticed("trying learning rates")
 def advise(
     model: nn.Module,
     target: Trials,
-    candidates: Mapping[str, Trials] | Iterable[Trials],
-    training: Training,
+    candidates: Mapping[str, Trials] | Iterable[Trials] = (),
+    training: Training | None = None,
     *,
     goal: Goal | float = USUAL_SHARE,
     terms: AdviceTerms = AdviceTerms(),  # noqa: B008  frozen
     progress: Progress = silent,
-    log: Callable[[str], object] = print,
 ) -> Advice:
-    """Advise which task to train a model on first, and when to stop, to learn a target soonest.
+    """Advise how to train a model on a target soonest.
 
-    For goals on decisions (`DecisionAccuracy`, `Measured`), plans are ordered by how well the features of the untrained
-    network show each task, and by how much the trials of each task say about the target. The model may be any module,
-    and no gradient step is taken. For other goals, plans are compared by exact descent of the model's linear surrogate,
-    in the model's own parameters and with its own optimiser. Only the order of the plans is reliable.
+    Pilots of five steps find the learning rate that the model bears on the target. For goals on decisions
+    (`DecisionAccuracy`, `Measured`), the target is then trained at that rate. Where it stalls, easier tasks are mixed
+    in until it is half way. For goals on the loss, tasks to train first are ranked by the model's linear surrogate.
 
     Parameters
     ----------
     model : nn.Module
-        Before training; it is not changed. Unless the goal is on decisions: nn.RNN, nn.GRU or nn.LSTM with a linear
-        readout.
+        Before training; it is not changed. To rank candidates for a goal on the loss, it must be nn.RNN, nn.GRU or
+        nn.LSTM with a linear readout.
     target : Task, environment, pair (inputs, targets), function of (trials, rng), DataLoader or Dataset
         Describe labels, masks and layouts with `training.trials`.
     candidates : list of such, or mapping from names to such
-        Tasks that could be trained first.
+        Easier tasks; without any, only the learning rate is looked for.
     training : Training
-        How the model is trained.
+        How the model is trained. Its learning rate is where the pilots begin; parameter groups keep their proportions,
+        and schedules are followed.
     goal : Goal or float
         When the target counts as learned: `DecisionAccuracy`, `Measured`, `Loss` or `Explained`. A number means
         `Explained`: the share of the model's excess loss over the best linear map that has been removed.
     terms : AdviceTerms
-        Stops, limits and the pilot race.
+        Whether pilots are run, and stops and limits of the ranking.
     progress : callable
         Called with the share of the work done.
-    log : callable
-        Called with the estimated cost before the work begins.
 
     Returns
     -------
     Advice
-        Every plan with its score, a shortlist, the recommended plan, and the conditions it depends on.
+        The learning rate, the plan and its stages; `Advice.train` carries it out.
 
     Examples
     --------
     >>> import learncast as lc
-    >>> import numpy as np
     >>> import torch
-    >>> rng = np.random.default_rng(0)
-    >>> inputs = rng.standard_normal((64, 6, 1)).astype("float32")
-    >>> class Reader(torch.nn.Module):
-    ...     def __init__(self):
-    ...         super().__init__()
-    ...         self.layer, self.readout = torch.nn.RNN(1, 4, batch_first=True), torch.nn.Linear(4, 1)
-    ...     def forward(self, inputs):
-    ...         return self.readout(self.layer(inputs)[0][:, -1])
-    ...
-    >>> target, easy = (inputs, inputs.sum(axis=1)), (inputs, inputs[:, -1])
-    >>> training = lc.Training(1e-2, optimizer="adam")
-    >>> advice = lc.advise(Reader(), target, {"last input": easy}, training, goal=0.5, log=lambda text: None)
-    >>> advice.forecast_class
-    'surrogate'
-    >>> sorted(advice.shortlist)[0] in map(str, advice.dataset["plan"].values)
-    True
+    >>> inputs = torch.randn(512, 8, 1, generator=torch.Generator().manual_seed(0))
+    >>> def labels(values):
+    ...     return (values.sum(1)[:, 0] > 0).long()
+    >>> target = lc.training.trials((inputs, labels(inputs)), held_out=0.25, name="sign of the sum")
+    >>> easy = lc.training.trials((inputs + 0.5 * inputs.mean(1, keepdim=True).sign(), labels(inputs)), name="clear")
+    >>> model = lc.training.gated_module("gru", hidden_size=8, outputs=2)
+    >>> training = lc.Training(1e-3, optimizer="adam", batch=32, loss="cross_entropy")
+    >>> advice = lc.advise(model, target, [easy], training, goal=lc.training.DecisionAccuracy(0.9))
+    >>> advice.learning_rate > 4e-3, advice.helpers
+    (True, ('clear',))
+    >>> advice.train().status.name
+    'ok'
     """
-    request = Request.of(model, target, candidates, training, goal=goal)
-    if isinstance(request.goal, TrialGoal):
-        request.check_fit()
-        budget = DECISION_RACE if terms.budget is None else terms.budget
-        log(decision_cost(request) + _race_cost(request, terms, budget))
-        advice = decision_advice(request)
+    if training is None:
+        raise InvalidSpec("training must be a Training, e.g. Training(1e-3, optimizer='adam').", field="training")
+    given = Request.of(model, target, candidates, training, goal=goal)
+    ranked = bool(given.candidates) and not isinstance(given.goal, TrialGoal)
+    if not ranked:
+        given.check_fit()
+    _check_goal(given)
+    request, pilots = given, None
+    if terms.find_rate:
+        # The surrogate of a ranking does not clip gradients.
+        settings = training if ranked or training.clip is not None else training.with_(clip=CLIP)
+        with own_threads(1):
+            pilots = find_rate(model, given.target, settings, progress=within(progress, 0, 2))
+        found = scaled(settings, pilots.factor)
+        # Training goes on from the best pilot; the surrogate of a ranking begins with the model as it was given.
+        request = replace(given, training=found, model=model if ranked else pilots.module)
+    if not ranked:
+        advice = _rate_and_help(request, pilots)
     else:
-        forecaster = Forecaster.of(request, linear_surrogate(model), terms)
-        request.check_fit()
-        goal_loss, losses = forecaster.losses()
-        direct = forecaster.direct(goal_loss)
-        usual = 10_000 if math.isinf(direct) else max(200, RACE_SHARE * math.ceil(direct))
-        budget = usual if terms.budget is None else terms.budget
-        cost = forecaster.cost(direct) + _race_cost(request, terms, budget)
-        log(cost)
-        steps = forecaster.steps(goal_loss, direct, progress=within(progress, 0, 2 if terms.pilot else 1))
-        advice = _surrogate_advice(forecaster, forecaster.plans([direct, *steps.ravel()], losses), losses[0], cost)
-    if terms.pilot and advice.shortlist != (DIRECT,):
-        plans = {name: advice.stages(name) for name in dict.fromkeys([*advice.shortlist, DIRECT])}
-        raced = run_race(model, plans, training, budget=budget, seeds=terms.seeds, progress=within(progress, 1, 2))
-        advice = advice.raced(raced)
+        advice = rank_plans(request, terms, pilots, progress=within(progress, 1, 2))
     progress(1.0)
     return advice
 
 
-def _surrogate_advice(forecaster: Forecaster, plans: dict[str, AdvisedPlan], target_loss: float, cost: str) -> Advice:
-    """Return advice from the surrogate's forecasts, with its conditions."""
-    request, surrogate = forecaster.request, forecaster.surrogate
-    rule, loss = request.rule, request.loss
-    measured = {
-        "linear_at_start": _nonlinearity(request.model, surrogate, forecaster.target),
-        "surrogate_learns_target": float(math.isinf(plans[DIRECT].score)),
-        "smooth_descent": float(surrogate.kind == "relu" and not rule.adaptive),
-        "squared_loss": float(not loss.squared or bool(loss.steps or loss.outputs)),
-        "fresh_optimizer": float(rule.adaptive and not request.training.reset_optimizer),
-    }
-    failed = sorted(failed_conditions(measured).items(), key=lambda item: not item[1].binding)
-    kept = [name for name, plan in plans.items() if plan.within_cap and math.isfinite(plan.score)]
+def _check_goal(request: Request) -> None:
+    """Refuse a goal that needs no learning."""
+    goal, chance = request.goal, request.chance()
+    if isinstance(goal, TrialGoal) and goal.met(chance):
+        raise InvalidSpec(
+            f"goal must be beyond what a constant answer reaches ({chance:.3g}), got {goal.level:.3g}. Raise the goal, "
+            "or exclude readouts without a decision by steps or ignore.",
+            field="goal",
+        )
+
+
+def _rate_and_help(request: Request, pilots: Pilots | None) -> Advice:
+    """Return advice on the learning rate, with help from candidates where the target stalls."""
+    target, goal = request.target, request.goal
+    if isinstance(goal, Explained):
+        raise InvalidSpec("goal must be Loss, DecisionAccuracy or Measured if there are no candidates.", field="goal")
+    words = f"Train on {target.name} directly"
+    direct = AdvisedPlan((Stage(target, goal),), words)
+    if isinstance(goal, Loss) or not request.candidates:
+        helps = "none: no easier tasks were given."
+        return advice_of(request, pilots, {DIRECT: direct}, shortlist=[DIRECT], help=helps, expect=EXPECTED)
+    assert isinstance(goal, TrialGoal)
+    unsuitable = left_out(request)
+    helpers = [one for one in request.candidates if one.name not in unsuitable]
+    excluded = "".join(f" {name} is left out: {reason}." for name, reason in unsuitable.items())
+    plans = {DIRECT: direct}
+    helps = "none: no candidate is suitable."
+    if helpers:
+        names, halfway = ", ".join(one.name for one in helpers), on_the_way(goal, request.chance(), HALFWAY)
+        until = "it is learned" if halfway is None else f"it reaches {halfway.text}"
+        plans = {HELPED: AdvisedPlan(tuple(helped_stages(request, helpers)), words), DIRECT: direct}
+        helps = f"if it stalls, half of each batch comes from {names} until {until}."
     return advice_of(
         request,
+        pilots,
         plans,
-        measured,
-        (value.numpy() for value in surrogate.parameters.values()),
-        promise="surrogate",
-        score="forecast time relative to training directly",
-        shortlist=kept[:SHORTLIST] or [DIRECT],
-        warnings=[f"{name}: {one.otherwise}; {one.remedy}." for name, one in failed],
-        target_loss=float(target_loss),
-        kind=surrogate.kind,
-        score_words="forecast {:.2f} of the time of training directly",
-        cost_estimate=cost,
+        shortlist=list(plans),
+        helpers=[one.name for one in helpers],
+        help=helps + excluded,
+        expect=EXPECTED,
     )
-
-
-def _factor(request: Request) -> float:
-    """Return the ratio of the training loss to half the squared error; 1 if it is not a squared error."""
-    if not request.loss.squared:
-        return 1.0
-    x, y, w = request.held_out(request.target)
-    with evaluating(request.model):
-        return request.loss.factor(Answered.of(request.model(x), y, w))
-
-
-def _nonlinearity(model: nn.Module, surrogate: LinearSurrogate, target: Member) -> float:
-    """Return the relative difference between the answers of the model and of its surrogate."""
-    trials = target.source.held_out(200, (0, 0), next(model.parameters()).dtype)
-    lags = target.moments.lags
-    x, y, _ = in_numbers(trials, surrogate.outputs)
-    rows, _ = written_out(x.double(), y.double(), lags)
-    with evaluating(model):
-        real = model(x).double().reshape(-1, surrogate.outputs)
-        filters = surrogate.system(surrogate.stacked(1)).filters(lags).flatten(2)[0]
-    size = float(real.pow(2).mean().sqrt())
-    return float((real - rows @ filters.T).pow(2).mean().sqrt()) / size if size > 0 else 0.0
-
-
-def _race_cost(request: Request, terms: AdviceTerms, steps: int) -> str:
-    if not terms.pilot:
-        return ""
-    loop = race_loop(request.model, [Stage(request.target, steps=math.inf)], request.training)
-    seconds = []
-    for _ in range(2):
-        begun = time.perf_counter()
-        loop.advance(LOOK)
-        seconds.append((time.perf_counter() - begun) / LOOK)
-    return f"; pilot race: at most {steps} gradient steps, about {steps * min(seconds):.0f} s"
-
-
-#: A plan is given up when it takes this many times the steps of direct training.
-PATIENCE = 4.0
-
-
-@dataclass(frozen=True, eq=False)
-class Member:
-    """A task with its trials and its moments."""
-
-    source: Source
-    moments: Moments
-
-
-@dataclass(frozen=True, eq=False)
-class Forecaster:
-    """Runs the surrogate through plans. Its steps are not those of the model; only their order is meaningful.
-
-    Attributes
-    ----------
-    request : Request
-        An adaptive optimiser divides by the size of noisy gradients, so it is given batches. Others use exact
-        gradients, because the noise of their steps averages out.
-    surrogate : LinearSurrogate
-    terms : AdviceTerms
-    target : Member
-    first : tuple of Member
-        Tasks that may be trained first. The target is one of them if resetting the optimiser, which has a state,
-        differs from direct training.
-    """
-
-    request: Request
-    surrogate: LinearSurrogate
-    terms: AdviceTerms
-    target: Member
-    first: tuple[Member, ...]
-
-    @classmethod
-    def of(cls, request: Request, surrogate: LinearSurrogate, terms: AdviceTerms) -> Forecaster:
-        """Collect the moments of all tasks; refuse tasks that do not fit the model."""
-        target, *others = (_member(source, surrogate, request.training.seed) for source in request.sources)
-        restarts = request.training.reset_optimizer and request.rule.remembers
-        return cls(request, surrogate, terms, target, (*others, target) if restarts else tuple(others))
-
-    def losses(self) -> tuple[float, list[float]]:
-        """Return the surrogate's loss at the goal, and the model's losses at the ends of stages.
-
-        The first of these losses is that of the target; the others are those of each first task at each stop. If the
-        loss is not a squared error, its least value is unknown and taken as 0.
-        """
-        request, goal = self.request, self.request.goal
-        squared, factor = request.loss.squared, _factor(request)
-        least, start = self.target.moments.least, start_loss(self.surrogate, self.target)
-        share = goal.value if isinstance(goal, Explained) else USUAL_SHARE
-        surrogate_loss = remaining(start, least, share)
-
-        def at(member: Member, removed: float) -> float:
-            floor = factor * member.moments.least if squared else 0.0
-            return remaining(request.start_loss(member.source), floor, removed)
-
-        last = goal.value if isinstance(goal, Loss) else at(self.target, share)
-        if isinstance(goal, Loss) and squared and goal.function == request.loss:
-            surrogate_loss = goal.value / factor
-            if not least < surrogate_loss < start:
-                raise InvalidSpec(
-                    f"goal must lie between {factor * least:.4g}, the least loss of any linear map, and "
-                    f"{factor * start:.4g}, the model's loss, got {goal.value:g}.",
-                    field="goal",
-                )
-        return surrogate_loss, [last, *(at(one, stop) for one in self.first for stop in self.terms.stops)]
-
-    def plans(self, steps: Sequence[float], losses: Sequence[float]) -> dict[str, AdvisedPlan]:
-        """Return all plans, best first; steps and losses are those of direct training, then of each task and stop."""
-        target, function, goal = self.target.source, self.request.loss, self.request.goal
-        # If direct training never finishes, plans are compared with the fastest one.
-        unit = steps[0] if math.isfinite(steps[0]) else min(steps)
-        scores = [one / unit if math.isfinite(unit) and unit > 0 else math.inf for one in steps]
-        last = Stage(target, goal if isinstance(goal, Loss) else Loss(losses[0], function=function))
-        plans = {DIRECT: AdvisedPlan("", (last,), scores[0], f"Train on {target.name} directly")}
-        firsts = [(one.source, stop) for one in self.first for stop in self.terms.stops]
-        for (source, stop), score, loss in zip(firsts, scores[1:], losses[1:], strict=True):
-            name, then = f"{source.name} to {stop:.0%}", f"train on {target.name}"
-            if source.name == target.name:
-                name = f"{target.name} itself to {stop:.0%}, restarted"
-                then = f"continue with {target.name} and a fresh optimiser"
-            until = f"until {stop:.0%} of its excess loss is gone (loss {loss:.3g})"
-            words = f"Train on {source.name} {until}, then {then}"
-            stages = (Stage(source, Loss(loss, function=function)), last)
-            plans[name] = AdvisedPlan(source.name, stages, score, words, stop, loss, not stop > self.terms.cap)
-        return dict(sorted(plans.items(), key=lambda item: item[1].score))
-
-    def direct(self, goal: float) -> float:
-        """Return the surrogate's steps of direct training to a loss."""
-        start, limits = self.surrogate.stacked(1), self.terms.most_steps
-        return float(self._run([self.target], start, np.array([[goal]]), key=0, limits=limits).steps[0, 0])
-
-    def cost(self, direct: float) -> str:
-        """Return the estimated cost of the forecast as text, from a few timed steps."""
-        members = self.first
-        steps = direct if math.isfinite(direct) else float(self.terms.most_steps)
-        plans, seconds = len(members) * len(self.terms.stops), 0.0
-        for group, copies in ((members, len(members)), ([self.target], plans)):
-            begun = time.perf_counter()
-            self._run(group, self.surrogate.stacked(copies), np.full((copies, 1), -np.inf), key=2, limits=3)
-            seconds += (time.perf_counter() - begun) / 3 * steps
-        return f"surrogate of {plans + 1} plans: about {seconds:.1f} s"
-
-    def steps(self, goal: float, direct: float, *, progress: Progress = silent) -> FloatArray:
-        """Return the steps of every plan, (first tasks, stops); infinite if it was given up."""
-        members, most = self.first, self.terms.most_steps
-        patience = PATIENCE * direct if math.isfinite(direct) else float(most)
-        starts = [(start_loss(self.surrogate, one), one.moments.least) for one in members]
-        first = self._run(
-            members,
-            self.surrogate.stacked(len(members)),
-            np.array([[remaining(*pair, stop) for stop in self.terms.stops] for pair in starts]),
-            key=1,
-            limits=min(patience, most),
-            progress=lambda step: progress(min(0.4 * step / patience, 0.4)),
-        )
-        total = np.full_like(first.steps, np.inf)
-        reached = np.isfinite(first.steps)
-        states = [state for row in first.states for state in row if state is not None]
-        if states:
-            second = self._run(
-                [self.target],
-                stacked(states),
-                np.full((len(states), 1), goal),
-                key=0,
-                limits=np.minimum(patience - first.steps[reached], most),
-                progress=lambda step: progress(min(0.4 + 0.6 * step / patience, 1.0)),
-            )
-            total[reached] = first.steps[reached] + second.steps[:, 0]
-        progress(1.0)
-        return total
-
-    def _run(
-        self, members: Sequence[Member], start: Parameters, goals: FloatArray, *, key: int, **options: Any
-    ) -> Passages:
-        moments = MomentStack.of([one.moments for one in members])
-        training, rule = self.request.training, self.request.rule
-        if rule.adaptive:
-            sources = [one.source for one in members]
-            options["batches"] = BatchSlopes(sources, training, key, moments.lags)
-        scale = _factor(self.request)
-        return descend_surrogate(self.surrogate, start, moments, goals, optimizer=rule.made, scale=scale, **options)
-
-
-def start_loss(surrogate: LinearSurrogate, member: Member) -> float:
-    """Return the loss of the surrogate before training."""
-    moments = MomentStack.of([member.moments])
-    with torch.no_grad():
-        filters = surrogate.system(surrogate.stacked(1)).filters(moments.lags).flatten(2)
-        return float(moments.loss_and_slope(filters)[0][0])
-
-
-def remaining(start: float, least: float, accuracy: float) -> float:
-    """Return the loss that remains after a share of the excess loss is gone."""
-    return least + (1.0 - accuracy) * max(start - least, 0.0)
-
-
-def _member(trials: Source, surrogate: LinearSurrogate, seed: int) -> Member:
-    affine = surrogate.has_biases
-    if trials.task is not None and trials.passes is None and trials.draw == trials.task.sample:
-        _check_task(trials.name, trials.task, surrogate)
-        return Member(trials, Moments.of(trials.task, affine=affine))
-    parts = _batches(trials, seed)
-    first = next(parts)
-    _check_steps(trials.name, first.inputs)
-    if first.weights is None and first.numeric:
-        task, means = _statistics(trials, chain([first], parts))
-        _check_task(trials.name, task, surrogate)
-        return Member(trials, Moments.of(task, means=means, affine=affine))
-    size, outputs = first.inputs.shape[2], surrogate.outputs  # labels need not show every class
-    _check_fit(trials.name, surrogate, inputs=size, outputs=outputs, every_step=first.every_step)
-    return Member(trials, _written_moments(chain([first], parts), surrogate))
-
-
-def _batches(trials: Source, seed: int) -> Iterator[Batch]:
-    """Yield the trials from which statistics are estimated: all recorded ones, a loader's, or a sample."""
-    if trials.data is not None:
-        yield trials.data
-    elif trials.passes is None:
-        yield trials.fresh(SAMPLED if trials.task is None else SAMPLED // 8, np.random.default_rng(seed))
-    else:
-        source, total = trials.passes.source, 0
-        for k, batch in enumerate(batches_of(source)):
-            found = checked_trials(batch, f"batch {k} of {trials.name!r}", trials.batch_first, trials.labels)
-            total += len(found.inputs)
-            yield found
-            if hasattr(source, "__next__") and total >= SAMPLED:
-                return  # an iterator may never end
-
-
-def _statistics(trials: Source, parts: Iterable[Batch]) -> tuple[Task, tuple[FloatArray, FloatArray]]:
-    """Return a task's statistics, and its mean inputs and targets."""
-    sums: list[Any] = [0, 0.0, 0.0]
-
-    def watched() -> Iterator[tuple[FloatArray, FloatArray]]:
-        for x, y, _ in parts:
-            _check_steps(trials.name, x)
-            sums[:] = (old + new for old, new in zip(sums, (len(x), x.sum(0), y.sum(0)), strict=True))
-            yield x, y
-
-    if trials.passes is not None:
-        task = from_batches(watched(), name=trials.name)
-    else:
-        x, y = next(watched())
-        task = Task.from_samples(x, y, name=trials.name)
-    return task, (sums[1] / sums[0], np.atleast_2d(sums[2] / sums[0]))
-
-
-def _written_moments(parts: Iterable[Batch], surrogate: LinearSurrogate) -> Moments:
-    """Return the moments of trials with labels or masks."""
-    found = [in_numbers(batch.tensors(torch.float64), surrogate.outputs) for batch in parts]
-    lags, inputs = max(x.shape[1] for x, _, _ in found), surrogate.inputs
-    readouts = lags if found[0][1].ndim == 3 else 1
-    most = max(200, WRITTEN // (readouts * lags * (inputs + 1)))
-    total = 0
-
-    def rows() -> Iterator[Rows]:
-        nonlocal total
-        for x, y, w in found:
-            for k in range(0, len(x), 64):
-                if total >= most:
-                    return
-                part = slice(k, k + 64)
-                written, wanted = written_out(x[part], y[part], lags)
-                total += len(x[part])
-                weights = None if w is None else w[part].reshape(len(wanted), -1).numpy()
-                yield written.numpy(), wanted.numpy(), weights
-
-    pieces = list(rows())
-    return Moments.of_rows(pieces, trials=total, lags=lags, inputs=inputs, affine=surrogate.has_biases)
-
-
-def _check_steps(name: str, x: FloatArray) -> None:
-    if x.ndim != 3:
-        raise InvalidSpec(f"inputs of {name!r} must be (trials, steps, inputs), got shape {x.shape}.", field=name)
-
-
-def _check_task(name: str, task: Task, surrogate: LinearSurrogate) -> None:
-    # A trial of one step has one target, which is both at the end and at every step.
-    every_step = surrogate.every_step if task.steps == 1 else task.targets == "every_step"
-    _check_fit(name, surrogate, inputs=task.inputs, outputs=task.outputs, every_step=every_step)
-
-
-def _check_fit(name: str, surrogate: LinearSurrogate, *, inputs: int, outputs: int, every_step: bool) -> None:
-    """Refuse trials whose channels or readout do not fit the model."""
-    if (inputs, outputs, every_step) != (surrogate.inputs, surrogate.outputs, surrogate.every_step):
-        raise InvalidSpec(
-            f"{name!r} must have {plural(surrogate.inputs, 'input')}, {plural(surrogate.outputs, 'output')} and "
-            f"targets {_when(surrogate.every_step)}, like the model, got {inputs}, {outputs} and {_when(every_step)}.",
-            field=name,
-        )
-
-
-def _when(every_step: bool) -> str:
-    return "at every step" if every_step else "at the end"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor, nn
@@ -37,32 +37,26 @@ class AdviceTerms:
 
     Parameters
     ----------
+    find_rate : bool
+        Whether pilots look for the learning rate; otherwise the given one is used.
     stops : sequence of float
-        Shares of the loss that pretraining may remove before it stops.
+        Shares of the loss that pretraining may remove before it stops; for goals on the loss.
     cap : float
         Later stops are ranked but not recommended: their forecast is less certain, and they cost more if it is wrong.
     most_steps : int
         Steps after which the surrogate's direct training is given up.
-    pilot : bool
-        Whether to race the shortlist and direct training on the real model.
-    seeds : int
-        Largest number of seeds of that race.
-    budget : int, optional
-        Largest number of gradient steps of that race.
 
     Examples
     --------
     >>> import learncast as lc
-    >>> lc.advice.AdviceTerms(pilot=True, seeds=2).stops
+    >>> lc.advice.AdviceTerms().stops
     (0.5, 0.8, 0.95)
     """
 
+    find_rate: bool = True
     stops: tuple[float, ...] = (0.5, 0.8, 0.95)
     cap: float = 0.8
     most_steps: int = 20_000
-    pilot: bool = False
-    seeds: int = 3
-    budget: int | None = None
 
     def __post_init__(self) -> None:
         stops = tuple(sorted({between("stops", stop, 0.0, 1.0) for stop in self.stops}))
@@ -70,14 +64,11 @@ class AdviceTerms:
             raise InvalidSpec(f"stops must contain a stop of at most cap={self.cap:g}, got {stops}.", field="stops")
         object.__setattr__(self, "stops", stops)
         count("most_steps", self.most_steps)
-        count("seeds", self.seeds)
-        if self.budget is not None:
-            count("budget", self.budget)
 
 
 @dataclass(frozen=True, eq=False)
 class UpdateRule:
-    """An elementwise torch optimiser with its settings.
+    """A torch optimiser with its settings.
 
     Attributes
     ----------
@@ -89,23 +80,31 @@ class UpdateRule:
         From parameters under the model's names to a new optimiser.
     remembers : bool
         Whether the optimiser has a state, so that resetting it matters.
+    elementwise : bool
+        Whether every number is updated independently of the others.
     """
 
     name: str
     learning_rate: float
     made: Make
-    remembers: bool = True
+    remembers: bool
+    elementwise: bool
 
     @classmethod
     def of(cls, training: Training, model: nn.Module) -> UpdateRule:
-        """Return the update rule of a training; refuse optimisers that couple parameters."""
+        """Return the update rule of a training."""
         made = partial(optimizer_of, training)
         example = made({name: nn.Parameter(value.detach().clone()) for name, value in model.named_parameters()})
         kind = type(example).__name__
-        if kind not in ELEMENTWISE or type(example) is not getattr(torch.optim, kind):
-            raise InvalidSpec(f"optimizer must be one of {', '.join(ELEMENTWISE)}, got {kind}.", field="optimizer")
         remembers = kind != "SGD" or any(group["momentum"] for group in example.param_groups)
-        return cls(kind.lower(), float(example.param_groups[0]["lr"]), made, remembers)
+        elementwise = kind in ELEMENTWISE and type(example) is getattr(torch.optim, kind)
+        return cls(kind.lower(), float(example.param_groups[0]["lr"]), made, remembers, elementwise)
+
+    def check_elementwise(self) -> None:
+        """Refuse optimisers that couple parameters."""
+        if not self.elementwise:
+            names = ", ".join(ELEMENTWISE)
+            raise InvalidSpec(f"optimizer must be one of {names}, got {self.name}.", field="optimizer")
 
     @property
     def adaptive(self) -> bool:
@@ -127,8 +126,6 @@ class Request:
     goal : Explained, Loss or TrialGoal
         When the target counts as learned.
     training : Training
-    rule : UpdateRule
-        The optimiser of the training.
 
     Examples
     --------
@@ -145,7 +142,6 @@ class Request:
     candidates: tuple[Source, ...]
     goal: Goal
     training: Training
-    rule: UpdateRule
 
     @classmethod
     def of(
@@ -166,10 +162,15 @@ class Request:
             kinds = "Explained, Loss, DecisionAccuracy or Measured"
             raise InvalidSpec(f"goal must be {kinds}, got {type(meant).__name__}.", field="goal")
         first, *others = _named_sources(target, candidates)
-        request = cls(model, first, tuple(others), meant, training, UpdateRule.of(training, model))
+        request = cls(model, first, tuple(others), meant, training)
         if isinstance(meant, Loss) and meant.function is None:
             request = replace(request, goal=replace(meant, function=request.loss))
         return request
+
+    @cached_property
+    def rule(self) -> UpdateRule:
+        """The optimiser of the training."""
+        return UpdateRule.of(self.training, self.model)
 
     @property
     def loss(self) -> LossFunction:
@@ -244,8 +245,8 @@ def _check_model(model: object) -> None:
 
 def _named_sources(target: Trials, candidates: Mapping[str, Trials] | Iterable[Trials]) -> list[Source]:
     """Return the trials of target and candidates with unique names."""
-    if isinstance(candidates, str | bytes) or not isinstance(candidates, Mapping | Sequence) or not candidates:
-        raise InvalidSpec("candidates must be a list or a mapping of at least one task.", field="candidates")
+    if isinstance(candidates, str | bytes) or not isinstance(candidates, Mapping | Sequence):
+        raise InvalidSpec("candidates must be a list or a mapping of tasks.", field="candidates")
     named = list(candidates.items()) if isinstance(candidates, Mapping) else [(None, one) for one in candidates]
     sources: list[Source] = []
     for place, (name, given) in enumerate([(None, target), *named]):

@@ -6,15 +6,17 @@ from learncast.figures.page import page as page  # eager: the module of this nam
 __all__, __getattr__, __dir__ = exported(
     __name__,
     {
+        "advice": "advised_training pilot_losses",
         "cells": "curves_by_cell dial envelope_agreement envelopes_by_cell networks_by_cell noise_scales_by_cell "
         "requirements_by_cell statistic_by_cell tail_indices_by_cell verdicts windows_by_cell",
-        "curves": "decoupling forgetting_curves held_out_curve integration_profiles item_paths lag_covariances "
-        "learning_curve learning_curves loss_curve mode_strengths step_count step_profile",
+        "curves": "decoupling forgetting_curves held_out_curve item_paths learning_curve learning_curves loss_curve "
+        "mode_strengths step_count",
         "maps": "basin_map portrait stop_map",
         "matrices": "loss_matrix matrix predicted_and_trained spectrum",
         "networks": "agreement_by_kind escapes networks_on_lines networks_per_case spread_by_kind",
         "look": "COLOURS THEORY",
         "page": "Figure axis_label composite key label new_axes page png save sheet style svg",
+        "profiles": "integration_profiles lag_covariances step_profile",
         "plans": "curriculum_paths loss_paths plan_scores ranking stop_curve",
         "runs": "deviations goal_curves predicted_and_measured predictions stop_curves training_over_theory",
         "schematics": "decoupling_scheme layer_scheme mode_scheme network_scheme tree",

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from learncast._core.errors import InvalidSpec, UnsupportedModel
 from learncast._core.validation import FloatArray, frozen, one_of, one_or_each, positive, real_array
 from learncast.display import HtmlRepr, Plot, facts, plural
-from learncast.networks.two_layer import Activation, LinearNetwork, TwoLayer, network_sizes, random_generator
+from learncast.networks.two_layer import Activation, LinearNetwork, network_sizes, random_generator
 from learncast.results import spec_hash
 from learncast.tasks.covariance import check_memory
 from learncast.tasks.geometry import ABSENT, Frame, common_frame, mode_strengths, pooled_statistics
@@ -95,13 +95,13 @@ class LinearRNN(LinearNetwork):
         if task is None:
             left, right, present = np.eye(n, min(n, m)), np.eye(m, min(n, m)), np.ones(min(n, m))
         else:
-            left, right, present = _task_modes(task, real_array("recurrence", recurrence, ndim=(0, 1)))
+            left, right, present = task_modes(task, real_array("recurrence", recurrence, ndim=(0, 1)))
         modes = len(present)
         if hidden < modes:
             raise InvalidSpec(f"hidden_size must be at least the {modes} modes, got {hidden}.", field="hidden_size")
         b = _eigenvalues(recurrence, modes, hidden)
         if task is not None:
-            right = right * _signs(task, left, right, b[:modes])
+            right = right * mode_signs(task, left, right, b[:modes])
         a = present * one_or_each("initial", initial, modes, of="modes")
         c = a if output_initial is None else present * one_or_each("output_initial", output_initial, modes, of="modes")
         return cls(
@@ -210,7 +210,7 @@ class LinearRNN(LinearNetwork):
         )
 
 
-def _task_modes(task: Task, recurrence: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+def task_modes(task: Task, recurrence: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Input and output directions of a task's modes, and 1 for each mode that it has, 0 for the others."""
     values = np.unique(recurrence)
     frame = common_frame([task], recurrence=float(values[0]) if len(values) == 1 else None)
@@ -219,7 +219,7 @@ def _task_modes(task: Task, recurrence: FloatArray) -> tuple[FloatArray, FloatAr
     return frame.mode_inputs, frame.mode_outputs, present
 
 
-def _signs(task: Task, left: FloatArray, right: FloatArray, recurrence: FloatArray) -> FloatArray:
+def mode_signs(task: Task, left: FloatArray, right: FloatArray, recurrence: FloatArray) -> FloatArray:
     """Sign of each mode's cross strength as the recurrence weights it, which may differ from that of the plain sum.
 
     A start with the opposite sign lies on a saddle's stable manifold and never learns.
@@ -339,16 +339,18 @@ def _spare_directions(used: FloatArray, number: int) -> FloatArray:
 
 def check_fit(task: Task, network: object) -> None:
     """Require a linear network with the task's channels, and one step of the task if it has no memory."""
-    if not isinstance(network, LinearRNN | TwoLayer):
+    if not isinstance(network, LinearNetwork):
         given = type(network).__name__
-        raise UnsupportedModel(f"network must be a LinearRNN or a TwoLayer, got {given}.", field="network")
+        raise UnsupportedModel(f"network must be a LinearRNN, a TwoLayer or a Deep, got {given}.", field="network")
     if (task.inputs, task.outputs) != (network.inputs, network.outputs):
         raise InvalidSpec(
             f"task {task.name!r} must have the network's {plural(network.inputs, 'input')} and "
             f"{plural(network.outputs, 'output')}, got {task.inputs} and {task.outputs}.",
             field="task",
         )
-    if isinstance(network, TwoLayer) and task.steps != 1:
+    if not network.remembers and task.steps != 1:
         raise InvalidSpec(
-            f"a TwoLayer network needs a task of one step, got {task.steps} steps. Use a LinearRNN.", field="task"
+            f"a {type(network).__name__} network without recurrence needs a task of one step, got {task.steps} steps. "
+            "Use a LinearRNN.",
+            field="task",
         )

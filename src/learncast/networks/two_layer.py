@@ -21,6 +21,9 @@ Activation = Callable[[FloatArray], FloatArray]
 class LinearNetwork(Displayable, ABC):
     """A linear network with weights into its hidden units and weights out of them."""
 
+    #: Whether the network remembers earlier inputs of a trial.
+    remembers: bool = True
+
     @property
     @abstractmethod
     def maps(self) -> tuple[FloatArray, FloatArray]:
@@ -60,6 +63,7 @@ class TwoLayer(LinearNetwork):
     True
     """
 
+    remembers = False
     first: FloatArray
     second: FloatArray
 
@@ -131,25 +135,20 @@ class TwoLayer(LinearNetwork):
         small = np.zeros(h)
         small[:rank] = np.linalg.svd(size * rng.standard_normal((h, rank)), compute_uv=False)
         large = np.sqrt(small**2 + abs(lam))
-        hidden_basis = _orthonormal(h, rng)
+        hidden_basis = orthonormal(h, rng)
         one, two = (small, large) if lam >= 0 else (large, small)
         return cls(
-            hidden_basis @ (np.eye(h, n) * one[:, None]) @ _orthonormal(n, rng).T,
-            _orthonormal(m, rng) @ (np.eye(h, m) * two[:, None]).T @ hidden_basis.T,
+            hidden_basis @ (np.eye(h, n) * one[:, None]) @ orthonormal(n, rng).T,
+            orthonormal(m, rng) @ (np.eye(h, m) * two[:, None]).T @ hidden_basis.T,
         )
 
     @classmethod
     def from_module(cls, module: object) -> TwoLayer:
         """Copy the weights of a torch module that consists of two `nn.Linear` layers without bias."""
-        parts = [m for m in module.modules() if not list(m.children())] if hasattr(module, "modules") else []
-        layers = [m for m in parts if type(m).__name__ == "Linear"]
-        kinds = [type(m).__name__ for m in parts if type(m).__name__ != "Identity"]
-        if kinds != ["Linear", "Linear"] or any(layer.bias is not None for layer in layers):
-            given = ", ".join(kinds) or type(module).__name__
-            raise UnsupportedModel(
-                f"module must be two nn.Linear layers with bias=False only, got {given}.", field="module"
-            )
-        return cls(layers[0].weight, layers[1].weight)
+        weights = module_weights(module)
+        if len(weights) != 2:
+            raise UnsupportedModel(f"module must have two layers, got {len(weights)}. Use Deep.", field="module")
+        return cls(*weights)
 
     @property
     def maps(self) -> tuple[FloatArray, FloatArray]:
@@ -214,6 +213,16 @@ class TwoLayer(LinearNetwork):
         )
 
 
+def module_weights(module: object) -> list[FloatArray]:
+    """Weights of a torch module that consists of at least two `nn.Linear` layers without bias."""
+    parts = [m for m in module.modules() if not list(m.children())] if hasattr(module, "modules") else []
+    parts = [m for m in parts if type(m).__name__ != "Identity"]
+    if len(parts) < 2 or any(type(m).__name__ != "Linear" or m.bias is not None for m in parts):
+        given = ", ".join(type(m).__name__ for m in parts) or type(module).__name__
+        raise UnsupportedModel(f"module must be nn.Linear layers with bias=False only, got {given}.", field="module")
+    return [real_array("module", m.weight, ndim=2) for m in parts]
+
+
 def network_sizes(inputs: int, hidden_size: int, outputs: int) -> tuple[int, int, int]:
     """Validate the sizes of a network."""
     return count("inputs", inputs), count("hidden_size", hidden_size), count("outputs", outputs)
@@ -224,7 +233,7 @@ def random_generator(rng: np.random.Generator | int) -> np.random.Generator:
     return rng if isinstance(rng, np.random.Generator) else np.random.default_rng(count("rng", rng, least=0))
 
 
-def _orthonormal(size: int, rng: np.random.Generator) -> FloatArray:
+def orthonormal(size: int, rng: np.random.Generator) -> FloatArray:
     """Draw a uniformly distributed orthogonal matrix; the signs of the QR factorisation are fixed."""
     q, r = np.linalg.qr(rng.standard_normal((size, size)))
     return np.asarray(q * np.sign(np.diag(r)))

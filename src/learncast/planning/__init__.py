@@ -8,14 +8,12 @@ from learncast._core.lazy import exported
 __all__, __getattr__, __dir__ = exported(
     __name__,
     {
-        "designer": "Design design",
         "forecast": "Forecast follow",
         "front": "Front",
         "generalise.folds": "Folds",
         "generalise.result": "Generalisation",
         "methods.choice": "method_for",
         "plan": "Plan loop_of",
-        "schedules.path": "Path cheapest_path fastest_path",
         "terms": "Terms",
     },
     inner={
@@ -31,7 +29,6 @@ __all__, __getattr__, __dir__ = exported(
         "methods.method": "Method ResampledSteps",
         "portrait": "PortraitTimes portrait_times",
         "candidate": "Candidate Costs",
-        "plan_numbers": "SavedPlan",
         "planner": "plan_with",
         "search": "Route",
         "terms": "PoolTerms",

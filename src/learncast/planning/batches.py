@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,10 +13,10 @@ from learncast._core.errors import InvalidSpec, UnsupportedModel
 from learncast._core.progress import check_time
 from learncast._core.validation import FloatArray, count
 from learncast.networks.activated import Activated
-from learncast.networks.linear_rnn import LinearRNN
-from learncast.networks.two_layer import TwoLayer
+from learncast.networks.deep import Linear
 from learncast.planning.methods.method import Method, Rule
 from learncast.procedure.goals import Goal
+from learncast.results import Status, Steps
 from learncast.theory.dynamics.batch_draws import Batches
 from learncast.theory.dynamics.learning_problem import LearningProblem
 from learncast.theory.dynamics.steps.pooled_descent import hidden_basis, pull
@@ -115,6 +115,15 @@ def most_steps(full_batch: float) -> int:
     return int(LATE * full_batch) + 1000
 
 
+def steps_in_batches(full: Steps, mean: float, runs: FloatArray) -> Steps:
+    """Mean and spread of steps over runs, with the sampling interval of the full-batch steps in proportion."""
+    if not math.isfinite(mean):
+        return Steps(math.inf, full.flow, status=Status.not_within, tried=most_steps(full.descent))
+    share = mean / full.descent if full.descent else 1.0
+    spread = float(runs.std(ddof=1)) if np.isfinite(runs).all() else math.nan
+    return replace(full, descent=float(mean), low=share * full.low, high=share * full.high, spread=spread)
+
+
 def in_batches(
     method: Method,
     places: Sequence[int],
@@ -161,7 +170,7 @@ def in_batches(
     network = method.network
     assert not isinstance(network, Activated)
     problems = [LearningProblem.of(method.tasks[k], network, method.learn) for k in places]
-    pooled = all(p.pooled_recurrence is not None and len(p.learn) == 2 for p in problems)
+    pooled = all(p.two_layers is not None for p in problems)
     number = RUNS[pooled] if runs is None else count("runs", runs, least=2)
     rng, stages, gaussian = np.random.default_rng(seed), [], False
     simulation = (_Pooled if pooled else _Single)(method, number)
@@ -227,14 +236,14 @@ class _Single:
     def __init__(self, method: Method, runs: int) -> None:
         self.method, self.rate = method, method.learning_rate
         assert not isinstance(method.network, Activated)
-        self.states: list[LinearRNN | TwoLayer] = [method.network] * runs
+        self.states: list[Linear] = [method.network] * runs
         self.going = np.ones(runs, dtype=bool)
 
     def advance(self, task: int, goal: Goal | None, problem: LearningProblem, draws: Batches, most: int) -> FloatArray:
         """Steps of each run until it reaches the goal, or `most`; the runs continue from there."""
         steps = np.full(len(self.states), np.inf)
         for k in np.flatnonzero(self.going):
-            weights = LearningProblem(problem.task, self.states[k], problem.learn).start
+            weights = replace(problem, network=self.states[k]).start
             own = draws.fresh()
             for n in range(most + 1):
                 check_time()

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from learncast._core.validation import FloatArray
-from learncast.planning.forecast import Forecast, difference, ratio
+from learncast.planning.forecast import Forecast
+from learncast.planning.forecast_numbers import difference, ratio
 from learncast.planning.search import UNTRIED, Route
 from learncast.planning.terms import PoolTerms
 from learncast.results import Status, Steps

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from learncast._core.validation import FloatArray
+from learncast.theory.dynamics.modes import Modes
 
 Strengths = tuple[ArrayLike, ArrayLike]
 
@@ -84,22 +85,15 @@ def singular_accuracy(first_optimum: ArrayLike, second_optimum: ArrayLike) -> Fl
 
 
 def explain(
-    *,
-    mode: int,
-    start: float,
-    end: float,
-    first: tuple[float, float],
-    second: tuple[float, float],
-    tolerance: float,
-    target_tolerance: float,
-    learning_rate: float,
-    names: tuple[str, str],
+    first: Modes, second: Modes, mode: int, end: FloatArray, accuracy: float, learning_rate: float
 ) -> Explanation:
-    """Explain the effect of one intermediate task on one mode."""
-    scale, crossing, near = (float(term) for term in speedup_terms(start, first, second, tolerance))
+    """Explain the effect of one intermediate task on one mode, given its strengths at the end and the goal after it."""
+    one, two = ((float(m.weighted_cross[mode]), float(m.weighted_input[mode])) for m in (first, second))
+    tolerance = 1 - first.accuracy(end)[mode]
+    scale, crossing, near = (float(term) for term in speedup_terms(first.start[mode], one, two, tolerance))
     with np.errstate(invalid="ignore", divide="ignore"):
-        speedup = float(np.float64(scale + crossing + near) / (2 * learning_rate * second[0]))
-    sentence = _sentence(end, first, second, target_tolerance, names)
+        speedup = float(np.float64(scale + crossing + near) / (2 * learning_rate * two[0]))
+    sentence = _sentence(float(end[mode]), one, two, 1 - accuracy, (first.task.name, second.task.name))
     return Explanation(mode, scale, crossing, near, speedup, sentence)
 
 

@@ -14,29 +14,29 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from learncast._core.errors import AssumptionViolated, InvalidSpec, NotLearned, UnsupportedModel, check_keywords, hinted
+from learncast._core.errors import AssumptionViolated, InvalidSpec, UnsupportedModel, check_keywords, hinted
 from learncast._core.validation import FloatArray
 from learncast.display import Displayable, HtmlRepr, Plot, Reported, Table, format_number
 from learncast.networks import Network
 from learncast.networks.linear_rnn import LinearRNN
-from learncast.planning.batches import BatchSteps, in_batches, most_steps
+from learncast.planning.batches import BatchSteps, in_batches, steps_in_batches
 from learncast.planning.classes import ClassSummary
 from learncast.planning.defaults import DATA_GOAL, Choice, chosen_table, default_network, network_call
 from learncast.planning.explanation import Explanation, explain
+from learncast.planning.forecast_numbers import curve_values, difference, forecast_dataset, learning_curve, ratio
 from learncast.planning.learning_rate import LIMIT, SuggestedRate, suggest_rate
-from learncast.planning.methods.choice import method_for
+from learncast.planning.methods.choice import default_learn, method_for
 from learncast.planning.methods.method import ResampledSteps, Rule
-from learncast.planning.run import StageForecast, StageSequence, settling
+from learncast.planning.run import StageForecast, StageSequence
 from learncast.procedure.goals import Accuracy, Goal
 from learncast.procedure.stage import Stage
 from learncast.procedure.training import Training
-from learncast.results import STEPS, Status, Steps, described, load_dataset, save_dataset
+from learncast.results import Steps, load_dataset, save_dataset
 from learncast.tasks.recorded.data import data_keywords, from_data
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import Trust, require, worst
 from learncast.theory.dynamics.modes import Modes
 from learncast.theory.dynamics.solution import LearningTime, Solution
-from learncast.theory.responses.bootstrap import interval
 from learncast.theory.responses.trials import seed_of
 
 if TYPE_CHECKING:
@@ -78,28 +78,25 @@ class Forecast(StageSequence, Reported, Displayable):
     resample: bool = True
     chosen: tuple[Choice, ...] = ()
 
-    # Numbers
-
     @cached_property
     def stages(self) -> tuple[StageForecast, ...]:
         """Forecast of each stage."""
-        samples = None if self.resampled is None else self.resampled.stages
-        stages = tuple(
-            replace(s, steps=_with_interval(s.steps, self.resampled, None if samples is None else samples[k]))
-            for k, s in enumerate(self._run.stages)
-        )
+        stages = self.run.stages
+        if self.resampled is not None:
+            each = zip(stages, self.resampled.stages, strict=True)
+            stages = tuple(replace(s, steps=self.resampled.interval_of(s.steps, own)) for s, own in each)
         if self.batches is None:
             return stages
         # Rounded so that the steps of the stages add up to those of all of them.
         ends = np.concatenate([[0.0], self.batches.steps.cumsum(axis=0).mean(axis=1).round()])
-        each = zip(stages, np.diff(ends), self.batches.steps, strict=True)
-        return tuple(replace(s, steps=_in_batches(s.steps, mean, runs)) for s, mean, runs in each)
+        means = zip(stages, np.diff(ends), self.batches.steps, strict=True)
+        return tuple(replace(s, steps=steps_in_batches(s.steps, mean, runs)) for s, mean, runs in means)
 
     @cached_property
     def full_batch(self) -> Forecast:
         """The forecast for full batches."""
         other = replace(self, batch=None)
-        other.__dict__["_run"] = self._run
+        other.__dict__["run"] = self.run
         return other
 
     @cached_property
@@ -115,9 +112,9 @@ class Forecast(StageSequence, Reported, Displayable):
         """Steps of all stages together."""
         if self.batches is not None:
             mean = float(sum(s.steps.descent for s in self.stages))
-            return _in_batches(self.full_batch.steps, mean, self.batches.totals)
+            return steps_in_batches(self.full_batch.steps, mean, self.batches.totals)
         resampled = self.resampled
-        return _with_interval(self.total, resampled, None if resampled is None else resampled.stages.sum(axis=0))
+        return self.total if resampled is None else resampled.interval_of(self.total, resampled.stages.sum(axis=0))
 
     @cached_property
     def direct_time(self) -> LearningTime | None:
@@ -136,19 +133,18 @@ class Forecast(StageSequence, Reported, Displayable):
             if len(self.requested) == 1:
                 return self.steps
             return replace(self, requested=self.requested[-1:], places=self.places[-1:]).steps
-        return _with_interval(time.steps, self.resampled, None if self.resampled is None else self.resampled.direct)
+        return time.steps if self.resampled is None else self.resampled.interval_of(time.steps, self.resampled.direct)
 
     @cached_property
     def saving(self) -> Steps:
         """Steps saved against direct training; negative if the curriculum takes longer."""
         direct = self.direct or Steps(math.nan, math.nan)
-        descent, flow = difference(direct.descent, self.steps.descent), difference(direct.flow, self.steps.flow)
-        resampled = self.resampled
-        if resampled is None or self.batch is not None:
-            return Steps(descent, flow)
+        saved = Steps(difference(direct.descent, self.steps.descent), difference(direct.flow, self.steps.flow))
+        if self.resampled is None or self.batch is not None:
+            return saved
         with np.errstate(invalid="ignore"):
-            differences = resampled.direct - resampled.stages.sum(axis=0)
-        return _with_interval(Steps(descent, flow), resampled, differences, signed=True)
+            differences = self.resampled.direct - self.resampled.stages.sum(axis=0)
+        return self.resampled.interval_of(saved, differences, signed=True)
 
     @property
     def speedup_ratio(self) -> float:
@@ -182,7 +178,7 @@ class Forecast(StageSequence, Reported, Displayable):
         """How far the forecast can be trusted: the conditions at the start, and of each stage up to its stop."""
         own = self.method.trust(self.places)
         names, rate = {a.name for a in own.assumptions}, "stable_learning_rate"
-        ends = zip(self._run.flows, self._run.stages, strict=True)
+        ends = zip(self.run.flows, self.run.stages, strict=True)
         later = [[a for a in flow.conditions_until(s.steps.flow) if a.name in names] for flow, s in ends]
         return Trust(worst([[a for a in own.assumptions if a.name != rate], *later]), own.promise)
 
@@ -194,12 +190,13 @@ class Forecast(StageSequence, Reported, Displayable):
     @property
     def remarks(self) -> tuple[str, ...]:
         """Notes on stages that never learn a mode, and on the recorded trials of a stage."""
-        return (*self.switch_remarks, *self._by_stage(_data_notes(stage.task) for stage in self.requested))
+        recorded = (t.recording.sentences(t.trials or 0) if t.recording else () for t in self.tasks)
+        return (*self.switch_remarks, *self._by_stage(recorded))
 
     @property
     def switch_remarks(self) -> tuple[str, ...]:
         """Notes on stages that never learn a mode."""
-        return self._by_stage(flow.remarks for flow in self._run.flows)
+        return self._by_stage(flow.remarks for flow in self.run.flows)
 
     def _by_stage(self, notes: Iterable[Iterable[str]]) -> tuple[str, ...]:
         stages = enumerate(zip(self.requested, notes, strict=True), start=1)
@@ -215,22 +212,10 @@ class Forecast(StageSequence, Reported, Displayable):
         """The three terms of eq. (16), for a curriculum of two tasks with common modes."""
         if len(self.requested) != 2 or not isinstance(self.goal, Accuracy) or not self.modes:
             return None
-        one, two = self.modes
         assert self.direct_time is not None
-        times = self.direct_time.mode_flow_steps
-        k = int(np.argmax(times)) if len(times) == len(two) else 0
-        end = self.stages[0].end
-        return explain(
-            mode=k,
-            start=float(one.start[k]),
-            end=float(end[k]),
-            first=(float(one.weighted_cross[k]), float(one.weighted_input[k])),
-            second=(float(two.weighted_cross[k]), float(two.weighted_input[k])),
-            tolerance=float(1 - one.accuracy(end)[k]),
-            target_tolerance=1 - self.goal.value,
-            learning_rate=self.learning_rate,
-            names=(one.task.name, two.task.name),
-        )
+        (first, second), times = self.modes, self.direct_time.mode_flow_steps
+        mode = int(np.argmax(times)) if len(times) == len(second) else 0
+        return explain(first, second, mode, self.stages[0].end, self.goal.value, self.learning_rate)
 
     def in_batches(self, batch: int, *, shuffle: bool = False, runs: int | None = None, seed: int = 0) -> BatchSteps:
         """Steps of these stages if every step of descent sees only `batch` trials, over several runs.
@@ -247,7 +232,7 @@ class Forecast(StageSequence, Reported, Displayable):
             Seed of the batches.
         """
         rules = [(s.goal, s.steps) for s in self.requested]
-        expected = [s.steps.descent for s in self._run.stages]
+        expected = [s.steps.descent for s in self.run.stages]
         return in_batches(
             self.method.precise, self.places, rules, expected, batch=batch, shuffle=shuffle, runs=runs, seed=seed
         )
@@ -266,7 +251,7 @@ class Forecast(StageSequence, Reported, Displayable):
         """What is decoded of class labels at the end of training; None without labels, trials or a finite count."""
         if not math.isfinite(self.total.descent):
             return None
-        return ClassSummary.of(self.target, self.method.precise.network_of(self._run.descent_states[-1]))
+        return ClassSummary.of(self.target, self.method.precise.network_of(self.run.descent_states[-1]))
 
     @cached_property
     def safe_rate(self) -> SuggestedRate | None:
@@ -290,104 +275,16 @@ class Forecast(StageSequence, Reported, Displayable):
         points : int
             Per stage.
         """
-        import xarray as xr
-
-        found = self.curve_values(points)
-        values = {"loss": ("time", found.pop("loss"), self.losses().attrs)}
-        if "r2" in found:
-            values["r2"] = ("time", found.pop("r2"), described("R²", "1"))
-        time = ("time", found.pop("step"), described("training", STEPS))
-        return xr.Dataset(values, coords={"time": time}, attrs=found)
+        return learning_curve(self, points)
 
     def curve_values(self, points: int = 60) -> dict[str, FloatArray | float]:
         """Numbers of `learning_curve`: step, loss and R² (left out if the variance of the targets is unknown)."""
-        m, target = self.method.precise, self.places[-1]
-        begun, times, states = 0.0, [], []
-        for k in range(len(self.places)):
-            local, own, length = self._stage_curve(k, points)
-            times.append(begun + local)
-            states.append(own)
-            begun += length
-        least = m.least_loss(target)
-        loss, zero = m.loss(target, np.concatenate(states)), m.baseline_loss(target) + least
-        goal = math.nan if self.goal is None else m.goal_excess(target, self.goal) + (0 if math.isnan(least) else least)
-        share = {"r2": 1.0 - loss / zero} if zero > 0 else {}
-        goal_r2 = 1.0 - goal / zero if zero > 0 else math.nan
-        return {
-            "step": np.concatenate(times),
-            "loss": loss,
-            **share,
-            "goal_loss": goal,
-            "goal_r2": goal_r2,
-            "zero_loss": zero,
-        }
-
-    def _stage_curve(self, stage: int, points: int) -> tuple[FloatArray, FloatArray, float]:
-        """Times within a stage, the states then, and the length of the stage; the start alone if neither is known."""
-        m, steps, flow = self.method.precise, self._run.stages[stage].steps, self._run.flows[stage]
-        beyond = 1.2 if stage == len(self.places) - 1 else 1.0
-        counted = steps.descent if math.isfinite(steps.descent) else steps.tried
-        start = self._run.descent_states[stage][None]
-        if math.isfinite(counted):
-            local = np.unique(np.append(np.linspace(0.0, beyond * counted, points).round(), counted))
-            stops = local[local > 0].astype(int).tolist()
-            return (
-                local,
-                np.concatenate([start, *m.advance(self.places[stage], start, stops)]) if stops else start,
-                counted,
-            )
-        try:
-            length = steps.flow if math.isfinite(steps.flow) else settling(flow)
-            local = np.linspace(0.0, beyond * length, points)
-            return local, m.flow_states(flow, local), length
-        except (NotLearned, UnsupportedModel):
-            return np.zeros(1), start, 0.0
+        return curve_values(self, points)
 
     @cached_property
     def dataset(self) -> xr.Dataset:
         """Numbers of every stage, labelled."""
-        import xarray as xr
-
-        direct = self.direct or Steps(math.nan, math.nan)
-        per_stage = {
-            "flow_steps": ([s.steps.flow for s in self.stages], "flow duration", STEPS),
-            "descent_steps": ([s.steps.descent for s in self.stages], "descent duration", STEPS),
-            "accuracy": ([s.accuracy for s in self.stages], "accuracy at the end", "1"),
-        }
-        totals = {
-            "total_steps": (self.steps.flow, STEPS),
-            "total_descent_steps": (self.steps.descent, STEPS),
-            "direct_steps": (direct.flow, STEPS),
-            "direct_descent_steps": (direct.descent, STEPS),
-            "speedup_steps": (self.saving.flow, STEPS),
-            "speedup_ratio": (self.speedup_ratio, "1"),
-        }
-        if self.batches is not None:
-            per_stage["spread"] = ([s.steps.spread for s in self.stages], "standard deviation over batches", STEPS)
-            totals |= {
-                "total_spread": (self.steps.spread, STEPS),
-                "full_batch_steps": (self.full_batch.steps.descent, STEPS),
-            }
-        if self.resampled is not None:
-            for end in ("low", "high"):
-                text = f"duration, {end} end of its interval"
-                per_stage[f"steps_{end}"] = ([getattr(s.steps, end) for s in self.stages], text, STEPS)
-                for name, steps in (("total", self.steps), ("direct", direct), ("saving", self.saving)):
-                    totals[f"{name}_{end}"] = (getattr(steps, end), STEPS)
-        variables: dict[str, Any] = {
-            name: ("stage", np.array(values), described(text, units))
-            for name, (values, text, units) in per_stage.items()
-        }
-        for name in ("start", "end"):
-            values = np.stack([getattr(s, name) for s in self.stages])
-            variables[f"{name}_strength"] = (("stage", "mode"), values, described(f"strength at the {name}", "1"))
-        for name, (value, units) in totals.items():
-            variables[name] = ((), value, described(name.replace("_", " "), units))
-        coords = {
-            "task": ("stage", [task.name for task in self.tasks]),
-            "status": ("stage", [s.steps.status.name for s in self.stages]),
-        }
-        return xr.Dataset(variables, coords=coords)
+        return forecast_dataset(self)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the numbers of every stage to NetCDF."""
@@ -403,15 +300,15 @@ class Forecast(StageSequence, Reported, Displayable):
         """Steps of every stage and of all stages together."""
         rows = [(s.task.name, f"{s.accuracy:.4g}", s.steps) for s in self.stages]
         cells = [
-            (name, accuracy, _count_text(steps), format_number(steps.flow), steps.status.name)
+            (name, accuracy, count_text(steps), format_number(steps.flow), steps.status.name)
             for name, accuracy, steps in [*rows, ("total", "", self.steps)]
         ]
         return Table("Stages", ("stage", "stop at accuracy", "descent steps", "flow steps", "status"), cells)
 
     def _html_repr(self) -> HtmlRepr:
-        lead = f"{_count_text(self.steps)} steps in all"
+        lead = f"{count_text(self.steps)} steps in all"
         if self.direct is not None and len(self.requested) > 1:
-            direct = _count_text(self.direct)
+            direct = count_text(self.direct)
             lead += f"; training {self.target.name} directly takes {direct}"
         return HtmlRepr(
             "Forecast", f"{lead}.", [*chosen_table(self.chosen), self.table], self.trust.standing, self.trust.table
@@ -454,7 +351,7 @@ def forecast(
     task : Task, or recorded trials
         Trials may be inputs (with targets as the second argument), a pair (inputs, targets), a data frame or a file,
         see `learncast.tasks.from_data`.
-    network : LinearRNN, TwoLayer or Activated, optional
+    network : LinearRNN, TwoLayer, Deep or Activated, optional
         The network before training; by default that of `learncast.planning.default_network`. The targets, if the first
         argument is an array of inputs.
     training : Training, optional
@@ -464,7 +361,7 @@ def forecast(
         number means `Accuracy` for task families and `Explained` for recordings.
     learning_rate : float, optional
         Shorthand for ``training=Training(learning_rate)``; half the largest safe rate by default.
-    method : {"auto", "modes", "two-layer", "pooled", "flow", "responses"}
+    method : {"auto", "modes", "two-layer", "pooled", "deep", "flow", "responses"}
         The first whose conditions hold, or the one named.
     strict : bool
         Raise if a condition of the theory fails. Otherwise the forecast says which one.
@@ -509,8 +406,7 @@ def forecast(
     chosen: list[Choice] = []
     if isinstance(task, Task):
         if targets is not None:
-            kind = type(targets).__name__
-            raise UnsupportedModel(f"network must be a LinearRNN, TwoLayer or Activated, got {kind}.", field="network")
+            default_learn(targets)  # raises
         own, meant = task, DEFAULT_GOAL if goal is None else goal
     else:
         given: dict[str, Any] = data if targets is None else {"targets": targets, **data}
@@ -596,42 +492,6 @@ def follow(
     return found
 
 
-def _with_interval(
-    steps: Steps, resampled: ResampledSteps | None, samples: FloatArray | None, *, signed: bool = False
-) -> Steps:
-    """Steps with the interval of their resamples, in the count that the resamples are in."""
-    if resampled is None or samples is None:
-        return steps
-    low, high = interval(steps.flow if resampled.flow else steps.descent, samples, signed=signed)
-    return replace(steps, low=float(low), high=float(high))
-
-
-def _data_notes(task: Task) -> tuple[str, ...]:
-    return () if task.recording is None else task.recording.sentences(task.trials or 0)
-
-
-def _count_text(steps: Steps) -> str:
+def count_text(steps: Steps) -> str:
     """Descent steps, with their spread over batches."""
-    spread = "" if math.isnan(steps.spread) else f" ± {format_number(steps.spread, 0)}"
-    return steps.count + spread
-
-
-def _in_batches(full: Steps, mean: float, runs: FloatArray) -> Steps:
-    """Steps in batches: mean and spread over runs, with the sampling interval of the full-batch steps in proportion."""
-    share = mean / full.descent if full.descent else 1.0
-    spread = float(runs.std(ddof=1)) if np.isfinite(runs).all() else math.nan
-    if not math.isfinite(mean):
-        return Steps(math.inf, full.flow, status=Status.not_within, tried=most_steps(full.descent))
-    return replace(full, descent=float(mean), low=share * full.low, high=share * full.high, spread=spread)
-
-
-def difference(direct: float, total: float) -> float:
-    """Steps saved; unknown if both are infinite."""
-    return math.nan if math.isinf(direct) and math.isinf(total) else direct - total
-
-
-def ratio(direct: float, total: float) -> float:
-    """Direct steps over total; 1 if neither takes any, unknown if both are infinite."""
-    if direct == total:
-        return math.nan if math.isinf(direct) else 1.0
-    return math.inf if total == 0 else direct / total
+    return steps.count + ("" if math.isnan(steps.spread) else f" ± {format_number(steps.spread, 0)}")

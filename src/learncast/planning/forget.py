@@ -44,7 +44,7 @@ def forget(
     ----------
     tasks : sequence of Task
         In the order they are learned.
-    network : LinearRNN, TwoLayer or Activated
+    network : LinearRNN, TwoLayer, Deep or Activated
         The network before training.
     steps : float or one per task
         Gradient steps of each stage; infinite (the default) trains to convergence.

@@ -15,7 +15,7 @@ from learncast._core.validation import FloatArray, count, positive
 from learncast.planning.methods.method import Method
 from learncast.planning.methods.modes import ModeMethod
 from learncast.planning.schedules.branching import lattice_of, orders_of
-from learncast.planning.schedules.exact import Schedule, ScheduleSearch
+from learncast.planning.schedules.exact import FlowSchedule, ScheduleSearch
 from learncast.planning.search import DescentSearch, FlowSearch, Route, usable_candidates
 from learncast.planning.terms import PoolTerms, Terms
 from learncast.procedure.goals import goal_of
@@ -40,7 +40,7 @@ class Front:
         The task whose excess loss at the end is limited.
     limits : (points,)
         The limits, decreasing; the first is what the cheapest schedule of all leaves.
-    schedules : tuple of Schedule
+    schedules : tuple of FlowSchedule
         The cheapest under each limit; of infinite cost if none meets it.
     excess_loss : (points,)
         Excess loss of the task at the end of each.
@@ -65,7 +65,7 @@ class Front:
 
     task: Task
     limits: FloatArray
-    schedules: tuple[Schedule, ...]
+    schedules: tuple[FlowSchedule, ...]
     excess_loss: FloatArray
     tasks: tuple[Task, ...]
     by_flow: bool = True
@@ -102,7 +102,7 @@ class Front:
             attrs={"task": self.task.name},
         )
 
-    def _order(self, schedule: Schedule) -> str:
+    def _order(self, schedule: FlowSchedule) -> str:
         if not np.isfinite(schedule.route.total):
             return ""
         return " -> ".join(self.tasks[k].name for k in (*schedule.route.order, -1))
@@ -185,7 +185,7 @@ class _ModeFront:
     search: ScheduleSearch
     task: int
 
-    def run(self, limit: float) -> Schedule:
+    def run(self, limit: float) -> FlowSchedule:
         """Cheapest schedule under a limit on the excess loss."""
         return self.search.limited(self.task, limit).run()
 
@@ -225,17 +225,17 @@ class _SearchedFront:
         kind = DescentSearch if self.method.counts_many else FlowSearch
         return kind(self.method, replace(self.terms, most_loss=limits))
 
-    def run(self, limit: float) -> Schedule:
+    def run(self, limit: float) -> FlowSchedule:
         """Best schedule found under a limit on the excess loss."""
         search = self._search(limit)
         return self._schedule(search, search.explore(self.usable).best)
 
-    def _schedule(self, search: DescentSearch | FlowSearch, route: Route) -> Schedule:
+    def _schedule(self, search: DescentSearch | FlowSearch, route: Route) -> FlowSchedule:
         left = np.full(self.method.target, np.nan)
         if math.isfinite(route.total):
             end = search.end(route)[None]
             left = np.array([float(self.method.excess_loss(k, end)[0]) for k in range(self.method.target)])
-        return Schedule(route, math.nan, "best found", left)
+        return FlowSchedule(route, math.nan, "best found", left)
 
     def least_left(self) -> float:
         """Least excess loss of the task after a sample of its stops."""

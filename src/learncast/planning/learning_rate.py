@@ -69,7 +69,7 @@ def suggest_rate(
     Parameters
     ----------
     stages : sequence of Stage
-    network : LinearRNN, TwoLayer or Activated
+    network : LinearRNN, TwoLayer, Deep or Activated
     training : Training, optional
         Other settings; its learning rate is not used.
     method, seed

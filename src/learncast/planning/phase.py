@@ -60,7 +60,7 @@ def phase(
     ----------
     target : Task
         From a task family.
-    network : LinearRNN, TwoLayer or Activated
+    network : LinearRNN, TwoLayer, Deep or Activated
         The network before training.
     vary : str
         Keyword of the target's family that the first task changes.
@@ -85,9 +85,7 @@ def phase(
         ``first_stage_steps``, ``second_stage_steps``, ``total_steps``, ``speedup_steps``, ``speedup_ratio`` of the flow
         over (`vary`, ``accuracy``); ``direct_steps``; ``total_descent_steps`` (nan where not counted) and
         ``direct_descent_steps``; per value the first task's ``optimum`` of each mode, the ``singular_accuracy`` at
-        which its end is the target's optimum (one mode), and whether descent is ``stable``. For an Activated network
-        with one response also the ends ``_low`` and ``_high`` of 95% intervals of ``total_steps`` and
-        ``speedup_steps``.
+        which its end is the target's optimum (one mode), and whether descent is ``stable``.
 
     Raises
     ------
@@ -111,10 +109,10 @@ def phase(
     stops, given = checked_grid(vary, values, accuracies), cast("Sequence[Any]", values)
     with time_limit(seconds):
         own = method_for([target], network, settings, method=method, seed=seed)
-        options: dict[str, Any] = {"vary": vary, "values": values, "accuracies": stops, "strict": strict}
-        options |= {"progress": progress, "seed": seed}
+        options: dict[str, Any] = {"vary": vary, "values": values, "accuracies": stops}
+        options |= {"strict": strict, "progress": progress}
         if isinstance(own, ModeMethod) and isinstance(asked, Accuracy):
-            known = own.promise == "exact" and np.ndim(values) == 1 and share_geometry(target, {vary: given})
+            known = own.promise == "exact" and np.ndim(values) == 1 and share_geometry(target, vary)
             if known or rescaled(own.modes[-1], vary, values) is not None:
                 return portrait_times(own, accuracy=asked.value, **options).labelled()
         firsts = [target.varied(**{vary: _as_given(target, vary, value)}) for value in given]

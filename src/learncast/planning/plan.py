@@ -20,7 +20,7 @@ from learncast.planning.candidate import Candidate, Priced, hardly_pays
 from learncast.planning.forecast import Forecast
 from learncast.planning.front import Front, front_with
 from learncast.planning.methods.method import Method
-from learncast.planning.plan_numbers import SavedPlan, plan_dataset, ranking_table, stop_portrait
+from learncast.planning.plan_numbers import plan_dataset, ranking_table, stop_portrait
 from learncast.planning.search import DescentSearch, FlowSearch, Route
 from learncast.planning.summary import PROOFS, percent
 from learncast.planning.terms import PoolTerms
@@ -349,9 +349,9 @@ class Plan(Priced, Reported, Displayable):
         return save_dataset(self.dataset, path, kind="plan", provenance=self.provenance)
 
     @staticmethod
-    def load(path: str | os.PathLike[str]) -> SavedPlan:
-        """Read the plan that `save` wrote."""
-        return SavedPlan(*load_dataset(path, kind="plan"))
+    def load(path: str | os.PathLike[str]) -> xr.Dataset:
+        """Read the numbers that `save` wrote."""
+        return load_dataset(path, kind="plan")[0]
 
     @property
     def stages_table(self) -> Table:

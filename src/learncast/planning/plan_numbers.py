@@ -1,19 +1,17 @@
-"""The numbers of a plan: its dataset, the ranking and the stops of its candidates, and a plan read from a file."""
+"""The numbers of a plan: its dataset, the ranking and the stops of its candidates."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from learncast._core.validation import FloatArray
-from learncast.display import Displayable, HtmlRepr, Plot, Table, format_count, format_interval, format_number
-from learncast.planning.forecast import difference
+from learncast.display import Table, format_count, format_interval, format_number
 from learncast.planning.methods.method import Method
 from learncast.procedure.goals import Accuracy, Explained, Goal
-from learncast.results import STEPS, Provenance, described
+from learncast.results import STEPS, described
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -134,7 +132,7 @@ def stop_portrait(plan: Plan, candidate: int = 0) -> xr.Dataset:
     import xarray as xr
 
     chosen, method = plan.candidates[candidate], plan.method
-    stops_number, accuracies_number = MANY if method.name in ("modes", "two-layer", "pooled") else FEW
+    stops_number, accuracies_number = MANY if method.name in ("modes", "two-layer", "pooled", "deep") else FEW
     reach = max(2.0 * chosen.stop_steps, plan.direct_steps if np.isfinite(plan.direct_steps) else 0.0) or 1.0
     stops = np.unique([*np.linspace(0.0, reach, stops_number).round(), round(chosen.stop_steps)]).astype(int)
     asked = plan.direct_time.accuracy
@@ -180,54 +178,3 @@ def _totals(method: Method, states: FloatArray, spent: FloatArray, goals: list[G
         states = np.where(finite, ends, states)
         rows.append(spent)
     return np.stack(rows)
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class SavedPlan(Displayable):
-    """A plan read from a file: its numbers and summary, without the tasks and the network."""
-
-    dataset: xr.Dataset
-    provenance: Provenance
-
-    @property
-    def summary(self) -> str:
-        """The recommendation in one paragraph."""
-        return str(self.dataset.attrs["summary"])
-
-    @property
-    def proof(self) -> str:
-        """How good the recommendation is."""
-        return str(self.dataset.attrs["proof"])
-
-    @property
-    def total(self) -> float:
-        """Cost of the recommended stages."""
-        return float(self.dataset["plan_total"])
-
-    @property
-    def direct_total(self) -> float:
-        """Cost of direct training."""
-        return float(self.dataset["direct_total"])
-
-    @property
-    def saving(self) -> float:
-        """Cost saved against direct training."""
-        return difference(self.direct_total, self.total)
-
-    @property
-    def stages_table(self) -> Table:
-        """The recommended stages."""
-        names = [str(name) for name in self.dataset["stage_task"].values]
-        steps, accuracy = self.dataset["stage_steps"].values, self.dataset["stage_accuracy"].values
-        rows = [(n, format_count(float(s)), f"{float(a):.4g}") for n, s, a in zip(names, steps, accuracy, strict=True)]
-        return Table("Do this", ("stage", "steps", "stop at accuracy"), rows)
-
-    def _html_repr(self) -> HtmlRepr:
-        return HtmlRepr(f"Plan for {self.dataset.attrs['target']}", self.summary, [self.stages_table])
-
-    def _plot(self) -> Plot:
-        return Plot.of("ranking", self.dataset, title="Candidates before the target")
-
-    def __repr__(self) -> str:
-        target = self.dataset.attrs["target"]
-        return f"<SavedPlan for {target!r}: saves {self.saving:.6g} of {self.direct_total:.6g}; {self.proof}>"

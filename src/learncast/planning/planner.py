@@ -79,7 +79,7 @@ def plan(
         What must be learned in the end.
     candidates : sequence of Task
         Tasks that may be trained first.
-    network : LinearRNN, TwoLayer or Activated
+    network : LinearRNN, TwoLayer, Deep or Activated
         The network before training.
     training : Training, optional
         Learning rate, weights that learn and other settings.
@@ -87,7 +87,7 @@ def plan(
         Shorthand for ``training=Training(learning_rate)``.
     terms : Terms
         Goal, number of stages, costs and limits.
-    method : {"auto", "modes", "two-layer", "pooled", "flow", "responses"}
+    method : {"auto", "modes", "two-layer", "pooled", "deep", "flow", "responses"}
         The first whose conditions hold, or the one named.
     strict : bool
         Raise if a condition of the theory fails, and recommend only candidates that meet all. Otherwise, with

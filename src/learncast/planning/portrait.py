@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 from learncast._core.errors import InvalidSpec, OutOfTime
 from learncast._core.progress import Progress, silent, time_is_up, until
 from learncast._core.validation import FloatArray, between, real_array
-from learncast.networks.activated import Activated
-from learncast.networks.linear_rnn import LinearRNN
 from learncast.planning.explanation import singular_accuracy
 from learncast.planning.methods.method import Method
 from learncast.planning.methods.modes import ModeMethod
@@ -28,7 +26,6 @@ from learncast.theory.assumptions import Assumption, Trust, require, stable_lear
 from learncast.theory.dynamics import mode_equation
 from learncast.theory.dynamics.modes import Modes
 from learncast.theory.dynamics.steps.mode_descent import Problem
-from learncast.theory.responses.bootstrap import interval
 from learncast.theory.responses.modes import ResponseModes, mode_of_response
 from learncast.theory.responses.response import Response
 
@@ -63,8 +60,6 @@ class PortraitTimes:
         Flow steps of direct training.
     firsts : Problem
         Weighted strengths of every first task, (values, 1, modes).
-    replicas : list of Problem, optional
-        Of first tasks that were measured on trials.
     stable : (values,)
         Whether descent is stable on each first task.
     assumptions : tuple of Assumption
@@ -79,7 +74,6 @@ class PortraitTimes:
     grids: FloatArray
     direct: float
     firsts: Problem
-    replicas: list[Problem] | None
     stable: NDArray[np.bool_]
     assumptions: tuple[Assumption, ...]
     accuracy: float
@@ -180,7 +174,6 @@ class PortraitTimes:
                 self.vary, singular, described("stop at which the first task ends on the target's optimum", "1"),
             ),
             stable=(self.vary, self.stable, described("descent is stable on the first task", "1")),
-            **_intervals(self, self.replicas or []),
         )  # fmt: skip
 
 
@@ -194,7 +187,6 @@ def portrait_times(
     firsts: Sequence[Modes] | None = None,
     strict: bool = True,
     progress: Progress = silent,
-    seed: int = 0,
 ) -> PortraitTimes:
     """Time two-task curricula, as `phase` does, for a target that has been decomposed already.
 
@@ -204,15 +196,13 @@ def portrait_times(
         Of the target only.
     firsts : sequence of Modes, optional
         Of the first task for each of the values, in the target's frame; computed by default.
-    seed : int
-        Of the trials on which responses are measured.
     vary, values, accuracies, accuracy, strict, progress
         As for `phase`.
     """
     accuracy = between("accuracy", accuracy, 0.0, 1.0)
     stops = checked_grid(vary, values, accuracies)
     rate, modes = own.learning_rate, own.modes[-1]
-    first, measured, replicas = _first_problems(own, vary, values, firsts, seed)
+    first, measured = _first_problems(modes, vary, values, firsts)
     sharp = mode_equation.sharpness(modes.start, modes.imbalance, first.cross, first.power)
     found = worst([own.conditions(0), measured, [stable_learning_rate(rate, sharp)]])
     if strict:
@@ -220,23 +210,20 @@ def portrait_times(
     steps = own.flow_steps_to(0, own.start, Accuracy(accuracy))
     grids = _timed(modes.start, first, own.problems[-1], 1.0 - stops, 1.0 - accuracy, rate, steps, progress)
     stable = np.asarray((sharp * rate <= 2.0).all(axis=(1, 2)))
-    return PortraitTimes(own, vary, values, stops, grids, steps, first, replicas, stable, found, accuracy)
+    return PortraitTimes(own, vary, values, stops, grids, steps, first, stable, found, accuracy)
 
 
 def _first_problems(
-    own: ModeMethod, vary: str, values: object, given: Sequence[Modes] | None, seed: int
-) -> tuple[Problem, tuple[Assumption, ...], list[Problem] | None]:
-    """Weighted strengths of every first task, (values, 1, modes), the worst of each condition, and resamples."""
-    modes, network = own.modes[-1], cast(LinearRNN | Activated, own.network)
+    modes: Modes, vary: str, values: object, given: Sequence[Modes] | None
+) -> tuple[Problem, tuple[Assumption, ...]]:
+    """Weighted strengths of every first task, (values, 1, modes), and the worst of each condition."""
     each = given or rescaled(modes, vary, values)
     if each is None:
-        cross, power = weighted_variants(modes.task, modes, network, {vary: np.asarray(values, dtype=float)}, seed)
-        return Problem(cross[:, None, :], power[:, None, :], modes.imbalance), modes.assumptions, None
+        cross, power = weighted_variants(modes, vary, np.asarray(values, dtype=float))
+        return Problem(cross[:, None, :], power[:, None, :], modes.imbalance), modes.assumptions
     cross = np.stack([m.weighted_cross for m in each])[:, None, :]
     power = np.stack([m.weighted_input for m in each])[:, None, :]
-    measured = [m.replicas for m in each]
-    replicas = [Problem(r[0][:, None, :], r[1][:, None, :], modes.imbalance) for r in measured if r is not None]
-    return Problem(cross, power, modes.imbalance), worst(m.assumptions for m in each), replicas or None
+    return Problem(cross, power, modes.imbalance), worst(m.assumptions for m in each)
 
 
 def rescaled(own: Modes, vary: str, values: Any) -> list[Modes] | None:
@@ -304,32 +291,6 @@ def checked_grid(vary: str, values: Any, accuracies: object) -> FloatArray:
             field="values",
         )
     return stops
-
-
-def _intervals(times: PortraitTimes, firsts: list[Problem]) -> dict[str, object]:
-    """Ends of the confidence intervals over the grid, one first task at a time."""
-    own, tolerances, target_tolerance = times.own, 1.0 - times.stops, 1.0 - times.accuracy
-    if not firsts:
-        return {}
-    vary, learning_rate = times.vary, times.method.learning_rate
-    assert own.replicas is not None
-    cross, power = own.replicas
-    second = Problem(cross[:, None, :], power[:, None, :], own.imbalance)
-    direct = second.duration(own.start, np.array([target_tolerance])) / learning_rate
-    total, saved = [], []
-    for k, first in enumerate(firsts):
-        time, ends = first.arrival(own.start, tolerances)
-        rest = second.duration(ends, target_tolerance)
-        steps = np.where(np.isfinite(time), time + rest, np.inf) / learning_rate
-        total.append(interval(times.total[k], steps))
-        with np.errstate(invalid="ignore"):
-            saved.append(interval(times.direct - times.total[k], direct - steps, signed=True))
-    found: dict[str, object] = {}
-    for k, end in enumerate(("low", "high")):
-        for name, values in (("total_steps", total), ("speedup_steps", saved)):
-            note = f"{name.replace('_', ' ')}, {end} end of its interval"
-            found[f"{name}_{end}"] = ((vary, "accuracy"), np.stack(values)[:, k], described(note, STEPS))
-    return found
 
 
 def _timed(

@@ -51,7 +51,7 @@ class StageForecast:
 
 
 @dataclass(frozen=True, eq=False)
-class _Run:
+class SequenceRun:
     """Stages carried out by a method, with everything needed to look at them again."""
 
     stages: tuple[StageForecast, ...]
@@ -107,13 +107,14 @@ class StageSequence:
         return self.requested[-1].goal
 
     @cached_property
-    def _run(self) -> _Run:
+    def run(self) -> SequenceRun:
+        """The stages, carried out."""
         return _carry_out(self.method.precise, self.requested, self.places)
 
     @property
     def total(self) -> Steps:
         """Steps of all stages together, without an interval."""
-        each = [s.steps for s in self._run.stages]
+        each = [s.steps for s in self.run.stages]
         descent = math.inf if any(math.isinf(s.descent) for s in each) else float(sum(s.descent for s in each))
         flow, status = float(sum(s.flow for s in each)), worst_status(s.status for s in each)
         late = next((k for k, s in enumerate(each) if s.status is Status.not_within), None)
@@ -125,17 +126,17 @@ class StageSequence:
     @property
     def states(self) -> tuple[FloatArray, ...]:
         """States of the method before the first stage and after each stage, by the flow."""
-        return self._run.states
+        return self.run.states
 
     @property
     def descent_states(self) -> tuple[FloatArray, ...]:
         """States of the method before the first stage and after each stage, by descent."""
-        return self._run.descent_states
+        return self.run.descent_states
 
     @property
     def flows(self) -> tuple[Solution, ...]:
         """Gradient flow of each stage from where the stage begins."""
-        return self._run.flows
+        return self.run.flows
 
     @property
     def provenance(self) -> Provenance:
@@ -150,12 +151,12 @@ class StageSequence:
         those of the target; ``stage`` is the index of the stage.
         """
         steps, m = checked_times(times), self.method.precise
-        ends = np.cumsum([s.steps.flow for s in self._run.stages])
+        ends = np.cumsum([s.steps.flow for s in self.run.stages])
         index = np.minimum(np.searchsorted(ends, steps, side="left"), len(ends) - 1)
         begins = np.concatenate([[0.0], ends[:-1]])
         states = np.empty((len(steps), *m.start.shape))
         own = np.empty(len(steps))
-        for k, (flow, place) in enumerate(zip(self._run.flows, self.places, strict=True)):
+        for k, (flow, place) in enumerate(zip(self.run.flows, self.places, strict=True)):
             here = np.flatnonzero(index == k)
             if len(here):
                 with np.errstate(invalid="ignore"):
@@ -189,9 +190,9 @@ class StageSequence:
         import xarray as xr
 
         m, names = self.method.precise, [task.name for task in self.tasks]
-        states = np.stack([m.start, *(self._run.descent_states if descent else self._run.states)[1:]])
+        states = np.stack([m.start, *(self.run.descent_states if descent else self.run.states)[1:]])
         unknown = any(math.isnan(m.least_loss(k)) for k in self.places)
-        steps = [s.steps.descent if descent else s.steps.flow for s in self._run.stages]
+        steps = [s.steps.descent if descent else s.steps.flow for s in self.run.stages]
         return xr.DataArray(
             np.stack([m.loss(k, states) for k in self.places], axis=1),
             dims=("stage", "task"),
@@ -219,7 +220,7 @@ class StageSequence:
         import xarray as xr
 
         m, times, values, stage, begun = self.method.precise, [], [], [], 0.0
-        for k, (flow, s) in enumerate(zip(self._run.flows, self._run.stages, strict=True)):
+        for k, (flow, s) in enumerate(zip(self.run.flows, self.run.stages, strict=True)):
             given = None if horizon is None else np.broadcast_to(horizon, len(self.requested))[k]
             span = s.steps.flow if math.isfinite(s.steps.flow) else (given or settling(flow))
             local = np.linspace(0.0, span, points)
@@ -238,7 +239,7 @@ class StageSequence:
         )
 
 
-def _carry_out(method: Method, stages: Sequence[Stage], places: Sequence[int]) -> _Run:
+def _carry_out(method: Method, stages: Sequence[Stage], places: Sequence[int]) -> SequenceRun:
     """Train through the stages; the flow and descent each continue from where they themselves ended."""
     flow_state = descent_state = method.start
     found: list[StageForecast] = []
@@ -265,7 +266,7 @@ def _carry_out(method: Method, stages: Sequence[Stage], places: Sequence[int]) -
         flows.append(flow)
         states.append(flow_state)
         descent_states.append(descent_state)
-    return _Run(tuple(found), tuple(flows), tuple(states), tuple(descent_states))
+    return SequenceRun(tuple(found), tuple(flows), tuple(states), tuple(descent_states))
 
 
 def _converged(

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from learncast._core.errors import InvalidSpec, suggestion
-from learncast._core.limits import tables_of
+from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray, between, count, real_array
-from learncast.procedure.goals import GOALS, Accuracy, Goal, goal_of
+from learncast.procedure.goals import Accuracy, Goal, goal_of
 from learncast.results import spec_hash
 from learncast.tasks.task import Task
 
@@ -104,37 +101,6 @@ class Terms:
         """Short hash of all terms."""
         return spec_hash(*(repr(getattr(self, f.name)) for f in fields(self)))
 
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Terms:
-        """Read terms from a table, with the goal under ``accuracy``, ``explained``, ``loss`` or ``r2``."""
-        known = (*GOALS, *(f.name for f in fields(cls) if f.name != "goal"))
-        for key in values:
-            if key not in known:
-                hint = suggestion(key, known)
-                raise InvalidSpec(f"Terms are {', '.join(known)}, got {key!r}. {hint}".strip(), field=key)
-        goals = [GOALS[key](values[key]) for key in GOALS if key in values]
-        if len(goals) > 1:
-            raise InvalidSpec(f"Give one of {', '.join(GOALS)}, got {len(goals)}.", field="goal")
-        given: dict[str, Any] = {"goal": goals[0]} if goals else {}
-        return cls(**given, **{key: value for key, value in values.items() if key not in GOALS})
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Terms:
-        """Read terms from a TOML file."""
-        return cls.from_dict(tables_of(Path(path), "the terms file"))
-
-    def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the terms to a TOML file."""
-        target, goal = Path(path), self.goal
-        keys: dict[type, str] = {kind: key for key, kind in GOALS.items()}
-        if type(goal) not in keys:
-            raise InvalidSpec(f"Name the goal to save it, such as learncast.Accuracy(0.99), got {goal}.", field="goal")
-        values = {keys[type(goal)]: getattr(goal, "value", None)}
-        values |= {f.name: getattr(self, f.name) for f in fields(self) if f.name != "goal"}
-        lines = [f"{key} = {_toml(value)}" for key, value in values.items() if value is not None]
-        target.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        return target
-
 
 _LIMITS = ("least_accuracy", "most_accuracy", "most_excess_loss")
 
@@ -148,10 +114,6 @@ def _plain(name: str, values: ArrayLike | None) -> float | tuple[float, ...] | N
     except (TypeError, ValueError) as error:
         raise InvalidSpec(f"{name} must be a number or a list of numbers, got {values!r:.60}.", field=name) from error
     return tuple(array.ravel().tolist()) if array.ndim else float(array)
-
-
-def _toml(value: object) -> str:
-    return f"[{', '.join(map(_toml, value))}]" if isinstance(value, tuple) else repr(value)
 
 
 @dataclass(frozen=True, eq=False)
@@ -272,16 +234,6 @@ def accuracy_limits(least: ArrayLike | None, most: ArrayLike | None, tasks: int)
             field="least_accuracy",
         )
     return low, high
-
-
-def stop_band(
-    cross: FloatArray, power: FloatArray, least: ArrayLike | None, most: ArrayLike | None
-) -> tuple[FloatArray, FloatArray]:
-    """Least and greatest distance from its optimum at which a stage of each task may stop."""
-    low, high = accuracy_limits(least, most, len(cross))
-    size = np.abs(np.divide(cross, power, out=np.zeros_like(cross), where=power > 0))
-    farthest = np.where(np.isinf(low), np.inf, (1 - np.where(np.isinf(low), 0.0, low)) * size)
-    return (1 - high) * size, farthest
 
 
 def _loss_limits(most_excess_loss: ArrayLike | None, tasks: int) -> FloatArray:

@@ -1,17 +1,14 @@
-"""Variants of a task: many settings of its family's keywords, seen by one network."""
+"""Variants of a task that differ from it in one keyword of its family and share its geometry."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 
 from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray, count
-from learncast.networks.activated import Activated
-from learncast.networks.linear_rnn import LinearRNN
-from learncast.planning.methods.choice import method_for
 from learncast.tasks.covariance import Kronecker
 from learncast.tasks.families import FAMILIES, checked_channels
 from learncast.tasks.geometry import pooling_kernel, recurrence_kernel
@@ -22,59 +19,38 @@ from learncast.theory.dynamics.modes import Modes, without_round_off
 _TOGETHER = 2**18
 
 
-def variant_of(target: Task, changes: Mapping[str, Any]) -> Task:
-    """Make one variant; a single number for a per-channel keyword is used for all channels."""
-    own: Mapping[str, Any] = target.recipe.parameters if target.recipe else {}
-    given: dict[str, object] = {}
-    for key, value in changes.items():
-        number = int(value) if key == "steps" else float(value)
-        given[key] = [number] * len(own[key]) if np.ndim(own.get(key, 0.0)) == 1 else number
-    return target.varied(**given)
-
-
-def weighted_variants(
-    target: Task, own: Modes, network: LinearRNN | Activated, changes: Mapping[str, FloatArray], rng: int
-) -> tuple[FloatArray, FloatArray]:
-    """Recurrence-weighted strengths of every variant, (variants, modes) each.
-
-    If the family's channel keywords are single numbers, the variants share the target's geometry: they differ only in
-    their time profile, and mode k is that profile times the strength of the target's own channel pattern.
-    """
-    number = len(next(iter(changes.values())))
-    recipe = target.recipe
-    if own.promise != "exact" or not share_geometry(target, changes):
-        tasks = [variant_of(target, {k: v[i] for k, v in changes.items()}) for i in range(number)]
-        each = method_for([*tasks, target], network, 1.0, method="modes", seed=rng).modes[:-1]
-        return np.stack([m.weighted_cross for m in each]), np.stack([m.weighted_input for m in each])
-    assert recipe is not None  # a family's variants share its geometry
-    channels = FAMILIES[recipe.name].channel_keywords
-    cross, power = np.empty((number, len(own))), np.empty((number, len(own)))
-    steps = np.broadcast_to(changes.get("steps", np.array(target.steps)), (number,))
-    for length in np.unique(steps):
-        count("steps", length)
-        here = steps == length
-        # What the variants share is computed once.
-        shared = {key: np.atleast_1d(recipe.parameters[key]) for key in channels}
-        keywords = shared | {key: value[here] for key, value in changes.items() if key in channels}
-        cross[here], power[here] = _profiled(target, own, int(length), keywords, int(np.count_nonzero(here)))
-    if not (np.isfinite(cross).all() and np.isfinite(power).all()):
-        raise InvalidSpec(f"every value of {', '.join(changes)} must give finite statistics, got an overflow.")
-    return cross, power
-
-
-def share_geometry(target: Task, changes: Mapping[str, object]) -> bool:
+def share_geometry(target: Task, vary: str) -> bool:
     """Whether variants share the target's geometry by construction: channel keywords that are single numbers."""
     recipe = target.recipe
     if recipe is None or recipe.name not in FAMILIES:
         return False
     channels = FAMILIES[recipe.name].channel_keywords
-    return set(changes) <= {*channels, "steps"} and not any(np.ndim(recipe.parameters[key]) for key in channels)
+    return vary in (*channels, "steps") and not any(np.ndim(recipe.parameters[key]) for key in channels)
 
 
-def _profiled(
-    target: Task, own: Modes, steps: int, keywords: Mapping[str, FloatArray], number: int
-) -> tuple[FloatArray, FloatArray]:
+def weighted_variants(own: Modes, vary: str, values: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Recurrence-weighted strengths of variants that share the geometry of a task, (values, modes) each.
+
+    They differ only in their time profile, and mode k is that profile times the strength of the task's own channel
+    pattern.
+    """
+    target = own.task
+    assert target.recipe is not None
+    keywords = FAMILIES[target.recipe.name].channel_keywords
+    shared = {key: np.atleast_1d(target.recipe.parameters[key]) for key in keywords}
+    if vary == "steps":
+        parts = [_profiled(own, count("steps", steps), shared, 1) for steps in values]
+    else:
+        parts = [_profiled(own, target.steps, shared | {vary: values}, len(values))]
+    cross, power = (np.concatenate(part) for part in zip(*parts, strict=True))
+    if not (np.isfinite(cross).all() and np.isfinite(power).all()):
+        raise InvalidSpec(f"every value of {vary} must give finite statistics, got an overflow.")
+    return cross, power
+
+
+def _profiled(own: Modes, steps: int, keywords: Mapping[str, FloatArray], number: int) -> tuple[FloatArray, FloatArray]:
     """Weighted strengths of variants of one length."""
+    target = own.task
     assert target.recipe is not None
     family = FAMILIES[target.recipe.name]
     checked = {key: checked_channels(key, value) for key, value in keywords.items()}

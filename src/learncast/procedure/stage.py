@@ -30,6 +30,8 @@ class Stage(Generic[Trained]):
         Training also follows rules such as `DecisionAccuracy`, `Learned`, `Stalled` and `Plateau`.
     steps : float, optional
         Or stop after this many gradient steps; infinity trains until the flow rests.
+    rate : float
+        Factor of the learning rate during this stage; only training can follow other factors than 1.
 
     Examples
     --------
@@ -44,18 +46,25 @@ class Stage(Generic[Trained]):
     task: Trained
     goal: Any  # a Rule or None; forecasts require a Goal
     steps: float | None
+    rate: float
 
-    def __init__(self, task: Trained, goal: Rule | float | None = None, steps: float | None = None) -> None:
+    def __init__(
+        self, task: Trained, goal: Rule | float | None = None, steps: float | None = None, rate: float = 1.0
+    ) -> None:
         if (goal is None) == (steps is None):
             raise InvalidSpec(f"A stage needs a goal or steps, got {goal} and {steps}.", field="goal")
         if goal is not None and not isinstance(goal, Rule):
             goal = goal_of(goal, recorded=getattr(task, "recording", None) is not None)
         if steps is not None and steps not in (0, math.inf):
             positive("steps", steps)
-        self.__dict__.update(task=task, goal=goal, steps=steps)
+        self.__dict__.update(task=task, goal=goal, steps=steps, rate=positive("rate", rate))
 
     def check_forecast(self) -> None:
-        """Raise if the stage ends by a rule that only training can follow."""
+        """Raise if only training can follow the stage, because of its rule or its learning rate."""
+        if self.rate != 1.0:
+            raise InvalidSpec(
+                f"Only learncast.training can change the rate of a stage, got {self.rate:g}.", field="rate"
+            )
         if self.goal is not None and self.goal.needs_training:
             kind = type(self.goal).__name__
             raise InvalidSpec(f"Only learncast.training can end a stage by {kind}; give a goal or steps.", field="goal")

@@ -1,16 +1,16 @@
-"""Which pretraining gets the network that I train to my goal soonest?"""
+"""How do I train my own network on a target soonest?"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from inspect import Parameter, signature
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from learncast._core.progress import Progress, silent
+from learncast._core.progress import Progress, silent, within
 from learncast.report.report import Report
-from learncast.study.study_file import to_toml, without_none
+from learncast.study.study_file import to_toml
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -20,17 +20,19 @@ if TYPE_CHECKING:
 
 #: Plans in the table.
 MOST_PLANS = 15
+#: Steps after which a stage of the training is given up.
+MOST_STEPS = 20_000
 
 
 def advise_report(
-    study: AdviceStudy, *, options: Mapping[str, object] | None = None, progress: Progress = silent
+    study: AdviceStudy, *, train: bool = False, most_steps: int = MOST_STEPS, progress: Progress = silent
 ) -> Report:
-    """Advise on a study's model, trials and goal."""
-    return _answered(study.question(), study.name, study.resolved(), options or {}, progress)
+    """Advise on a study's model, trials and goal; with `train`, also carry the advice out."""
+    return _answered(study.question(), study.name, study.resolved(), train, most_steps, progress)
 
 
 def model_advise_report(
-    place: str, *, options: Mapping[str, object] | None = None, progress: Progress = silent
+    place: str, *, train: bool = False, most_steps: int = MOST_STEPS, progress: Progress = silent
 ) -> Report:
     """Advise on what a person's own file builds, which means executing it.
 
@@ -38,45 +40,46 @@ def model_advise_report(
     ----------
     place : str
         ``file.py:function``, which returns the keywords of `learncast.advise` as a dictionary: model, target and
-        candidates at least.
-    options : mapping, optional
-        Keywords that replace those of the function.
+        training at least.
+    train : bool
+        Whether to carry the advice out.
+    most_steps : int
+        Steps after which a stage of that training is given up.
     progress : callable
     """
     from learncast.windows.stored_model import builder_error, call_builder
 
-    purpose = "return a dictionary with model, target and candidates"
+    purpose = "return a dictionary with model, target and training"
     found = call_builder(place, purpose)
     if not isinstance(found, Mapping):
         raise builder_error(place, purpose, type(found).__name__)
     if wrong := _wrong_keys(list(map(str, found))):
         raise builder_error(place, purpose, wrong)
-    said = to_toml({"model": place, **without_none(dict(options or {}))})
-    return _answered(dict(found), Path(place.rpartition(":")[0]).stem, said, options or {}, progress)
+    name = Path(place.rpartition(":")[0]).stem
+    return _answered(dict(found), name, to_toml({"model": place}), train, most_steps, progress)
 
 
 def _wrong_keys(given: Sequence[str]) -> str:
     """Name the keys that `learncast.advise` does not know and those that it misses; empty if there are none."""
     from learncast.advice.adviser import advise
 
-    known = signature(advise).parameters
-    unknown = [key for key in given if key not in known]
-    missing = [name for name, one in known.items() if one.default is Parameter.empty and name not in given]
+    unknown = [key for key in given if key not in signature(advise).parameters]
+    missing = [name for name in ("model", "target", "training") if name not in given]
     got = [f"the unknown {', '.join(map(repr, unknown))}"] if unknown else []
     got += [f"no {', '.join(map(repr, missing))}"] if missing else []
     return " and ".join(got)
 
 
 def _answered(
-    question: dict[str, Any], name: str, study: str, options: Mapping[str, object], progress: Progress
+    question: dict[str, Any], name: str, study: str, train: bool, most_steps: int, progress: Progress
 ) -> Report:
     from learncast.advice.adviser import advise
-    from learncast.advice.request import AdviceTerms
 
-    given = without_none(dict(options))
-    if given:  # those of the command line are terms
-        question = {**question, "terms": replace(question.get("terms", AdviceTerms()), **given)}
-    return of_advice(advise(**question, progress=progress, log=silent), name=name, study=study)
+    advice = advise(**question, progress=within(progress, 0, 2) if train else progress)
+    if train:
+        run = advice.train(most_steps=most_steps, progress=within(progress, 1, 2))
+        advice = advice.carried_out(run)
+    return of_advice(advice, name=name, study=study)
 
 
 def of_advice(found: Advice, *, name: str = "", study: str = "") -> Report:
@@ -88,28 +91,42 @@ def of_advice(found: Advice, *, name: str = "", study: str = "") -> Report:
     name, study : str
         Name and content of the study; by default neither.
     """
-    table = found.table.head(MOST_PLANS)
+    a = found.dataset.attrs
     values = {
         "recommended": found.recommended,
+        "learning_rate": found.learning_rate,
+        "given_rate": a["given_rate"],
+        "pilots": [
+            {"learning_rate": float(rate), "loss": float(loss)}
+            for rate, loss in zip(
+                found.dataset["pilot_rate"], found.dataset["pilot_loss"].mean("pilot_step"), strict=True
+            )
+        ],
+        "pilot_steps": found.pilot_steps,
+        "helpers": list(found.helpers),
         "shortlist": list(found.shortlist),
-        "goal": found.dataset.attrs["goal"],
-        "chance": found.dataset.attrs["chance"],
+        "goal": a["goal"],
+        "chance": a["chance"],
         "summary": found.summary,
         "warnings": list(found.warnings),
         "plans": [
             {"plan": str(plan), "score": float(score)}
             for plan, score in zip(found.dataset["plan"].values, found.dataset["score"].values, strict=True)
         ],
-        "optimizer": found.dataset.attrs["optimizer"],
-        "optimizer_between_stages": found.dataset.attrs["optimizer_between_stages"],
+        "optimizer": a["optimizer"],
+        "optimizer_between_stages": a["optimizer_between_stages"],
+        **{key: a[key] for key in ("run_status", "run_steps") if key in a},
     }
     return Report(
         kind="advise",
-        title=f"{name}: what to train first" if name else "What to train first",
-        lead=found.summary,
+        title=f"{name}: how to train it soonest" if name else "How to train it soonest",
+        lead=found.lines["do"],
         trust=found.trust,
         values=values,
-        tables=[replace(table, notes=[found.cost_estimate, *table.notes])],
+        tables=[
+            found.lines_table,
+            *([replace(found.table, rows=found.table.rows[:MOST_PLANS])] if found.validity else []),
+        ],
         dataset=found.dataset,
         draw=lambda: _draw(found),
         provenance=found.provenance,

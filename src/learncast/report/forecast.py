@@ -91,8 +91,7 @@ def of_forecast(
     rows = m.mode_rows(place, goal)
     recurrence = LearnedRecurrence.of(made, flow, horizons)
     first, notes = data_notes(m, place)
-    bounds = flow.bounds(learned.accuracy) if learned.accuracy < 1 else ()
-    remarks = [*flow.remarks, *bounds, *recurrence.remarks, *notes]
+    remarks = [*flow.remarks, *recurrence.remarks, *notes]
     values: dict[str, object] = {
         "task": chosen.name,
         "learning_rate": made.training.learning_rate,
@@ -204,7 +203,7 @@ def _table(title: str, meaning: str, rows: list[dict[str, Any]], remarks: list[s
     tiny = ROUND_OFF * max((abs(row["optimum"]) for row in rows), default=0.0)
     cells = [
         (
-            str(row["mode"]),
+            str(row["mode"] + 1),
             *(_known(row.get(key, math.nan), n, tiny if key == "optimum" else 0.0) for key, n in digits.items()),
             *_steps(row),
             row["status"],
@@ -289,5 +288,5 @@ def _trajectory_table(dataset: xr.Dataset) -> Table:
         )
         for i in picks
     ]
-    columns = ("step", *(f"strength {k}" for k in range(dataset.sizes["mode"])), "loss")
+    columns = ("step", *(f"strength {k + 1}" for k in range(dataset.sizes["mode"])), "loss")
     return Table("Trajectory of the flow", columns, rows, notes)

@@ -11,9 +11,8 @@ import numpy as np
 
 from learncast import Forecast, InvalidSpec, LinearRNN, NotLearned, Task
 from learncast.display import Table, format_loss, format_number
-from learncast.planning.methods.choice import DEFAULT_LEARN
+from learncast.planning.methods.choice import default_learn
 from learncast.theory.assumptions import EXACT
-from learncast.theory.dynamics.learning_problem import KINDS
 from learncast.theory.dynamics.modes import Modes, modes
 from learncast.theory.dynamics.solution import Solution
 from learncast.theory.recurrence.order import half_loss_time
@@ -41,9 +40,8 @@ class LearnedRecurrence:
     @classmethod
     def of(cls, made: Forecast, flow: Solution, horizons: Sequence[int]) -> LearnedRecurrence:
         """Compute order, end, stability and extrapolation."""
-        task, network = made.target, cast(LinearRNN, made.method.network)
-        learn = made.training.learn or DEFAULT_LEARN[LinearRNN]
-        if "input" not in KINDS.get(type(network), ()) or set(learn) == set(DEFAULT_LEARN[LinearRNN]):
+        task, network, learn = made.target, made.method.network, made.training.learn
+        if not isinstance(network, LinearRNN) or learn is None or set(learn) == set(default_learn(network)):
             return cls()
         view = modes(task, network)
         aligned = max(view.alignment.start_residual, view.alignment.recurrence_residual) <= EXACT
@@ -114,7 +112,7 @@ def _remarks(task: Task, view: Modes, end: dict[str, object]) -> list[str]:
         for k in range(len(view)):
             warning = zero_recurrence_warning(view.cross_strength[k, ::-1, 0], recurrence=float(view.recurrence[k]))
             if warning:
-                found.append(f"mode {k}: {warning}")
+                found.append(f"mode {k + 1}: {warning}")
     if end["stability"] == "unstable":
         found.append("the learned recurrence is unstable: activity grows on trials longer than those trained on")
     return found
@@ -127,7 +125,7 @@ def _tables(task: Task, rows: list[dict[str, Any]], end: dict[str, Any]) -> list
         cells = []
         for row in rows:
             steps = [format_number(row[key]) for key in ("half_loss_steps", "half_loss_steps_frozen")]
-            cells.append((str(row["mode"]), str(row["place"]), *steps, f"{row['recurrence']:.4g}", row["status"]))
+            cells.append((str(row["mode"] + 1), str(row["place"]), *steps, f"{row['recurrence']:.4g}", row["status"]))
         tables.append(Table("What is learned first", columns, cells))
     facts = [
         ("loss", format_loss(end["loss"], size=task.target_power)),

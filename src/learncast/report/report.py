@@ -257,6 +257,7 @@ def outcome_values(steps: Steps) -> dict[str, object]:
 _METHODS = {
     "two-layer": " (No common modes: exact flow of a two-layer network.)",
     "pooled": " (No common modes: descent on the pooled statistics of these tasks.)",
+    "deep": " (Linear network of several layers: descent on the statistics of these tasks.)",
     "flow": " (No closed form: integrated flow of the weights that learn.)",
     "responses": " (Through the measured responses of the units.)",
 }

@@ -122,5 +122,5 @@ class AdviceStudySection(Section):
     """When the target counts as learned."""
     target: TrialSection
     """The task to be learned in the end."""
-    candidates: list[TrialSection] = Field(min_length=1)
-    """Tasks that could be trained before the target."""
+    candidates: list[TrialSection] = Field(default=[])
+    """Easier tasks, for a target that stalls or to be trained first."""

@@ -90,6 +90,42 @@ class TwoLayerSection(Section):
         return self
 
 
+class DeepSection(Section):
+    """A linear network of any number of layers."""
+
+    kind: Literal["deep"]
+    """A linear network of several layers: output = W_L x ... x W_1 x input."""
+    layers: int = Field(default=3, ge=2, le=64)
+    """Number of layers of weights; there is one hidden layer fewer."""
+    hidden_size: Annotated[int, Field(ge=1)] | list[Annotated[int, Field(ge=1)]] = 16
+    """Units of every hidden layer: one number, or one for each hidden layer."""
+    recurrence: float | None = None
+    """Fixed scalar recurrence of the first layer, for trials of several steps; none by default."""
+    start: Literal["aligned", "balanced", "random"] = "balanced"
+    """aligned: on the modes of the task; balanced: equal singular values in all layers; random: independent weights."""
+    scale: Annotated[float, Field(gt=0)] | Literal["torch"] = 0.1
+    """Weight of each mode and layer of an aligned start, else standard deviation; "torch" for a random start."""
+    seed: int = Field(default=0, ge=0)
+    """Seed of the weights."""
+    activation: Literal["linear"] = "linear"
+    """Activation function; linear only."""
+    weights: str | None = None
+    """A .npz or .safetensors file with the weights layer1, layer2, ... before training, relative to the study file."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> DeepSection:
+        if isinstance(self.hidden_size, list) and len(self.hidden_size) != self.layers - 1:
+            raise ValueError(f"hidden_size needs {self.layers - 1} numbers for {self.layers} layers")
+        if self.scale == "torch" and self.start != "random":
+            raise ValueError('scale = "torch" needs start = "random"')
+        return self
+
+    @property
+    def hidden_sizes(self) -> list[int]:
+        """Units of each hidden layer."""
+        return self.hidden_size if isinstance(self.hidden_size, list) else [self.hidden_size] * (self.layers - 1)
+
+
 class DefaultNetworkSection(Section):
     """The network for data of this size: a linear RNN, or a two-layer network if trials have one step."""
 
@@ -107,10 +143,11 @@ class DefaultNetworkSection(Section):
     """Activation function of the hidden units."""
 
 
-NetworkSection = RecurrentSection | TwoLayerSection | DefaultNetworkSection
+NetworkSection = RecurrentSection | TwoLayerSection | DeepSection | DefaultNetworkSection
 NETWORKS: dict[str, type[Section]] = {
     "linear-rnn": RecurrentSection,
     "two-layer": TwoLayerSection,
+    "deep": DeepSection,
     "default": DefaultNetworkSection,
 }
 

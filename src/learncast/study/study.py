@@ -6,6 +6,7 @@ import inspect
 import math
 from collections.abc import Mapping
 from dataclasses import fields
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ import numpy as np
 from learncast._core.errors import InvalidSpec, suggestion
 from learncast._core.limits import check_made, listed
 from learncast._core.validation import one_of
+from learncast.networks import Network
 from learncast.networks.activated import Activated
+from learncast.networks.deep import Deep, Linear
 from learncast.networks.linear_rnn import LinearRNN, check_fit
 from learncast.networks.two_layer import TwoLayer
 from learncast.planning.defaults import DATA_GOAL, Choice, default_network
@@ -28,6 +31,7 @@ from learncast.procedure.training import Training
 from learncast.study.sections import (
     RULES,
     DataSection,
+    DeepSection,
     DefaultNetworkSection,
     GeneraliseSection,
     HierarchySection,
@@ -48,6 +52,7 @@ from learncast.tasks.one_step import hierarchy, reversed, static
 from learncast.tasks.recorded.arrays import arrays_named
 from learncast.tasks.recorded.files import from_file, trial_groups
 from learncast.tasks.task import Task
+from learncast.theory.dynamics.learning_problem import learned_weights
 
 #: Matrices of a network's size that are in memory while a question is answered.
 COPIES = 5
@@ -58,7 +63,7 @@ class Study(StudyFile[StudySection]):
 
     Attributes
     ----------
-    network : LinearRNN, TwoLayer or Activated
+    network : LinearRNN, TwoLayer, Deep or Activated
     candidates : tuple of Task
     sequence : tuple of (Task, steps)
         Tasks learned one after another; infinite steps train to convergence.
@@ -103,8 +108,8 @@ class Study(StudyFile[StudySection]):
             for k, one in enumerate(section.sequence, 1)
         )
         with located(source, "[network]"):
-            self.network: LinearRNN | TwoLayer | Activated = self._network(section.network)
-            if section.network.activation != "linear":
+            self.network: Network = self._network(section.network)
+            if section.network.activation != "linear" and not isinstance(self.network, Deep):
                 self.network = Activated(self.network, section.network.activation)
         for key, task in self._tasks.items():
             with located(source, f"[network] and {key}"):
@@ -133,7 +138,7 @@ class Study(StudyFile[StudySection]):
         return self._target
 
     @property
-    def weights(self) -> LinearRNN | TwoLayer:
+    def weights(self) -> Linear:
         """The network's weights, without its activation function."""
         return self.network.network if isinstance(self.network, Activated) else self.network
 
@@ -146,8 +151,7 @@ class Study(StudyFile[StudySection]):
     @property
     def learn(self) -> tuple[str, ...]:
         """The trainable weights; those of the closed forms unless the file names others."""
-        default = ("input", "output") if isinstance(self.weights, LinearRNN) else ("first", "second")
-        return self.named_learn or default
+        return self.named_learn or learned_weights(self.weights, None)
 
     @property
     def terms(self) -> Terms:
@@ -247,9 +251,11 @@ class Study(StudyFile[StudySection]):
             self._tasks[key] = task_of(section, task_name(section, index, stage=stage), self.folder)
         return self._tasks[key]
 
-    def _network(self, section: NetworkSection) -> LinearRNN | TwoLayer:
+    def _network(self, section: NetworkSection) -> Linear:
         if isinstance(section, DefaultNetworkSection):
             return self._default_network(section)
+        if isinstance(section, DeepSection):
+            return self._deep_network(section)
         kind: type[LinearRNN | TwoLayer] = TwoLayer if isinstance(section, TwoLayerSection) else LinearRNN
         if section.weights is not None:
             path, names = self.folder / section.weights, tuple(field.name for field in fields(kind))
@@ -270,6 +276,20 @@ class Study(StudyFile[StudySection]):
             return LinearRNN.random(inputs, units, outputs, rng=section.seed or 0, **options)
         options = section.model_dump(include={"recurrence", "initial", "output_initial", "hidden_size"})
         return LinearRNN.aligned(**options, task=task)
+
+    def _deep_network(self, section: DeepSection) -> Deep:
+        if section.weights is not None:
+            names = tuple(f"layer{k}" for k in range(1, section.layers + 1))
+            return Deep(tuple(arrays_named(self.folder / section.weights, "weights", names)), section.recurrence)
+        task, hidden = next(iter(self._tasks.values())), section.hidden_sizes
+        sizes = [task.inputs, *hidden, task.outputs]
+        size = 8 * sum(one * two for one, two in pairwise(sizes))
+        check_made(f"a network of {sum(hidden):,} units", COPIES * size, remedy="make hidden_size smaller")
+        if section.start == "aligned":
+            return Deep.aligned(hidden, task=task, initial=section.scale, recurrence=section.recurrence)
+        make = Deep.random if section.start == "random" else Deep.balanced
+        options: dict[str, Any] = {"scale": section.scale, "recurrence": section.recurrence, "rng": section.seed}
+        return make(task.inputs, hidden, task.outputs, **options)
 
     def _default_network(self, section: DefaultNetworkSection) -> LinearRNN | TwoLayer:
         """Make the default network, and note it with the goal among the chosen settings."""

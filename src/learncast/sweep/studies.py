@@ -159,7 +159,8 @@ def repeatable(command: str, raw: Mapping[str, object]) -> bool:
     """Return whether the answer depends on a seed."""
     if command in ("forecast", "plan"):
         network = raw.get("network", {})
-        return isinstance(network, Mapping) and network.get("kind") == "two-layer" and "weights" not in network
+        kind = network.get("kind") if isinstance(network, Mapping) and "weights" not in network else None
+        return kind in ("two-layer", "deep")
     return command != "check"
 
 

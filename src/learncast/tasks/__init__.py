@@ -1,6 +1,7 @@
 """Tasks, described by second-order statistics of their inputs and targets."""
 
 from learncast.tasks import sensory
+from learncast.tasks.composed import Composition, composed
 from learncast.tasks.covariance import Covariance, Dense, Kronecker, Sampled
 from learncast.tasks.delays import (
     multi_lag,
@@ -24,9 +25,9 @@ from learncast.tasks.recorded.tables import from_table
 from learncast.tasks.task import Task
 
 __all__ = [
-    "Covariance", "DataSummary", "Dense", "Frame", "Hierarchy", "Kronecker", "Recording", "Sampled",
-    "StandardErrors", "Task", "TaskSimilarity", "Whitened", "common_frame", "cut_trials", "from_batches", "from_data",
-    "from_environment", "from_file", "from_pairs", "from_table", "halves", "hierarchy", "integration",
+    "Composition", "Covariance", "DataSummary", "Dense", "Frame", "Hierarchy", "Kronecker", "Recording", "Sampled",
+    "StandardErrors", "Task", "TaskSimilarity", "Whitened", "common_frame", "composed", "cut_trials", "from_batches",
+    "from_data", "from_environment", "from_file", "from_pairs", "from_table", "halves", "hierarchy", "integration",
     "leaky_integration", "multi_lag", "multi_lag_trials", "pooled_recording", "pooled_statistics", "random_direction",
     "resampled", "reversed", "sensory", "similarity", "sinusoidal_delay", "sinusoidal_delay_trials", "standard_errors",
     "static", "summary", "whitened",

@@ -7,8 +7,8 @@ __all__, __getattr__, __dir__ = exported(
     {
         "assumptions": "ASSUMPTIONS Assumption Condition Trust exact require worst",
         "dynamics.balanced.flow": "BalancedFlow",
-        "dynamics.balanced.imbalance": "Imbalance",
         "dynamics.balanced.two_layer": "TwoLayerSolution shallow",
+        "dynamics.deep": "DeepSolution deep_mode_time deep_mode_weight",
         "dynamics.descent": "Descent Optimizer descend",
         "dynamics.gradient_flow": "FlowSolution gradient_flow",
         "dynamics.learning_problem": "LearningProblem curvature lag_statistics",
@@ -39,8 +39,8 @@ __all__, __getattr__, __dir__ = exported(
         "representation.alignment": "AlignmentTime misalignment time_to_align",
         "representation.lag_kernel": "LagKernel network_kernel",
         "representation.coupling": "peak_time two_mode_coupling",
-        "representation.similarity": "hidden_similarity kernel_of_grams representation_distance richness "
-        "scaled_to_plane tangent_kernel tangent_kernel_summary",
+        "representation.similarity": "hidden_similarity kernel_of_grams representation_distance "
+        "scaled_to_plane tangent_kernel",
     },
     inner={
         "dynamics.batch_draws": "Batches",

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -52,82 +54,8 @@ class Condition:
     binding: bool = True
 
 
-ASSUMPTIONS = {
-    "static_geometry": Condition(
-        EXACT,
-        "the singular directions of the input-target covariance must not change over time or between tasks",
-        "modes mix while they learn, so they have no separate times",
-        "use tasks with one geometry, integrate with gradient_flow, or pass strict=False for approximate times",
-    ),
-    "aligned_input_covariance": Condition(
-        EXACT,
-        "inputs must be correlated only within modes",
-        "modes drive each other through their inputs",
-        "decorrelate the channels, integrate with gradient_flow, or pass strict=False for approximate times",
-    ),
-    "normal_recurrence": Condition(
-        EXACT,
-        "the recurrence must multiply each mode's hidden direction by a scalar",
-        "hidden activity leaks from one mode into others",
-        "use a diagonal or scalar recurrence in the modes' directions, or integrate with gradient_flow",
-    ),
-    "aligned_start": Condition(
-        EXACT,
-        "the initial weights must connect each mode's input direction to its own output direction only",
-        "modes share hidden directions and compete",
-        "start with LinearRNN.aligned(task=...), or integrate with gradient_flow",
-    ),
-    "balanced_start": Condition(
-        1.0,
-        "none: balanced (a = c) and unbalanced starts are both solved exactly",
-        "nothing follows",
-        "nothing to do",
-        binding=False,
-    ),
-    "stable_learning_rate": Condition(
-        2.0,
-        "learning_rate times the largest curvature along the way must be below 2",
-        "gradient descent oscillates or diverges where the flow converges",
-        "lower the learning rate, or pass strict=False for flow times only",
-    ),
-    "one_response": Condition(
-        EXACT,
-        "no input weight of a ReLU unit may change sign on its way to the optimum",
-        "the unit's response to the other sign is not part of the closed form",
-        "use learncast.solve or learncast.follow, which integrate both responses, or other initial output weights",
-    ),
-    "bounded_optimum": Condition(
-        0.99,
-        "the best input weight of a saturating unit must be finite",
-        "the loss still falls at 16 times the input weight of a response of size 1, up to which accuracy is measured",
-        "choose a goal in units of the loss and pass strict=False",
-    ),
-    "whitened_input": Condition(
-        EXACT,
-        "the input (pooled over time in a recurrent network) must have equal variance in all directions",
-        "directions of larger variance learn sooner, which the matrix Riccati solution ignores",
-        "whiten the task with tasks.whitened, or integrate with gradient_flow",
-    ),
-    "balanced_weights": Condition(
-        EXACT,
-        "the layers must be balanced: W2^T W2 - W1 W1^T must be a multiple of the identity on the used hidden units",
-        "the layers grow at different rates, and the error is of order 1",
-        "start with TwoLayer.balanced, or integrate with gradient_flow",
-    ),
-    "scalar_recurrence": Condition(
-        EXACT,
-        "the recurrent weights must be a multiple of the identity",
-        "inputs of different age reach the output through different maps, so they cannot be pooled",
-        "use a scalar recurrence, a network aligned with the task's modes, or gradient_flow",
-    ),
-    "regular_orientation": Condition(
-        1.0 - 1e-10,
-        "the initial network function must not be exactly opposed to the task",
-        "the exact flow ends on a saddle and never learns a mode; real training stalls there and escapes by noise",
-        "use other initial weights, or expect the stall",
-        binding=False,
-    ),
-}
+_TABLES = tomllib.loads(Path(__file__).with_name("conditions.toml").read_text(encoding="utf-8"))
+ASSUMPTIONS = {name: Condition(**table) for name, table in _TABLES.items()}
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from learncast.training.loop import Loop
 from learncast.training.losses import CrossEntropy, HalfSquaredError, LossFunction, MeanSquaredError, OwnLoss
 from learncast.training.modules import TimeFirst, as_module, gated_module
 from learncast.training.plan_loop import plan_loop
+from learncast.training.remaining import Earlier, Remaining
 from learncast.training.rules import Learned, Lookahead, Stalled
 from learncast.training.run import Execution, Records, TrainingRun
 from learncast.training.sources import Source, trials
@@ -20,6 +21,7 @@ __all__ = [
     "CrossEntropy",
     "CurriculumCallback",
     "DecisionAccuracy",
+    "Earlier",
     "EnsembleRun",
     "Execution",
     "HalfSquaredError",
@@ -36,6 +38,7 @@ __all__ = [
     "Plateau",
     "RateRNN",
     "Records",
+    "Remaining",
     "Source",
     "Stalled",
     "SteppedCell",

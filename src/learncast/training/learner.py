@@ -13,12 +13,13 @@ from torch import nn
 from learncast._core.errors import InvalidSpec, UnsupportedModel
 from learncast._core.validation import FloatArray
 from learncast.networks.activated import Activated
+from learncast.networks.deep import Deep, Linear, product
 from learncast.networks.linear_rnn import LinearRNN
-from learncast.networks.two_layer import TwoLayer
+from learncast.networks.two_layer import LinearNetwork, TwoLayer
 from learncast.procedure.goals import Goal, Loss
 from learncast.procedure.training import Training
 from learncast.results import spec_hash
-from learncast.tasks.geometry import Frame, common_frame
+from learncast.tasks.geometry import Frame, common_frame, pooled_statistics
 from learncast.tasks.one_step import from_pairs
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import exact
@@ -26,7 +27,7 @@ from learncast.theory.dynamics.learning_problem import LearningProblem, learned_
 from learncast.theory.dynamics.modes import modes_of, without_round_off
 from learncast.training.goals import loss_of, measure
 from learncast.training.losses import IGNORED, HalfSquaredError, LossFunction
-from learncast.training.modules import LayeredModule, Network, RecurrentModule, as_module
+from learncast.training.modules import DeepModule, LayeredModule, Network, RecurrentModule, as_module
 from learncast.training.sources import Batch, Source
 from learncast.training.torch_state import evaluating, own_randomness
 
@@ -116,7 +117,7 @@ class Learner(HeldOutView):
     ) -> None:
         self.dtype, self.start, self.network = dtype, network, None if isinstance(network, nn.Module) else network
         self.learn: tuple[str, ...] = ()
-        self._own: RecurrentModule | LayeredModule | None = None
+        self._own: RecurrentModule | LayeredModule | DeepModule | None = None
         self._problems: dict[str, LearningProblem | None] = {}
         example = sources[0].held_out(2, (training.seed, 0), dtype)
         self._probe = example.inputs[:2]
@@ -152,7 +153,7 @@ class Learner(HeldOutView):
         if self._own is None:
             return None
         now = self._own.described()
-        function = now.function if isinstance(now, TwoLayer) else now.output_weights @ now.input_weights
+        function = now.output_weights @ now.input_weights if isinstance(now, LinearRNN) else now.function
         # The last task decides the directions, as in the forecasts that training is compared with.
         recurrence = getattr(now, "scalar_recurrence", None) if "recurrent" not in self.learn else None
         return common_frame([self.tasks[-1], *self.tasks[:-1]], maps=(function,), recurrence=recurrence)
@@ -167,9 +168,11 @@ class Learner(HeldOutView):
         """Strength of each mode: the diagonal of W_y W_x in the modes' frame."""
         if self.frame is None or self._own is None:
             return np.zeros(0)
-        first, *_, last = (w.detach().numpy() for w in self._own.weights.values())
+        first, *between, last = (w.detach().numpy() for w in self._own.weights.values())
         with np.errstate(over="ignore", invalid="ignore"):  # weights of a run that diverges
             into, out = first @ self.frame.mode_inputs, self.frame.mode_outputs.T @ last
+            if isinstance(self._own, DeepModule):
+                into = product([into, *between])
             return np.asarray((out * into.T).sum(axis=1), dtype=float)
 
     def described(self) -> Network | None:
@@ -177,12 +180,15 @@ class Learner(HeldOutView):
         if self._own is None:
             return None
         now = self._own.described()
-        return Activated(now, self.network.activation) if isinstance(self.network, Activated) else now
+        if not isinstance(self.network, Activated):
+            return now
+        assert not isinstance(now, Deep)
+        return Activated(now, self.network.activation)
 
     def problem(self, task: Task) -> LearningProblem | None:
         """Return the learning problem of a linear network; None for other networks and losses."""
         network = self.network
-        if self.loss_function != HalfSquaredError() or not isinstance(network, LinearRNN | TwoLayer):
+        if self.loss_function != HalfSquaredError() or not isinstance(network, LinearNetwork):
             return None
         return LearningProblem.of(task, network, self.learn)
 
@@ -212,9 +218,10 @@ class Learner(HeldOutView):
         if frame is None or not loss.squared or loss.steps or loss.outputs:
             return None
         task = self.tasks[stage]
-        if isinstance(network, TwoLayer) and network.hidden_size >= frame.modes and len(self.learn) == 2:
-            power = task.input_covariance.dense()[0, :, 0, :]
-            best = np.linalg.lstsq(power, task.cross_covariance.dense()[0, :, 0, :], rcond=None)[0].T
+        whole = isinstance(network, Deep) or len(self.learn) == 2
+        if isinstance(network, TwoLayer | Deep) and whole and network.hidden_size >= frame.modes:
+            cross, power = pooled_statistics(task, getattr(network, "scalar_recurrence", 0.0))
+            best = np.linalg.lstsq(power, cross, rcond=None)[0].T
             strengths = np.einsum("mk,mn,nk->k", frame.mode_outputs, best, frame.mode_inputs)
             return without_round_off(strengths, np.asarray(best, dtype=float))
         if isinstance(network, LinearRNN) and set(self.learn) == {"input", "output"}:
@@ -239,7 +246,7 @@ class Learner(HeldOutView):
         return spec_hash(type(self.module).__qualname__, repr(self.module), answer, *weights)
 
 
-def linear_part(network: Network) -> LinearRNN | TwoLayer:
+def linear_part(network: Network) -> Linear:
     """Return the weights of a described network."""
     return network.network if isinstance(network, Activated) else network
 

@@ -20,13 +20,14 @@ from learncast.procedure.goals import Goal, Loss, Plateau, Rule
 from learncast.procedure.stage import Stage
 from learncast.procedure.training import Training
 from learncast.results import Status, spec_hash
-from learncast.training.goals import checked_measurable
+from learncast.training.goals import TrialGoal, checked_measurable
 from learncast.training.learner import HeldOutView
 from learncast.training.losses import LossFunction
+from learncast.training.remaining import Earlier, Remaining
 from learncast.training.rules import GoalWatch, Learned, NetworkView, PlateauWatch, Stalled, StepWatch, Watch
 from learncast.training.sources import Batch, Source
 from learncast.training.torch_state import own_randomness
-from learncast.training.updates import Updates
+from learncast.training.updates import Updates, multiply_rates
 
 #: Batches that a trainer may fetch before it reports the first of them.
 AHEAD = 4
@@ -48,6 +49,10 @@ class StageRun:
         From the watch of the stage before (or None) to the watch of this one.
     batch : callable
         From the number of a batch to the batch.
+    goal : Goal or None
+        The goal of the stage, if it has one.
+    rate : float
+        Factor of the learning rate.
     expected_steps : float
         Steps that a plan forecasts; nan without a plan.
     steps : int
@@ -64,6 +69,8 @@ class StageRun:
     limit: float
     make_watch: Callable[[Watch | None], Watch]
     batch: Callable[[int], Any]
+    goal: Goal | None = None
+    rate: float = 1.0
     expected_steps: float = math.nan
     steps: int = 0
     loss: float = math.nan
@@ -140,6 +147,8 @@ class Loop:
         self.on_step: Callable[[float], object] = silent
         #: Seeds torch's random numbers at each step of `advance`, e.g. for dropout; None leaves them alone.
         self.noise_seed: int | None = None
+        #: Learning rate, and the goal's measure of a constant answer, for `remaining`; nan if unknown.
+        self.learning_rate, self.chance = math.nan, math.nan
         self._pending: deque[tuple[StageRun, Any]] = deque()
 
     @classmethod
@@ -197,7 +206,8 @@ class Loop:
             loop.reset = loop.clear_optimizers if loop.updates is None else loop.updates.begin
         if optimizer is not None and not isinstance(optimizer, Updates):
             loop.optimizers = list(optimizer) if isinstance(optimizer, Sequence) else [optimizer]
-        loop.noise_seed = training.seed
+        loop.noise_seed, loop.learning_rate = training.seed, training.learning_rate
+        loop.chance = chance_of(runs[-1].goal, Source.of(stages[-1].task), dtype)
         return loop.start()
 
     def start(self) -> Loop:
@@ -230,6 +240,36 @@ class Loop:
     def latest(self) -> float:
         """Value of the current goal at its last evaluation; nan before."""
         return self.watch.latest
+
+    def remaining(self, earlier: Earlier | None = None) -> Remaining | None:
+        """Estimate the steps that are left until the goal of the last stage.
+
+        Parameters
+        ----------
+        earlier : Earlier, optional
+            A run of the same task, e.g. with another seed. Without one, the estimate is based on the evaluations of
+            this run, which is much less certain, and only goals on decisions are estimated.
+
+        Returns
+        -------
+        Remaining or None
+            None if the loop is over, or before three evaluations.
+        """
+        if self.done:
+            return None
+        done = sum(self.steps)
+        limit = done - self.stage.steps + self.stage.limit
+        if earlier is not None:
+            ratio = 1.0 if math.isnan(self.learning_rate) else self.learning_rate / earlier.learning_rate
+            return Remaining.from_earlier(
+                earlier.steps, done=done, limit=limit, reached=earlier.reached, rate_ratio=ratio
+            )
+        goal = self.stages[-1].goal
+        if not isinstance(self.watch, GoalWatch) or not isinstance(goal, TrialGoal) or not math.isfinite(self.chance):
+            return None
+        history = self.watch.history or (self.watch.ahead.history if self.watch.ahead is not None else [])
+        shares = [(value - self.chance) / (goal.level - self.chance) for _, value in history]
+        return Remaining.from_curve([step for step, _ in history], shares, limit=limit)
 
     def __iter__(self) -> Iterator[object]:
         """Yield batches of the current stage until the last stage is over."""
@@ -317,11 +357,22 @@ class Loop:
             self._next()
 
     def _next(self) -> None:
+        before = self.stage.rate
         self.index += 1
         if self.index < len(self.stages):
-            if self.reset is not None:
-                self.reset()
+            self._begin_updates(before)
             self._enter(self.watch)
+
+    def _begin_updates(self, before: float) -> None:
+        """Reset the optimiser if asked to, and set the learning rate of the stage."""
+        rate = self.stage.rate
+        if self.updates is not None and self.reset is not None:
+            self.updates.begin(rate)
+            return
+        if self.reset is not None:
+            self.reset()
+        for optimizer in self.optimizers if self.updates is None else [self.updates.optimizer]:
+            multiply_rates(optimizer, rate / before)
 
     def _enter(self, previous: Watch | None) -> None:
         stage = self.stage
@@ -368,7 +419,7 @@ class Loop:
         assert self.updates is not None, "made with Updates"
         self.load_state_dict(state["loop"])
         self.updates.module.load_state_dict(state["module"])
-        self.updates.begin()
+        self.updates.begin(self.stage.rate)
         self.updates.optimizer.load_state_dict(copy.deepcopy(state["optimizer"]))
         if self.updates.schedule is not None:
             self.updates.schedule.load_state_dict(copy.deepcopy(state["schedule"]))
@@ -421,8 +472,18 @@ def stage_run(
         return source.batch(training.batch, key, number, dtype, shuffle=training.shuffle)
 
     if stage.goal is None:
-        return StageRun(source.name, f"for {stage.steps:g} steps", math.inf, make_watch, batch)
-    return StageRun(source.name, f"until {stage.goal.text}", training.most_steps, make_watch, batch)
+        return StageRun(source.name, f"for {stage.steps:g} steps", math.inf, make_watch, batch, rate=stage.rate)
+    rule = stage.goal
+    goal = rule.goal if isinstance(rule, Learned | Stalled) else rule if isinstance(rule, Goal) else None
+    return StageRun(source.name, f"until {rule.text}", training.most_steps, make_watch, batch, goal, stage.rate)
+
+
+def chance_of(goal: Goal | None, source: Source, dtype: torch.dtype) -> float:
+    """Return a goal's measure of the best constant answer; nan if unknown."""
+    if not isinstance(goal, TrialGoal):
+        return math.nan
+    _, targets, weights = source.held_out(500, (0, 0), dtype)
+    return goal.chance(targets, weights)
 
 
 def watch_of(rule: Rule | None, steps: float | None, source: Source, previous: Watch | None = None) -> Watch:
@@ -438,7 +499,10 @@ def watch_of(rule: Rule | None, steps: float | None, source: Source, previous: W
 
 def stage_keys(stages: Sequence[Stage[object]]) -> list[str]:
     """Return what identifies each stage: its trials and its rule."""
-    return [spec_hash(Source.of(stage.task).hash, repr(_stable(stage.goal)), repr(stage.steps)) for stage in stages]
+    return [
+        spec_hash(Source.of(stage.task).hash, repr(_stable(stage.goal)), repr((stage.steps, stage.rate)))
+        for stage in stages
+    ]
 
 
 def _stable(rule: Rule | None) -> Rule | None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from learncast._core.validation import FloatArray
 from learncast.networks.activated import Activated
+from learncast.networks.deep import Deep
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
 from learncast.tasks.best_map import best_map
@@ -160,7 +161,7 @@ class LossRange:
         return cls(float(np.trace(cross.T @ best)) / 2, learned, features=features)
 
 
-def answers_of(network: LinearRNN | TwoLayer | Activated) -> Answers:
+def answers_of(network: LinearRNN | TwoLayer | Deep | Activated) -> Answers:
     """Return the answers of a described network as a function of trials."""
     if isinstance(network, TwoLayer):
         function = network.second @ network.first

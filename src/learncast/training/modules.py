@@ -12,13 +12,14 @@ from torch import nn
 from learncast._core.errors import UnsupportedModel
 from learncast._core.validation import FloatArray, count, one_of
 from learncast.networks.activated import Activated
+from learncast.networks.deep import Deep
 from learncast.networks.linear_rnn import LinearRNN
-from learncast.networks.two_layer import TwoLayer
+from learncast.networks.two_layer import LinearNetwork, TwoLayer
 from learncast.theory.dynamics.learning_problem import learned_weights
 from learncast.training.cells import CELLS
 from learncast.training.torch_state import own_randomness
 
-Network = LinearRNN | TwoLayer | Activated
+Network = LinearRNN | TwoLayer | Deep | Activated
 
 #: Recurrent layers by name.
 GATED: dict[str, Callable[..., nn.Module]] = {"gru": nn.GRU, "lstm": nn.LSTM, "rnn": nn.RNN, **CELLS}
@@ -26,12 +27,12 @@ GATED: dict[str, Callable[..., nn.Module]] = {"gru": nn.GRU, "lstm": nn.LSTM, "r
 
 def as_module(
     network: Network, *, learn: Sequence[str] | None = None, every_step: bool = False, dtype: torch.dtype | None = None
-) -> RecurrentModule | LayeredModule:
+) -> RecurrentModule | LayeredModule | DeepModule:
     """Return a torch module with the weights of a described network.
 
     Parameters
     ----------
-    network : LinearRNN, TwoLayer or Activated
+    network : LinearRNN, TwoLayer, Deep or Activated
     learn : sequence of str, optional
         Weights that learn: of input, recurrent and output, or of first and second. By default all but the recurrent.
     every_step : bool
@@ -53,12 +54,14 @@ def as_module(
     ['input_weights', 'output_weights', 'recurrent_weights']
     """
     weights, activation = (network.network, network.activation) if isinstance(network, Activated) else (network, None)
-    if not isinstance(weights, LinearRNN | TwoLayer):
+    if not isinstance(weights, LinearNetwork):
         raise UnsupportedModel(
             f"network must be a network or torch module, got {type(network).__name__}.", field="network"
         )
     names = learned_weights(weights, learn)
     kind = torch.float64 if dtype is None else dtype
+    if isinstance(weights, Deep):
+        return DeepModule(weights, every_step=every_step, dtype=kind)
     if isinstance(weights, TwoLayer):
         return LayeredModule(weights, activation, names, every_step=every_step, dtype=kind)
     return RecurrentModule(weights, activation, names, every_step=every_step, dtype=kind)
@@ -95,6 +98,35 @@ class LayeredModule(nn.Module):
     def described(self) -> TwoLayer:
         """Return the network with the current weights."""
         return TwoLayer(*(w.detach().double().numpy() for w in self.weights.values()))
+
+
+class DeepModule(nn.Module):
+    """y = W_L ... W_1 z, for inputs (trials, steps, inputs) or (trials, inputs), with the pooled input z."""
+
+    def __init__(self, network: Deep, *, every_step: bool, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.recurrence, self.every_step = network.recurrence, every_step
+        self.layers = nn.ParameterList([_parameter(w, dtype, True) for w in network.weights])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return answers (trials, outputs), or (trials, steps, outputs) at every step."""
+        x = x[:, None] if x.ndim == 2 else x
+        states = [x[:, 0]]
+        for t in range(1, x.shape[1]):
+            states.append((self.recurrence or 0.0) * states[-1] + x[:, t])
+        answer = torch.stack(states, dim=1) if self.every_step else states[-1]
+        for w in self.layers:
+            answer = answer @ w.T
+        return answer
+
+    @property
+    def weights(self) -> dict[str, torch.Tensor]:
+        """Weights by name."""
+        return {f"layer{k}": w for k, w in enumerate(self.layers, 1)}
+
+    def described(self) -> Deep:
+        """Return the network with the current weights."""
+        return Deep(tuple(w.detach().double().numpy() for w in self.layers), self.recurrence)
 
 
 class RecurrentModule(nn.Module):

@@ -155,7 +155,7 @@ def plan_loop(
         goal = None if criterion == "steps" else one.accuracy
         limit = math.inf if goal is None else max(math.ceil(most * expected), LEAST_LIMIT)
         text = f"for {expected:g} steps" if goal is None else f"until {one.stage.goal.text}"
-        run = StageRun(name, text, limit, _no_watch, _Feed(loaders[name], name), expected)
+        run = StageRun(name, text, limit, _no_watch, _Feed(loaders[name], name), expected_steps=expected)
         run.make_watch = BatchWatch(run, _measure(one, criterion, goal, window), goal, every).begin
         runs.append(run)
     return Loop(runs, spec=f"{spec} {criterion}", strict=False).start()

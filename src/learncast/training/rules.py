@@ -19,6 +19,8 @@ from learncast.training.sources import Source
 
 #: Evaluations whose mean says how far a task is learned.
 LOOKS = 3
+#: Evaluations that are kept; beyond, every second of the older ones is dropped.
+MOST_LOOKS = 200
 
 
 @dataclass(frozen=True)
@@ -268,7 +270,12 @@ class GoalWatch(Watch):
         self.looked, self.learned = -1, -1
         before = previous if isinstance(previous, GoalWatch) else None
         known = [] if before is None else before.looks_at(self)
+        if before is not None and before.learned >= 0 and known:
+            known = [known[0]] * LOOKS + known  # a goal that was met after few evaluations
         self._recent: deque[float] = deque(known, maxlen=max(LOOKS, self.goal.looks))
+        self.begun: int = 0 if before is None else before.begun + max(before.looked, 0)
+        #: Evaluations with the steps since the first stage, those of earlier stages included.
+        self.history: list[tuple[int, float]] = [] if before is None else list(before.history_of(self))
         ahead = rule.ahead if isinstance(rule, Learned) else None
         self.ahead = None if ahead is None else GoalWatch(ahead.goal, ahead.source, before)
         self.stall = Stall(rule) if isinstance(rule, Stalled) else None
@@ -279,6 +286,12 @@ class GoalWatch(Watch):
             return list(self._recent)
         return [] if self.ahead is None else self.ahead.looks_at(other)
 
+    def history_of(self, other: GoalWatch) -> list[tuple[int, float]]:
+        """Return all evaluations of the other watch's quantity, on the same trials."""
+        if self.source.hash == other.source.hash and self.goal.quantity == other.goal.quantity:
+            return self.history
+        return [] if self.ahead is None else self.ahead.history_of(other)
+
     def over(self, step: int, view: NetworkView | None) -> bool:
         assert view is not None
         if self.ahead is not None and self.ahead.over(step, view):
@@ -286,6 +299,9 @@ class GoalWatch(Watch):
         if self.learned < 0 and step % self.goal.every == 0:
             self.latest, self.looked = view.measure(self.goal, self.source), step
             self._recent.append(self.latest)
+            self.history.append((self.begun + step, self.latest))
+            if len(self.history) > MOST_LOOKS:
+                self.history = self.history[:-LOOKS:2] + self.history[-LOOKS:]
             if self.goal.met(self._mean(self.goal.looks)):
                 self.learned = step
             elif self.stall is not None:
@@ -301,6 +317,7 @@ class GoalWatch(Watch):
             "learned": self.learned,
             "latest": self.latest,
             "recent": list(self._recent),
+            "history": [list(look) for look in self.history],
             "losses": None if self.stall is None else list(self.stall.losses),
             "ahead": None if self.ahead is None else self.ahead.state(),
         }
@@ -309,6 +326,7 @@ class GoalWatch(Watch):
         self.learned, self.latest = int(state["learned"]), float(state["latest"])
         self._recent.clear()
         self._recent.extend(state["recent"])
+        self.history = [(int(step), float(value)) for step, value in state["history"]]
         if self.stall is not None:
             self.stall.losses = list(state["losses"])
         if self.ahead is not None:

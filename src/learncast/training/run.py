@@ -18,6 +18,7 @@ from learncast._core.validation import FloatArray, count, one_of
 from learncast.display import plural
 from learncast.results import Provenance, Status, Trajectory, described, labelled
 from learncast.training.modules import Network
+from learncast.training.remaining import Earlier
 
 DTYPES = {"float64": torch.float64, "float32": torch.float32}
 #: What can be recorded.
@@ -167,6 +168,10 @@ class TrainingRun(Trajectory):
     def steps(self) -> int:
         """Steps of all stages together."""
         return sum(self.stage_steps)
+
+    def as_earlier(self) -> Earlier:
+        """Return what a later training of the same task can learn from this one."""
+        return Earlier(self.steps, float(self.dataset.attrs["learning_rate"]), self.status is Status.ok)
 
     def __repr__(self) -> str:
         names = str(self.dataset.attrs["stages"]).split(" | ")

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from learncast._core.errors import InvalidSpec, OutOfTime
-from learncast._core.progress import Progress, check_time, noticed, seconds_left, silent, time_limit
+from learncast._core.progress import Progress, check_time, note, noticed, seconds_left, silent, time_limit
 from learncast._core.system import held, one_thread_each, serve
 from learncast._core.validation import FloatArray, count, one_or_each
 from learncast.procedure.goals import Accuracy, Explained, Goal, Plateau, Rule, goal_of
@@ -27,8 +27,9 @@ from learncast.procedure.training import Training
 from learncast.results import Status, spec_hash
 from learncast.training.checkpoint import load_checkpoint, save_checkpoint
 from learncast.training.learner import Learner
-from learncast.training.loop import Loop, stage_keys, stage_run, watch_of
+from learncast.training.loop import Loop, chance_of, stage_keys, stage_run, watch_of
 from learncast.training.modules import Network
+from learncast.training.remaining import Earlier
 from learncast.training.rules import GoalWatch, Learned, PlateauWatch, Stalled, TargetWatch, Watch
 from learncast.training.run import DTYPES, Execution, History, Records, TrainingRun, training_provenance
 from learncast.training.sources import FRESH, Source, Trials
@@ -45,7 +46,7 @@ class TrainingJob:
 
     Parameters
     ----------
-    source, network, training, goal, steps, record, execution
+    source, network, training, goal, steps, record, execution, earlier
         As of `train`.
 
     Examples
@@ -64,6 +65,7 @@ class TrainingJob:
     steps: int | None = None
     record: Records | Sequence[str] = Records()  # noqa: RUF009  frozen
     execution: Execution = Execution()  # noqa: RUF009  frozen
+    earlier: TrainingRun | Earlier | None = None
 
     def run(self, progress: Progress = silent) -> TrainingRun:
         """Train."""
@@ -81,7 +83,9 @@ class TrainingJob:
                 dtype=DTYPES[self.execution.dtype],
                 evaluation=recording.evaluation,
             )
-            run = _Recorder(stages, learner, self.training, recording, self.execution, progress).run()
+            recorder = _Recorder(stages, learner, self.training, recording, self.execution, progress)
+            recorder.earlier = self.earlier.as_earlier() if isinstance(self.earlier, TrainingRun) else self.earlier
+            run = recorder.run()
         progress(1.0)
         return run
 
@@ -118,6 +122,7 @@ def train(
     steps: int | None = None,
     record: Records | Sequence[str] = Records(),  # noqa: B008  frozen
     execution: Execution = Execution(),  # noqa: B008  frozen
+    earlier: TrainingRun | Earlier | None = None,
     progress: Progress = silent,
 ) -> TrainingRun:
     """Train a network on trials, by backpropagation through time.
@@ -141,8 +146,11 @@ def train(
         What is recorded and how often.
     execution : Execution
         Precision, threads and checkpoints.
+    earlier : TrainingRun or Earlier, optional
+        A run of the same task, e.g. with another seed, from which the remaining steps are estimated.
     progress : callable
-        Called with the share of steps done, or of `training.most_steps` if a stage ends by a goal.
+        Called with the share of steps done, or of `training.most_steps` if a stage ends by a goal. A progress bar also
+        shows how many steps are likely to remain.
 
     Returns
     -------
@@ -160,7 +168,7 @@ def train(
     >>> lc.forecast(task, network, learning_rate=1e-3, goal=0.9).steps.descent
     277.0
     """
-    return TrainingJob(source, network, training, goal, steps, record, execution).run(progress)
+    return TrainingJob(source, network, training, goal, steps, record, execution, earlier).run(progress)
 
 
 class _Recorder:
@@ -178,6 +186,7 @@ class _Recorder:
         self.given, self.learner, self.training = stages, learner, training
         self.recording, self.execution, self.progress = recording, execution, progress
         self.path = execution.checkpoint
+        self.earlier: Earlier | None = None
         self.history = History(learner.modes, recording.quantities)
         self.targets: dict[int, TargetWatch] = {}
         runs = []
@@ -191,6 +200,8 @@ class _Recorder:
         self.loop = Loop(runs, spec=spec, view=learner, reset=reset, updates=updates, log=recording.log)
         self.loop.on_judged, self.loop.on_step = self._record, self._stepped
         self.loop.noise_seed = training.seed if learner.network is None else None
+        self.loop.learning_rate = training.learning_rate
+        self.loop.chance = chance_of(runs[-1].goal, stages[-1].task, learner.dtype)
 
     def run(self) -> TrainingRun:
         if not self._resume():
@@ -301,6 +312,8 @@ class _Recorder:
             check_time()
             steps = self.given[loop.index].steps
             share = stage.steps / max(self.training.most_steps if steps is None else steps, 1)
+            left = loop.remaining(self.earlier)
+            note(self.progress, "" if left is None else left.text)
             self.progress((loop.index + share) / len(loop.stages))
 
     def _save(self) -> None:

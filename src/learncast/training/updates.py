@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -103,7 +103,7 @@ class OptimizerLike:
         names = {id(value): name for name, value in model.named_parameters()}
         self.kind: Any = type(optimizer)
         self.__qualname__ = self.kind.__name__
-        accepted = inspect.signature(self.kind.__init__).parameters
+        accepted = inspect.signature(self.kind.__init__).parameters.keys() - {"params"}
         self.groups: list[tuple[list[str], dict[str, object]]] = []
         for group in optimizer.param_groups:
             known = [names[id(value)] for value in group["params"] if id(value) in names]
@@ -129,10 +129,47 @@ class OptimizerLike:
         return made
 
 
+def multiply_rates(optimizer: torch.optim.Optimizer | SGD, factor: float) -> None:
+    """Multiply the learning rate of every parameter group."""
+    for group in optimizer.param_groups:
+        group["lr"] *= factor
+
+
+class ScaledOptimizer:
+    """Makes the optimisers of a function, with the learning rate of every parameter group multiplied by a factor.
+
+    Parameters
+    ----------
+    made : callable
+        From parameters to an optimiser.
+    factor : float
+    """
+
+    def __init__(self, made: Callable[..., Any], factor: float) -> None:
+        self.made, self.factor = made, factor
+        self.__qualname__ = getattr(made, "__qualname__", "custom")
+
+    def __call__(self, parameters: Iterable[Tensor] | Mapping[str, Tensor]) -> torch.optim.Optimizer:
+        """Make an optimiser."""
+        if isinstance(parameters, Mapping) and not isinstance(self.made, OptimizerLike):
+            parameters = list(parameters.values())
+        optimizer: torch.optim.Optimizer = self.made(parameters)
+        multiply_rates(optimizer, self.factor)
+        return optimizer
+
+
+def scaled(training: Training, factor: float) -> Training:
+    """Return the training with all its learning rates multiplied by a factor."""
+    rule = training.optimizer
+    if callable(rule) and not isinstance(rule, type):  # a type is called with the learning rate
+        rule = ScaledOptimizer(rule, factor)
+    return training.with_(learning_rate=training.learning_rate * factor, optimizer=rule)
+
+
 def optimizer_of(training: Training, parameters: Iterable[Tensor] | Mapping[str, Tensor]) -> torch.optim.Optimizer:
     """Return a new torch optimiser; `parameters` may be given by the names they have in the model."""
     rule: Any = training.optimizer
-    if isinstance(rule, OptimizerLike):
+    if isinstance(rule, OptimizerLike | ScaledOptimizer):
         return rule(parameters)
     listed = list(parameters.values() if isinstance(parameters, Mapping) else parameters)
     if callable(rule):
@@ -221,9 +258,10 @@ class Updates:
         self.parameters = [p for p in module.parameters() if p.requires_grad]
         self.begin()
 
-    def begin(self) -> None:
-        """Start with a new optimiser and a new schedule."""
+    def begin(self, factor: float = 1.0) -> None:
+        """Start with a new optimiser, its learning rates multiplied by a factor, and a new schedule."""
         self.optimizer = update_rule_of(self.training, self.parameters)
+        multiply_rates(self.optimizer, factor)
         self.schedule = schedule_of(self.training, self.optimizer)
 
     def step(self, batch: Batch) -> float | None:

@@ -1,4 +1,4 @@
-"""Advice from a surrogate: ranking, recommendation, pilot race, errors."""
+"""Advice from a surrogate: ranking, recommendation, errors."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import torch
 from torch import nn
 
 import learncast as lc
-from learncast import InvalidSpec, Loss, Stage, Training, UnsupportedModel, tasks
-from learncast.advice import Advice, AdviceTerms, run_race
+from learncast import InvalidSpec, Loss, Training, UnsupportedModel, tasks
+from learncast.advice import Advice, AdviceTerms
 from learncast.advice.advice import CONDITIONS, DIRECT
-from learncast.advice.adviser import remaining
+from learncast.advice.ranking import remaining
 from learncast.advice.request import UpdateRule
-from learncast.training import Execution, OptimizerLike, Records, Source
+from learncast.training import Execution, OptimizerLike, Records
 
 
 @pytest.fixture(autouse=True)
@@ -27,12 +27,10 @@ def one_thread():
     torch.set_num_threads(before)
 
 
-def quiet(text):
-    """Say nothing."""
-
-
 TARGET = tasks.integration(6, 1.0, 0.3, name="sum")
 STRONGER = tasks.integration(6, 1.0, 0.9, name="stronger sum")
+#: The rate is used as given.
+AS_GIVEN = AdviceTerms(find_rate=False)
 OPPOSITE = tasks.integration(6, 1.0, -0.3, name="opposite")
 
 
@@ -41,25 +39,21 @@ def small(kind="gru", **keywords):
 
 
 def advised(model=None, target=TARGET, candidates=(STRONGER, OPPOSITE), *, rate=0.3, terms=None, **options):
-    names = ("goal", "progress", "log")
-    own = {"log": quiet, **{key: options.pop(key) for key in names if key in options}}
+    own = {key: options.pop(key) for key in ("goal", "progress") if key in options}
     training = Training(rate, **{"batch": 32, **options})
-    return lc.advise(model or small(), target, candidates, training, terms=terms or AdviceTerms(), **own)
+    return lc.advise(model or small(), target, candidates, training, terms=terms or AS_GIVEN, **own)
 
 
 @pytest.fixture(scope="module")
 def advice():
     torch.set_num_threads(1)
-    said, shares = [], []
+    shares = []
     model = small()
     before = {name: value.clone() for name, value in model.named_parameters()}
-    found = advised(model, log=lambda text: said.append((text, len(shares))), progress=shares.append)
+    found = advised(model, progress=shares.append)
     for name, value in model.named_parameters():
         assert torch.equal(value, before[name])
     assert model.training
-    assert said[0][0] == found.cost_estimate
-    assert said[0][1] == 0, "the cost is logged first"
-    assert "s" in found.cost_estimate.split()[-1]
     assert shares[-1] == 1.0
     assert all(a <= b for a, b in pairwise(shares))
     return found
@@ -81,7 +75,7 @@ def test_recommendation_and_shortlist_are_within_the_cap(advice):
     assert len(advice.shortlist) == 3
     assert advice.shortlist[0] == advice.recommended
     assert bool(advice["within_cap"].sel(plan=list(advice.shortlist)).all())
-    only = advised(terms=AdviceTerms(cap=0.5))
+    only = advised(terms=AdviceTerms(find_rate=False, cap=0.5))
     assert not [name for name in only.shortlist if name.endswith(("80%", "95%"))]
 
 
@@ -95,11 +89,11 @@ def test_no_pretraining_wins_when_nothing_helps():
 def test_advice_says_what_it_is(advice):
     assert advice.forecast_class == "surrogate"
     assert advice.warnings == ()
-    assert "no step counts" in advice.summary
     assert "\n" not in advice.summary
-    assert "stronger sum" in repr(advice)
-    assert {v.name for v in advice.validity} == set(CONDITIONS) - {"linear_decides"}  # asked of goals of decisions
-    assert not [name for name in advice.dataset.data_vars if "steps" in name]
+    assert list(advice.lines) == ["do", "rate", "help", "cost", "expect"]
+    assert {v.name for v in advice.validity} == set(CONDITIONS)
+    assert advice.pilot_steps == 0
+    assert advice.learning_rate == advice.dataset.attrs["given_rate"] == 0.3
 
 
 def test_advice_survives_its_file(advice, tmp_path):
@@ -130,11 +124,10 @@ def test_relu_with_sgd_is_outside_and_warned_of():
 
 
 def test_surrogate_that_never_learns_is_an_outcome():
-    found = advised(terms=AdviceTerms(most_steps=2))
+    found = advised(terms=AdviceTerms(find_rate=False, most_steps=2))
     assert found.forecast_class == "outside"
     assert found.recommended == DIRECT
     assert any(text.startswith("surrogate_learns_target") for text in found.warnings)
-    assert advised(terms=AdviceTerms(most_steps=2, pilot=True)).pilot is None, "there is nothing to race"
 
 
 def as_arrays(task, n=600):
@@ -163,7 +156,13 @@ def test_deep_models_that_answer_at_every_step_are_advised_too(optimizer, rate):
     running = [tasks.integration(5, 1.0, s, targets="every_step", name=f"strength {s}") for s in (0.3, 0.9, -0.3)]
     model = small("lstm", every_step=True, num_layers=2)
     found = advised(
-        model, running[0], running[1:], optimizer=optimizer, rate=rate, goal=0.4, terms=AdviceTerms(stops=(0.4,))
+        model,
+        running[0],
+        running[1:],
+        optimizer=optimizer,
+        rate=rate,
+        goal=0.4,
+        terms=AdviceTerms(find_rate=False, stops=(0.4,)),
     )
     assert found.forecast_class == "surrogate"
     scores = {name: float(found["score"].sel(plan=name)) for name in found["plan"].values}
@@ -225,7 +224,7 @@ def empty_loader():
 
 
 BAD = {
-    "empty pool": ({"candidates": []}, InvalidSpec, "candidates"),
+    "a share of the loss without candidates": ({"candidates": []}, InvalidSpec, "goal"),
     "one candidate outside a list": ({"candidates": STRONGER}, InvalidSpec, "candidates"),
     "target in the pool": ({"candidates": [STRONGER, TARGET.renamed("again")]}, InvalidSpec, "candidates"),
     "other channels": (
@@ -266,80 +265,14 @@ def test_stops_beyond_the_cap_are_refused(stops):
     assert caught.value.field == "stops"
 
 
-class Needle(nn.Module):
-    """One number that is the answer: trained on y = 1 by plain descent it takes known steps."""
-
-    def __init__(self):
-        super().__init__()
-        self.value = nn.Parameter(torch.zeros(1))
-
-    def forward(self, x):
-        return self.value.expand(len(x), 1)
-
-
-def pointing(where, noise=0.0):
-    """Trials that ask for one answer."""
-    return Source.of(lambda n, rng: (np.zeros((n, 1, 1)), where + noise * rng.standard_normal((n, 1))))
-
-
-def to(where, loss, noise=0.0):
-    return Stage(pointing(where, noise), Loss(loss))
-
-
-def test_race_finds_the_shorter_way_and_stops_when_it_is_clear():
-    # From 0 to within 0.1 of 1 by factors 0.9 takes 22 steps, looked at every 5; by way of -1 more than twice that.
-    straight, detour = to(1.0, 0.005), to(-1.0, 0.005)
-    shares = []
-    race = run_race(
-        Needle(),
-        {"detour": [detour, straight], "direct": [straight]},
-        Training(0.1, batch=2),
-        budget=900,
-        progress=shares.append,
-    )
-    assert race.winner == "direct"
-    assert race.decided
-    assert race.dataset["race_steps"].sel(lane="direct").values.tolist() == [25.0]
-    assert np.isinf(race.dataset["race_steps"].sel(lane="detour").values).all()
-    assert race.steps_spent <= 2 * 40
-    assert shares[-1] == 1.0
-    assert "decided" in repr(race)
-
-
-def test_race_halves_the_field_and_says_how_sure_it_is():
-    # Three ways to the same goal, all but the first a little longer: told apart by seeds, not by one look.
-    goal = to(1.0, 0.012, 0.05)
-    plans = {"a": [goal], "b": [to(0.5, 0.06, 0.05), goal], "c": [to(-0.3, 0.005, 0.05), goal]}
-    race = run_race(Needle(), plans, Training(0.1, batch=50), budget=5000, seeds=4)
-    table = race.dataset["race_steps"]
-    assert race.winner == "a"
-    assert table.shape[0] == 3
-    if table.shape[1] > 1:
-        assert np.isnan(table[:, 1].values).sum() == 1, "half of three, rounded up, goes on"
-    assert race.decided or np.isnan(race.confidence) or 0 <= race.confidence <= 1
-
-
-def test_race_without_budget_says_so():
-    far, training = to(1.0, 1e-9), Training(0.1, batch=2)
-    race = run_race(Needle(), {"a": [far], "b": [far, far]}, training, budget=20)
-    assert race.winner is None
-    assert not race.decided
-    assert race.steps_spent <= 20
-    with pytest.raises(InvalidSpec):
-        run_race(Needle(), {"a": [far]}, training, budget=20)
-
-
-def test_pilot_race_is_part_of_the_advice(tmp_path):
-    state = torch.random.get_rng_state()
-    found = advised(goal=0.6, terms=AdviceTerms(pilot=True, seeds=1, budget=4000))
-    assert torch.equal(torch.random.get_rng_state(), state)
-    assert "4000" in found.cost_estimate
-    assert found.pilot is not None
-    assert found.recommended == found.pilot.winner
-    assert DIRECT in found.pilot.dataset["lane"].values
-    loaded = Advice.load(found.save(tmp_path / "advice.nc"))
-    assert loaded.pilot is not None
-    assert loaded.pilot.winner == found.pilot.winner
+def test_plans_are_ranked_at_the_rate_that_the_pilots_found():
+    given = {"optimizer": "adam", "rate": 1e-4, "goal": 0.6}
+    found, repeated = (advised(terms=AdviceTerms(stops=(0.5,)), **given) for _ in range(2))
+    assert found.learning_rate > 1e-3
+    assert found.learning_rate == repeated.learning_rate
+    assert found.request.rule.learning_rate == pytest.approx(found.learning_rate)
+    same = advised(terms=AdviceTerms(find_rate=False, stops=(0.5,)), **{**given, "rate": found.learning_rate})
+    assert np.array_equal(np.sort(same["score"]), np.sort(found["score"]))
 
 
 def test_optimizer_that_exists_keeps_the_settings_of_its_groups():

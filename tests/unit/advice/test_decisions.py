@@ -1,9 +1,11 @@
-"""Advice for decisions: what is filtered, chosen, warned of and carried out."""
+"""Advice for decisions: pilots, candidates that help, and how it is carried out."""
 
 from __future__ import annotations
 
+import copy
 import json
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,10 +13,9 @@ import torch
 from torch import nn
 
 import learncast as lc
-from learncast import Loss, Stage, Training
-from learncast.advice import Request
-from learncast.advice.advice import DIRECT
-from learncast.advice.decisions import HALFWAY, HELPED, NEAR, UNSURE, Outlook, decision_plans
+from learncast import InvalidSpec, Loss, Stage, Training
+from learncast.advice import AdviceTerms, find_rate
+from learncast.advice.help import HALFWAY, NEAR, on_the_way
 from learncast.training import (
     DecisionAccuracy,
     Execution,
@@ -73,43 +74,153 @@ def made(seed=0):
         return OwnCell()
 
 
-TRAINING = Training(0.01, optimizer="adam", loss="cross_entropy", batch=32)
+def flipped(trials, rng):
+    """The same trials as the target's, with the other answer."""
+    x, y = signs(trials, rng)
+    y[:, -1] = 3 - y[:, -1]
+    return x, y
 
 
-def advised(candidates, **changes):
-    source, training = lc.training.trials(signs, name="noisy"), TRAINING.with_(**changes)
-    return lc.advise(made(), source, candidates, training, goal=GOAL, log=lambda text: None)
+TRAINING = Training(0.001, optimizer="adam", loss="cross_entropy", batch=32)
+
+
+def target():
+    return lc.training.trials(signs, name="noisy")
+
+
+def advised(candidates, *, goal=GOAL, terms=AdviceTerms(), **changes):  # noqa: B008  frozen
+    return lc.advise(made(), target(), candidates, TRAINING.with_(**changes), goal=goal, terms=terms)
 
 
 @pytest.fixture(scope="module")
 def advice():
-    return advised({"same": same, "clear": clear})
+    return advised({"same": same, "clear": clear, "flipped": flipped})
 
 
-def test_a_constant_answer_is_left_out_and_said(advice):
-    plans = [HELPED, "noisy itself, restarted", DIRECT, "clear until learned"]
-    assert [str(name) for name in advice["plan"].values] == plans
-    assert any(text.startswith("constant: same") for text in advice.warnings)
+def test_candidates_that_teach_nothing_or_the_opposite_are_left_out(advice):
+    assert advice.helpers == ("clear",)
+    assert [str(name) for name in advice["plan"].values] == [advice.recommended, "no pretraining"]
 
 
-def test_a_cell_of_ones_own_is_advised_on_without_a_step(advice):
-    assert advice.recommended == HELPED
-    assert advice.score < 1
-    assert "\n" not in advice.summary
+def test_pilots_raise_a_rate_that_is_too_low_and_leave_the_model_alone():
+    model = made()
+    before = {name: value.detach().clone() for name, value in model.named_parameters()}
+    state = torch.random.get_rng_state()
+    found = lc.advise(model, target(), [clear], TRAINING.with_(learning_rate=1e-5), goal=GOAL)
+    assert all(torch.equal(value, before[name]) for name, value in model.named_parameters())
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert found.learning_rate > 1e-3
+    assert found.pilot_steps == found.dataset["pilot_loss"].size == 5 * found.dataset.sizes["pilot"]
+    assert found.dataset.attrs["clip"] == 0.3
 
 
-def test_help_comes_when_the_target_stalls_and_ends_when_learned_or_when_the_target_is_half_way(advice):
+def test_pilots_lower_a_rate_that_diverges():
+    found = find_rate(made(), target(), TRAINING.with_(optimizer="gd", learning_rate=1e4))
+    assert found.factor < 0.1
+    best = int(found.losses.mean(1).argmin())
+    assert np.isfinite(found.losses[best]).all()
+    assert 0.3 < found.factor / found.factors[best] < 1.5
+
+
+def test_the_pilots_losses_are_those_of_plain_training():
+    source, model = target(), made()
+    found = find_rate(model, source, TRAINING)
+    copy = made()
+    adam = torch.optim.Adam(copy.parameters(), TRAINING.learning_rate * found.factors[-1])
+    for k in range(found.losses.shape[1]):
+        x, y, _ = source.batch(32, (TRAINING.seed, 0), k, torch.float32)
+        loss = nn.functional.cross_entropy(copy(x).flatten(0, 1), y.flatten())
+        assert float(loss.detach()) == pytest.approx(found.losses[-1, k], rel=1e-5)
+        adam.zero_grad()
+        loss.backward()
+        adam.step()
+
+
+def test_training_goes_on_from_the_best_pilot():
+    found, copied = advised([clear]), made()
+    rates, losses = found.dataset["pilot_rate"].values, found.dataset["pilot_loss"].values
+    adam = torch.optim.Adam(copied.parameters(), rates[losses.mean(1).argmin()])
+    for k in range(losses.shape[1]):
+        x, y, _ = found.request.target.batch(32, (TRAINING.seed, 0), k, torch.float32)
+        adam.zero_grad()
+        nn.functional.cross_entropy(copied(x).flatten(0, 1), y.flatten()).backward()
+        nn.utils.clip_grad_norm_(copied.parameters(), 0.3)
+        adam.step()
+    for own, other in zip(found.request.model.parameters(), copied.parameters(), strict=True):
+        torch.testing.assert_close(own, other, rtol=1e-4, atol=1e-6)
+
+
+def test_the_rate_of_a_stage_is_followed_by_own_and_other_optimisers():
+    stages = [Stage(signs, steps=2), Stage(signs, steps=2, rate=0.5), Stage(signs, steps=2)]
+    seen = {}
+    for reset in (True, False):
+        model = made()
+        training = TRAINING.with_(optimizer="adam", reset_optimizer=reset)
+        loop = Loop.of(stages, model, training, optimizer=lc.training.Updates(model, training))
+        seen[reset] = []
+        while not loop.done:
+            seen[reset].append(loop.updates.optimizer.param_groups[0]["lr"] / TRAINING.learning_rate)
+            loop.advance(2)
+    assert seen == {True: [1.0, 0.5, 1.0], False: [1.0, 0.5, 1.0]}
+    with pytest.raises(InvalidSpec) as caught:
+        lc.Stage(lc.tasks.integration(), 0.9, rate=0.5).check_forecast()
+    assert caught.value.field == "rate"
+
+
+def test_every_parameter_group_and_the_schedule_are_respected():
+    model = made()
+    groups = [{"params": model.head.parameters(), "lr": 1e-3}, {"params": [model.own, *model.into.parameters()]}]
+    existing = torch.optim.AdamW(groups, lr=1e-4)
+    like = lc.training.OptimizerLike(existing, model)
+    schedule = partial(torch.optim.lr_scheduler.StepLR, step_size=2, gamma=0.5)
+    training = TRAINING.with_(optimizer=like, learning_rate=like.learning_rate, schedule=schedule)
+    found = lc.advise(model, target(), [clear], training, goal=GOAL)
+    factor = found.dataset.attrs["factor"]
+    updates = lc.training.Updates(copy.deepcopy(model), found.request.training)
+    assert [group["lr"] for group in updates.optimizer.param_groups] == pytest.approx([1e-3 * factor, 1e-4 * factor])
+    batch = target().batch(8, (0, 0), 0, torch.float32)
+    for _ in range(2):
+        updates.step(batch)
+    assert updates.optimizer.param_groups[0]["lr"] == pytest.approx(0.5e-3 * factor)
+
+
+def test_help_comes_when_the_target_stalls_and_ends_when_the_target_is_half_way(advice):
     own, first, last = advice.stages()
     stalled, rule = own.goal, first.goal
-    assert [stage.task.name for stage in (own, first, last)] == ["noisy", "clear", "noisy"]
+    assert own.task is last.task
+    assert first.task.target is own.task
+    assert [stage.rate for stage in (own, first, last)] == [1.0, 0.5, 0.5]
+    assert [one.name for one in first.task.others] == ["clear"]
     assert last.goal == GOAL
     assert rule.goal == replace(GOAL, looks=LOOKS)
-    chance = GOAL.chance(torch.from_numpy(signs(256, np.random.default_rng(0))[1]))
+    chance = advice.dataset.attrs["chance"]
+    assert chance == pytest.approx(0.5, abs=0.1)
     assert rule.ahead.goal.value == pytest.approx(chance + HALFWAY * (0.85 - chance), abs=0.02)
     assert rule.ahead.source is last.task
     assert isinstance(stalled, Stalled)
     assert stalled.goal == GOAL
     assert stalled.near.value == pytest.approx(chance + NEAR * (0.85 - chance), abs=0.02)
+
+
+def test_half_of_a_mixed_batch_comes_from_the_target(advice):
+    mixture = advice.stages()[1].task
+    batch = mixture.batch(32, (0, 1), 3, torch.float32)
+    own = mixture.target.batch(16, (0, 1), 3, torch.float32)
+    assert batch.inputs.shape == (32, STEPS, 2)
+    assert torch.equal(batch.inputs[:16], own.inputs)
+    assert torch.equal(batch.targets[:16], own.targets)
+    held = mixture.held_out(64, (0, 0), torch.float32)
+    assert torch.equal(held.inputs, mixture.target.held_out(64, (0, 0), torch.float32).inputs)
+
+
+def test_batches_alternate_where_trials_have_other_lengths():
+    def longer(trials, rng):
+        x, y = clear(trials, rng)
+        return np.repeat(x, 2, axis=1), np.repeat(y, 2, axis=1)
+
+    mixture = advised([longer]).stages()[1].task
+    steps = [mixture.batch(32, (0, 1), k, torch.float32).inputs.shape[1] for k in range(4)]
+    assert sorted(steps) == [STEPS, STEPS, 2 * STEPS, 2 * STEPS]
 
 
 class Seen:
@@ -123,7 +234,7 @@ class Seen:
 
 
 def test_a_goal_that_is_met_passes_through_the_stages_that_are_left(advice):
-    """The looks at the target go on from stage to stage: no step is spent on help that is not needed."""
+    """Evaluations of the target go on from stage to stage: no step is spent on help that is not needed."""
     run = advice.train(most_steps=800)
     steps = list(run.stage_steps)
     assert run.status is lc.Status.ok
@@ -136,63 +247,98 @@ def test_a_goal_that_is_met_passes_through_the_stages_that_are_left(advice):
     helped = GoalWatch(second.goal, second.task, own)
     assert helped.over(0, Seen(0.3, noisy=0.8))
     assert not ahead.over(0, Seen(0.3, noisy=0.8))
+    assert helped.ahead.history[0] == (0, 0.8)
 
 
-def test_it_is_carried_out_and_saved(advice, tmp_path):
+def test_it_is_carried_out_reported_and_saved(advice, tmp_path):
     run = advice.train(most_steps=800)
     assert run.status is lc.Status.ok
-    assert len(run.stage_steps) == 3
-    advice.save(tmp_path / "advice.nc")
-    assert lc.advise.__module__ == "learncast.advice.adviser"
-    assert type(advice).load(tmp_path / "advice.nc").summary == advice.summary
+    done = advice.carried_out(run)
+    values = done.report().values
+    assert values["run_steps"] == run.steps
+    assert values["pilot_steps"] == advice.pilot_steps
+    assert {one["learning_rate"] for one in values["pilots"]} == set(advice.dataset["pilot_rate"].values)
+    done.save(tmp_path / "advice.nc")
+    assert type(advice).load(tmp_path / "advice.nc").summary == done.summary
+    assert advice.forecast_class == "measured"
 
 
-def test_an_optimiser_that_it_was_not_tuned_with_is_warned_of():
-    plain = advised({"clear": clear}, optimizer="gd", learning_rate=0.1)
-    adam = advised({"clear": clear})
-    assert any(text.startswith("not_adaptive:") for text in plain.warnings)
-    assert not any(text.startswith("not_adaptive:") for text in adam.warnings)
+def test_an_own_loop_gets_the_rate_and_the_stages(advice):
+    model = made()
+    optimizer = torch.optim.Adam(model.parameters(), lr=TRAINING.learning_rate)
+    loop = advice.loop(model, optimizer)
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(advice.learning_rate)
+    assert len(loop.stages) == 3
+    for x, y, _ in loop:
+        loss = nn.functional.cross_entropy(model(x).flatten(0, 1), y.flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        loop.update(loss)
+    assert loop.status is lc.Status.ok
 
 
-def outlook(**changes):
-    usual = Outlook(GOAL, ("target", "a", "b"), (12e3, 50.0, 20.0), (0.5, 0.5, 0.6), 1.0, 0.9, 0.95)
-    return replace(usual, **changes)
+def test_without_candidates_it_finds_the_rate():
+    found = advised([])
+    assert found.helpers == ()
+    assert len(found.stages()) == 1
+    assert found.train(most_steps=800).status is lc.Status.ok
+    loss = advised([], goal=Loss(0.2))
+    assert loss.train(most_steps=800).status is lc.Status.ok
 
 
-WARNED = {
-    "linear_decides": {"linear": 0.55},
-    "chance": {"chances": (0.9, 0.5, 0.5)},
-    "constant": {"chances": (0.5, 0.5, 0.95)},
-    "none": {"chances": (0.5, 0.9, 0.95)},
-    "no_easier": {"times": (10.0, 50.0, 20.0)},
-    "never": {"times": (14e3, 13e3, 12e3)},
-    "close": {"times": (30.0, 50.0, 20.0)},
-    "relevance": {"transferred": 0.5},
+def test_pilots_may_be_left_out():
+    found = advised([clear], terms=AdviceTerms(find_rate=False))
+    assert found.learning_rate == TRAINING.learning_rate
+    assert found.pilot_steps == 0
+    assert found.request.training.clip is None
+
+
+class Broken(nn.Module):
+    """Answers that are never finite."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(3))
+
+    def forward(self, x):
+        return self.scale.log().sub(1).sqrt() * torch.ones(*x.shape[:2], 3)
+
+
+def wrong_label(trials, rng):
+    x, y = signs(trials, rng)
+    return x, y + 5
+
+
+def ended():
+    loader = [tuple(map(torch.as_tensor, signs(64, np.random.default_rng(0))))]
+    return (batch for batch in loader)
+
+
+REFUSED = {
+    "a constant answer meets the goal": ({"goal": DecisionAccuracy(0.4, ignore=0)}, "goal"),
+    "a loss that is never finite": ({"model": Broken()}, "model"),
+    "a label that is no output": ({"target": wrong_label}, None),
+    "steps first": ({"model": nn.RNN(2, 3)}, "network"),
 }
 
 
-@pytest.mark.parametrize("name", WARNED)
-def test_each_warning_has_its_reason(name):
-    assert outlook().warnings == (UNSURE,)
-    assert any(text.startswith(f"{name}:") for text in outlook(**WARNED[name]).warnings)
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_request_without_answer_is_refused_by_field(case):
+    changed, field = REFUSED[case]
+    given = {"model": made(), "target": target(), "candidates": [clear], "training": TRAINING, "goal": GOAL, **changed}
+    with pytest.raises(InvalidSpec) as caught:
+        lc.advise(**given)
+    if field is not None:
+        assert caught.value.field == field
 
 
-def test_what_linear_moments_do_not_decide_is_said_first():
-    assert outlook(linear=0.55, transferred=0.5, times=(30.0, 50.0, 20.0)).warnings[0].startswith("linear_decides")
-
-
-def test_candidates_help_in_the_order_in_which_they_are_read():
-    request = Request.of(made(), signs, {"a": clear, "b": same}, TRAINING, goal=GOAL)
-    plans = decision_plans(request, outlook(names=("target", "a", "b"), times=(60.0, 50.0, 20.0)))
-    assert [stage.task.name for stage in plans[HELPED].stages[1::2]] == ["b", "a"]
-    none = decision_plans(request, outlook(chances=(0.5, 0.9, 0.95)))
-    assert next(iter(none)).endswith("restarted")
-
-
-def test_measured_goals_are_met_on_the_way_as_well():
+@pytest.mark.parametrize(("share", "bound"), [(0.5, 0.35), (0.3, 0.41)])
+def test_goals_on_the_way_lie_between_chance_and_goal(share, bound):
     least = Measured(len, at_most=0.2, chance_level=0.5)
-    assert outlook(goal=least, chances=(0.5, 0.5, 0.5)).on_the_way(0.5).at_most == pytest.approx(0.35)
-    assert outlook(goal=least, chances=(np.nan,) * 3).on_the_way(0.5) is None
+    assert on_the_way(least, 0.5, share).at_most == pytest.approx(bound)
+    assert on_the_way(least, np.nan, share) is None
+    assert on_the_way(least, 0.1, share) is None
 
 
 def labelled(mark, name):

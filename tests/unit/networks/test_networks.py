@@ -7,7 +7,7 @@ import learncast as lc
 from learncast import InvalidSpec, LinearRNN, TwoLayer, tasks
 from learncast.networks import Alignment
 from learncast.tasks import Frame, common_frame
-from learncast.theory.dynamics.modes import modes as modes_of_one
+from learncast.theory import modes as modes_of_one
 
 # Weights of order one through a handful of matrix products.
 CLOSE = {"rtol": 1e-12, "atol": 1e-13}

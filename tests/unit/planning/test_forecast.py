@@ -401,3 +401,11 @@ def test_unusable_forecasts_are_refused(target, network):
     overflowing = LinearRNN.aligned(hidden_size=2, recurrence=1e10)
     with pytest.raises(lc.InvalidSpec):
         lc.forecast(target, overflowing, learning_rate=RATE)
+
+
+def test_steps_too_short_to_change_a_weight_are_not_divergence(target, network):
+    rate = 1e-19
+    steps, usual = (lc.forecast(target, network, learning_rate=r).steps for r in (rate, RATE))
+    assert steps.status is Status.ok
+    assert np.isnan(steps.descent)
+    assert steps.flow * rate == pytest.approx(usual.flow * RATE, rel=CLOSE)

@@ -187,16 +187,11 @@ def test_a_plan_is_saved_and_read_again(target, stronger, network, tmp_path):
     assert float(dataset["direct_steps"]) == 331
     assert dataset["stop_steps"].attrs["units"] == "gradient steps"
     saved = lc.Plan.load(found.save(tmp_path / "plan.nc"))
-    assert isinstance(saved, lc.planning.SavedPlan)
-    assert saved.dataset.drop_attrs().identical(dataset.drop_attrs())
-    for name in ("total", "direct_total", "saving", "proof", "summary", "provenance"):
-        assert getattr(saved, name) == getattr(found, name)
-    assert saved.dataset["status"].values.tolist() == ["ok"]
-    names, steps, _ = zip(*saved.stages_table.rows, strict=True)
-    assert (names, steps) == (("stronger", "target"), ("168", "0"))
-    assert "target" in repr(saved)
-    for text in (saved.summary, "stronger"):
-        assert text in saved._repr_html_().replace("&quot;", '"')
+    assert saved.drop_attrs().identical(dataset.drop_attrs())
+    assert (saved.attrs["proof"], saved.attrs["summary"]) == (found.proof, found.summary)
+    assert saved["status"].values.tolist() == ["ok"]
+    assert saved["stage_task"].values.tolist() == ["stronger", "target"]
+    assert saved["stage_steps"].values.tolist() == [168, 0]
     with pytest.raises(lc.SchemaMismatch):
         lc.Plan.load(found.best.save(tmp_path / "forecast.nc"))
 

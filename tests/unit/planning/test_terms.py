@@ -11,8 +11,6 @@ import pytest
 import learncast as lc
 from learncast import Terms
 from learncast.planning.terms import checked_pool
-from learncast.procedure.goals import GOALS
-from learncast.study.sections import GOAL_KEYS
 
 GOAL = lc.Accuracy(0.99)
 #: A value of every field that is not its default.
@@ -136,56 +134,6 @@ def test_equal_terms_have_equal_hashes(one: dict[str, Any], other: dict[str, Any
 
 
 # ---- files ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "terms",
-    [
-        Terms(),
-        Terms(**OTHER),
-        Terms(costs=[1.0, 0.1, 2.5e-7], least_accuracy=[0.1, np.nan], most_excess_loss=[np.inf, 2.0]),
-        Terms(lc.Accuracy(0.123456789012345678), switch_cost=np.float64(1e-12)),
-        Terms(costs=np.array([1.0, 2.0]), most_accuracy=np.float32(0.5)),
-        *(Terms(kind(0.25), max_stages=3) for kind in GOALS.values()),
-    ],
-    ids=str,
-)
-def test_terms_are_read_as_they_were_saved(terms: Terms, tmp_path: Any) -> None:
-    again = Terms.load(terms.save(tmp_path / "terms.toml"))
-    assert repr(again) == repr(terms)
-    assert again.hash == terms.hash
-
-
-@pytest.mark.parametrize("key", GOALS)
-def test_a_table_of_terms_has_one_goal(key: str) -> None:
-    assert Terms.from_dict({key: 0.9, "costs": [1.0, 2.0]}) == Terms(GOALS[key](0.9), costs=(1.0, 2.0))
-    other = next(name for name in GOALS if name != key)
-    assert refused_field(lambda: Terms.from_dict({key: 0.9, other: 0.9})) == "goal"
-
-
-def test_study_files_and_terms_files_have_the_same_keys_for_goals() -> None:
-    assert tuple(GOALS) == GOAL_KEYS
-
-
-def test_a_table_of_terms_may_be_empty_and_has_no_other_keys() -> None:
-    assert Terms.from_dict({}) == Terms()
-    assert refused_field(lambda: Terms.from_dict({"acuracy": 0.9})) == "acuracy"
-
-
-def test_a_goal_without_a_key_cannot_be_saved(tmp_path: Any) -> None:
-    assert refused_field(lambda: Terms(0.9).save(tmp_path / "terms.toml")) == "goal"  # its kind depends on the target
-    pytest.importorskip("torch")
-    terms = Terms(lc.training.DecisionAccuracy(0.9))
-    assert refused_field(lambda: terms.save(tmp_path / "terms.toml")) == "goal"
-
-
-@pytest.mark.parametrize("text", [None, "accuracy = ", "[target]\nfamily = 'integration'\n"])
-def test_a_file_without_terms_is_refused(tmp_path: Any, text: str | None) -> None:
-    path = tmp_path / "terms.toml"
-    if text is not None:
-        path.write_text(text)
-    with pytest.raises(lc.InvalidSpec):
-        Terms.load(path)
 
 
 # ---- pools ---------------------------------------------------------------------------------------------------------

@@ -5,8 +5,7 @@ import pytest
 
 import learncast as lc
 from learncast.tasks.best_map import Correlations, best_map
-from learncast.theory.dynamics.pooled import PooledProblem
-from learncast.theory.dynamics.steps.pooled_descent import PooledDescent
+from learncast.theory import PooledDescent, PooledProblem
 
 
 def trials(unit, *, seed=0):

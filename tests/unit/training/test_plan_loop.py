@@ -13,7 +13,7 @@ import learncast as lc
 from learncast import Activated, InvalidSpec, LinearRNN, SchemaMismatch, Status, tasks
 from learncast.planning import loop_of
 from learncast.study import Study
-from learncast.theory.dynamics.modes import modes
+from learncast.theory import modes
 from learncast.training import CurriculumCallback
 from learncast.training.measured_accuracy import LossMeasure, StrengthMeasure
 

@@ -19,7 +19,7 @@ from torch import nn
 
 import learncast as lc
 from learncast import Accuracy, InvalidSpec, Loss, SchemaMismatch, Training, Trajectory, UnsupportedModel
-from learncast.theory.dynamics.modes import modes
+from learncast.theory import modes
 from learncast.training import (
     Execution,
     Plateau,

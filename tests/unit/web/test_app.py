@@ -30,8 +30,7 @@ from starlette.exceptions import HTTPException
 from typer.testing import CliRunner
 
 import learncast as lc
-from learncast import InvalidSpec, LinearRNN, cli, tasks
-from learncast._core.errors import OutOfTime
+from learncast import InvalidSpec, LinearRNN, OutOfTime, cli, tasks
 from learncast.web import (
     Chart,
     ChartAxis,

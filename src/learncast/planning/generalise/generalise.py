@@ -66,7 +66,7 @@ def generalise(
     ----------
     task : Task
         From recorded trials, at least 20 unless `test` is given.
-    network : LinearRNN, TwoLayer or Activated
+    network : LinearRNN, TwoLayer, Deep or Activated
         The network before training; Activated with ReLU units and a fixed recurrence.
     training : Training, optional
         Learning rate, weights that learn, and batches.

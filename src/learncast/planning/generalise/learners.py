@@ -12,9 +12,10 @@ from learncast._core.errors import InvalidSpec, UnsupportedModel
 from learncast._core.validation import FloatArray
 from learncast.networks import Network
 from learncast.networks.activated import Activated
+from learncast.networks.deep import Deep, product
 from learncast.networks.linear_rnn import LinearRNN, check_fit
 from learncast.networks.two_layer import TwoLayer
-from learncast.planning.methods.choice import DEFAULT_LEARN, check_plain_descent
+from learncast.planning.methods.choice import check_plain_descent, default_learn
 from learncast.procedure.training import Training
 from learncast.tasks.covariance import check_memory
 from learncast.tasks.geometry import pooled_statistics, recurrence_kernel
@@ -22,11 +23,11 @@ from learncast.tasks.recorded.masked import MaskedTrials
 from learncast.tasks.task import Task
 from learncast.theory.dynamics.learning_problem import (
     AS_RECURRENT,
-    KINDS,
     LearningProblem,
     checked_learn,
     lag_statistics,
 )
+from learncast.theory.dynamics.steps.deep_descent import DeepDescent
 from learncast.theory.dynamics.steps.lag_descent import LagDescent
 from learncast.theory.dynamics.steps.pooled_descent import PooledDescent, hidden_basis, pull
 from learncast.theory.responses.features import Features
@@ -137,7 +138,35 @@ class PooledLearner(MapLearner):
     def advance(
         self, power: FloatArray, cross: FloatArray, states: FloatArray, stops: Sequence[int]
     ) -> list[FloatArray]:
-        return PooledDescent(power, cross, self.units).advance(states, stops, self.learning_rate)
+        return self._descent(power, cross).advance(states, stops, self.learning_rate)
+
+    def _descent(self, power: FloatArray, cross: FloatArray) -> PooledDescent:
+        return PooledDescent(power, cross, self.units)
+
+
+class DeepLearner(PooledLearner):
+    """Any number of layers on the pooled input. A state is all weights, flattened."""
+
+    name = "deep"
+
+    def __init__(self, network: Deep, learning_rate: float) -> None:
+        MapLearner.__init__(self, learning_rate)
+        self.recurrence, self.units = network.scalar_recurrence, network.hidden_size
+        self.shapes = tuple(w.shape for w in network.weights)
+        self.start = np.concatenate([w.ravel() for w in network.weights])
+
+    def _descent(self, power: FloatArray, cross: FloatArray) -> DeepDescent:
+        return DeepDescent(power, cross, self.units, self.shapes)
+
+    def maps(self, states: FloatArray) -> FloatArray:
+        return self._descent(np.zeros((1, 1)), np.zeros((1, 1))).maps(states)
+
+    def filters(self, states: FloatArray, steps: int, *, hidden: bool) -> FloatArray:
+        layers = self._descent(np.zeros((1, 1)), np.zeros((1, 1))).layers(states)
+        return np.power(self.recurrence, np.arange(steps))[:, None, None] * product(layers[hidden:])[:, None]
+
+    def step(self, power: FloatArray, cross: FloatArray, states: FloatArray) -> FloatArray:
+        return states + self.learning_rate * self._descent(power, cross).pull(states, power, cross)
 
 
 class LagLearner(MapLearner):
@@ -239,10 +268,7 @@ class ReluLearner(MapLearner):
 
 def learner_for(task: Task, network: Network, training: Training) -> MapLearner:
     """Return the learner of a network and of the weights that learn."""
-    if type(network) not in DEFAULT_LEARN:
-        raise UnsupportedModel(
-            f"network must be a LinearRNN, TwoLayer or Activated, got {type(network).__name__}.", field="network"
-        )
+    default = default_learn(network)
     check_plain_descent(training)
     plain = Training(training.learning_rate)
     for key in ("optimizer", "weight_decay", "loss"):
@@ -252,15 +278,17 @@ def learner_for(task: Task, network: Network, training: Training) -> MapLearner:
     if isinstance(network, Activated):
         return _activated_learner(task, network, training)
     check_fit(task, network)
-    learn = checked_learn(network, training.learn or DEFAULT_LEARN[type(network)])
-    both = set(learn) == {KINDS[type(network)][0], KINDS[type(network)][-1]}
-    if both and (isinstance(network, TwoLayer) or network.scalar_recurrence is not None):
+    learn = checked_learn(network, training.learn or default)
+    if isinstance(network, Deep):
+        LearningProblem.of(task, network, learn)
+        return DeepLearner(network, training.learning_rate)
+    if learn == default and (isinstance(network, TwoLayer) or network.scalar_recurrence is not None):
         return PooledLearner(network, training.learning_rate)
     return LagLearner(task, network, learn, training.learning_rate)
 
 
 def _activated_learner(task: Task, network: Activated, training: Training) -> MapLearner:
-    if training.learn is not None and set(training.learn) != set(DEFAULT_LEARN[Activated]):
+    if training.learn is not None and set(training.learn) != set(default_learn(network)):
         raise InvalidSpec(f"Activated networks need a fixed recurrence, got learn={training.learn!r}.", field="learn")
     check_network(network)
     check_fit(task, network.network)

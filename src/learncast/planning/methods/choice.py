@@ -10,8 +10,10 @@ from learncast._core.errors import InvalidSpec, UnsupportedModel
 from learncast._core.validation import one_of
 from learncast.networks import Network
 from learncast.networks.activated import Activated
+from learncast.networks.deep import Deep
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
+from learncast.planning.methods.deep import DeepMethod
 from learncast.planning.methods.linear import FlowMethod, PooledMethod
 from learncast.planning.methods.method import Method
 from learncast.planning.methods.modes import ModeMethod
@@ -22,19 +24,29 @@ from learncast.procedure.training import Training
 from learncast.tasks.geometry import pooled_statistics
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import require
-from learncast.theory.dynamics.learning_problem import checked_learn
+from learncast.theory.dynamics.learning_problem import checked_learn, learned_weights
 from learncast.theory.dynamics.pooled import PooledProblem
 from learncast.theory.responses.modes import has_one_response, modes_of_responses
 from learncast.theory.responses.response import check_network
 
 #: Names of the methods, in the order in which they are tried.
-METHODS = ("auto", "modes", "two-layer", "pooled", "flow", "responses", "descent")
+METHODS = ("auto", "modes", "two-layer", "pooled", "deep", "flow", "responses", "descent")
 
 #: Relative size of a commutator below which matrices may share a frame.
 COMMUTING = 1e-3
 
-#: The weights that learn by default.
-DEFAULT_LEARN = {LinearRNN: ("input", "output"), TwoLayer: ("first", "second"), Activated: ("input", "output")}
+
+def default_learn(network: object) -> tuple[str, ...]:
+    """Names of the weights of a network that learn by default."""
+    if isinstance(network, Activated):
+        return ("input", "output")
+    if not isinstance(network, LinearRNN | TwoLayer | Deep):
+        raise UnsupportedModel(
+            f"network must be a LinearRNN, TwoLayer, Deep or Activated, got {type(network).__name__}. For a torch "
+            "module use learncast.advise.",
+            field="network",
+        )
+    return learned_weights(network, None)
 
 
 def method_for(
@@ -54,15 +66,16 @@ def method_for(
     2. ``two-layer``: the pooled input is white and the start balanced (exact flow);
     3. ``pooled``: the recurrence is scalar and fixed (descent counted on pooled statistics);
     4. ``flow``: any linear network and any weights that learn (integrated flow);
-    5. ``responses``: nonlinear units with fixed recurrence, through their measured responses.
+    5. ``deep``: a network of any number of layers (closed form on modes, otherwise integrated);
+    6. ``responses``: nonlinear units with fixed recurrence, through their measured responses.
 
     Parameters
     ----------
     tasks : sequence of Task
-    network : LinearRNN, TwoLayer or Activated
+    network : LinearRNN, TwoLayer, Deep or Activated
     training : Training or float
         Settings, or the learning rate.
-    method : {"auto", "modes", "two-layer", "pooled", "flow", "responses"}
+    method : {"auto", "modes", "two-layer", "pooled", "deep", "flow", "responses"}
         The first whose conditions hold, or the one named, whether or not they hold.
     strict : bool
         Raise if a condition of the chosen method fails, except the limit of the learning rate: it depends on the stop.
@@ -92,20 +105,17 @@ def method_for(
     ('modes', 'exact')
     """
     one_of("method", method, METHODS)
-    if type(network) not in DEFAULT_LEARN:
-        raise UnsupportedModel(
-            f"network must be a LinearRNN, TwoLayer or Activated, got {type(network).__name__}. For a torch module use "
-            "learncast.advise.",
-            field="network",
-        )
-    settings, default = Training.of(training), DEFAULT_LEARN[type(network)]
+    default, settings = default_learn(network), Training.of(training)
     check_plain_descent(settings, optimizers=optimizers, mean=True)
     if settings.learn is None:
         settings = settings.with_(learn=default)
     fixed = set(settings.learn or ()) == set(default)
     if settings.optimizer != "gd" or settings.weight_decay:
         return _optimizer_method(tuple(tasks), network, settings, method, seed)
-    if isinstance(network, Activated):
+    if isinstance(network, Deep):
+        one_of("method", method, ("auto", "deep"))
+        chosen: Method = DeepMethod(tuple(tasks), network, settings, seed)
+    elif isinstance(network, Activated):
         chosen = _response_method(tuple(tasks), network, settings, fixed, method, seed, trials)
     else:
         chosen = _linear_method(tuple(tasks), network, settings, fixed, method, seed)
@@ -149,8 +159,9 @@ def _optimizer_method(
 def _linear_method(
     tasks: tuple[Task, ...], network: LinearRNN | TwoLayer, training: Training, fixed: bool, method: str, seed: int
 ) -> Method:
-    if method == "responses":
-        raise InvalidSpec("method 'responses' needs an Activated network. Use method='auto'.", field="method")
+    if method in ("responses", "deep"):
+        kind = "an Activated" if method == "responses" else "a Deep"
+        raise InvalidSpec(f"method {method!r} needs {kind} network. Use method='auto'.", field="method")
     if method == "modes" and not (fixed and isinstance(network, LinearRNN)):
         raise InvalidSpec(
             "method 'modes' needs a LinearRNN with fixed recurrence. Use method='auto' or 'flow'.", field="method"
@@ -214,7 +225,7 @@ def _response_method(
             f"Activated networks need a fixed recurrence, got learn={training.learn!r}. Use learncast.advise.",
             field="learn",
         )
-    if method in ("two-layer", "pooled"):
+    if method in ("two-layer", "pooled", "deep"):
         raise InvalidSpec(f"method {method!r} needs a linear network. Use method='auto'.", field="method")
     check_network(network)
     if method in ("auto", "modes") and has_one_response(network):

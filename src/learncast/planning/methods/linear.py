@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learncast._core.validation import FloatArray
+from learncast.networks.deep import Deep, Linear
 from learncast.networks.linear_rnn import LinearRNN
-from learncast.networks.two_layer import TwoLayer
 from learncast.planning.methods.method import CONVERGED, Learned, Method
 from learncast.procedure.goals import Goal
 from learncast.procedure.training import Training
@@ -56,10 +56,10 @@ class LinearMethod(Method):
     """Losses and gradients of a linear network from statistics. A state is all weights, flattened."""
 
     promise = "integrated"
-    network: LinearRNN | TwoLayer
+    network: Linear
     learn: tuple[str, ...]
 
-    def __init__(self, tasks: Sequence[Task], network: LinearRNN | TwoLayer, training: Training, seed: int = 0) -> None:
+    def __init__(self, tasks: Sequence[Task], network: Linear, training: Training, seed: int = 0) -> None:
         super().__init__(tasks, network, training)
         self.problems = [LearningProblem.of(_with_target_power(task), network, training.learn) for task in tasks]
         self.learn = self.problems[0].learn
@@ -71,8 +71,8 @@ class LinearMethod(Method):
     def start(self) -> FloatArray:
         return self._state_of(self.network)
 
-    def _state_of(self, network: LinearRNN | TwoLayer) -> FloatArray:
-        weights = LearningProblem(self.problems[-1].task, network, self.learn).start
+    def _state_of(self, network: Linear) -> FloatArray:
+        weights = replace(self.problems[-1], network=network).start
         return np.concatenate([w.ravel() for w in weights.values()])
 
     def _weights(self, state: FloatArray) -> dict[str, FloatArray]:
@@ -82,7 +82,7 @@ class LinearMethod(Method):
         parts = np.split(state, ends[:-1])
         return {name: part.reshape(shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)}
 
-    def network_of(self, state: FloatArray) -> LinearRNN | TwoLayer:
+    def network_of(self, state: FloatArray) -> Linear:
         return self.problems[-1].built(self._weights(state))
 
     @property
@@ -122,7 +122,7 @@ class LinearMethod(Method):
         descent = PooledDescent(s.input[0, :, 0, :], s.cross[0], self.network.hidden_size)
         return lambda maps: descent.excess_of(maps) <= limit
 
-    def has_learned(self, task: int, goal: Goal, network: LinearRNN | TwoLayer) -> bool:  # type: ignore[override]
+    def has_learned(self, task: int, goal: Goal, network: Linear) -> bool:  # type: ignore[override]
         return bool(self.excess_loss(task, self._state_of(network)[None])[0] <= self.goal_excess(task, goal))
 
     def flow(self, task: int, state: FloatArray) -> Solution:
@@ -220,7 +220,7 @@ class PooledMethod(LinearMethod):
     name = "pooled"
     counts_many = True
 
-    def __init__(self, tasks: Sequence[Task], network: LinearRNN | TwoLayer, training: Training, seed: int = 0) -> None:
+    def __init__(self, tasks: Sequence[Task], network: Linear, training: Training, seed: int = 0) -> None:
         super().__init__(tasks, network, training, seed)
         self._counts: dict[tuple[Any, ...], tuple[FloatArray, FloatArray]] = {}
 
@@ -232,14 +232,18 @@ class PooledMethod(LinearMethod):
     @cached_property
     def descents(self) -> list[PooledDescent]:
         """Each task's descent."""
-        return [p.descent for p in self.pooled]
+        return [self._descent(p.power, p.cross) for p in self.pooled]
+
+    def _descent(self, power: FloatArray, cross: FloatArray) -> PooledDescent:
+        """Descent on pooled statistics, of one task or one per row."""
+        return PooledDescent(power, cross, self.network.hidden_size)
 
     @cached_property
     def _basis(self) -> FloatArray:
         """Hidden directions that the start uses, (hidden, rank)."""
         return hidden_basis(*self.network.maps)
 
-    def _state_of(self, network: LinearRNN | TwoLayer) -> FloatArray:
+    def _state_of(self, network: Linear) -> FloatArray:
         first, second = network.maps
         return np.asarray(np.concatenate([first.T, second]) @ self._basis)
 
@@ -252,7 +256,8 @@ class PooledMethod(LinearMethod):
         maps = self._maps(state)
         return {**self.problems[-1].start, first: maps[0], second: maps[1]}
 
-    def network_of(self, state: FloatArray) -> LinearRNN | TwoLayer:
+    def network_of(self, state: FloatArray) -> Linear:
+        assert not isinstance(self.network, Deep)
         return self.network if state is self.start else self.network.with_maps(*self._maps(state))
 
     def converged(self, task: int, state: FloatArray, rest: FloatArray) -> FloatArray:
@@ -343,7 +348,7 @@ class PooledMethod(LinearMethod):
                 power, cross = (
                     np.repeat(v[None], number, axis=0) for v in (self.pooled[k].power, self.pooled[k].cross)
                 )
-            every.append(PooledDescent(power, cross, self.network.hidden_size))
+            every.append(self._descent(power, cross))
         return every
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from learncast.theory.assumptions import Assumption, Trust, worst
 from learncast.theory.dynamics.learning_problem import NOTHING, loss_scale
 from learncast.theory.dynamics.modes import Modes
 from learncast.theory.dynamics.solution import LearningTime, Solution, status_of
+from learncast.theory.responses.bootstrap import interval
 
 if TYPE_CHECKING:
     from learncast.training.measured_accuracy import LossRange
@@ -58,6 +59,11 @@ class ResampledSteps:
     direct: FloatArray
     flow: bool = False
 
+    def interval_of(self, steps: Steps, samples: FloatArray, *, signed: bool = False) -> Steps:
+        """Return steps with the interval of their resamples, in the count that the resamples are in."""
+        low, high = interval(steps.flow if self.flow else steps.descent, samples, signed=signed)
+        return replace(steps, low=float(low), high=float(high))
+
 
 def _scale(tasks: Sequence[Task], training: Training) -> float:
     """Training loss over half the squared error, which must be the same for all tasks."""
@@ -77,7 +83,7 @@ class Method(ABC):
     ----------
     tasks : tuple of Task
         The pool; the target is the last.
-    network : LinearRNN, TwoLayer or Activated
+    network : LinearRNN, TwoLayer, Deep or Activated
         Before training.
     training : Training
     """
@@ -439,11 +445,6 @@ class Method(ABC):
     def _start_and_best(self, task: int) -> FloatArray | tuple[FloatArray, FloatArray]:
         """Strength of each mode of a task before training and at its end."""
         return np.asarray(self.flow(task, self.start).at([0.0, math.inf])["strength"].values)
-
-    @property
-    def optimum(self) -> FloatArray:
-        """Optimal strength of each mode of the target."""
-        return self.flow(self.target, self.start).optimum
 
     def solution(self) -> Solution:
         """Gradient flow of direct training, integrated precisely where it has no closed form."""

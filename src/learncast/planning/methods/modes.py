@@ -68,10 +68,6 @@ class ModeMethod(Method):
         return tuple(m.problem for m in self.modes)
 
     @property
-    def optimum(self) -> FloatArray:
-        return self.modes[-1].optimum
-
-    @property
     def start(self) -> FloatArray:
         alignment = self.modes[-1].alignment
         return np.stack([alignment.input_weight, alignment.output_weight])

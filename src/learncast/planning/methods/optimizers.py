@@ -9,8 +9,7 @@ import numpy as np
 
 from learncast._core.errors import UnsupportedModel
 from learncast._core.validation import FloatArray
-from learncast.networks.linear_rnn import LinearRNN
-from learncast.networks.two_layer import TwoLayer
+from learncast.networks.deep import Linear
 from learncast.planning.methods.linear import LinearMethod
 from learncast.procedure.goals import Goal
 from learncast.procedure.training import Training
@@ -31,7 +30,7 @@ class OptimizerMethod(LinearMethod):
     kind = "descent"
     has_flow = False
 
-    def __init__(self, tasks: Sequence[Task], network: LinearRNN | TwoLayer, training: Training, seed: int = 0) -> None:
+    def __init__(self, tasks: Sequence[Task], network: Linear, training: Training, seed: int = 0) -> None:
         super().__init__(tasks, network, training, seed)
         self.recorded = False
         self._runs: dict[tuple[int, Goal, bytes], Descent] = {}
@@ -41,6 +40,11 @@ class OptimizerMethod(LinearMethod):
         if key not in self._runs:
             self._runs[key] = descend(self.problems[task].task, self.network_of(state), self.training, goal=goal)
         return self._runs[key]
+
+    def excess_loss(self, task: int, states: FloatArray) -> FloatArray:
+        problem = self.problems[task]
+        losses = [problem.loss_and_slopes(self._weights(state))[0] for state in states]
+        return np.array(losses) - problem.least_loss
 
     def _steps_to(self, task: int, states: FloatArray, goal: Goal) -> tuple[FloatArray, FloatArray]:
         runs = [self._descend(task, state, goal) for state in states]

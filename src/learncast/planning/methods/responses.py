@@ -132,10 +132,6 @@ class ResponseMethod(Method):
         """Weight of each response feature in each output, (rows, outputs x features)."""
         return self.problems[self.target].strengths(states).reshape(len(states), -1)
 
-    @property
-    def optimum(self) -> FloatArray:
-        return self.problems[self.target].optimum.ravel()
-
     def _start_and_best(self, task: int) -> tuple[FloatArray, FloatArray]:
         problem = self.problems[task]
         return problem.strengths(self.start[None]).ravel(), problem.optimum.ravel()

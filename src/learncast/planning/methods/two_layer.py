@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from learncast._core.validation import FloatArray
+from learncast.networks.deep import Deep
 from learncast.planning.methods.linear import PooledMethod
 from learncast.planning.methods.method import CONVERGED, Method
 from learncast.procedure.goals import Goal
@@ -44,6 +45,7 @@ class TwoLayerMethod(PooledMethod):
         if state is self.start and task in self._from_start:
             return self._from_start[task]
         network = self.network_of(state)
+        assert not isinstance(network, Deep)
         problem = replace(self.pooled[task], first=network.maps[0], second=network.maps[1])
         solution = TwoLayerSolution(problem, network, self.learning_rate, None)
         if state is self.start:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from functools import cache
-from typing import Any
 
 import numpy as np
 
 from learncast._core.progress import Progress, silent, time_is_up
 from learncast._core.validation import FloatArray
-from learncast.planning.schedules.path import Path, cheapest_path
+from learncast.planning.schedules.path import ModePath
 from learncast.planning.schedules.problem import TIE, Flags, Indices, ScheduleProblem
 from learncast.planning.search import Route
 from learncast.theory.dynamics import mode_equation
@@ -226,30 +224,10 @@ def _floors(problem: ScheduleProblem, orders: Indices) -> FloatArray:
     def floor(tasks: frozenset[int]) -> float:
         pool = [*sorted(tasks - {problem.target}), problem.target]
         modes = np.flatnonzero(problem.power[-1] > 0).tolist()
-        paths = (mode_path(problem, m, float(half_width[m]), pool, orders.shape[1] + 1) for m in modes)
-        return max((path.total for path in paths), default=0.0)
+        paths = (ModePath.of(problem, m, pool, float(half_width[m]), limited=False) for m in modes)
+        return max((path.cheapest(orders.shape[1] + 1).total for path in paths), default=0.0)
 
     return np.array([floor(frozenset(order[order >= 0].tolist())) for order in orders])
-
-
-def mode_path(
-    problem: ScheduleProblem, mode: int, half_width: float, tasks: Sequence[int], max_stages: int, **limits: Any
-) -> Path:
-    """Cheapest path of one mode over some tasks, the target last, to within `half_width` of the target's optimum."""
-    pool, best = list(tasks), float(problem.optimum[-1, mode])
-    return cheapest_path(
-        problem.cross[pool, mode],
-        problem.power[pool, mode],
-        start=float(problem.start[mode]),
-        end=(best - half_width, best + half_width),
-        learning_rate=1.0,
-        imbalance=float(problem.imbalance[mode]),
-        costs=problem.cost[pool],
-        switch_cost=problem.switch_cost,
-        max_stages=max_stages,
-        last=len(pool) - 1,
-        **limits,
-    )
 
 
 def stage_ends(problem: ScheduleProblem, order: tuple[int, ...], durations: tuple[float, ...]) -> FloatArray:

@@ -12,12 +12,12 @@ from learncast._core.errors import InvalidSpec
 from learncast._core.progress import Progress, silent
 from learncast._core.validation import FloatArray
 from learncast.planning.methods.modes import ModeMethod
-from learncast.planning.schedules.branching import branch_and_bound, mode_path, stage_ends
+from learncast.planning.schedules.branching import branch_and_bound, stage_ends
+from learncast.planning.schedules.path import ModePath
 from learncast.planning.schedules.problem import ScheduleProblem, best_stop
 from learncast.planning.search import Route, SearchResult, usable_candidates
 from learncast.planning.terms import PoolTerms
 from learncast.procedure.goals import Accuracy
-from learncast.results import Status
 from learncast.theory.dynamics.steps.mode_descent import Problem
 
 #: Relative gap between a schedule and its lower bound at which a search ends, and boxes after which it ends anyway.
@@ -26,7 +26,7 @@ MOST_BOXES = 100_000
 
 
 @dataclass(frozen=True, eq=False)
-class Schedule:
+class FlowSchedule:
     """The cheapest schedule of some candidates, by the flow.
 
     Attributes
@@ -94,11 +94,12 @@ class ScheduleSearch:
         limits[task] = min(limits[task], most_loss)
         return replace(self, problem=replace(self.problem, most_loss=limits))
 
-    def run(self, progress: Progress = silent) -> Schedule:
+    def run(self, progress: Progress = silent) -> FlowSchedule:
         """Find the cheapest schedule: one mode exactly, several by branch and bound."""
         p = self.problem
         if len(p.start) == 1 and not np.isfinite(p.most_loss).any():
-            route = self._one_mode()
+            half_width = p.tolerance * abs(float(p.optimum[-1, 0]))
+            route = ModePath.of(p, 0, range(len(p.cost)), half_width, limited=True).cheapest(self.max_stages)
             return self._schedule(route, route.total, "certified")
         route, lower = branch_and_bound(
             p, self.max_stages - 1, gap=self.gap, max_boxes=self.max_boxes, progress=progress
@@ -107,32 +108,18 @@ class ScheduleSearch:
         met = lower >= route.total * (1 - self.gap) if math.isfinite(route.total) else math.isinf(lower)
         return self._schedule(route, lower, "certified" if met else "best found")
 
-    def _one_mode(self) -> Route:
-        p = self.problem
-        half_width = p.tolerance * abs(float(p.optimum[-1, 0]))
-        limits = {
-            "least_accuracy": np.where(np.isinf(p.least), np.nan, p.least),
-            "most_accuracy": np.where(p.most == 1, np.nan, p.most),
-        }
-        path = mode_path(p, 0, half_width, range(len(p.cost)), self.max_stages, **limits)
-        if path.status is not Status.ok:
-            return Route((), (), math.inf, math.inf)
-        before, last = path.legs[:-1], path.legs[-1]
-        order, durations = tuple(leg.task for leg in before), tuple(leg.flow_steps for leg in before)
-        return Route(order, durations, last.flow_steps, path.total)
-
-    def _schedule(self, route: Route, lower: float, proof: str) -> Schedule:
+    def _schedule(self, route: Route, lower: float, proof: str) -> FlowSchedule:
         """Convert flow times to steps, leave out empty stages, and measure what is forgotten."""
         p, rate = self.problem, self.method.learning_rate
         excess = np.full(len(p.cost), np.nan)
         if not math.isfinite(route.total):
-            return Schedule(Route((), (), math.inf, math.inf), lower / rate, proof, excess)
+            return FlowSchedule(Route((), (), math.inf, math.inf), lower / rate, proof, excess)
         ends = stage_ends(p, route.order, route.durations)
         last = ends[-1] if len(ends) else p.start
         excess = p.excess(p.last.strength(route.rest, last))
         kept = [(self.places[k], t / rate) for k, t in zip(route.order, route.durations, strict=True) if t > 0]
         order, steps = tuple(k for k, _ in kept), tuple(t for _, t in kept)
-        return Schedule(Route(order, steps, route.rest / rate, route.total / rate), lower / rate, proof, excess)
+        return FlowSchedule(Route(order, steps, route.rest / rate, route.total / rate), lower / rate, proof, excess)
 
 
 def search_modes(method: ModeMethod, terms: PoolTerms, strict: bool, progress: Progress = silent) -> SearchResult:

@@ -1,315 +1,203 @@
-"""The fastest path of one mode through a pool of tasks, switching freely or under limits."""
+"""The cheapest path of one mode through a pool of tasks, by dynamic programming over the points of a best path.
+
+Training task k moves the strength u at S(u) v_k(u) per unit of cost, with the straight line v_k = (beta_k - u B_k) /
+cost_k. Moving one switch from task i to task j by du changes the total cost by (1/v_i - 1/v_j) du / S(u), which is zero
+only where the lines cross. So a best path switches only where lines cross, at an edge of the allowed stops, or at an
+edge of the target's band; between these points costs are closed forms.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
-from learncast._core.errors import InvalidSpec
-from learncast._core.validation import FloatArray, between, count, positive, real_array
-from learncast.planning.schedules.switches import SwitchProblem, SwitchTrace, best_trace
-from learncast.planning.terms import checked_costs, checked_switch_cost, stop_band
-from learncast.results import Status
+from learncast._core.validation import FloatArray
+from learncast.planning.schedules.problem import TIE, Flags, Indices, ScheduleProblem
+from learncast.planning.search import Route
 from learncast.theory.dynamics import mode_equation
 
-#: Tasks that may compete under limits, without those that another task beats everywhere: memory grows as the square.
-MOST_RIVALS = 2000
+#: Relative rounding of a strength that was computed to lie on an edge.
+ROUNDING = 8 * np.finfo(float).eps
+#: Index of the start among the points, and number of points before the edges of stops: start and band.
+START, EDGES = 0, 3
+
+#: Task and last point of each stage.
+Legs = list[tuple[int, int]]
 
 
-@dataclass(frozen=True)
-class Leg:
-    """Training on one task of a path from one strength to another."""
-
-    task: int
-    start: float
-    end: float
-    flow_steps: float
-
-
-@dataclass(frozen=True)
-class Path:
-    """An order of tasks and switching points for one mode.
+@dataclass(frozen=True, eq=False)
+class ModePath:
+    """Tasks that one mode may be trained on, the target last, and where its stages may stop.
 
     Attributes
     ----------
-    legs : tuple of Leg
-        Empty if no path exists or the mode is already there. The last is infinite if no task leads further.
-    costs : tuple of float
-        Cost of each leg: its flow steps times its task's cost per step.
-    switch_cost : float
-        Cost of each change of task.
-    status : Status
-        not_learned if no path meets the limits.
-
-    Examples
-    --------
-    The second task is faster while the mode is weak; changing from it is worth 80 steps, not 200:
-
-    >>> import learncast as lc
-    >>> rules = {"start": 0.01, "end": 0.99, "learning_rate": 1e-2}
-    >>> for cost in (0.0, 200.0):
-    ...     path = lc.planning.cheapest_path([1.0, 2.0], [1.0, 4.0], switch_cost=cost, **rules)
-    ...     print([leg.task for leg in path.legs], round(path.total, 1))
-    [1, 0] 379.0
-    [0] 459.5
+    tasks : (tasks,)
+        Their numbers in the pool.
+    cross, power, cost : (tasks,)
+    near, far : (tasks,)
+        Least and greatest distance from its optimum at which a stage of each task may stop.
+    start, imbalance, switch_cost : float
+    band : (low, high)
+        Where the target counts as learned.
     """
 
-    legs: tuple[Leg, ...]
-    costs: tuple[float, ...]
-    switch_cost: float = 0.0
-    status: Status = Status.ok
+    tasks: Indices
+    cross: FloatArray
+    power: FloatArray
+    cost: FloatArray
+    near: FloatArray
+    far: FloatArray
+    start: float
+    imbalance: float
+    switch_cost: float
+    band: tuple[float, float]
 
-    @property
-    def flow_steps(self) -> float:
-        """Total flow steps; infinite if no path exists."""
-        return float(sum(leg.flow_steps for leg in self.legs)) if self.status is Status.ok else float("inf")
+    @classmethod
+    def of(
+        cls, problem: ScheduleProblem, mode: int, tasks: Sequence[int], half_width: float, *, limited: bool
+    ) -> ModePath:
+        """Set up the path of one mode to within `half_width` of the target's optimum, with or without stop limits."""
+        pool, start = np.asarray(tasks, dtype=np.intp), float(problem.start[mode])
+        target = float(problem.optimum[-1, mode])
+        band, size = (target - half_width, target + half_width), np.abs(problem.optimum[pool, mode])
+        near, far = np.zeros(len(pool)), np.full(len(pool), np.inf)
+        if limited:
+            near, least = (1 - problem.most[pool]) * size, problem.least[pool]
+            far[np.isfinite(least)] = ((1 - least) * size)[np.isfinite(least)]
+        path = cls(
+            pool, problem.cross[pool, mode], problem.power[pool, mode], problem.cost[pool], near, far, start,
+            float(problem.imbalance[mode]), problem.switch_cost, band,
+        )  # fmt: skip
+        return path if near.any() or np.isfinite(far).any() else path._without_slow_tasks()
 
-    @property
-    def total(self) -> float:
-        """Total cost including switches; infinite if no path exists."""
-        if self.status is not Status.ok:
-            return float("inf")
-        return float(sum(self.costs)) + self.switch_cost * max(0, len(self.legs) - 1)
+    def _without_slow_tasks(self) -> ModePath:
+        """Leave out tasks that another one beats all the way to the band, except the target; needs no stop limits."""
+        end = min(max(self.start, self.band[0]), self.band[1])
+        sign = 1.0 if end > self.start else -1.0
+        ends = (sign * (self.cross - u * self.power) / self.cost for u in sorted((self.start, end)))
+        keep = np.union1d(undominated(*ends), len(self.tasks) - 1)
+        rows = {name: getattr(self, name)[keep] for name in ("tasks", "cross", "power", "cost", "near", "far")}
+        return replace(self, **rows)
 
+    @cached_property
+    def best(self) -> FloatArray:
+        """Strength each task leads to; the start if it never moves the mode."""
+        start = np.full_like(self.cross, self.start)
+        return np.divide(self.cross, self.power, out=start, where=self.power > 0)
 
-def fastest_path(
-    cross: ArrayLike, power: ArrayLike, *, start: float, end: float, learning_rate: float, imbalance: float = 0.0
-) -> Path:
-    """Train on whichever task of a pool moves the mode fastest, at every strength on the way.
+    def may_stop(self, task: int, at: FloatArray) -> Flags:
+        """Whether a stage of the task may stop at strengths."""
+        off, slack = np.abs(at - self.best[task]), ROUNDING * np.maximum(np.abs(self.best[task]), np.abs(at))
+        return np.asarray((off >= self.near[task] - slack) & (off <= self.far[task] + slack))
 
-    The speed du/dtau = S(u) (beta_k - u B_k) differs between tasks only by a straight line in u, so the fastest task is
-    the upper envelope of these lines on the way up and the lower envelope on the way down: at most one leg per task,
-    found by sorting the slopes (O(n log n)).
+    def learned(self, at: FloatArray) -> Flags:
+        """Whether strengths lie in the target's band."""
+        slack = ROUNDING * np.abs(at)
+        return np.asarray((at >= self.band[0] - slack) & (at <= self.band[1] + slack))
 
-    Parameters
-    ----------
-    cross, power : (tasks,)
-        Recurrence-weighted strengths beta_yx and beta_xx of each task on the mode.
-    start, end : float
-        Strengths to travel between.
-    learning_rate : float
-    imbalance : float
-        a^2 - c^2.
+    @cached_property
+    def stop_edges(self) -> FloatArray:
+        """Edges of the strengths at which stages may stop."""
+        edges = np.concatenate([self.best + sign * side for side in (self.near, self.far) for sign in (-1, 1)])
+        sides = np.concatenate([self.near, self.near, self.far, self.far])
+        return np.asarray(edges[(sides > 0) & np.isfinite(sides)])
 
-    Returns
-    -------
-    Path
-        With an infinite last leg if no task leads further.
+    @cached_property
+    def points(self) -> FloatArray:
+        """Strengths at which a path may start, switch or end; the crossings of tasks i and j last, (tasks, tasks)."""
+        height, slope = self.cross / self.cost, self.power / self.cost
+        with np.errstate(divide="ignore", invalid="ignore"):
+            cuts = (height[:, None] - height) / (slope[:, None] - slope)
+        return np.concatenate([[self.start, *self.band], self.stop_edges, cuts.ravel()])
 
-    Examples
-    --------
-    >>> import learncast as lc
-    >>> found = lc.planning.fastest_path([1.0, 2.0], [1.0, 1.0], start=0.01, end=0.99, learning_rate=1e-2)
-    >>> [leg.task for leg in found.legs]
-    [1]
-    """
-    beta, B = _tasks(cross, power)
-    rate = positive("learning_rate", learning_rate)
-    if start == end:
-        return Path((), ())
-    up = 1.0 if end > start else -1.0
-    # On the way down the fastest task has the lowest line; mirroring u makes it the highest.
-    tasks, switches = upper_envelope(up * beta, -B)
-    low, high = sorted((up * start, up * end))
-    stops = np.minimum([*switches, high], high)
-    used = stops > np.maximum.accumulate([low, *stops[:-1]])
-    chosen, ends = np.array(tasks)[used], stops[used]
-    legs = _legs(up * low, chosen, up * ends, imbalance, beta, B, rate)
-    return Path(legs, tuple(leg.flow_steps for leg in legs))
+    def points_of(self, task: int) -> Indices:
+        """Points at which a stage of the task may begin or end."""
+        common, others = EDGES + len(self.stop_edges), np.arange(len(self.cross))
+        cuts = common + np.minimum(task, others) * len(others) + np.maximum(task, others)
+        return np.concatenate([np.arange(common), cuts[np.isfinite(self.points[cuts])]])
 
+    def passages(self, task: int) -> list[tuple[Indices, FloatArray]]:
+        """Points in the order in which training the task passes them, and their times, from each side of its optimum.
 
-def _legs(
-    start: float,
-    tasks: NDArray[np.intp],
-    stops: FloatArray,
-    imbalance: float,
-    cross: FloatArray,
-    power: FloatArray,
-    rate: float,
-) -> tuple[Leg, ...]:
-    """Time every leg between consecutive stops."""
-    begins = np.concatenate([[start], stops[:-1]])
-    times = mode_equation.time_between(begins, stops, imbalance, cross[tasks], power[tasks]) / rate
-    rows = zip(tasks.tolist(), begins.tolist(), stops.tolist(), times.tolist(), strict=True)
-    return tuple(Leg(*row) for row in rows)
+        The sides of 0 are separate too if the mode is balanced.
+        """
+        places = self.points_of(task)
+        at, best = self.points[places], float(self.best[task])
+        side = np.sign(at - best) + (0 if self.imbalance else 3 * np.sign(at))
+        found = []
+        for code in np.unique(side):
+            here = places[side == code]
+            strengths = self.points[here]
+            first = strengths[np.argmax(np.abs(strengths - best))]
+            clock = mode_equation.time_between(first, strengths, self.imbalance, self.cross[task], self.power[task])
+            order = np.argsort(clock, kind="stable")
+            order = order[np.isfinite(clock[order])]
+            found.append((here[order], clock[order]))
+        return found
 
+    def cheapest(self, max_stages: int) -> Route:
+        """Cheapest path of at most `max_stages` stages; an infinite total if there is none."""
+        at, target = self.points, len(self.cross) - 1
+        learned = self.learned(at)
+        if learned[START]:
+            return Route((), (), 0.0, 0.0)
+        passages = [self.passages(k) for k in range(len(self.cross))]
+        known = np.full(len(at), np.inf)
+        spent, total, path = np.where(np.arange(len(at)) == START, 0.0, np.inf), math.inf, Legs()
+        levels: list[tuple[Indices, Indices]] = []
+        for stage in range(1, max_stages + 1):
+            after, task_of, origin = np.full(len(at), np.inf), *np.zeros((2, len(at)), dtype=np.intp)
+            for k, (places, clock) in ((k, passage) for k, sides in enumerate(passages) for passage in sides):
+                cost, source = _cheapest_before(spent[places], places, clock * self.cost[k])
+                cost[~self.may_stop(k, at[places])] = np.inf
+                end = int(np.argmin(np.where(learned[places], cost, np.inf)))
+                # The target follows, even if it needs no training.
+                paid = float(cost[end]) + (self.switch_cost if k != target else 0.0)
+                if learned[places[end]] and paid < total * (1 - TIE) and (k == target or stage < max_stages):
+                    total, path = paid, _trace(levels, [(k, int(places[end]))], int(source[end]))
+                better = cost < after[places]
+                here = places[better]
+                after[here], task_of[here], origin[here] = cost[better], k, source[better]
+            levels.append((task_of, origin))
+            spent = np.where((after < known * (1 - TIE)) & (after < total), after + self.switch_cost, np.inf)
+            known = np.minimum(known, after)
+        return self._route(path, total)
 
-def cheapest_path(
-    cross: ArrayLike,
-    power: ArrayLike,
-    *,
-    start: float,
-    end: ArrayLike,
-    learning_rate: float,
-    imbalance: float = 0.0,
-    costs: ArrayLike = 1.0,
-    switch_cost: float = 0.0,
-    max_stages: int | None = None,
-    last: int | None = None,
-    least_accuracy: ArrayLike | None = None,
-    most_accuracy: ArrayLike | None = None,
-) -> Path:
-    """Find the cheapest path of one mode through a pool of tasks, under limits, exactly.
-
-    Without limits this is the envelope of the lines (beta_k - u B_k) / cost_k, in O(n log n). With a limited number of
-    stages, a cost of switching or limits on stops it is dynamic programming over the points where a best path can
-    switch. A path overshoots its end only if a limit makes that best.
-
-    Parameters
-    ----------
-    cross, power : (tasks,)
-        Recurrence-weighted strengths beta_yx and beta_xx of each task on the mode.
-    start : float
-        Strength at the start.
-    end : float or (low, high)
-        Strength to reach, or the band to end in.
-    learning_rate : float
-    imbalance : float
-        a^2 - c^2.
-    costs : float or (tasks,)
-        Cost of one step on each task, such as the length of its trials.
-    switch_cost : float
-        Cost of each change of task, in the same unit.
-    max_stages : int, optional
-        Stages at most; any number by default.
-    last : int, optional
-        Task that must be the last stage. It may need no training.
-    least_accuracy, most_accuracy : float or (tasks,), optional
-        Accuracy on its own task, 1 - abs(u - u*) / abs(u*), at which a stage may stop at the earliest and the latest;
-        nan for no limit.
-
-    Returns
-    -------
-    Path
-        With status not_learned and an infinite total if no path meets the limits.
-
-    Examples
-    --------
-    >>> import learncast as lc
-    >>> found = lc.planning.cheapest_path([1.0, 2.0], [1.0, 1.0], start=0.01, end=0.99, learning_rate=1e-2)
-    >>> [leg.task for leg in found.legs]
-    [1]
-    """
-    beta, B = _tasks(cross, power, moving=True)
-    if last is not None:
-        place = count("last", last, least=0)
-        last = int(between("last", place, 0, len(beta) - 1))
-    if max_stages is not None:
-        max_stages = count("max_stages", max_stages)
-    rate = positive("learning_rate", learning_rate)
-    problem = SwitchProblem(
-        beta,
-        B,
-        checked_costs(costs, len(beta)),
-        float(real_array("imbalance", imbalance, ndim=0)),
-        float(real_array("start", start, ndim=0)),
-        _band(end),
-        *stop_band(beta, B, least_accuracy, most_accuracy),
-        last,
-        checked_switch_cost(switch_cost) * rate,
-    )
-    banded = (problem.nearest > 0).any() or np.isfinite(problem.farthest).any()
-    limited = max_stages is not None or problem.switch_cost > 0 or banded
-    trace = _limited_trace(problem, max_stages) if limited else _free_trace(problem)
-    if not np.isfinite(trace.total):
-        return Path((), (), float(switch_cost), Status.not_learned)
-    tasks, stops = np.array(trace.tasks, dtype=np.intp), np.array(trace.stops)
-    legs = _legs(problem.start, tasks, stops, problem.imbalance, beta, B, rate) if len(tasks) else ()
-    paid = tuple(float(leg.flow_steps * problem.cost[leg.task]) for leg in legs)
-    return Path(legs, paid, float(switch_cost), Status.ok)
+    def _route(self, path: Legs, total: float) -> Route:
+        """Route of the stages of a path; direct training of infinite cost if there is none."""
+        if not path:
+            return Route((), (), math.inf, math.inf)
+        ends = [START, *(place for _, place in path)]
+        order = [k for k, _ in path]
+        times = mode_equation.time_between(
+            self.points[ends[:-1]], self.points[ends[1:]], self.imbalance, self.cross[order], self.power[order]
+        ).tolist()
+        rest = times.pop() if order[-1] == len(self.cross) - 1 else 0.0
+        before = tuple(self.tasks[order[: len(times)]].tolist())
+        return Route(before, tuple(times), rest, total)
 
 
-def _free_trace(problem: SwitchProblem) -> SwitchTrace:
-    """Follow the envelope to the near edge of the end."""
-    end = float(np.clip(problem.start, *problem.end))
-    path = fastest_path(
-        problem.cross / problem.cost,
-        problem.power / problem.cost,
-        start=problem.start,
-        end=end,
-        learning_rate=1.0,
-        imbalance=problem.imbalance,
-    )
-    tasks, stops = [leg.task for leg in path.legs], [leg.end for leg in path.legs]
-    if problem.last is not None and (not tasks or tasks[-1] != problem.last):
-        tasks, stops = [*tasks, problem.last], [*stops, end]
-    return SwitchTrace(tuple(tasks), tuple(stops), path.flow_steps)
+def _cheapest_before(spent: FloatArray, places: Indices, clock: FloatArray) -> tuple[FloatArray, Indices]:
+    """Least cost of reaching points in the order in which they are passed, and from which of them."""
+    value = spent - clock
+    least = np.minimum.accumulate(value)
+    holder = np.maximum.accumulate(np.where(value <= least, np.arange(len(value)), 0))
+    return least + clock, places[holder]
 
 
-def _limited_trace(problem: SwitchProblem, max_stages: int | None) -> SwitchTrace:
-    """Search among the tasks that no other task dominates."""
-    keep = _rivals(problem)
-    if len(keep) > MOST_RIVALS:
-        raise InvalidSpec(f"At most {MOST_RIVALS} tasks may compete under limits, got {len(keep)}.", field="cross")
-    last = None if problem.last is None else int(np.searchsorted(keep, problem.last))
-    fewer = replace(
-        problem,
-        last=last,
-        **{name: getattr(problem, name)[keep] for name in ("cross", "power", "cost", "nearest", "farthest")},
-    )
-    trace = best_trace(fewer, max_stages)
-    return replace(trace, tasks=tuple(int(keep[k]) for k in trace.tasks))
+def _trace(levels: list[tuple[Indices, Indices]], path: Legs, place: int) -> Legs:
+    """Tasks and last points of all stages of a path, given its last stage and the point where that begins."""
+    for task_of, origin in reversed(levels):
+        path = [(int(task_of[place]), place), *path]
+        place = int(origin[place])
+    return path
 
 
-def _rivals(problem: SwitchProblem) -> NDArray[np.intp]:
-    """Tasks worth considering: those with limits of their own, and those that no unlimited one beats."""
-    tasks = np.arange(len(problem.cross))
-    free = tasks[(problem.nearest == 0) & np.isinf(problem.farthest)]
-    bound = np.setdiff1d(tasks, free)
-    ends = problem.end if len(bound) else (np.clip(problem.start, *problem.end),)
-    points = np.concatenate([[problem.start, *ends], *(problem.edges(int(k)) for k in bound)])
-    low, high = float(points.min()), float(points.max())
-    at_low, at_high = ((problem.cross - u * problem.power)[free] / problem.cost[free] for u in (low, high))
-    keep = [bound, free[undominated(at_low, at_high)], free[undominated(-at_low, -at_high)]]
-    if not len(bound):  # no limit can make overshoot best: only the way ahead counts
-        keep = keep[:2] if problem.start < problem.end[0] else [bound, keep[2]]
-    return np.unique(np.concatenate([*keep, [] if problem.last is None else [problem.last]]).astype(np.intp))
-
-
-def _tasks(cross: ArrayLike, power: ArrayLike, *, moving: bool = False) -> tuple[FloatArray, FloatArray]:
-    beta, B = real_array("cross", cross, ndim=1), real_array("power", power, ndim=1)
-    if beta.shape != B.shape or not len(beta):
-        raise InvalidSpec(
-            f"cross and power must have the same length, at least 1, got {len(beta)} and {len(B)}.", field="cross"
-        )
-    bad = B[(B < 0) | ((B == 0) & (beta != 0))]
-    if moving and len(bad):
-        raise InvalidSpec(f"power must be positive, or 0 where cross is 0, got {float(bad[0]):g}.", field="power")
-    return beta, B
-
-
-def _band(end: ArrayLike) -> tuple[float, float]:
-    ends = real_array("end", end, ndim=(0, 1)).ravel()
-    if len(ends) not in (1, 2) or ends[0] > ends[-1]:
-        raise InvalidSpec(f"end must be one strength, or a low and a high one, got {ends.tolist()!r:.60}.", field="end")
-    return float(ends[0]), float(ends[-1])
-
-
-def upper_envelope(height: FloatArray, slope: FloatArray) -> tuple[list[int], list[float]]:
-    """Lines height + slope x that are highest somewhere, from left to right, and where they cross."""
-    order = np.lexsort((height, slope))
-    heights, slopes = height[order].tolist(), slope[order].tolist()  # plain floats: a loop over numpy scalars is slow
-    hull: list[int] = []
-    cuts: list[float] = []
-    for k, (rise, tilt) in enumerate(zip(heights, slopes, strict=True)):
-        if hull and slopes[hull[-1]] == tilt:  # parallel: the higher comes later in the order
-            hull.pop()
-            if cuts:
-                cuts.pop()
-        while hull:
-            cut = (heights[hull[-1]] - rise) / (tilt - slopes[hull[-1]])
-            if not cuts or cut > cuts[-1]:
-                cuts.append(cut)
-                break
-            hull.pop()
-            cuts.pop()
-        hull.append(k)
-    return [int(order[k]) for k in hull], cuts
-
-
-def undominated(left: FloatArray, right: FloatArray) -> NDArray[np.intp]:
+def undominated(left: FloatArray, right: FloatArray) -> Indices:
     """Lines that no other line beats at both ends of an interval, given their heights there; one of equal lines.
 
     A line below another at both ends is below it in between, so it is never used.

@@ -13,8 +13,7 @@ from learncast._core.errors import InvalidSpec, hinted
 from learncast._core.progress import Progress, check_time, noticed, silent
 from learncast._core.validation import FloatArray, between, count
 from learncast.display import Plot, plural
-from learncast.networks.linear_rnn import LinearRNN
-from learncast.networks.two_layer import TwoLayer
+from learncast.networks.deep import Linear
 from learncast.procedure.goals import Goal, Loss, goal_of
 from learncast.procedure.training import Training
 from learncast.results import Provenance, Status, Trajectory, spec_hash
@@ -182,11 +181,11 @@ class Descent(Solution):
         values = {"strength": strength, "loss": loss, "excess_loss": loss - self.problem.least_loss}
         return self._trajectory(steps, values, self.problem.task, optimizer=self.optimizer)
 
-    def network_at(self, time: float) -> LinearRNN | TwoLayer:
+    def network_at(self, time: float) -> Linear:
         """Return the network after a whole number of steps; infinity means the last step."""
         return self.networks_at([time])[0]
 
-    def networks_at(self, times: Iterable[float]) -> list[LinearRNN | TwoLayer]:
+    def networks_at(self, times: Iterable[float]) -> list[Linear]:
         """Return the networks after whole numbers of steps; increasing numbers are fastest."""
         networks, last = [], self._snapshots[0]
         for step in map(self._checked_step, times):
@@ -218,6 +217,11 @@ class Descent(Solution):
         return LearningTime(accuracy, np.array([math.nan]), np.array([steps]), (status,), tried=tried, loss=last)
 
     @property
+    def optimum(self) -> FloatArray:
+        """Strength of each mode at the least loss."""
+        return self.problem.best_strengths
+
+    @property
     def assumptions(self) -> tuple[Assumption, ...]:
         """Empty: gradient descent has no conditions."""
         return ()
@@ -245,7 +249,7 @@ class Descent(Solution):
 @noticed("descending")
 def descend(
     task: Task,
-    network: LinearRNN | TwoLayer,
+    network: Linear,
     training: Training | None = None,
     *,
     learning_rate: float | None = None,
@@ -261,7 +265,7 @@ def descend(
     Parameters
     ----------
     task : Task
-    network : LinearRNN or TwoLayer
+    network : LinearRNN, TwoLayer or Deep
     training : Training
         Optimiser, batch and weights that learn. With a batch, each step sees that many recorded trials or, if only the
         statistics of the task are known, Gaussian trials; this needs `rng`.
@@ -293,7 +297,7 @@ def descend(
     training = Training.of(training, learning_rate)
     problem = LearningProblem.of(task, network, training.learn)
     if training.learn is None:
-        problem = replace(problem, learn=problem.map_names)
+        problem = replace(problem, learn=problem.learns_by_default)
     limit, target = _end(problem, goal, steps, training)
     state = _Snapshot(problem, _batches(problem, training, rng), problem.start, Optimizer(training))
     state.scale = loss_scale(task, training)

@@ -7,25 +7,21 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import scipy
 from numpy.typing import ArrayLike
 
-from learncast._core.errors import NotLearned
+from learncast._core.errors import NotLearned, UnsupportedModel
 from learncast._core.progress import check_time
 from learncast._core.validation import FloatArray, between, positive
-from learncast.networks.linear_rnn import LinearRNN
-from learncast.networks.two_layer import TwoLayer
+from learncast.networks.deep import Deep, Linear
 from learncast.results import Provenance, Status, Trajectory, spec_hash
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import Assumption, stable_learning_rate
-from learncast.theory.dynamics.balanced.imbalance import Imbalance
 from learncast.theory.dynamics.descent import count_steps
 from learncast.theory.dynamics.learning_problem import AS_RECURRENT, LearningProblem, Weights, curvature
-from learncast.theory.dynamics.pooled import PooledProblem
 from learncast.theory.dynamics.solution import LearningTime, Solution, checked_time, checked_times, status_of
 from learncast.theory.dynamics.steps.lag_descent import DENSE, LagDescent
 from learncast.theory.dynamics.steps.pooled_descent import hidden_basis
@@ -255,7 +251,7 @@ class FlowSolution(Solution):
         small = self.problem.unflatten(flat, like)
         return {**start, first: self._basis @ small[first], second: small[second] @ self._basis.T}
 
-    def network_at(self, time: float) -> LinearRNN | TwoLayer:
+    def network_at(self, time: float) -> Linear:
         """Return the network after `time` gradient steps of the flow."""
         flat = self._course.weights_after(checked_time(time), self.learning_rate)
         return self.problem.built(self._unpack(flat))
@@ -294,16 +290,6 @@ class FlowSolution(Solution):
         if self.conditions is not None or not math.isfinite(steps):
             return super().conditions_until(steps)
         return (stable_learning_rate(self.learning_rate, self.curvatures_until(steps)),)
-
-    @cached_property
-    def imbalance(self) -> Imbalance | None:
-        """Conserved imbalance of the two layers; None if other weights learn too."""
-        pooled = self.problem.two_layers
-        return None if pooled is None else Imbalance(pooled, self.learning_rate)
-
-    def bounds(self, accuracy: float) -> tuple[str, ...]:
-        """Return notes on the time bounds that follow from the imbalance."""
-        return () if self.imbalance is None else self.imbalance.remarks(accuracy)
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -354,38 +340,9 @@ def _reduced(problem: LearningProblem) -> tuple[LearningProblem, FloatArray | No
     return LearningProblem(problem.task, problem.built(small), problem.learn), basis
 
 
-def _pooled_slopes(problem: PooledProblem) -> tuple[Velocity, Velocity]:
-    """Return the velocity C^T G, G A^T of A (hidden, inputs), C (outputs, hidden), and its Jacobian; G = R - C A S."""
-    R, S = np.ascontiguousarray(problem.cross), problem.power
-    hidden, size = len(problem.first), problem.first.size
-
-    def parts(flat: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        A, C = flat[:size].reshape(hidden, -1), flat[size:].reshape(-1, hidden)
-        return A, C, R - (C @ A) @ S
-
-    def slope(_: float, flat: FloatArray) -> FloatArray:
-        A, C, G = parts(flat)
-        return np.concatenate([(C.T @ G).ravel(), (G @ A.T).ravel()])
-
-    def jacobian(_: float, flat: FloatArray) -> FloatArray:
-        A, C, G = parts(flat)
-        AS, unit, output = A @ S, np.arange(hidden), np.arange(len(C))
-        J = np.zeros((len(flat), len(flat)))
-        # Kronecker products, written in place, and the diagonal blocks of each unit and output.
-        np.multiply(-(C.T @ C)[:, None, :, None], S[:, None], out=J[:size, :size].reshape(hidden, -1, *A.shape))
-        mixed = J[:size, size:].reshape(hidden, -1, *C.shape)
-        np.multiply(-C.T[:, None, :, None], AS.T[:, None], out=mixed)
-        mixed[unit, :, :, unit] += G.T
-        J[size:, :size] = J[:size, size:].T
-        J[size:, size:].reshape(*C.shape, *C.shape)[output, :, output] = -(AS @ A.T)
-        return J
-
-    return slope, jacobian
-
-
 def gradient_flow(
     task: Task,
-    network: LinearRNN | TwoLayer,
+    network: Linear,
     *,
     learning_rate: float,
     learn: tuple[str, ...] | None = None,
@@ -423,6 +380,8 @@ def gradient_flow(
     rate = positive("learning_rate", learning_rate)
     allowed = between("tolerance", tolerance, 1e-13, 1e-3)
     problem = LearningProblem.of(task, network, learn)
+    if isinstance(network, Deep):
+        raise UnsupportedModel("gradient_flow needs a LinearRNN or a TwoLayer. Use forecast.", field="network")
     small, basis = _reduced(problem)
     start = small.flatten(small.start)
 
@@ -436,11 +395,10 @@ def gradient_flow(
 
     name = "LSODA" if len(start) <= STIFF_SIZE else "DOP853"
     course = FlowCourse(start, slope, loss, allowed, getattr(scipy.integrate, name), PATIENCE[name])
+    if len(start) <= (DENSE if small.two_layers is None else STIFF_SIZE):
+        course = replace(course, jacobian=lambda _, flat: -by_lag.hessian(flat))
     if small.two_layers is None and len(start) <= DENSE:
-        course = replace(course, jacobian=lambda _, flat: -by_lag.hessian(flat), end=lambda: _rest(by_lag))
-    if small.two_layers is not None:
-        velocity, jacobian = _pooled_slopes(small.two_layers)
-        course = replace(course, slope=velocity, jacobian=jacobian if name == "LSODA" else None)
+        course = replace(course, end=lambda: _rest(by_lag))
     return FlowSolution(problem, rate, allowed, course, basis)
 
 

@@ -11,27 +11,33 @@ import scipy
 
 from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray, one_of
+from learncast.networks.deep import Deep, Linear, product
 from learncast.networks.linear_rnn import LinearRNN, check_fit
 from learncast.networks.two_layer import TwoLayer
 from learncast.procedure.training import Training
 from learncast.tasks.geometry import Frame, common_frame
 from learncast.tasks.task import Task
 from learncast.theory.dynamics.pooled import PooledProblem
-from learncast.theory.dynamics.statistics import LagStatistics, loss_and_gradient
+from learncast.theory.dynamics.statistics import LagStatistics
+from learncast.theory.dynamics.steps.deep_descent import DeepDescent
 from learncast.theory.dynamics.steps.lag_descent import LagDescent
 
 __all__ = ["LearningProblem", "curvature", "lag_statistics"]
 
 Weights = dict[str, FloatArray]
 
-#: Names of the weights of each kind of network, in the order of its arguments.
-KINDS = {LinearRNN: ("input", "recurrent", "output"), TwoLayer: ("first", "second")}
-
 #: Share of the loss of the zero map that counts as nothing to learn: round-off.
 NOTHING = 1e-12
 
 #: A two-layer network is a recurrent network with one step; the names of its weights as such.
 AS_RECURRENT = {"input": "input", "recurrent": "recurrent", "output": "output", "first": "input", "second": "output"}
+
+
+def weight_names(network: Linear) -> tuple[str, ...]:
+    """Names of the weights of a network, from the inputs to the outputs."""
+    if isinstance(network, Deep):
+        return tuple(f"layer{k}" for k in range(1, network.layers + 1))
+    return ("first", "second") if isinstance(network, TwoLayer) else ("input", "recurrent", "output")
 
 
 def loss_scale(task: Task, training: Training) -> float:
@@ -72,20 +78,26 @@ class LearningProblem:
     """
 
     task: Task
-    network: LinearRNN | TwoLayer
+    network: Linear
     learn: tuple[str, ...]
 
     @classmethod
-    def of(cls, task: Task, network: LinearRNN | TwoLayer, learn: tuple[str, ...] | None) -> LearningProblem:
+    def of(cls, task: Task, network: Linear, learn: tuple[str, ...] | None) -> LearningProblem:
         """Check that task, network and weights fit together."""
         check_fit(task, network)
-        return cls(task, network, checked_learn(network, learn))
+        kind = DeepProblem if isinstance(network, Deep) else cls
+        return kind(task, network, checked_learn(network, learn))
 
     @property
     def map_names(self) -> tuple[str, str]:
         """Names of the input and output weights."""
-        names = KINDS[type(self.network)]
+        names = weight_names(self.network)
         return names[0], names[-1]
+
+    @property
+    def learns_by_default(self) -> tuple[str, ...]:
+        """Names of the weights that learn unless others are named: all but a recurrence."""
+        return self.map_names
 
     @property
     def start(self) -> Weights:
@@ -93,12 +105,13 @@ class LearningProblem:
         n = self.network
         if isinstance(n, TwoLayer):
             return {"first": n.first, "second": n.second}
+        assert isinstance(n, LinearRNN)
         return {"input": n.input_weights, "recurrent": n.recurrent_weights, "output": n.output_weights}
 
-    def built(self, weights: Weights) -> LinearRNN | TwoLayer:
+    def built(self, weights: Weights) -> Linear:
         """Return the network with the given weights."""
-        kind = type(self.network)
-        return kind(*(weights[name] for name in KINDS[kind]))
+        parts = [weights[name] for name in weight_names(self.network)]
+        return TwoLayer(*parts) if isinstance(self.network, TwoLayer) else LinearRNN(*parts)
 
     def flatten(self, weights: Weights) -> FloatArray:
         """Return the weights that learn, or their gradients, as one vector."""
@@ -139,13 +152,10 @@ class LearningProblem:
 
     def loss_and_slopes(self, weights: Weights, statistics: LagStatistics | None = None) -> tuple[float, Weights]:
         """Return the loss and its gradient in the weights that learn, on the task or on sampled statistics."""
-        using = self.statistics if statistics is None else statistics
-        W_x, W_y = (weights[name] for name in self.map_names)
-        # With one (pooled) lag the recurrence does not act, so zeros replace it.
-        W_h = weights["recurrent"] if using.lags > 1 else np.zeros((len(W_x), len(W_x)))
-        names = tuple(AS_RECURRENT[name] for name in self.learn)
-        value, slopes = loss_and_gradient(using, W_x, W_h, W_y, learn=names)
-        return value, {name: slopes[AS_RECURRENT[name]] for name in self.learn}
+        descent = self.by_lag if statistics is None else self._descent_on(statistics)
+        (loss,), (flat,) = descent.loss_and_slopes(self.flatten(weights)[None])
+        slopes = self.unflatten(flat, weights)
+        return float(loss), {name: slopes[name] for name in self.learn}
 
     @cached_property
     def frame(self) -> Frame:
@@ -175,13 +185,12 @@ class LearningProblem:
     @cached_property
     def by_lag(self) -> LagDescent:
         """Gradient descent on the statistics by lag, many networks in parallel."""
-        s, n = self.statistics, self.statistics.lags * self.statistics.inputs
+        return self._descent_on(self.statistics)
+
+    def _descent_on(self, statistics: LagStatistics) -> LagDescent:
         first, second = (self.start[name] for name in self.map_names)
         recurrent = self.start.get("recurrent", np.zeros((len(first), len(first))))
-        names = [AS_RECURRENT[name] for name in self.learn]
-        learns = "input" in names, "recurrent" in names, "output" in names
-        cross = s.cross.transpose(1, 0, 2).reshape(s.outputs, n)
-        return LagDescent(s.input.reshape(n, n), cross, np.array(s.constant), (first, recurrent, second), learns)
+        return statistics.descent((first, recurrent, second), [AS_RECURRENT[name] for name in self.learn])
 
     @cached_property
     def least_loss(self) -> float:
@@ -213,9 +222,71 @@ class LearningProblem:
         return () if self.two_layers is None else self.two_layers.remarks
 
 
-def checked_learn(network: LinearRNN | TwoLayer, learn: Sequence[str] | None) -> tuple[str, ...]:
+@dataclass(frozen=True, eq=False)
+class DeepProblem(LearningProblem):
+    """Task and a network of any number of layers, all of which learn."""
+
+    network: Deep
+
+    def __post_init__(self) -> None:
+        if self.learn != weight_names(self.network):
+            raise InvalidSpec(f"All layers of a Deep network learn, got learn={self.learn!r:.60}.", field="learn")
+
+    @property
+    def learns_by_default(self) -> tuple[str, ...]:
+        return self.learn
+
+    @property
+    def start(self) -> Weights:
+        return dict(zip(self.learn, self.network.weights, strict=True))
+
+    def built(self, weights: Weights) -> Deep:
+        return Deep(tuple(weights[name] for name in self.learn), self.network.recurrence)
+
+    @cached_property
+    def pooled_recurrence(self) -> float:
+        return self.network.scalar_recurrence
+
+    @property
+    def two_layers(self) -> None:
+        return None
+
+    @cached_property
+    def pooled(self) -> PooledProblem:
+        return PooledProblem.of(self.task, self.network)
+
+    def function(self, weights: Weights) -> FloatArray:
+        return product([weights[name] for name in self.learn])
+
+    def loss_and_slopes(self, weights: Weights, statistics: LagStatistics | None = None) -> tuple[float, Weights]:
+        using = self.statistics if statistics is None else statistics
+        power, cross, function = using.input[0, :, 0, :], using.cross[0], self.function(weights)
+        loss = using.constant + float((function * (function @ power / 2 - cross)).sum())
+        pull = self.descent.pull(self.flatten(weights)[None], power, cross)[0]
+        return loss, {name: -part for name, part in self.unflatten(pull, weights).items()}
+
+    @cached_property
+    def descent(self) -> DeepDescent:
+        """Gradient descent on the statistics of the task."""
+        shapes = tuple((len(w), w.shape[1]) for w in self.network.weights)
+        return DeepDescent(self.pooled.power, self.pooled.cross, self.network.hidden_size, shapes)
+
+    @property
+    def best_strengths(self) -> FloatArray:
+        return self._strengths_of(self.descent.reachable)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        return self.pooled.remarks
+
+    @cached_property
+    def least_loss(self) -> float:
+        return self.pooled.least_loss
+
+
+def checked_learn(network: Linear, learn: Sequence[str] | None) -> tuple[str, ...]:
     """Return the names of the weights that learn, in the order of the network; all by default."""
-    names = KINDS[type(network)]
+    names = weight_names(network)
     chosen = names if learn is None else tuple(learn)
     for name in chosen:
         one_of("learn", name, names)
@@ -224,10 +295,10 @@ def checked_learn(network: LinearRNN | TwoLayer, learn: Sequence[str] | None) ->
     return tuple(name for name in names if name in chosen)
 
 
-def learned_weights(network: LinearRNN | TwoLayer, learn: Sequence[str] | None) -> tuple[str, ...]:
+def learned_weights(network: Linear, learn: Sequence[str] | None) -> tuple[str, ...]:
     """Names of the weights that a training lets learn; by default all but the recurrent weights."""
-    names = KINDS[type(network)]
-    return checked_learn(network, (names[0], names[-1]) if learn is None else learn)
+    names = tuple(name for name in weight_names(network) if name != "recurrent")
+    return checked_learn(network, names if learn is None else learn)
 
 
 def lag_statistics(task: Task) -> LagStatistics:
@@ -299,6 +370,8 @@ def curvature(problem: LearningProblem, weights: Weights | None = None) -> float
     [0.092, 0.046]
     """
     at = problem.start if weights is None else weights
+    if isinstance(problem, DeepProblem):
+        return float(np.linalg.eigvalsh(problem.descent.hessian(problem.flatten(at)))[-1])
     if problem.pooled is None:
         flat = problem.flatten(at)
         return _largest_eigenvalue(lambda v: problem.by_lag.hessian_product(flat, v[None])[0], len(flat))

@@ -24,7 +24,7 @@ from learncast.theory.assumptions import Assumption
 from learncast.theory.dynamics import mode_equation
 from learncast.theory.dynamics.learning_problem import LearningProblem, curvature, sharpest_curvature
 from learncast.theory.dynamics.solution import LearningTime, Solution, checked_time, checked_times, status_of
-from learncast.theory.dynamics.steps.mode_descent import Problem
+from learncast.theory.dynamics.steps.mode_descent import MOST_STEPS, Problem
 
 __all__ = ["ModeSolution", "Modes", "modes", "modes_of"]
 
@@ -380,6 +380,9 @@ class ModeSolution(Solution):
         flow, _ = mode_equation.time_to_band(start, m.imbalance, m.weighted_cross, m.weighted_input, 1.0 - accuracy)
         flow = flow + earlier
         descent = self._descent_steps((1.0 - accuracy) * mode_equation.band_scale(m.optimum))
+        # Steps so short that they do not change a weight must not look like rest.
+        too_many = np.isfinite(flow) & (flow > MOST_STEPS * self.learning_rate)
+        descent = np.where(too_many, np.nan, descent)
         if not m.weighted_cross.any():  # nothing to learn
             flow, descent = np.zeros_like(flow), np.zeros_like(descent)
         known = self.conditions_until(float(flow[m.held].max(initial=0.0)) / self.learning_rate)
@@ -432,7 +435,7 @@ class ModeSolution(Solution):
         m = self.modes
         if m.held.all():
             return ()
-        numbers = ", ".join(map(str, np.flatnonzero(~m.held)))
+        numbers = ", ".join(map(str, np.flatnonzero(~m.held) + 1))
         return (
             f"{plural(len(m.alignment.directions), 'hidden unit')} cannot hold all {len(m)} modes: mode {numbers} and "
             f"a loss of {m.bottleneck_loss:.3g} are lost to this bottleneck",

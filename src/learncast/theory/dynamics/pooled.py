@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from learncast._core.validation import FloatArray
 from learncast.display import plural
+from learncast.networks.deep import Deep
 from learncast.networks.linear_rnn import LinearRNN, check_fit
 from learncast.networks.two_layer import TwoLayer
 from learncast.tasks.geometry import pooled_statistics, share
@@ -64,7 +65,7 @@ class PooledProblem:
     recurrence_residual: float
 
     @classmethod
-    def of(cls, task: Task, network: LinearRNN | TwoLayer) -> PooledProblem:
+    def of(cls, task: Task, network: LinearRNN | TwoLayer | Deep) -> PooledProblem:
         """Pool the inputs of a task as the network does."""
         check_fit(task, network)
         if isinstance(network, TwoLayer):
@@ -72,6 +73,7 @@ class PooledProblem:
         elif network.scalar_recurrence is not None:
             b, residual = network.scalar_recurrence, 0.0
         else:
+            assert isinstance(network, LinearRNN)
             W_h = network.recurrent_weights
             b = float(np.trace(W_h)) / len(W_h)
             residual = share(float(np.linalg.norm(W_h - b * np.eye(len(W_h)))), float(np.linalg.norm(W_h)))

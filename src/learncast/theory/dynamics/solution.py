@@ -17,8 +17,7 @@ from learncast._core.citations import bibliography
 from learncast._core.errors import InvalidSpec, brief
 from learncast._core.validation import FloatArray, positive
 from learncast.display import Displayable, HtmlRepr, Plot, Table, format_count, format_number
-from learncast.networks.linear_rnn import LinearRNN
-from learncast.networks.two_layer import TwoLayer
+from learncast.networks.deep import Linear
 from learncast.results import FORECAST_CLASSES, Provenance, Status, Steps, Trajectory
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import Assumption, Trust, exact, stable_learning_rate
@@ -205,7 +204,7 @@ class Solution(Displayable, ABC):
         """Return the trajectory at times in gradient steps; infinity is allowed."""
 
     @abstractmethod
-    def network_at(self, time: float) -> LinearRNN | TwoLayer:
+    def network_at(self, time: float) -> Linear:
         """Return the network at a time in gradient steps."""
 
     @abstractmethod
@@ -294,10 +293,6 @@ class Solution(Displayable, ABC):
         """Loss that is left because there are fewer hidden units than modes; 0 if there are enough."""
         return 0.0
 
-    def bounds(self, accuracy: float) -> tuple[str, ...]:
-        """Return notes on bounds of the time to an accuracy that are known without integration."""
-        return ()
-
     @property
     def holds(self) -> bool:
         """Whether all binding conditions hold."""
@@ -315,7 +310,7 @@ class Solution(Displayable, ABC):
     def _html_repr(self) -> HtmlRepr:
         learned = self.time_to(USUAL_ACCURACY)
         times = zip(learned.mode_descent_steps, learned.mode_flow_steps, learned.mode_status, strict=True)
-        rows = [(str(k), format_count(n), format_number(t), status.name) for k, (n, t, status) in enumerate(times)]
+        rows = [(str(k), format_count(n), format_number(t), s.name) for k, (n, t, s) in enumerate(times, start=1)]
         table = Table(f"Steps to {USUAL_ACCURACY:.0%}", ("mode", "descent", "flow", "status"), rows)
         standing = self.forecast_class, FORECAST_CLASSES[self.forecast_class]
         return HtmlRepr.of(self, table, standing=standing, conditions=Trust(self.assumptions, standing[0]).table)

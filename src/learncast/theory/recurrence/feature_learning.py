@@ -286,12 +286,13 @@ def feature_learning(
         descend(task, network, training.with_(learn=learn), goal=goal),
         descend(unrolled(task), control, training, goal=goal),
     )
-    recurrent, feedforward = (None if run.status is Status.diverged else run.network_at(math.inf) for run in runs)
+    ends = [None if run.status is Status.diverged else run.network_at(math.inf) for run in runs]
+    recurrent, feedforward = cast(LinearRNN | None, ends[0]), cast(TwoLayer | None, ends[1])
     return FeatureLearning(
         None if recurrent is None else kernel_change(network, recurrent, steps=lags, learn=learn),
         None if feedforward is None else kernel_change(control, feedforward),
-        cast(LinearRNN | None, recurrent),
-        cast(TwoLayer | None, feedforward),
+        recurrent,
+        feedforward,
         np.array([_relative_loss(run) for run in runs]),
         (runs[0].steps, runs[1].steps),
         worst_status(run.status for run in runs),

@@ -1,1 +1,1 @@
-"""What networks represent: similarities, alignment with a task, tangent kernels, richness."""
+"""What networks represent: similarities, alignment with a task, tangent kernels."""

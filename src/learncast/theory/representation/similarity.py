@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import product
-
 import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike
-from scipy.sparse.linalg import LinearOperator, eigsh
 from scipy.spatial.distance import cdist
 
 from learncast._core.errors import InvalidSpec, UnsupportedModel
-from learncast._core.progress import Progress, silent
-from learncast._core.validation import FloatArray, count, real_array
+from learncast._core.validation import FloatArray, real_array
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
-from learncast.results import STEPS, described
-from learncast.tasks.task import Task
-from learncast.theory.assumptions import require
+from learncast.results import described
 from learncast.theory.dynamics.balanced.two_layer import TwoLayerSolution, checked_two_layer
 from learncast.theory.dynamics.learning_problem import AS_RECURRENT, LearningProblem, checked_learn
-from learncast.theory.dynamics.pooled import PooledProblem
 from learncast.theory.dynamics.solution import Solution, checked_time, checked_times
 from learncast.theory.representation.lag_kernel import check_size, network_kernel
 
@@ -187,66 +179,6 @@ def _kernel_between(network: LinearRNN | TwoLayer, learn: tuple[str, ...], input
     return kernel.transpose(2, 0, 3, 1).reshape(size, size)
 
 
-def tangent_kernel_summary(
-    solution: Solution, times: ArrayLike, inputs: ArrayLike, *, eigenvalues: int = 3
-) -> xr.Dataset:
-    """Return trace, largest eigenvalues, movement and misalignment of the tangent kernel without forming it.
-
-    Parameters
-    ----------
-    solution : Solution
-    times : array_like
-        Gradient steps.
-    inputs : (samples, inputs)
-    eigenvalues : int
-        Number of largest eigenvalues.
-
-    Returns
-    -------
-    xarray.Dataset
-        ``trace``, ``largest`` (time, rank), ``movement`` |K_t - K_0| / |K_0| and ``misalignment`` 1 - cos(K_t, K_0) in
-        the Frobenius product.
-
-    Examples
-    --------
-    >>> import learncast as lc
-    >>> import numpy as np
-    >>> task = lc.tasks.static(np.diag([3.0, 1.0]))
-    >>> network = lc.TwoLayer.balanced(2, 3, 2, scale=0.01, rng=np.random.default_rng(0))
-    >>> solution = lc.forecast(task, network, learning_rate=1e-2).solution
-    >>> kernel = lc.theory.tangent_kernel_summary(solution, [0, 500, 1500], np.eye(2))
-    >>> kernel["trace"].values.round(1), kernel["misalignment"].values.round(2)
-    (array([ 0. , 12.1, 16. ]), array([0.  , 0.21, 0.13]))
-    """
-    exact = checked_two_layer(solution)
-    X = _samples(exact, inputs)
-    number = count("eigenvalues", eigenvalues, least=0)
-    steps = checked_times(times)
-    if not len(X):
-        raise InvalidSpec("inputs must have at least one sample.", field="inputs")
-    check_size(2 * len(steps) * len(X) ** 2, "the factors of the kernel")
-    A, B, overlap = _factors(exact, steps, X)
-    A0, B0, _ = _factors(exact, [0.0], X)
-    outputs = B.shape[-1]
-    product = _product(A, B, A0, B0, overlap)
-    size, start = _product(A, B, A, B, overlap), _product(A0, B0, A0, B0, overlap)[0]
-    change = A - A0, B - B0
-    movement = np.sqrt(np.maximum(_product(*change, *change, overlap), 0.0) / (start if start > 0 else 1.0))
-    sizes = size * start
-    misalignment = np.where(sizes > 0, 1 - product / np.sqrt(np.where(sizes > 0, sizes, 1.0)), 0.0)
-    trace = outputs * np.trace(A, axis1=1, axis2=2) + np.trace(B, axis1=1, axis2=2) * np.trace(overlap)
-    variables: dict[str, object] = {
-        "trace": ("time", trace, described("trace of the tangent kernel", "1")),
-        "movement": ("time", movement, described("relative change of the tangent kernel", "1")),
-        "misalignment": ("time", misalignment, described("misalignment of the tangent kernel", "1")),
-    }
-    number = min(number, outputs * len(X))
-    if number:
-        largest = np.stack([_largest(a, b, overlap, number) for a, b in zip(A, B, strict=True)])
-        variables["largest"] = (("time", "rank"), largest, described("largest eigenvalues", "1"))
-    return xr.Dataset(variables, coords={"time": exact.at(steps).time})
-
-
 def representation_distance(solution: Solution, *, time: float = np.inf) -> xr.Dataset:
     """Return the distance of the weights' Gram matrices from those of the task: 0 is rich, large is lazy.
 
@@ -293,97 +225,6 @@ def representation_distance(solution: Solution, *, time: float = np.inf) -> xr.D
     return xr.Dataset(distances)
 
 
-def richness(
-    task: Task,
-    *,
-    hidden_size: int,
-    scales: Sequence[float],
-    imbalances: Sequence[float] = (0.0,),
-    learning_rate: float,
-    accuracy: float = 0.99,
-    starts: int = 1,
-    rng: np.random.Generator,
-    inputs: ArrayLike | None = None,
-    progress: Progress = silent,
-) -> xr.Dataset:
-    """Solve the learning of a static task exactly from balanced starts of several scales and imbalances.
-
-    Parameters
-    ----------
-    task : Task
-        Static task with whitened inputs.
-    hidden_size : int
-    scales : (scales,)
-        Scales of the starts, see `TwoLayer.balanced`.
-    imbalances : (imbalances,)
-        lambda of the starts; 0 is possible for all layer sizes.
-    learning_rate, accuracy : float
-    starts : int
-        Number of random starts for each pair.
-    rng : numpy Generator
-    inputs : (samples, inputs), optional
-        Samples for the tangent kernel; unit inputs by default.
-    progress : callable
-
-    Returns
-    -------
-    xarray.Dataset over (scale, imbalance, start)
-        ``input_distance`` and ``output_distance`` of the final weights' similarities from the task's own (0 is rich),
-        ``kernel_movement`` and ``kernel_misalignment`` of the tangent kernel from start to end (0 is lazy), and
-        ``flow_steps`` to the accuracy, infinite for starts that end on a saddle; ``stable`` if descent at this learning
-        rate can follow the flow.
-
-    Examples
-    --------
-    >>> import learncast as lc
-    >>> import numpy as np
-    >>> task = lc.tasks.static(np.diag([3.0, 1.0]))
-    >>> dataset = lc.theory.richness(
-    ...     task, hidden_size=3, scales=[0.01, 1.0], learning_rate=1e-2, rng=np.random.default_rng(0)
-    ... )
-    >>> (dataset["input_distance"] < 0.01).values.ravel()
-    array([ True, False])
-    """
-    sizes = real_array("scales", scales, ndim=1)
-    lambdas = real_array("imbalances", imbalances, ndim=1)
-    number = count("starts", starts)
-    if not len(sizes) or not len(lambdas):
-        raise InvalidSpec(f"scales and imbalances must not be empty, got {len(sizes)} and {len(lambdas)}.")
-    samples = np.eye(task.inputs) if inputs is None else inputs
-    meaning = {
-        "input_distance": "distance of the input similarity",
-        "output_distance": "distance of the output similarity",
-        "kernel_movement": "relative change of the tangent kernel",
-        "kernel_misalignment": "misalignment of the tangent kernel",
-        "stable": "descent can follow the flow",
-        "flow_steps": "flow steps to the accuracy",
-    }
-    grid = list(product(sizes.tolist(), lambdas.tolist(), range(number)))
-    rows = []
-    for scale, imbalance, _ in grid:
-        network = TwoLayer.balanced(task.inputs, hidden_size, task.outputs, scale=scale, imbalance=imbalance, rng=rng)
-        solution = TwoLayerSolution(PooledProblem.of(task, network), network, learning_rate, None)
-        # The flow is exact at any learning rate; `stable` says whether descent can follow it.
-        require(a for a in solution.assumptions if a.name != "stable_learning_rate")
-        distance = representation_distance(solution)
-        kernel = tangent_kernel_summary(solution, [np.inf], samples, eigenvalues=0)
-        measured = distance["input_distance"], distance["output_distance"], kernel["movement"], kernel["misalignment"]
-        rows.append((*(value.item() for value in measured), solution.holds, solution.time_to(accuracy).flow_steps))
-        progress(len(rows) / len(grid))
-    values = np.array(rows).T.reshape(len(meaning), len(sizes), len(lambdas), number)
-    over = ("scale", "imbalance", "start")
-    dataset = xr.Dataset(
-        {
-            name: (over, value, described(text, "1"))
-            for (name, text), value in zip(meaning.items(), values, strict=True)
-        },
-        coords={"scale": sizes, "imbalance": lambdas, "start": np.arange(number)},
-        attrs={"task": task.name, "learning_rate": learning_rate, "accuracy": accuracy},
-    )
-    dataset["flow_steps"].attrs["units"] = STEPS
-    return dataset.assign(stable=dataset["stable"].astype(bool))
-
-
 def _samples(exact: TwoLayerSolution, inputs: ArrayLike) -> FloatArray:
     X = real_array("inputs", inputs, ndim=2)
     if X.shape[1] != exact.problem.first.shape[1]:
@@ -391,42 +232,6 @@ def _samples(exact: TwoLayerSolution, inputs: ArrayLike) -> FloatArray:
             f"inputs must be (samples, {exact.problem.first.shape[1]}), got shape {X.shape}.", field="inputs"
         )
     return X
-
-
-def _factors(exact: TwoLayerSolution, times: ArrayLike, X: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return X^T W1^T W1 X and W2 W2^T over time, and X^T X."""
-    trajectory = exact.at(times)
-    first = np.einsum("pn,tnm,qm->tpq", X, trajectory["input_gram"].values, X, optimize=True)
-    return first, trajectory["output_gram"].values, X @ X.T
-
-
-def _product(A: FloatArray, B: FloatArray, C: FloatArray, D: FloatArray, overlap: FloatArray) -> FloatArray:
-    """Return the Frobenius product of I (x) A + B (x) overlap and I (x) C + D (x) overlap over time."""
-    m = B.shape[-1]
-
-    def inner(x: FloatArray, y: FloatArray) -> FloatArray:
-        return np.asarray((x * y).sum(axis=(-2, -1)))
-
-    def trace(x: FloatArray) -> FloatArray:
-        return np.trace(x, axis1=-2, axis2=-1)
-
-    cross = trace(D) * inner(A, overlap) + trace(B) * inner(C, overlap)
-    return m * inner(A, C) + cross + inner(B, D) * float((overlap**2).sum())
-
-
-def _largest(A: FloatArray, B: FloatArray, overlap: FloatArray, number: int) -> FloatArray:
-    m, p = len(B), len(A)
-
-    def times(vector: FloatArray) -> FloatArray:
-        grid = vector.reshape(m, p)
-        return np.asarray(grid @ A + B @ grid @ overlap).ravel()
-
-    if m * p <= max(64, number + 1):
-        return np.linalg.eigvalsh(np.kron(np.eye(m), A) + np.kron(B, overlap))[::-1][:number]
-    operator = LinearOperator((m * p, m * p), matvec=times, dtype=float)
-    # A fixed start vector, so that the result does not depend on a random state.
-    values = eigsh(operator, k=number, which="LA", return_eigenvectors=False, v0=np.ones(m * p))
-    return np.sort(np.asarray(values))[::-1]
 
 
 def scaled_to_plane(

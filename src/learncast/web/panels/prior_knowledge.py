@@ -306,7 +306,7 @@ def _strengths(learning: SequentialLearning) -> Chart:
         times = learning.curves["time"].values[stage * POINTS : (stage + 1) * POINTS]
         strength = solution.at(times - times[0])["strength"].values
         for k, optimum in enumerate(solution.optimum):
-            series, label = Series.MODE + k, f"{name}, mode {k}"
+            series, label = Series.MODE + k, f"{name}, mode {k + 1}"
             # The legend lists each mode once; shades distinguish the tasks and dashes the optima.
             new = not any(trace.series == series for trace in traces)
             traces.append(Trace("line", "data", label, times, strength[:, k], series=series, legend=new))

@@ -333,7 +333,7 @@ def order(state: RecurrenceState) -> View:
     condition = rate_condition(modes, state.learning_rate)
     notes += condition_warnings((condition,))
     diverging = [k for k, mode in enumerate(modes) if str(mode.path.status) != "ok"]
-    notes += [Note(f"The weights of mode {k} diverge before the last step shown.", "error") for k in diverging]
+    notes += [Note(f"The weights of mode {k + 1} diverge before the last step shown.", "error") for k in diverging]
     return View(
         (*_training_charts(modes, state), _half_loss_times(modes, state)),
         validity_report("integrated", (condition,)),
@@ -350,10 +350,10 @@ def _training_charts(modes: tuple[LearnedMode, ...], state: RecurrenceState) -> 
     for k, mode in enumerate(modes):
         path, series, best = mode.path, Series.MODE + k, fit_of(mode.series).best.recurrence
         times = path.times / state.learning_rate
-        losses.append(Trace("line", "data", f"mode {k}", times, path.loss / path.loss[0], series=series))
-        recurrences.append(Trace("line", "data", f"mode {k}", times, path.recurrence, series=series))
+        losses.append(Trace("line", "data", f"mode {k + 1}", times, path.loss / path.loss[0], series=series))
+        recurrences.append(Trace("line", "data", f"mode {k + 1}", times, path.recurrence, series=series))
         if math.isfinite(best) and abs(best) <= 10:
-            recurrences.append(Trace("line", "target", f"mode {k}, best", ends, np.full(2, best), series=series))
+            recurrences.append(Trace("line", "target", f"mode {k + 1}, best", ends, np.full(2, best), series=series))
     losses.append(Trace("line", "threshold", "half", ends, np.full(2, 0.5)))
     axis = ChartAxis("loss relative to the initial loss", "1")
     return (
@@ -369,10 +369,10 @@ def _half_loss_times(modes: tuple[LearnedMode, ...], state: RecurrenceState) -> 
         start = mode.start._asdict() | {"recurrence": STARTS}
         steps = half_loss_time(mode.series, **start, learn_recurrence=False, learning_rate=state.learning_rate).steps
         positive = np.where(np.isfinite(steps) & (steps > 0), steps, np.nan)
-        traces.append(Trace("line", "data", f"mode {k}, fixed", STARTS, positive, series=Series.MODE + k))
+        traces.append(Trace("line", "data", f"mode {k + 1}, fixed", STARTS, positive, series=Series.MODE + k))
         if math.isfinite(mode.half) and mode.half > 0:
             now = np.array([state.recurrence]), np.array([mode.half / state.learning_rate])
-            traces.append(Trace("points", "pinned", f"mode {k}, trained", *now, series=Series.MODE + k))
+            traces.append(Trace("points", "pinned", f"mode {k + 1}, trained", *now, series=Series.MODE + k))
     axes = (
         ChartAxis("initial recurrence b", "1/step", span=(-1.0, 1.0)),
         ChartAxis("half-loss time", STEPS, scale="log"),
@@ -384,7 +384,7 @@ def _order_readings(modes: tuple[LearnedMode, ...], state: RecurrenceState) -> t
     readings = []
     for k, mode in enumerate(modes):
         trained, fixed = mode.half / state.learning_rate, mode.half_fixed / state.learning_rate
-        descent, label = half_loss_descent(mode.series, state), f"mode {k} halves its loss, b"
+        descent, label = half_loss_descent(mode.series, state), f"mode {k + 1} halves its loss, b"
         descent_text = "not computed" if math.isnan(descent) else format_count(descent)
         text = f"not within {state.steps:.6g} steps" if math.isnan(trained) else format_number(trained)
         readings += [
@@ -393,15 +393,15 @@ def _order_readings(modes: tuple[LearnedMode, ...], state: RecurrenceState) -> t
             Reading.flow(f"{label} fixed", fixed, unit=STEPS),
         ]
     last = modes[0].last.recurrence
-    return (*readings, Reading("final recurrence of mode 0", last, "1/step", f"{last:.5g}"))
+    return (*readings, Reading("final recurrence of mode 1", last, "1/step", f"{last:.5g}"))
 
 
 def _order_text(modes: tuple[LearnedMode, ...]) -> str:
     halved = sorted((mode.half, k) for k, mode in enumerate(modes) if math.isfinite(mode.half))
     if len(modes) == 1 or not halved:
         return "" if halved else "No mode halves its loss in the training shown."
-    names = ", then ".join(f"mode {k}" for _, k in halved)
-    late = [f"mode {k}" for k, mode in enumerate(modes) if not math.isfinite(mode.half)]
+    names = ", then ".join(f"mode {k + 1}" for _, k in halved)
+    late = [f"mode {k + 1}" for k, mode in enumerate(modes) if not math.isfinite(mode.half)]
     return f"Order of learning: {names}." + (f" Not within the training shown: {', '.join(late)}." if late else "")
 
 

@@ -1,4 +1,4 @@
-"""Schedules, paths, fronts and designs: what they contain and what they refuse."""
+"""Schedules and fronts: what they contain and what they refuse."""
 
 from dataclasses import replace
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import learncast as lc
-from learncast.planning import cheapest_path, design, fastest_path, method_for
+from learncast.planning import method_for
 from learncast.planning.schedules.exact import ScheduleSearch
 from learncast.planning.search import usable_candidates
 
@@ -124,11 +124,6 @@ def test_no_schedule_meets_impossible_limits():
         assert np.isnan(found.gap)
         assert np.isnan(found.excess_loss).all()
         assert found.proof == "certified"
-    path = cheapest_path([1.0], [1.0], start=0.1, end=1.5, learning_rate=RATE)
-    assert (path.status, path.total, path.flow_steps) == (lc.Status.not_learned, np.inf, np.inf)
-    limits = {"least_accuracy": 1.0, "max_stages": 3}
-    path = cheapest_path([1.0, 2.0], [1.0, 1.0], start=0.1, end=0.5, learning_rate=RATE, **limits)
-    assert path.status is lc.Status.not_learned
 
 
 def test_a_search_that_is_cut_short_proves_nothing():
@@ -149,82 +144,6 @@ def test_candidates_outside_the_theory_are_left_out():
     assert lenient.route.order == ()
 
 
-def test_limits_and_costs_change_the_path():
-    tasks = {"cross": [2.0, 4.0], "power": [1.0, 3.0], "start": 0.01, "end": 1.2, "learning_rate": RATE}
-    free = cheapest_path(**tasks)
-    assert free.total == fastest_path(**tasks).flow_steps
-    assert [leg.task for leg in free.legs] == [1, 0]
-    assert len(cheapest_path(**tasks, max_stages=1).legs) == 1
-    assert len(cheapest_path(**tasks, switch_cost=1e6).legs) == 1
-    assert [leg.task for leg in cheapest_path(**tasks, costs=[0.1, 10.0]).legs] == [0]
-    assert [leg.task for leg in cheapest_path(**(tasks | {"start": 3.0, "end": 2.2})).legs] == [1]
-    still = cheapest_path(**(tasks | {"end": (0.005, 0.02)}))
-    assert (still.legs, still.total) == ((), 0.0)
-
-
-def test_changing_to_a_target_that_needs_no_training_costs_a_switch():
-    tasks = {"cross": [4.0, 2.0], "power": [2.0, 2.0], "start": 0.01, "end": (0.99, 1.01), "learning_rate": RATE}
-    quick, direct = (fastest_path([b], [2.0], start=0.01, end=0.99, learning_rate=RATE).flow_steps for b in (4.0, 2.0))
-    for share, legs in ((0.999, [0, 1]), (1.001, [1])):
-        path = cheapest_path(**tasks, last=1, switch_cost=share * (direct - quick))
-        assert [leg.task for leg in path.legs] == legs
-
-
-def test_a_design_is_better_than_a_grid_of_designs():
-    found = design(WHITE, PAPER, bounds={"target_strength": (0.5, 2.0)}, learning_rate=RATE, evaluations=300)
-    # faster all the way up to the band: the strongest target wins
-    assert found.parameters["target_strength"] == pytest.approx(2.0)
-    assert found.at_bounds == ("target_strength",)
-    assert found.forecast.steps.flow == pytest.approx(found.total, rel=1e-9)
-    assert found.helps
-    assert found.saving == pytest.approx(found.forecast.saving.flow, rel=1e-9)
-    fine = [
-        lc.plan(
-            WHITE,
-            [WHITE.varied(target_strength=v, name="first")],
-            PAPER,
-            learning_rate=RATE,
-        ).flow_route.total
-        for v in np.linspace(0.5, 2.0, 30)
-    ]
-    assert found.total <= min(fine) * (1 + 1e-9)
-
-
-def test_a_design_of_several_keywords_and_modes():
-    found = design(
-        THREE,
-        NETWORK,
-        bounds={"steps": (20, 50), "target_strength": (0.3, 2.0)},
-        learning_rate=RATE,
-        evaluations=60,
-        cost="trial_steps",
-    )
-    assert isinstance(found.task, lc.Task)
-    assert found.task.steps == found.parameters["steps"]
-    first, second = (stage.steps.flow for stage in found.forecast.stages)
-    assert found.total == pytest.approx(first * found.task.steps / 50 + second, rel=1e-9)
-    assert found.saving > 0
-
-
-def test_a_design_that_cannot_help_is_the_target():
-    found = design(WHITE, PAPER, bounds={"target_strength": (0.1, 0.2)}, learning_rate=RATE, evaluations=100)
-    assert found.task is WHITE
-    assert (found.stop_steps, found.saving, found.helps) == (0.0, 0.0, False)
-
-
-def test_the_fastest_path_trains_the_task_with_the_highest_line():
-    # du/dtau ~ beta - u B: task 1 leads below u = 1, task 0 above
-    path = fastest_path([2.0, 4.0], [1.0, 3.0], start=0.01, end=1.5, learning_rate=RATE)
-    assert [(leg.task, leg.end) for leg in path.legs] == [(1, pytest.approx(1.0)), (0, pytest.approx(1.5))]
-    single = [fastest_path([b], [p], start=0.01, end=1.2, learning_rate=RATE).flow_steps for b, p in ((2, 1), (4, 3))]
-    both = fastest_path([2.0, 4.0], [1.0, 3.0], start=0.01, end=1.2, learning_rate=RATE).flow_steps
-    assert both < min(single)
-    down = fastest_path([2.0, 4.0], [1.0, 3.0], start=3.0, end=2.2, learning_rate=RATE)
-    assert [leg.task for leg in down.legs] == [1]
-    assert fastest_path([1.0], [1.0], start=0.5, end=0.5, learning_rate=RATE).legs == ()
-    assert fastest_path([1.0], [1.0], start=0.5, end=1.5, learning_rate=RATE).flow_steps == np.inf
-
-
 @pytest.mark.parametrize(
     ("call", "field"),
     [
@@ -239,15 +158,6 @@ def test_the_fastest_path_trains_the_task_with_the_highest_line():
         (lambda: one_mode(most_excess_loss=[-1.0, 1.0]), "most_excess_loss"),
         (lambda: one_mode(switch_cost=-1.0), "switch_cost"),
         (lambda: one_mode(max_stages=0), "max_stages"),
-        (lambda: cheapest_path([1.0, 2.0], [1.0], start=0.1, end=0.5, learning_rate=RATE), "cross"),
-        (lambda: cheapest_path([], [], start=0.1, end=0.5, learning_rate=RATE), "cross"),
-        (lambda: cheapest_path([1.0], [0.0], start=0.1, end=0.5, learning_rate=RATE), "power"),
-        (lambda: cheapest_path([1.0], [1.0], start=0.1, end=(0.5, 0.4), learning_rate=RATE), "end"),
-        (lambda: cheapest_path([1.0], [1.0], start=0.1, end=0.5, learning_rate=RATE, last=1), "last"),
-        (lambda: fastest_path([1.0, 2.0], [1.0], start=0.1, end=0.5, learning_rate=RATE), "cross"),
-        (lambda: design(WHITE, PAPER, bounds={}, learning_rate=RATE), "bounds"),
-        (lambda: design(WHITE, PAPER, bounds={"steps": (9,)}, learning_rate=RATE), "bounds"),
-        (lambda: design(WHITE, PAPER, bounds={"stepz": (9, 20)}, learning_rate=RATE), "stepz"),
         (lambda: lc.plan(WHITE, POOL, PAPER, learning_rate=RATE).front("unknown"), "task"),
     ],
 )

@@ -57,3 +57,11 @@ def test_time_to_loss_needs_a_positive_tolerance(by):
     with pytest.raises(InvalidSpec) as error:
         lc.forecast(lc.tasks.integration(3), network, learning_rate=0.01, method=by).solution.time_to_loss(0.0)
     assert error.value.field == "tolerance"
+
+
+def test_the_optimum_of_a_short_descent_is_that_of_the_task():
+    task = lc.tasks.integration(steps=50)
+    network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    run = lc.descend(task, network, learning_rate=1e-3, steps=3)
+    known = lc.forecast(task, network, learning_rate=1e-3).solution.optimum
+    np.testing.assert_allclose(run.optimum, known, rtol=1e-9)  # least squares against a quotient of sums

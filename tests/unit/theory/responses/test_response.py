@@ -275,15 +275,12 @@ def test_plan_has_intervals_and_is_reproducible():
     assert again.dataset.identical(data)
 
 
-def test_portrait_has_intervals_and_the_steps_of_followed_stages():
+def test_portrait_has_the_steps_of_followed_stages():
     keywords = {"vary": "target_strength", "values": [0.5, 2.0], "accuracies": [0.3, 0.9], "learning_rate": 1e-3}
     found = lc.phase(TASK, relu(), **keywords)
-    assert bool((found["total_steps_low"] <= found["total_steps"]).all())
-    assert bool((found["total_steps"] <= found["total_steps_high"]).all())
     stages = [lc.Stage(TASK.varied(target_strength=2.0), 0.3), lc.Stage(TASK, 0.99)]
     followed = lc.follow(stages, relu(), learning_rate=1e-3)
     assert float(found["total_steps"][1, 0]) == pytest.approx(followed.steps.flow, rel=1e-12)
-    assert found["speedup_steps_high"].shape == (2, 2)
 
 
 SHORT = lc.tasks.leaky_integration(steps=4, timescale=2.0, gain=0.8, name="short")

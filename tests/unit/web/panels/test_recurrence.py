@@ -19,9 +19,8 @@ from scipy.integrate import solve_ivp
 import learncast.web.panels.recurrence as module
 from learncast.report.forecast import forecast_report as forecast
 from learncast.study import Study
-from learncast.theory import best_recurrence, least_hidden_size
+from learncast.theory import best_recurrence, half_loss_time, least_hidden_size
 from learncast.theory.recurrence import tradeoff
-from learncast.theory.recurrence.order import half_loss_time
 from learncast.web import RecurrenceState, View, all_panels, invalid_state, to_plain
 
 PANEL = next(panel for panel in all_panels() if panel.name == "recurrence")
@@ -263,8 +262,8 @@ def test_half_loss_times_are_those_of_the_python_interface(changes):
         learned = float(half_loss_time(mode, **given).steps)
         frozen = float(half_loss_time(mode, **given, learn_recurrence=False).steps)
         # Cubics through intervals of 1% of the loss leave about 1e-8 of a step's size.
-        assert reading(view, f"mode {k} halves its loss, b trained (flow)") == pytest.approx(learned, rel=1e-7)
-        assert reading(view, f"mode {k} halves its loss, b fixed (flow)") == pytest.approx(frozen, rel=1e-9)
+        assert reading(view, f"mode {k + 1} halves its loss, b trained (flow)") == pytest.approx(learned, rel=1e-7)
+        assert reading(view, f"mode {k + 1} halves its loss, b fixed (flow)") == pytest.approx(frozen, rel=1e-9)
 
 
 def test_learning_is_that_of_an_integrated_flow():
@@ -281,7 +280,7 @@ def test_learning_is_that_of_an_integrated_flow():
         return rate * np.array([c * error @ b**lags, a * c * error @ slope, a * error @ b**lags])
 
     view = PANEL.parts["order"](DEFAULT)
-    curve, course = trace(view, "learning", "mode 0"), trace(view, "recurrence", "mode 0")
+    curve, course = trace(view, "learning", "mode 1"), trace(view, "recurrence", "mode 1")
     start = np.array([DEFAULT.initial, DEFAULT.recurrence, DEFAULT.initial])
     run = solve_ivp(flow, (0, DEFAULT.steps), start, method="DOP853", rtol=1e-11, atol=1e-13, t_eval=curve.x)
     shares = np.array([loss(y) for y in run.y.T]) / loss(start)
@@ -290,7 +289,7 @@ def test_learning_is_that_of_an_integrated_flow():
 
 
 def test_a_late_mode_is_unknown_and_a_stuck_mode_is_never():
-    label = "mode 0 halves its loss, b trained"
+    label = "mode 1 halves its loss, b trained"
     view = PANEL.parts["order"](RecurrenceState(steps=20.0))
     assert math.isnan(reading(view, label))
     assert math.isnan(reading(view, f"{label} (flow)"))
@@ -324,8 +323,8 @@ def test_the_study_gives_the_numbers_of_the_panel(name, tmp_path):
     assert RecurrenceState(**json.loads(settings)) == state
     values, view = answered(text, tmp_path), PANEL.parts["order"](state)
     mode = values["modes"][0]
-    assert reading(view, "mode 0 halves its loss, b trained (flow)") == pytest.approx(mode["half_loss_steps"], rel=1e-7)
-    assert reading(view, "mode 0 halves its loss, b fixed (flow)") == pytest.approx(
+    assert reading(view, "mode 1 halves its loss, b trained (flow)") == pytest.approx(mode["half_loss_steps"], rel=1e-7)
+    assert reading(view, "mode 1 halves its loss, b fixed (flow)") == pytest.approx(
         mode["half_loss_steps_frozen"], rel=1e-9
     )
     if name != "oscillating":  # of which training finds another optimum than the best
@@ -391,7 +390,7 @@ def test_half_loss_steps_match_a_plain_descent_loop():
         powers = lags * b ** np.maximum(lags - 1, 0)
         weights -= rate * np.array([(gap * c * b**lags).sum(), (gap * a * c * powers).sum(), (gap * a * b**lags).sum()])
         steps += 1
-    assert reading(PANEL.parts["order"](state), "mode 0 halves its loss, b trained") == steps
+    assert reading(PANEL.parts["order"](state), "mode 1 halves its loss, b trained") == steps
     assert str(steps) in re.findall(r"\d+", PANEL.parts["fit"](state).answer)
 
 

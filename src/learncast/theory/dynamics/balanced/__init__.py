@@ -1,1 +1,1 @@
-"""Balanced two-layer networks: exact flow, and bounds for unbalanced layers."""
+"""Balanced two-layer networks: exact flow."""

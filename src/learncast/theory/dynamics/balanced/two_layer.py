@@ -201,7 +201,7 @@ class TwoLayerSolution(Solution):
             return ()
         if int(np.count_nonzero(self.flow.singular_values)) - len(lost) >= self._units:
             return self.problem.remarks
-        modes = ("mode " if len(lost) == 1 else "modes ") + ", ".join(str(int(k)) for k in lost)
+        modes = ("mode " if len(lost) == 1 else "modes ") + ", ".join(str(int(k) + 1) for k in lost)
         stall = self._time_to_loss((1 + STALLED) * loss)
         return (
             f"exact gradient flow never learns {modes} from this start: final excess loss {loss:.4g}; descent "

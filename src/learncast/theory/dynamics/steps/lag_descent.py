@@ -72,7 +72,8 @@ class LagDescent:
     @property
     def start(self) -> FloatArray:
         """The weights that learn, before training."""
-        return np.concatenate([w.ravel() for w, learns in zip(self.weights, self.learns, strict=True) if learns])
+        learned = [w.ravel() for w, learns in zip(self.weights, self.learns, strict=True) if learns]
+        return np.concatenate([np.empty(0), *learned])
 
     def parts(self, states: FloatArray) -> list[FloatArray]:
         """A, W and C of each row; those that do not learn have one row."""
@@ -110,15 +111,15 @@ class LagDescent:
         D = np.matmul(K, power) - cross
         loss = np.einsum("roi,roi->r", K, D - cross) / 2 + constant
         D = D.reshape(number, outputs, lags, -1).transpose(2, 0, 1, 3)
-        slopes = []
+        slopes = [np.empty((number, 0))]
         if self.learns[0]:
-            slopes.append(np.matmul(J.transpose(0, 1, 3, 2), D).sum(axis=0).reshape(number, -1))
+            slopes.append(_summed_products(J, D))
         if self.learns[1] or self.learns[2]:
             M, back = np.matmul(D, A.transpose(0, 2, 1)), W.transpose(0, 2, 1)
             for k in range(lags - 2, -1, -1):
                 M[k] += np.matmul(M[k + 1], back)
             if self.learns[1]:
-                slopes.append(np.matmul(J[:-1].transpose(0, 1, 3, 2), M[1:]).sum(axis=0).reshape(number, -1))
+                slopes.append(_summed_products(J[:-1], M[1:]))
             if self.learns[2]:
                 slopes.append(M[0].reshape(number, -1))
         return loss, np.concatenate(slopes, axis=1)
@@ -256,3 +257,10 @@ class LagDescent:
                 states = states - learning_rate * self.loss_and_slopes(states, rows)[1]
             results.append(states)
         return results
+
+
+def _summed_products(left: FloatArray, right: FloatArray) -> FloatArray:
+    """Sum over lags k of left_k^T right_k for each row, flattened, from (lags, rows, outputs, ...)."""
+    lags, rows, outputs, _ = left.shape
+    one, two = (part.transpose(1, 0, 2, 3).reshape(rows, lags * outputs, part.shape[3]) for part in (left, right))
+    return np.matmul(one.transpose(0, 2, 1), two).reshape(rows, left.shape[3] * right.shape[3])

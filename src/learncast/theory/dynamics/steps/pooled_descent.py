@@ -174,7 +174,15 @@ class PooledDescent:
 
     def excess(self, states: FloatArray, rows: NDArray[np.intp] | None = None) -> FloatArray:
         """Loss of states above the least that the hidden units allow."""
-        return self.excess_of(states[..., self.inputs :, :] @ np.swapaxes(states[..., : self.inputs, :], -1, -2), rows)
+        return self.excess_of(self.maps(states), rows)
+
+    def maps(self, states: FloatArray) -> FloatArray:
+        """Maps C A of states, (..., outputs, inputs)."""
+        return np.asarray(states[..., self.inputs :, :] @ np.swapaxes(states[..., : self.inputs, :], -1, -2))
+
+    def pull(self, states: FloatArray, power: FloatArray, cross: FloatArray) -> FloatArray:
+        """Minus the gradient of states, on these statistics."""
+        return pull(states, power, cross, self.inputs)
 
     def excess_of(self, maps: FloatArray, rows: NDArray[np.intp] | None = None) -> FloatArray:
         """Loss of maps (..., outputs, inputs) above the least that the hidden units allow."""
@@ -224,7 +232,7 @@ class PooledDescent:
         def slope(states: FloatArray, rows: NDArray[np.intp]) -> FloatArray:
             if last[0] is not rows:
                 last[:] = rows, self._of(self.power, rows), self._of(self.cross, rows)
-            return pull(states, last[1], last[2], self.inputs)
+            return self.pull(states, last[1], last[2])
 
         def arrived(states: FloatArray, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
             return np.asarray(self.excess(states, rows) <= (goal[rows] if goal.ndim else goal))

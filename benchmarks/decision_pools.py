@@ -514,3 +514,220 @@ FRESH = (
         3,
     ),
 )
+
+
+def parity(pulses: tuple[int, ...], fixed: tuple[int, ...] = ()) -> Draw:
+    """Sign of the product of several pulses; some of them may always be positive."""
+
+    def draw(rng: np.random.Generator, n: int) -> Trials:
+        x = _blank(rng, n, 1, 0.1)
+        values = rng.choice([-1.0, 1.0], (n, len(pulses)))
+        values[:, list(fixed)] = 1.0
+        for k, step in enumerate(pulses):
+            x[:, step : step + 2, 1] += values[:, k : k + 1]
+        return _answered(x, _choice(values.prod(1)))
+
+    return draw
+
+
+def marked(marks: int, answer: str, *, last: int = 1, large: bool = False) -> Draw:
+    """Sign of the sum or the product of the values at marked steps; the other values say nothing."""
+
+    def draw(rng: np.random.Generator, n: int) -> Trials:
+        x = _blank(rng, n, 2, 0.05)
+        steps = np.arange(last, STEPS - DECISION)
+        values = rng.choice([-1.0, 1.0], (n, len(steps))) if large else rng.uniform(-1, 1, (n, len(steps)))
+        ranks = rng.random((n, len(steps))).argsort(1).argsort(1)
+        chosen = ranks < marks
+        x[:, steps, 1] += values
+        x[:, steps, 2] += chosen
+        picked = np.where(chosen, values, 0.0 if answer == "sum" else 1.0)
+        total = picked.sum(1) if answer == "sum" else picked.prod(1)
+        return _answered(x, _choice(total))
+
+    return draw
+
+
+def vote(agree: float, noise: float = 0.4, shown: slice = slice(2, 5)) -> Draw:
+    """The sign that most of five channels show."""
+
+    def draw(rng: np.random.Generator, n: int) -> Trials:
+        x = _blank(rng, n, 5, noise)
+        sign = _signs(rng, n)
+        votes = np.where(rng.random((n, 5)) < agree, sign[:, None], -sign[:, None])
+        x[:, shown, 1:] += votes[:, None, :]
+        return _answered(x, _choice(votes.sum(1)))
+
+    return draw
+
+
+def copy_symbol(symbols: int, when: int, distractor: float = 0.6) -> Draw:
+    """Which of several symbols was shown, past other symbols that are weaker."""
+
+    def draw(rng: np.random.Generator, n: int) -> Trials:
+        x = _blank(rng, n, 4, 0.1)
+        which, rows = rng.integers(0, symbols, n), np.arange(n)
+        x[rows, when, 1 + which] += 1.0
+        for step in range(when + 2, STEPS - DECISION):
+            x[rows, step, 1 + rng.integers(0, 4, n)] += distractor
+        return _answered(x, which.astype(np.int64))
+
+    return draw
+
+
+def rotated(cue: slice, shown: slice, turns: float = 0.5) -> Draw:
+    """One of four directions, turned by a right angle when a cue says so."""
+
+    def draw(rng: np.random.Generator, n: int) -> Trials:
+        x = _blank(rng, n, 3, 0.1)
+        where, turned = rng.integers(0, 4, n), rng.random(n) < turns
+        angle = np.pi / 2 * where
+        x[:, shown, 1] += np.cos(angle)[:, None]
+        x[:, shown, 2] += np.sin(angle)[:, None]
+        x[:, cue, 3] += turned[:, None]
+        return _answered(x, ((where + turned) % 4).astype(np.int64))
+
+    return draw
+
+
+def last_pulse(rate: float, size: float = 1.0, noise: float = 0.3) -> Draw:
+    """Sign of the last of several pulses at random times."""
+
+    def draw(rng: np.random.Generator, n: int) -> Trials:
+        x = _blank(rng, n, 1, noise)
+        steps = STEPS - DECISION - 1
+        on = rng.random((n, steps)) < rate
+        on[np.arange(n), rng.integers(0, steps, n)] = True
+        signs = rng.choice([-1.0, 1.0], (n, steps))
+        x[:, 1 : 1 + steps, 1] += size * on * signs
+        last = steps - 1 - on[:, ::-1].argmax(1)
+        return _answered(x, _choice(signs[np.arange(n), last]))
+
+    return draw
+
+
+def run_length(long: int, noise: float = 0.1) -> Draw:
+    """Which of two values was repeated more often in succession: a run of `long` against one a step shorter."""
+
+    def draw(rng: np.random.Generator, n: int) -> Trials:
+        x = _blank(rng, n, 1, noise)
+        which, first = _signs(rng, n), rng.random(n) < 0.5
+        begin = rng.integers(1, STEPS - DECISION - 2 * long + 1, n)
+        time = np.arange(STEPS)[None]
+        one = np.where(first, long, long - 1)
+        early = (time >= begin[:, None]) & (time < (begin + one)[:, None])
+        late = (time >= (begin + one)[:, None]) & (time < (begin + 2 * long - 1)[:, None])
+        x[:, :, 1] += np.where(early, which[:, None], 0.0) - np.where(late, which[:, None], 0.0)
+        return _answered(x, _choice(np.where(first, which, -which)))
+
+    return draw
+
+
+def product_of_channels(delay: int, second: float = 1.0, noise: float = 0.2) -> Draw:
+    """Whether two pulses of different channels have the same sign."""
+
+    def draw(rng: np.random.Generator, n: int) -> Trials:
+        x = _blank(rng, n, 2, noise)
+        a, b = _signs(rng, n), np.where(rng.random(n) < second, _signs(rng, n), 1.0)
+        x[:, 8 - delay : 10 - delay, 1] += a[:, None]
+        x[:, 8:10, 2] += b[:, None]
+        return _answered(x, _choice(a * b))
+
+    return draw
+
+
+#: No network was trained on these before the procedure of `learncast.advise` was frozen; they are judged once.
+JUDGED = (
+    Pool(
+        "parity",
+        parity((1, 4, 7)),
+        {
+            "first two": parity((1, 4, 7), fixed=(2,)),
+            "last alone": parity((1, 4, 7), fixed=(0, 1)),
+            "close and late": parity((4, 6, 8)),
+        },
+        "cross_entropy",
+        2,
+        3,
+    ),
+    Pool(
+        "adding",
+        marked(2, "sum"),
+        {"one mark": marked(1, "sum"), "late": marked(2, "sum", last=6), "large values": marked(2, "sum", large=True)},
+        "squared",
+        3,
+        3,
+    ),
+    Pool(
+        "marked product",
+        marked(2, "product", large=True),
+        {
+            "one mark": marked(1, "product", large=True),
+            "late": marked(2, "product", last=7, large=True),
+            "sum": marked(2, "sum", large=True),
+        },
+        "cross_entropy",
+        3,
+        3,
+    ),
+    Pool(
+        "vote",
+        vote(0.7),
+        {"unanimous": vote(1.0), "shown longer": vote(0.7, shown=slice(2, 11)), "no noise": vote(0.7, noise=0.05)},
+        "cross_entropy",
+        6,
+        3,
+    ),
+    Pool(
+        "copy",
+        copy_symbol(4, 1),
+        {
+            "late": copy_symbol(4, 8),
+            "no distractors": copy_symbol(4, 1, distractor=0.0),
+            "two symbols": copy_symbol(2, 1),
+        },
+        "squared",
+        5,
+        5,
+    ),
+    Pool(
+        "rotated",
+        rotated(slice(1, 3), slice(5, 7)),
+        {
+            "never turned": rotated(slice(1, 3), slice(5, 7), turns=0.0),
+            "cue stays": rotated(slice(1, 11), slice(5, 7)),
+            "all stays": rotated(slice(1, 11), slice(1, 11)),
+        },
+        "cross_entropy",
+        4,
+        5,
+    ),
+    Pool(
+        "last pulse",
+        last_pulse(0.4),
+        {"few pulses": last_pulse(0.1), "large": last_pulse(0.4, size=2.0), "no noise": last_pulse(0.4, noise=0.05)},
+        "cross_entropy",
+        2,
+        3,
+    ),
+    Pool(
+        "run length",
+        run_length(4),
+        {"short": run_length(2), "no noise": run_length(4, noise=0.01), "three": run_length(3)},
+        "squared",
+        2,
+        3,
+    ),
+    Pool(
+        "product of channels",
+        product_of_channels(6),
+        {
+            "together": product_of_channels(0),
+            "second fixed": product_of_channels(6, second=0.0),
+            "no noise": product_of_channels(6, noise=0.02),
+        },
+        "cross_entropy",
+        3,
+        3,
+    ),
+)

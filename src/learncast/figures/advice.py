@@ -1,0 +1,90 @@
+"""Figures of advice: the pilots, and the training that followed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from learncast.figures.look import COLOURS
+from learncast.figures.page import key, label
+
+if TYPE_CHECKING:
+    import xarray as xr
+    from matplotlib.axes import Axes
+
+LOSS, GOAL, HELP = COLOURS[0], COLOURS[1], "0.88"
+
+
+def pilot_losses(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
+    """Draw the mean loss of each pilot over its learning rate, and the chosen rate.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        `Advice.dataset`: ``pilot_rate`` and ``pilot_loss``.
+    ax : Axes
+    title : str
+
+    Returns
+    -------
+    Axes
+        `ax`.
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import xarray as xr
+    >>> import learncast as lc
+    >>> losses = {"pilot_rate": ("pilot", [0.1, 0.4]), "pilot_loss": (("pilot", "pilot_step"), [[1.0, 0.9], [1, 2]])}
+    >>> figure, ax = plt.subplots()
+    >>> rates = {"learning_rate": 0.1, "given_rate": 0.1}
+    >>> lc.figures.pilot_losses(xr.Dataset(losses, attrs=rates), ax).get_xlabel()
+    'learning rate'
+    >>> plt.close(figure)
+    """
+    rates, losses = dataset["pilot_rate"].values, dataset["pilot_loss"].mean("pilot_step").values
+    order, bounded = np.argsort(rates), np.isfinite(losses)
+    ax.plot(rates[order], np.where(bounded, losses, np.nan)[order], "o-", color=LOSS)
+    if not bounded.all():
+        top = float(losses[bounded].max()) if bounded.any() else 1.0
+        ax.plot(rates[~bounded], np.full(int((~bounded).sum()), top), "x", color="black", label="diverged")
+    ax.axvline(dataset.attrs["given_rate"], color="grey", linestyle=":", label="given")
+    ax.axvline(dataset.attrs["learning_rate"], color=GOAL, linestyle="--", label="chosen")
+    ax.set_xscale("log")
+    key(ax, below=True)
+    return label(ax, x="learning rate", y="mean training loss of five steps", title=title)
+
+
+def advised_training(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
+    """Draw the loss of the pilots, then loss and goal of the training; steps with easier tasks mixed in are shaded.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        `Advice.dataset` after `Advice.carried_out`.
+    ax : Axes
+    title : str
+
+    Returns
+    -------
+    Axes
+        `ax`.
+    """
+    losses = dataset["pilot_loss"].values
+    ax.axvspan(-losses.size, 0, color="0.95", label="pilots")
+    for k, row in enumerate(losses):
+        steps = k * losses.shape[1] + np.arange(losses.shape[1]) - losses.size
+        ax.plot(steps, np.where(np.isfinite(row), row, np.nan), color="grey", linewidth=1)
+    step = dataset["run_step"].values
+    ax.plot(step, dataset["run_loss"], color=LOSS, label="loss")
+    taken = np.concatenate([[0], np.cumsum(dataset.attrs["run_stage_steps"])])
+    if len(taken) == 4 and taken[2] > taken[1]:
+        ax.axvspan(taken[1], taken[2], color=HELP, label="easier tasks mixed in")
+    if "run_goal" in dataset and np.isfinite(dataset["run_goal"]).any():
+        right = ax.twinx()
+        right.plot(step, dataset["run_goal"], color=GOAL)
+        ax.plot([], [], color=GOAL, label="measure of the goal (right)")
+        right.set_ylabel("measure of the goal")
+    key(ax, below=True)
+    return label(ax, x="gradient step", y="loss", title=title)

@@ -1,0 +1,185 @@
+"""Tasks composed of parts: the target is the sum of the parts' targets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from learncast._core.errors import InvalidSpec
+from learncast._core.validation import FloatArray, between, one_of, one_or_each
+from learncast.tasks.task import Task
+
+#: Relative difference of covariances that counts as round-off.
+SAME = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class Composition:
+    """A task that is the sum of its parts, and the parts on the same inputs and outputs.
+
+    Attributes
+    ----------
+    target : Task
+        Its target is the sum of the parts' targets.
+    parts : tuple of Task
+        Each with the inputs of the target and its own share of the targets: candidates for `learncast.plan`.
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> parts = [lc.tasks.static([[1.0], [0.0]]), lc.tasks.static([[0.0], [1.0]])]
+    >>> made = lc.tasks.composed(parts, inputs="separate", angle=60.0)
+    >>> made.overlap.round(3)
+    array([[1.   , 0.866],
+           [0.866, 1.   ]])
+    """
+
+    target: Task
+    parts: tuple[Task, ...]
+
+    @cached_property
+    def overlap(self) -> FloatArray:
+        """Correlation of the answers of the best maps of each two parts, over rotations of the outputs, 0 to 1.
+
+        The nuclear norm of E[y_j y_k^T] over the root of the powers of both: parts with 0 do not interfere.
+        """
+        power = _flat(self.target.input_covariance.dense())
+        crosses = [_flat(part.cross_covariance.dense()) for part in self.parts]
+        shared = [[np.linalg.norm(_explained(power, one, two), "nuc") for two in crosses] for one in crosses]
+        size = np.sqrt(np.diagonal(shared))
+        return np.asarray(shared / np.outer(size, size))
+
+
+def composed(
+    parts: Sequence[Task],
+    *,
+    inputs: str = "shared",
+    angle: float = 0.0,
+    strengths: ArrayLike = 1.0,
+    name: str = "composed",
+) -> Composition:
+    """Compose a task of parts: y = sum_k strength_k y_k.
+
+    Parameters
+    ----------
+    parts : sequence of Task
+        At least two, with the same numbers of steps and outputs.
+    inputs : {"shared", "separate"}
+        Whether all parts read the same channels, or each has channels of its own, independent of the others.
+    angle : float
+        Degrees by which the input directions of the parts after the first are turned, which changes how much the parts
+        interfere. Shared inputs are turned within each two successive channels. With separate inputs, part k reads
+        cos(angle) x_k + sin(angle) x_1: parts do not interfere at 0 and read the same channels at 90.
+    strengths : float or one per part
+        Factors of the parts' targets.
+    name : str
+
+    Returns
+    -------
+    Composition
+        The composed task, and the parts as tasks on its inputs and outputs.
+
+    Raises
+    ------
+    InvalidSpec
+        If the parts do not fit, or an angle is given and the channels that it mixes have different statistics.
+
+    Examples
+    --------
+    Parts that interfere share a strong mode and have a weak one, which is learned late:
+
+    >>> import learncast as lc
+    >>> parts = [lc.tasks.static([[1.0], [0.0]], name="left"), lc.tasks.static([[0.0], [1.0]], name="right")]
+    >>> network = lc.TwoLayer.random(2, 8, 2, scale=0.1, rng=1)
+    >>> for angle in (0.0, 80.0):
+    ...     made = lc.tasks.composed(parts, inputs="separate", angle=angle)
+    ...     plan = lc.plan(made.target, made.parts, network, learning_rate=0.02)
+    ...     print(plan.direct.descent, plan.best.total.descent)
+    244.0 244.0
+    784.0 576.0
+    """
+    tasks = list(parts)
+    if len(tasks) < 2 or not all(isinstance(task, Task) for task in tasks):
+        raise InvalidSpec(f"parts must be at least two tasks, got {len(tasks)}.", field="parts")
+    separate = one_of("inputs", inputs, ("shared", "separate")) == "separate"
+    turn = np.deg2rad(between("angle", angle, -360.0, 360.0))
+    factors = one_or_each("strengths", strengths, len(tasks), of="parts")
+    shapes = {(t.cross_covariance.shape[0], *t.cross_covariance.shape[2:]) for t in tasks}
+    if len(shapes) != 1 or (not separate and len({t.inputs for t in tasks}) != 1):
+        raise InvalidSpec("parts must have the same steps, outputs and (if shared) inputs.", field="parts")
+    power = [t.input_covariance.dense() for t in tasks]
+    if separate:
+        total, crosses = _separate(tasks, power, turn)
+    else:
+        total, crosses = power[0], _shared(tasks, power, turn)
+    return _summed(tasks, total, [f * c for f, c in zip(factors, crosses, strict=True)], factors, name)
+
+
+def _shared(tasks: list[Task], power: list[FloatArray], turn: float) -> list[FloatArray]:
+    """Cross-covariances of parts on the same inputs, those after the first turned within pairs of channels."""
+    n, Q = tasks[0].inputs, np.eye(tasks[0].inputs)
+    for k in range(0, n - 1, 2):
+        Q[k : k + 2, k : k + 2] = [[np.cos(turn), -np.sin(turn)], [np.sin(turn), np.cos(turn)]]
+    turned = np.einsum("ab,tbsc,dc->tasd", Q, power[0], Q)
+    if any(_differ(power[0], other) for other in (*power[1:], turned)):
+        raise InvalidSpec("Parts that share inputs must have the same input covariance, turned or not.", field="parts")
+    first, *others = (t.cross_covariance.dense() for t in tasks)
+    return [first, *(np.einsum("ab,tbrm->tarm", Q, cross) for cross in others)]
+
+
+def _separate(tasks: list[Task], power: list[FloatArray], turn: float) -> tuple[FloatArray, list[FloatArray]]:
+    """Input covariance and cross-covariances of parts with channels of their own, later ones turned to the first's."""
+    if turn and any(_differ(power[0], other) for other in power[1:]):
+        raise InvalidSpec("An angle needs parts with the same input covariance.", field="angle")
+    ends = np.cumsum([t.inputs for t in tasks])
+    steps, n = tasks[0].steps, int(ends[-1])
+    total, crosses = np.zeros((steps, n, steps, n)), []
+    for k, (task, own, end) in enumerate(zip(tasks, power, ends, strict=True)):
+        place = slice(int(end) - task.inputs, int(end))
+        total[:, place, :, place] = own
+        cross = task.cross_covariance.dense()
+        c = np.zeros((steps, n, *cross.shape[2:]))
+        c[:, place] = cross * (np.cos(turn) if k else 1.0)
+        if k and turn:
+            c[:, : task.inputs] = cross * np.sin(turn)
+        crosses.append(c)
+    return total, crosses
+
+
+def _summed(
+    tasks: list[Task], power: FloatArray, crosses: list[FloatArray], factors: FloatArray, name: str
+) -> Composition:
+    """The sum of parts. Their targets share only what the inputs explain linearly."""
+    shape = tasks[0].cross_covariance.shape[2:] * 2
+    flat = [c.reshape(-1, shape[0] * shape[1]) for c in crosses]
+    covariances = [None if t.target_covariance is None else t.target_covariance.dense() for t in tasks]
+    known = [c for c in covariances if c is not None]
+    target: FloatArray | None = None
+    if len(known) == len(tasks):
+        own = sum(f**2 * c for f, c in zip(factors, known, strict=True))
+        whole = np.sum(flat, axis=0)
+        mixed = _explained(_flat(power), whole, whole) - sum(_explained(_flat(power), c, c) for c in flat)
+        target = own + mixed.reshape(shape)
+    made = [
+        Task(power, cross, None if c is None else f**2 * c, name=t.name)
+        for t, cross, c, f in zip(tasks, crosses, covariances, factors, strict=True)
+    ]
+    return Composition(Task(power, sum(crosses), target, name=name), tuple(made))
+
+
+def _explained(power: FloatArray, one: FloatArray, two: FloatArray) -> FloatArray:
+    """Covariance of the answers of two best linear maps, c^T S^+ d."""
+    return np.asarray(one.T @ np.linalg.pinv(power, hermitian=True) @ two)
+
+
+def _flat(covariance: FloatArray) -> FloatArray:
+    """Steps and channels on one axis, readouts (or steps again) on the other."""
+    return covariance.reshape(covariance.shape[0] * covariance.shape[1], -1)
+
+
+def _differ(one: FloatArray, other: FloatArray) -> bool:
+    return one.shape != other.shape or bool(np.linalg.norm(one - other) > SAME * np.linalg.norm(one))
