@@ -194,13 +194,16 @@ def test_the_flow_of_balanced_layers_keeps_the_sign_of_the_determinant(layers):
     np.testing.assert_allclose(found.reshape(2, 4), run.y.T, atol=1e-8)
 
 
-@pytest.mark.parametrize("layers", [3, 4])
+@pytest.mark.parametrize("layers", [2, 3, 4])
 def test_a_start_without_weights_or_with_the_wrong_sign_never_learns(layers):
     task, zero = lc.tasks.static([[1.0]]), np.zeros((2, 2))
     nothing = lc.Deep((np.zeros((2, 1)), *[zero] * (layers - 2), np.zeros((1, 2))))
     wrong = lc.Deep((np.array([[-0.2]]), *[np.array([[0.2]])] * (layers - 1)))
-    for network in (nothing, wrong):
-        steps = lc.forecast(task, network, learning_rate=0.05).steps
+    turn = np.array([[0.8, -0.6], [0.6, 0.8]])
+    rotated = lc.tasks.static(turn @ np.diag([1.5, 0.7]) @ turn.T)
+    partial = lc.Deep.aligned((3,) * (layers - 1), task=rotated, initial=[0.5, 0.0])
+    for own, network in ((task, nothing), (task, wrong), (rotated, partial)):
+        steps = lc.forecast(own, network, learning_rate=0.05).steps
         assert steps.descent == steps.flow == np.inf
         assert steps.status is lc.Status.not_learned
 
