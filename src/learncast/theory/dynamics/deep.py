@@ -101,6 +101,10 @@ def deep_mode_weight(time: float, start: float, layers: int, cross: float, power
     layers, cross, power
         As for `deep_mode_time`.
 
+    Returns
+    -------
+    float
+
     Examples
     --------
     >>> from learncast.theory import deep_mode_weight
