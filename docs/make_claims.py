@@ -64,7 +64,7 @@ def page() -> str:
         "",
         "Criteria, seeds and tests were fixed before the run (`src/learncast/papers/learnability/claims.toml`): five",
         "seeds, lags to 32, 32 units, 2,000 updates. `python docs/make_learnability.py` trains the networks,",
-        "`learncast reproduce learnability --stored` draws the results at once, and the preset `night` repeats",
+        "`learncast reproduce learnability --stored` draws the results immediately, and the preset `night` repeats",
         "the tests for lags to 64 and 128.",
         "",
         "| claim | says | verdict | numbers (smallest to largest seed) |",
