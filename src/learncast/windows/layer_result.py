@@ -180,7 +180,7 @@ def add_control(dataset: xr.Dataset, control: xr.Dataset) -> None:
     """
     margins = [one["signal_interval"].sel(side="high", drop=True) - one["signal"] for one in (dataset, control)]
     error = (margins[0] ** 2 + margins[1] ** 2) ** 0.5 / TWO_SIDED
-    differs = np.abs(dataset["signal"] - control["signal"]) > float(norm.isf(0.025 / dataset.sizes["lag"])) * error
+    differs = abs(dataset["signal"] - control["signal"]) > float(norm.isf(0.025 / dataset.sizes["lag"])) * error
     own = differs & (dataset["score"] > dataset["critical_score"])
     texts = {"signal": RATE, "score": "1", "reach": LAG}
     for name, units in texts.items():
