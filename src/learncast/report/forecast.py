@@ -14,7 +14,8 @@ import numpy as np
 from learncast import Forecast, Goal, InvalidSpec, Stage, Status, Steps, UnsupportedModel
 from learncast._core.validation import FloatArray
 from learncast.display import Table, format_count, format_interval, format_number
-from learncast.planning.defaults import chosen_table
+from learncast.planning.defaults import DATA_GOAL, chosen_table
+from learncast.planning.forecast import on_trials
 from learncast.planning.generalise.generalise import DependentTrials, generalise
 from learncast.planning.generalise.learners import PooledLearner, learner_for
 from learncast.planning.generalise.result import Generalisation
@@ -61,10 +62,13 @@ def forecast_report(
     chosen = study.target if task is None else study.task(task)
     m = study.method(method, optimizers=True).precise
     place = m.place(chosen)
-    direct = m.learning_time(place, study.goal)
-    made = Forecast(m, (Stage(chosen, study.goal),), (place,), known_direct=direct, chosen=study.chosen)
+    on_recorded = study.goal.needs_training
+    goal = DATA_GOAL if on_recorded else study.goal
+    direct = None if on_recorded else m.learning_time(place, goal)
+    made = Forecast(m, (Stage(chosen, goal),), (place,), known_direct=direct, chosen=study.chosen)
     if study.batch is not None and made.trust.holds:
         made = replace(made, batch=study.batch)
+    made = on_trials(made, Stage(chosen, study.goal)) if on_recorded else made
     return of_forecast(made, times, horizons=study.horizons, name=study.name, study=study.resolved())
 
 

@@ -182,6 +182,8 @@ class TrainingSection(Section):
     """Goal: half the mean squared error."""
     r2: float | None = Field(default=None, ge=0, le=1)
     """Goal: R², one minus the loss over the loss of answering zero."""
+    decisions: float | None = Field(default=None, ge=0, le=1)
+    """Goal of forecasts of labelled trials: share of correct decisions on these trials."""
     max_stages: int = Field(default=2, ge=1, le=8)
     """Largest number of stages of a plan, the target included."""
     switch_cost: float = Field(default=0.0, ge=0)
@@ -212,6 +214,10 @@ class TrainingSection(Section):
         """When a task counts as learned."""
         from learncast.procedure.goals import GOALS
 
+        if self.decisions is not None:
+            from learncast.training.goals import DecisionAccuracy
+
+            return DecisionAccuracy(self.decisions, every=1)
         return GOALS[self.goal_key](getattr(self, self.goal_key))
 
 
