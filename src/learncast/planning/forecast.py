@@ -19,9 +19,10 @@ from learncast._core.validation import FloatArray
 from learncast.display import Displayable, HtmlRepr, Plot, Reported, Table, format_number
 from learncast.networks import Network
 from learncast.networks.linear_rnn import LinearRNN
+from learncast.networks.two_layer import TwoLayer
 from learncast.planning.batches import BatchSteps, in_batches, steps_in_batches
 from learncast.planning.classes import ClassSummary
-from learncast.planning.decoding import decoded
+from learncast.planning.decoding import Decoded, decoded
 from learncast.planning.defaults import DATA_GOAL, Choice, chosen_table, default_network, network_call
 from learncast.planning.explanation import Explanation, explain
 from learncast.planning.forecast_numbers import curve_values, difference, forecast_dataset, learning_curve, ratio
@@ -253,6 +254,28 @@ class Forecast(StageSequence, Reported, Displayable):
         if not math.isfinite(self.total.descent):
             return None
         return ClassSummary.of(self.target, self.method.precise.network_of(self.run.descent_states[-1]))
+
+    @property
+    def best_r2(self) -> float:
+        """Largest R² on the target that the network can reach; nan if the variance of the targets is unknown."""
+        least = self.method.least_loss(self.places[-1])
+        power = least + self.method.baseline_loss(self.places[-1])
+        return 1.0 - least / power if power > 0 else math.nan
+
+    @cached_property
+    def without_bias(self) -> Forecast | None:
+        """The forecast without the constant input that ``bias=True`` adds, of the same network otherwise.
+
+        None without biases, for several stages, for nonlinear networks, and for goals on trials.
+        """
+        task, network, goal = self.target.without_bias, self.method.network, self.goal
+        if task is None or len(self.requested) > 1 or goal is None or isinstance(goal, Decoded):
+            return None
+        if not isinstance(network, LinearRNN | TwoLayer):
+            return None
+        first, second = network.maps
+        small, training = network.with_maps(first[:, :-1], second), self.training.with_(batch=None)
+        return follow([Stage(task, goal)], small, training, strict=False, seed=self.method.seed or 0)
 
     @cached_property
     def safe_rate(self) -> SuggestedRate | None:

@@ -40,7 +40,7 @@ class Goal(Rule):
     """When a task counts as learned.
 
     Subclasses are `Accuracy`, `Explained`, `Loss` and `R2`, which forecasts and training both understand, and
-    `learncast.training.DecisionAccuracy` and `learncast.training.Measured`, which need trials: those of training, or the
+    `learncast.training.DecisionAccuracy` and `learncast.training.Measured`, which need trials: of training, or the
     recorded trials of a forecast of one task.
 
     Attributes

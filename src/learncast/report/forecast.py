@@ -116,6 +116,12 @@ def of_forecast(
         "remarks": remarks,
     }
     values["curve"] = made.full_batch.curve_values()
+    other = made.without_bias
+    if other is not None:
+        count, best = as_count(other.steps.descent), other.best_r2
+        values["without_bias"] = {"descent_steps": count, "best_r2": best, "best_r2_with_bias": made.best_r2}
+        reached = f"and R² can reach {best:.3g} instead of {made.best_r2:.3g}"
+        remarks.append(f"Without biases training takes {other.steps.count} full-batch steps, {reached}")
     if made.classes is not None:
         values["classes"] = asdict(made.classes)
     if made.chosen:

@@ -7,7 +7,7 @@ import functools
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, ParamSpec, Self
 
@@ -200,7 +200,17 @@ class Task(Displayable):
         inputs, targets = filled(*in_axis_order(inputs, targets, axes), fill)
         inputs = with_constant(inputs) if bias else inputs
         trials = RecordedTrials.of(inputs, targets, mask=mask, lengths=lengths, labels=labels, classes=classes)
-        return cls.estimated(estimate(trials, centre=centre, scale=scale, chunk=chunk), name=name)
+        found = estimate(trials, centre=centre, scale=scale, chunk=chunk)
+        return cls.estimated(found._replace(recording=replace(found.recording, bias=bias)), name=name)
+
+    @property
+    def without_bias(self) -> Task | None:
+        """The statistics without the constant input that stands for biases; None if it was not added."""
+        if self.recording is None or not self.recording.bias:
+            return None
+        kept, same = np.eye(self.inputs)[:, :-1], np.eye(self.outputs)
+        inputs, cross = self.input_covariance.rotated(kept, kept), self.cross_covariance.rotated(kept, same)
+        return self.replaced(input_covariance=inputs, cross_covariance=cross, recording=None, trials=None)
 
     @property
     def steps(self) -> int:
