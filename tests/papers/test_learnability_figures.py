@@ -341,8 +341,8 @@ def test_measures_of_known_envelopes():
 
 def test_single_terms_of_a_gradient_add_up_to_its_lag_sums():
     """The tail index is that of the terms whose mean over steps is the contribution of a lag."""
-    from learncast.papers.learnability import runs
     from learncast.windows import layers, sequences, transport
+    from learncast.windows.transport.terms import gradient_terms
 
     run = DiagnosedRun.from_dict(PAPER.figure("1").runs("smoke")[1].settings)
     model, (x, y) = run.model(None, 1), run.trials(12, 6, 1)
@@ -351,7 +351,7 @@ def test_single_terms_of_a_gradient_add_up_to_its_lag_sums():
     along = transport.unit_directions(seen.layers[0], 1, generator=torch.Generator().manual_seed(0))
     sources = transport.sensitivities(replay, along)
     _, sums = transport.accumulator.lag_sums(replay.chain, [3], sensitivities=sources, deltas=seen.deltas[0])
-    for lag, terms in runs.gradient_terms(seen, along, [3]):
+    for lag, terms in gradient_terms(model, x, y, [3], seed=0):
         np.testing.assert_allclose(terms.sum(0) / (run.training.steps - lag), sums[0, :, 0].sum(-1), rtol=1e-4)
 
 

@@ -7,7 +7,7 @@ import scipy
 import torch
 
 import learncast as lc
-from learncast.theory import deep_mode_time, deep_mode_weight
+from learncast.theory import LearningProblem, curvature, deep_mode_time, deep_mode_weight
 
 DEPTHS = (2, 3, 4, 5)
 
@@ -167,6 +167,33 @@ def test_two_layers_with_a_recurrence_are_the_recurrent_network():
     assert one.steps.flow == pytest.approx(two.steps.flow, rel=1e-12)
 
 
+@pytest.mark.parametrize("layers", [2, 3])
+def test_the_flow_of_balanced_layers_keeps_the_sign_of_the_determinant(layers):
+    task = lc.tasks.static([[1.5, 0.3], [0.0, 1.0]])
+    network = lc.Deep.balanced(2, (3,) * (layers - 1), 2, scale=0.4, rng=0)
+    if np.linalg.det(network.function) > 0:
+        network = lc.Deep((network.weights[0][:, ::-1], *network.weights[1:]))
+    forecast = lc.forecast(task, network, learning_rate=5e-3)
+    solution, target = forecast.solution, np.array([[1.5, 0.3], [0.0, 1.0]])
+    assert forecast.steps.flow == np.inf
+    weakest = np.linalg.svd(target, compute_uv=False)[-1]
+    rest = solution.at([np.inf])
+    assert float(rest["excess_loss"][0]) == pytest.approx(weakest**2 / 2, rel=1e-6)
+
+    def slope(_, flat):
+        # Balanced layers: dM/dt = sum_l (M M^T)^((L-l)/L) (R - M) (M^T M)^((l-1)/L).
+        U, s, V = np.linalg.svd(flat.reshape(2, 2))
+        powers = [s ** (2 * k / layers) for k in range(layers)]
+        moved = sum((U * powers[layers - 1 - k]) @ U.T @ (target - flat.reshape(2, 2)) @ (V.T * powers[k]) @ V
+                    for k in range(layers))  # fmt: skip
+        return moved.ravel()
+
+    start = network.function.ravel()
+    run = scipy.integrate.solve_ivp(slope, (0, 4.0), start, method="DOP853", rtol=1e-12, atol=1e-14, t_eval=[1.0, 4.0])
+    found = solution.at([200, 800])["network_function"].values
+    np.testing.assert_allclose(found.reshape(2, 4), run.y.T, atol=1e-8)
+
+
 @pytest.mark.parametrize("layers", [3, 4])
 def test_a_start_without_weights_or_with_the_wrong_sign_never_learns(layers):
     task, zero = lc.tasks.static([[1.0]]), np.zeros((2, 2))
@@ -206,6 +233,23 @@ def test_every_optimum_is_at_least_as_sharp_as_the_bound(layers):
         sharpest.append(np.linalg.eigvalsh(descent.hessian(state))[-1])
     assert min(sharpest) >= descent.flattest * (1 - 1e-9)
     assert descent.curvature >= descent.flattest * (1 - 1e-9)
+
+
+def test_the_curvature_is_that_of_the_autograd_hessian():
+    x, y = recording(np.random.default_rng(1), 3, 2)
+    network = lc.Deep.random(3, (4, 5), 2, scale=0.6, rng=3)
+    cuts, shapes = [w.size for w in network.weights], [w.shape for w in network.weights]
+
+    def loss(flat):
+        out = torch.tensor(x)
+        for part, shape in zip(torch.split(flat, cuts), shapes, strict=True):
+            out = out @ part.reshape(shape).T
+        return ((out - torch.tensor(y)) ** 2).sum() / (2 * len(x))
+
+    flat = torch.tensor(np.concatenate([w.ravel() for w in network.weights]))
+    largest = torch.linalg.eigvalsh(torch.autograd.functional.hessian(loss, flat))[-1].item()
+    problem = LearningProblem.of(lc.tasks.from_pairs(x, y), network, None)
+    assert curvature(problem) == pytest.approx(largest, rel=1e-8)
 
 
 def test_held_out_losses_are_those_of_plain_descent_on_the_training_trials():

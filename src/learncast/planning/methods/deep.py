@@ -71,12 +71,6 @@ class DeepMethod(PooledMethod):
         problem = cast(DeepProblem, self.problems[-1])
         return self.network if state is self.start else problem.built(self._weights(state))
 
-    def excess_loss(self, task: int, states: FloatArray) -> FloatArray:
-        return self.descents[task].excess(states)
-
-    def baseline_loss(self, task: int) -> float:
-        return float(self.descents[task].baseline_loss)
-
     def proved_never(self, task: int, state: FloatArray, goal: Goal) -> bool:
         """Whether the weights stay in too few hidden directions, or aligned modes shrink at every step."""
         if Method.proved_never(self, task, state, goal):

@@ -53,7 +53,7 @@ TRIAL_STEPS, DIVERGED = 500, 1e8
 
 
 class LinearMethod(Method):
-    """Losses and gradients of a linear network from statistics. A state is all weights, flattened."""
+    """Losses and gradients of a linear network from statistics. A state is the weights that learn, flattened."""
 
     promise = "integrated"
     network: Linear
@@ -72,15 +72,13 @@ class LinearMethod(Method):
         return self._state_of(self.network)
 
     def _state_of(self, network: Linear) -> FloatArray:
-        weights = replace(self.problems[-1], network=network).start
-        return np.concatenate([w.ravel() for w in weights.values()])
+        own = self.problems[-1]
+        return own.flatten(replace(own, network=network).start)
 
     def _weights(self, state: FloatArray) -> dict[str, FloatArray]:
         """Weights of a state, by name."""
-        shapes = {name: w.shape for name, w in self.problems[-1].start.items()}
-        ends = np.cumsum([math.prod(shape) for shape in shapes.values()])
-        parts = np.split(state, ends[:-1])
-        return {name: part.reshape(shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)}
+        own = self.problems[-1]
+        return own.unflatten(state, own.start)
 
     def network_of(self, state: FloatArray) -> Linear:
         return self.problems[-1].built(self._weights(state))
@@ -89,18 +87,9 @@ class LinearMethod(Method):
     def _settings(self) -> tuple[Any, ...]:
         return (self.learn, *((self._resampling_seed,) if self.recorded else ()))
 
-    def _learned_weights(self, states: FloatArray) -> FloatArray:
-        """The weights that learn, flattened, (rows, weights)."""
-        return np.stack([self.problems[-1].flatten(self._weights(state)) for state in states])
-
-    def _states(self, learned: FloatArray) -> FloatArray:
-        """States with these weights that learn."""
-        start, p = self.problems[-1].start, self.problems[-1]
-        return np.stack([np.concatenate([w.ravel() for w in p.unflatten(row, start).values()]) for row in learned])
-
     def excess_loss(self, task: int, states: FloatArray) -> FloatArray:
         problem = self.problems[task]
-        return problem.by_lag.loss_and_slopes(self._learned_weights(states))[0] - problem.least_loss
+        return problem.by_lag.loss_and_slopes(states)[0] - problem.least_loss
 
     def least_loss(self, task: int) -> float:
         return math.nan if self.tasks[task].target_covariance is None else self.problems[task].least_loss
@@ -146,17 +135,15 @@ class LinearMethod(Method):
         return self._integrate(self.target, self.start, PRECISE)
 
     def _steps_to(self, task: int, states: FloatArray, goal: Goal) -> tuple[FloatArray, FloatArray]:
-        problem, start = self.problems[task], self._learned_weights(states)
+        problem = self.problems[task]
         goals = np.full(len(states), problem.least_loss + self.goal_excess(task, goal))
-        steps, ends = problem.by_lag.steps_to(start, goals, self.learning_rate, MOST_COUNTED)
-        return steps, self._states(ends)
+        return problem.by_lag.steps_to(states, goals, self.learning_rate, MOST_COUNTED)
 
     def most_counted(self, task: int, state: FloatArray) -> float:
         return float(MOST_COUNTED)
 
     def advance(self, task: int, states: FloatArray, stops: Sequence[int]) -> FloatArray:
-        ends = self.problems[task].by_lag.advance(self._learned_weights(states), stops, self.learning_rate)
-        return np.stack([self._states(end) for end in ends])
+        return np.stack(self.problems[task].by_lag.advance(states, stops, self.learning_rate))
 
     @cached_property
     def _resampled_by_lag(self) -> list[LagDescent]:
@@ -175,7 +162,7 @@ class LinearMethod(Method):
 
     @property
     def _resampled_start(self) -> FloatArray:
-        return np.repeat(self._learned_weights(self.start[None]), FLOW_RESAMPLES, axis=0)
+        return np.repeat(self.start[None], FLOW_RESAMPLES, axis=0)
 
     @cached_property
     def _coarse_rate(self) -> float:
@@ -259,6 +246,12 @@ class PooledMethod(LinearMethod):
     def network_of(self, state: FloatArray) -> Linear:
         assert not isinstance(self.network, Deep)
         return self.network if state is self.start else self.network.with_maps(*self._maps(state))
+
+    def excess_loss(self, task: int, states: FloatArray) -> FloatArray:
+        return self.descents[task].excess(states)
+
+    def baseline_loss(self, task: int) -> float:
+        return float(self.descents[task].baseline_loss)
 
     def converged(self, task: int, state: FloatArray, rest: FloatArray) -> FloatArray:
         """Descend to the end: finite steps leave saddles of the flow, and unbalance the layers a little."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,9 +18,6 @@ from learncast.results import Status
 from learncast.theory.assumptions import Assumption
 from learncast.theory.dynamics.balanced.two_layer import TwoLayerSolution
 from learncast.theory.dynamics.solution import Solution
-
-if TYPE_CHECKING:
-    pass
 
 
 class TwoLayerMethod(PooledMethod):
@@ -65,17 +62,6 @@ class TwoLayerMethod(PooledMethod):
 
     def measure_conditions(self, task: int) -> tuple[Assumption, ...]:
         return self.flow(task, self.start).assumptions
-
-    def excess_loss(self, task: int, states: FloatArray) -> FloatArray:
-        inputs = self.tasks[-1].inputs
-        first, second = states[:, :inputs], states[:, inputs:]
-        return self.descents[task].excess_of(second @ np.swapaxes(first, 1, 2))
-
-    def baseline_loss(self, task: int) -> float:
-        return float(self.descents[task].baseline_loss)
-
-    def least_loss(self, task: int) -> float:
-        return self.pooled[task].least_loss
 
     def mode_rows(self, task: int, goal: Goal) -> list[dict[str, Any]]:
         solution = self.flow(task, self.start)

@@ -194,13 +194,17 @@ class LagDescent:
 
     def _follow(self, state: FloatArray) -> tuple[FloatArray, float]:
         """Follow the flow until its loss hardly falls any more; return the last state and its loss."""
+        weight = np.sqrt(np.abs(np.diagonal(self.hessian(state))))
+        size = float((weight * np.abs(state)).max(initial=0.0))
+        # Errors in the units of each weight: those of inputs of unequal scale differ by many orders of magnitude.
+        unit = np.divide(size, weight, out=np.full(len(state), np.abs(state).max(initial=0.0)), where=weight > 0)
         solver = scipy.integrate.LSODA(
             lambda _, flat: -self.loss_and_slopes(flat[None])[1][0],
             0.0,
             state,
             np.inf,
             rtol=FLOW_ERROR,
-            atol=0.01 * FLOW_ERROR * (np.abs(state).max(initial=0.0) or 1.0),
+            atol=0.01 * FLOW_ERROR * np.where(unit > 0, unit, 1.0),
             jac=lambda _, flat: -self.hessian(flat),
         )
         waited = 0
