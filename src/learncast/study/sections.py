@@ -370,7 +370,7 @@ class DataSection(SignedSection):
     events: str | None = None
     """Name of the array of event times in seconds, around which a continuous recording is cut into trials."""
     rate: float | None = Field(default=None, gt=0)
-    """Samples per second of a continuous recording."""
+    """Samples per second of a continuous recording, or of trials with a bin_width."""
     window: tuple[float, float] | None = None
     """First and last time of a trial relative to its event, in seconds."""
     bin_width: float | None = Field(default=None, gt=0)
