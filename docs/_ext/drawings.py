@@ -182,8 +182,8 @@ def information_bound(ax: Any) -> None:
 
 
 def _stored(figure: str) -> dict[str, Any]:
-    """Stored numbers of one figure of the learnability paper at the preset laptop."""
-    path = Path(__file__).parents[1] / "results/learnability-laptop.json"
+    """Stored numbers of one figure of the learnability paper at the preset default."""
+    path = Path(__file__).parents[1] / "results/learnability-default.json"
     return dict(json.loads(path.read_text(encoding="utf-8"))["figures"][figure]["numbers"])
 
 
@@ -192,8 +192,8 @@ CELLS = dict(zip(PAPER_CELLS.values(), "os^Dv", strict=True))
 
 
 @_sized(columns=2, width=3.9)
-def laptop_windows(axes: Any) -> None:
-    """Figure 2 at the preset laptop, from stored numbers: learnability window as a function of the number of sequences, relative to the noise at the lag (left) and to the noise of the whole gradient (right). Dotted: longest lag of the task."""
+def default_windows(axes: Any) -> None:
+    """Figure 2 at the preset default, from stored numbers: learnability window as a function of the number of sequences, relative to the noise at the lag (left) and to the noise of the whole gradient (right). Dotted: longest lag of the task."""
     numbers, titles = (
         _stored("2"),
         {"window": "its own noise", "window against all gradient noise": "all gradient noise"},
@@ -201,14 +201,14 @@ def laptop_windows(axes: Any) -> None:
     for ax, (name, title) in zip(axes, titles.items(), strict=True):
         for cell, marker in CELLS.items():
             ax.semilogx(numbers["sequences"], numbers[f"{cell}: {name}"], marker=marker, ms=4, label=cell)
-        ax.axhline(64, color="0.5", ls=":", lw=1)
-        ax.set(xlabel="sequences", ylabel="window (steps)", title=title, ylim=(-4, 134))
+        ax.axhline(32, color="0.5", ls=":", lw=1)
+        ax.set(xlabel="sequences", ylabel="window (steps)", title=title, ylim=(-2, 67))
     axes[1].legend(frameon=False, fontsize=8)
 
 
 @_sized(columns=2, width=3.9)
-def laptop_courses(axes: Any) -> None:
-    """Figure T at the preset laptop, from stored numbers: median time scale of the units, and exponent of the envelope, during training with AdamW."""
+def default_courses(axes: Any) -> None:
+    """Figure T at the preset default, from stored numbers: median time scale of the units, and exponent of the envelope, during training with AdamW."""
     numbers, names = _stored("T"), ("median time scale (steps)", "exponent of the envelope")
     for ax, name in zip(axes, names, strict=True):
         for cell, marker in CELLS.items():
@@ -220,8 +220,8 @@ def laptop_courses(axes: Any) -> None:
 
 
 @_sized(columns=2, width=3.9)
-def laptop_table(axes: Any) -> None:
-    """Appendix C at the preset laptop, from stored numbers: rank correlation and correlation of logarithms between first-order and exact envelopes (left), and slope of the logarithms (right), by cell and optimiser."""
+def default_table(axes: Any) -> None:
+    """Appendix C at the preset default, from stored numbers: rank correlation and correlation of logarithms between first-order and exact envelopes (left), and slope of the logarithms (right), by cell and optimiser."""
     numbers, cells = _stored("C"), [*CELLS, "GRU, eq. 58"]
     marks = {"SGD": ("o", -0.15), "AdamW": ("s", 0.0), "RMSprop": ("^", 0.15)}
     for k, (optimizer, (marker, aside)) in enumerate(marks.items()):

@@ -22,7 +22,7 @@ WRITTEN = [entry for entry in ENTRIES if "computed" in entry]
 
 
 @cache
-def tests() -> set[str]:
+def names_of_tests() -> set[str]:
     names = set()
     for path in (ROOT / "tests").rglob("test_*.py"):
         tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -54,7 +54,7 @@ def test_every_entry_names_code_and_tests_that_exist(entry):
     module, _, name = entry["computed"].rpartition(".")
     assert hasattr(importlib.import_module(module), name)
     assert entry["verified"]
-    assert set(entry["verified"]) <= tests()
+    assert set(entry["verified"]) <= names_of_tests()
 
 
 def test_every_tested_claim_of_livi2025_has_a_verdict():

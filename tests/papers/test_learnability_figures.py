@@ -341,8 +341,8 @@ def test_measures_of_known_envelopes():
 
 def test_single_terms_of_a_gradient_add_up_to_its_lag_sums():
     """The tail index is that of the terms whose mean over steps is the contribution of a lag."""
-    from learncast.papers.learnability import runs
     from learncast.windows import layers, sequences, transport
+    from learncast.windows.transport.terms import gradient_terms
 
     run = DiagnosedRun.from_dict(PAPER.figure("1").runs("smoke")[1].settings)
     model, (x, y) = run.model(None, 1), run.trials(12, 6, 1)
@@ -351,7 +351,7 @@ def test_single_terms_of_a_gradient_add_up_to_its_lag_sums():
     along = transport.unit_directions(seen.layers[0], 1, generator=torch.Generator().manual_seed(0))
     sources = transport.sensitivities(replay, along)
     _, sums = transport.accumulator.lag_sums(replay.chain, [3], sensitivities=sources, deltas=seen.deltas[0])
-    for lag, terms in runs.gradient_terms(seen, along, [3]):
+    for lag, terms in gradient_terms(model, x, y, [3], seed=0):
         np.testing.assert_allclose(terms.sum(0) / (run.training.steps - lag), sums[0, :, 0].sum(-1), rtol=1e-4)
 
 
@@ -364,3 +364,19 @@ def test_lags_of_the_task_are_attributed_to_it():
     assert 0 < float(result["attributable_reach"]) <= 1.25 * longest
     change = np.abs(result["control_signal"] / result["signal"] - 1)
     assert float(change.where(result["attributable"]).min()) > 0.2
+
+
+def test_claims_are_decided_at_every_size_of_a_ladder():
+    """The stored results serve as those of two sizes; at the second, laws are fitted to lags up to 16."""
+    preset = PRESETS["default"]
+    ladder = replace(preset, sizes=(preset.main, replace(preset.main, task_lags=(4, 8, 16))))
+    stored = PAPER.stored(claims.claim_runs(preset))
+    dataset = claims.claims([*stored, *stored], ladder)
+    assert dataset["size"].values.tolist() == [32, 16]
+    alone = claims.claims(stored, preset)
+    assert dataset["verdict"].sel(size=32).values.tolist() == alone["verdict"].values[0].tolist()
+    # Shorter lags, smaller drops.
+    assert bool((dataset["drop"].sel(size=16) < dataset["drop"].sel(size=32)).all())
+    numbers = dict(claims.claim_numbers(dataset))
+    assert {f"C1 lags to {size}" for size in (16, 32)} <= set(numbers)
+    assert PAPER.figure("claims").draw(dataset).axes

@@ -70,6 +70,7 @@ def cases() -> list[Case]:
     sequence = own("static_sequence")
     targets = {"two integration tasks": two, "rotated readouts": rotated, "recorded data": recorded}
     targets |= {"pool of twenty": pool, "sequential digits": digits, "tanh units": tanh, "random start": start}
+    targets["composed parts"] = example("composed_parts")
     found = []
     for name, path in targets.items():
         found.append(command(f"forecast {name}", "forecast", path, slow=path == tanh))

@@ -86,5 +86,7 @@ def advised_training(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
         right.plot(step, dataset["run_goal"], color=GOAL)
         ax.plot([], [], color=GOAL, label="measure of the goal (right)")
         right.set_ylabel("measure of the goal")
+    # A pilot that diverges must not hide the others.
+    ax.set_ylim(top=1.2 * max(float(dataset["run_loss"].max()), float(losses[:, :1].max(initial=0.0))))
     key(ax, below=True)
     return label(ax, x="gradient step", y="loss", title=title)

@@ -351,6 +351,6 @@ def check_fit(task: Task, network: object) -> None:
     if not network.remembers and task.steps != 1:
         raise InvalidSpec(
             f"a {type(network).__name__} network without recurrence needs a task of one step, got {task.steps} steps. "
-            "Use a LinearRNN.",
+            "Use a LinearRNN, or a Deep network with a recurrence.",
             field="task",
         )

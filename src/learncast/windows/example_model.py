@@ -27,6 +27,7 @@ OWN: dict[str, type[cells.GatedCell]] = {
 }
 TORCH: dict[str, Callable[..., nn.RNNBase]] = {"gru": nn.GRU, "lstm": nn.LSTM, "rnn": nn.RNN}
 KINDS = (*OWN, *TORCH)
+Optimizer = optim.Optimizer
 OPTIMIZERS: dict[str, Callable[..., optim.Optimizer]] = {kind.__name__.lower(): kind for kind in KNOWN}
 
 
@@ -56,6 +57,27 @@ class CellReadout(nn.Module):
         if self.weights.dim() == 3:  # a stack of networks
             return states @ self.weights.mT[:, None] + self.bias[:, None, None]
         return nn.functional.linear(states, self.weights, self.bias)
+
+    @torch.no_grad()
+    def answers(self, inputs: ArrayLike) -> FloatArray:
+        """Outputs at every step as an array, (batch, time, outputs)."""
+        return self(self.weights.new_tensor(inputs)).double().cpu().numpy()
+
+
+@torch.no_grad()
+def published_start(model: CellReadout, *, random_biases: bool, seed: int) -> None:
+    """Set biases and readout of a cell of `learncast.windows` as the scripts of livi2025 do.
+
+    All biases are uniform within 1 / sqrt(inputs) in size (GRU and LSTM), or those of the candidate are 0. The readout
+    has norm 1.
+    """
+    bias, width = model.block.bias, int(model.block.input_size)  # type: ignore[arg-type]
+    assert isinstance(bias, Tensor)
+    if random_biases:
+        bias.uniform_(-1, 1, generator=torch.Generator().manual_seed(seed)).div_(math.sqrt(width))
+    else:
+        bias[-int(model.block.hidden_size) :] = 0  # type: ignore[arg-type]
+    model.weights.div_(model.weights.norm())
 
 
 def build_model(kind: str, *, inputs: int, outputs: int, hidden_size: int, seed: int, **options: Any) -> CellReadout:
@@ -167,8 +189,8 @@ class Stack:
 
     def train(
         self,
-        inputs: Tensor,
-        targets: Tensor,
+        inputs: ArrayLike,
+        targets: ArrayLike,
         batches: Iterator[NDArray[np.int64]],
         *,
         steps: int,
@@ -184,11 +206,12 @@ class Stack:
             The sequences of each step; an iterator continues where the last training ended.
         """
         place, losses = self.model.weights.device, np.empty((steps, len(self.models)))
+        x, y = (torch.as_tensor(part).float() for part in (inputs, targets))
         each, parameters = torch.arange(len(self.models))[:, None], list(self.model.parameters())
         for step in range(steps):
             rows = torch.as_tensor(next(batches))
             self.optimizer.zero_grad(set_to_none=True)
-            error = self.model(inputs[each, rows].to(place)) - targets[each, rows].to(place)
+            error = self.model(x[each, rows].to(place)) - y[each, rows].to(place)
             own = error.square().mean((1, 2, 3))
             losses[step] = own.detach().cpu().numpy()
             if not np.isfinite(losses[step]).all():

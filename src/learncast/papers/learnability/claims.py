@@ -69,7 +69,8 @@ def claims(results: Sequence[xr.Dataset], preset: Preset) -> xr.Dataset:
             tables["SGD"] = measures(stacked(sgd, preset.cells_of("SGD")), size)
         if dial:
             tables["dial"] = _dial(xr.concat(dial, "seed", combine_attrs="override", join="exact"))
-        made = tables["AdamW"].merge(tables["SGD"].rename({k: f"sgd_{k}" for k in tables["SGD"]}) if sgd else {})
+        under_sgd = tables["SGD"].rename({k: f"sgd_{k}" for k in tables["SGD"]}) if sgd else {}
+        made = tables["AdamW"].merge(under_sgd, join="outer").sel(cell=tables["AdamW"]["cell"])
         made = made.merge(tables["dial"].drop_dims("cell") if dial else {})
         rows = verdicts(tables)
         for key in _TEXTS:

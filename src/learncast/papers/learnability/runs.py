@@ -21,9 +21,7 @@ from learncast.papers.runs import PaperRun, Settings, share_of
 from learncast.results import STEPS, described
 
 if TYPE_CHECKING:
-    from torch import Tensor, optim
-
-    from learncast.windows.example_model import CellReadout, Stack
+    from learncast.windows.example_model import CellReadout, Optimizer, Stack
 
 Pair = tuple[FloatArray, FloatArray]
 #: Share of a run's progress that is training.
@@ -71,7 +69,7 @@ class Run:
         names = {field.name for field in fields(cls)} & {field.name for field in fields(preset)}
         shared = {name: getattr(preset, name) for name in names}
         function = diagnose if cls is DiagnosedRun else compare_envelopes
-        return PaperRun(function, asdict(cls(cell=cell, **{**shared, **own})), estimated_seconds)  # type: ignore[arg-type]
+        return PaperRun(function, asdict(cls(cell=cell, **{**shared, **own})), estimated_seconds)
 
     @classmethod
     def from_dict(cls, stored: Settings) -> Self:
@@ -86,20 +84,12 @@ class Run:
 
     def model(self, gate: float | None, seed: int) -> CellReadout:
         """Return a network before training, on its device, with the authors' initial biases and readout."""
-        import torch
-
-        from learncast.windows.example_model import build_model
+        from learncast.windows.example_model import build_model, published_start
 
         sizes: dict[str, Any] = {"inputs": self.training.inputs, "outputs": 1, "hidden_size": self.training.hidden_size}
         sizes |= {} if gate is None else {"gate": gate}
         model = build_model(self.cell, seed=seed, layer_norm=self.normalised, orthogonal=True, **sizes)
-        with torch.no_grad():
-            bias, generator = model.block.bias, torch.Generator().manual_seed(seed)
-            if gate is None:
-                bias.uniform_(-1, 1, generator=generator).div_(self.training.inputs**0.5)  # type: ignore[operator]
-            else:
-                bias[-self.training.hidden_size :] = 0  # type: ignore[index]
-            model.weights /= model.weights.norm()
+        published_start(model, random_biases=gate is None, seed=seed)
         place = "cuda" if self.device == "auto" else self.device
         try:
             return model.to(place)
@@ -110,14 +100,12 @@ class Run:
 
     def trainer(self, data: Callable[[int], Pair]) -> Trainer:
         """Return the trainer of the networks on the trials of each seed."""
-        import torch
-
         from learncast.windows.example_model import Stack
 
         stack = Stack([self.model(*one) for one in self.networks], self.optimizer)
         trials = {seed: data(seed) for seed in self.seeds}
-        pairs = [[torch.as_tensor(part).float() for part in trials[seed]] for _, seed in self.networks]
-        inputs, targets = (torch.stack(parts) for parts in zip(*pairs, strict=True))
+        pairs = zip(*(trials[seed] for _, seed in self.networks), strict=True)
+        inputs, targets = (np.stack(parts).astype(np.float32) for parts in pairs)
         orders = [epochs(np.random.default_rng([k, 2]), inputs.shape[1], self.training.batch) for _, k in self.networks]
         return Trainer(stack, inputs, targets, map(np.stack, zip(*orders, strict=True)), self.clip)
 
@@ -140,8 +128,8 @@ class Trainer:
     """Networks in training, which can be continued in parts with the same result."""
 
     stack: Stack
-    inputs: Tensor
-    targets: Tensor
+    inputs: NDArray[np.float32]  # (networks, sequences, steps, channels)
+    targets: NDArray[np.float32]
     batches: Iterator[NDArray[np.int64]]
     clip: float
 
@@ -150,7 +138,7 @@ class Trainer:
         given: dict[str, Any] = {"steps": updates, "clip": self.clip, "progress": progress}
         return self.stack.train(self.inputs, self.targets, self.batches, **given)
 
-    def each(self) -> list[tuple[CellReadout, optim.Optimizer]]:
+    def each(self) -> list[tuple[CellReadout, Optimizer]]:
         """Return every network with its optimiser."""
         return list(zip(self.stack.models, self.stack.optimizers, strict=True))
 
@@ -208,7 +196,7 @@ def diagnose(settings: Settings, progress: Progress = silent) -> xr.Dataset:
 
 
 def _window(
-    run: DiagnosedRun, model: CellReadout, optimizer: optim.Optimizer, seed: int, method: str = "sound", **more: Any
+    run: DiagnosedRun, model: CellReadout, optimizer: Optimizer, seed: int, method: str = "sound", **more: Any
 ) -> xr.Dataset:
     """Return the diagnosis of a network by one rule, with further options of the measurement."""
     from learncast.windows import Batching, DetectionRule, Measurement, window
@@ -220,7 +208,7 @@ def _window(
     return window(model, inputs, targets, measurement=measurement, **options).dataset.isel(layer=0, drop=True)
 
 
-def _watched(run: DiagnosedRun, model: CellReadout, optimizer: optim.Optimizer, seed: int) -> xr.Dataset:
+def _watched(run: DiagnosedRun, model: CellReadout, optimizer: Optimizer, seed: int) -> xr.Dataset:
     """Return envelope, tail index, time scales and loss on a few sequences."""
     from learncast.windows import DetectionRule, Measurement, window
 
@@ -228,19 +216,12 @@ def _watched(run: DiagnosedRun, model: CellReadout, optimizer: optim.Optimizer, 
     lags = tuple(lag for lag in run.training.lags if lag <= run.training.task_lags[-1])
     options: dict[str, Any] = {"measurement": Measurement(lags=lags, directions=1), "rule": DetectionRule(nulls=19)}
     now = window(model, inputs, targets, optimizer=optimizer, **options).dataset.isel(layer=0, drop=True)
-    error = _answers(model, inputs) - targets
+    error = model.answers(inputs) - targets
     kept = now[_WATCHED].rename(lag="short_lag")
     return kept.assign(watched_loss=((), float(np.mean(error**2)), described("mean squared error", "target^2")))
 
 
-def _answers(model: CellReadout, inputs: FloatArray) -> FloatArray:
-    import torch
-
-    with torch.no_grad():
-        return np.asarray(model(model.weights.new_tensor(inputs)).cpu().numpy(), dtype=float)
-
-
-def _end(run: DiagnosedRun, model: CellReadout, optimizer: optim.Optimizer, seed: int) -> xr.Dataset:
+def _end(run: DiagnosedRun, model: CellReadout, optimizer: Optimizer, seed: int) -> xr.Dataset:
     """Return the diagnosis of a trained network: with a control and by the paper's rule if there was an early one."""
     merged, inputs, targets = xr.Dataset(), *run.trials(_FEW, 6, seed)
     if run.early:
@@ -251,11 +232,10 @@ def _end(run: DiagnosedRun, model: CellReadout, optimizer: optim.Optimizer, seed
     elif run.diagnosed:
         merged = _window(run, model, optimizer, seed)[_KEPT]
     longest, z = run.training.task_lags[-1], (inputs @ run.direction(seed))[..., None]
-    moments = [(v[:, longest:] * z[:, :-longest]).mean() for v in (_answers(model, inputs), targets)]
+    moments = [(v[:, longest:] * z[:, :-longest]).mean() for v in (model.answers(inputs), targets)]
     recovered = described("weight of the task's longest lag in the answers, share of the target's", "1")
     merged["recovered"] = ((), moments[0] / moments[1], recovered)
-    rng = np.random.default_rng([seed, 7])
-    for name, value in zip(("pooled", "block"), _tails(run, model, inputs, targets, rng), strict=True):
+    for name, value in zip(("pooled", "block"), _tails(run, model, inputs, targets, seed), strict=True):
         text = {"pooled": "single terms of the gradient", "block": "means of 16 of them"}[name]
         merged[f"{name}_tail_index"] = ((), value, described(f"tail index of {text}, median over lags", "1"))
     if run.diagnosed:
@@ -267,40 +247,20 @@ def _end(run: DiagnosedRun, model: CellReadout, optimizer: optim.Optimizer, seed
 _AUXILIARY = described("envelope with the auxiliary terms of eq. (58)", _RATE)
 
 
-def _tails(
-    run: DiagnosedRun, model: CellReadout, inputs: FloatArray, targets: FloatArray, rng: np.random.Generator
-) -> list[float]:
+def _tails(run: DiagnosedRun, model: CellReadout, inputs: FloatArray, targets: FloatArray, seed: int) -> list[float]:
     """Return the tail index of the terms of a gradient, pooled over sequences and steps, and of means of 16 terms."""
-    import torch
-
     from learncast.windows.detection.tail_index import fit_tail_index
-    from learncast.windows.layers import capture
-    from learncast.windows.sequences import half_squared_error
-    from learncast.windows.transport import unit_directions
+    from learncast.windows.transport.terms import gradient_terms
 
-    seen = capture(model, *(model.weights.new_tensor(part) for part in (inputs, targets)), half_squared_error)
-    generator, found = torch.Generator().manual_seed(int(rng.integers(2**31))), []
-    for _, terms in gradient_terms(
-        seen, unit_directions(seen.layers[0], 1, generator=generator), run.training.task_lags
-    ):
+    rng, found = np.random.default_rng([seed, 7]), []
+    for _, terms in gradient_terms(model, inputs, targets, run.training.task_lags, seed=int(rng.integers(2**31))):
         pooled = rng.permutation(terms.ravel())[: terms.size // 16 * 16]
         found.append([fit_tail_index(values).index for values in (pooled, pooled.reshape(-1, 16).mean(axis=1))])
     return [float(value) for value in np.nanmedian(np.array(found, dtype=float), axis=0)]
 
 
-def gradient_terms(seen: Any, along: Mapping[str, Tensor], lags: Sequence[int]) -> Iterator[tuple[int, FloatArray]]:
-    """Yield each lag with the terms of the gradient along a direction, (steps, sequences): summed over units."""
-    from learncast.windows.transport import sensitivities, transport_factors
-
-    replay, deltas = seen.replay(), seen.deltas[0].transpose(0, 1)
-    sources = sensitivities(replay, along)[0]
-    for lag, _, factor in transport_factors(replay, list(lags)):
-        terms = (deltas[lag:] * factor * sources[: len(sources) - lag]).sum(-1)
-        yield lag, terms.double().cpu().numpy()
-
-
 def envelopes(
-    model: CellReadout, optimizer: optim.Optimizer, inputs: FloatArray, lags: list[int]
+    model: CellReadout, optimizer: Optimizer, inputs: FloatArray, lags: list[int]
 ) -> tuple[FloatArray, FloatArray, Any, Any]:
     """Return the first-order envelope without and with a GRU's auxiliary terms, the replay and its base rates."""
     from learncast.windows.cells import PaperGRU
@@ -416,7 +376,7 @@ def compare_envelopes(settings: Settings, progress: Progress = silent) -> xr.Dat
     trainer.train(run.updates, share_of(progress, 0, 0.5))
     rows = []
     for (model, optimizer), inputs in zip(trainer.each(), trainer.inputs, strict=True):
-        first, more, replay, rates = envelopes(model, optimizer, inputs[: run.exact].numpy(), lags)
+        first, more, replay, rates = envelopes(model, optimizer, inputs[: run.exact], lags)
         exact = exact_transport(replay, lags, rates=rates)
         rows.append([first, more, exact.envelope, exact.frobenius])
         progress(0.5 + 0.5 * len(rows) / len(run.seeds))
@@ -437,55 +397,36 @@ _SHORT, _LEAST = 64, 16
 
 def estimated_seconds(settings: Settings) -> float:
     """Estimate the CPU seconds of a run on this device from passes over short sequences."""
-    diagnosed = "diagnosed" in settings
-    run = (DiagnosedRun if diagnosed else ValidatedRun).from_dict(settings)
-    times, number = run.training.steps / min(run.training.steps, _SHORT), len(run.networks)
-    seconds = times * run.updates * _update_seconds(run.cell, run.training, number, run.device)
-    if isinstance(run, ValidatedRun):
-        jumps, width = 2 * len(run.training.lags), run.training.hidden_size * (2 if run.cell == "paper-lstm" else 1)
-        return seconds + _product_seconds(width) * jumps * run.exact * run.training.steps * number
-    moments = [k for k in run.moments if k <= run.updates]
-    # With two directions: two rules and a control at the end, a rule and a control early on.
-    sequences = (4.5 if run.early else 1) * run.diagnosed + 0.5 * run.watched * len(moments)
-    return seconds + times * number * sequences * _diagnosis_seconds(run.cell, run.training, run.device)
+    run = (DiagnosedRun if "diagnosed" in settings else ValidatedRun).from_dict(settings)
+    update, diagnosis = _seconds(run.cell, run.training, len(run.networks), run.device)
+    seconds = run.updates * update
+    if isinstance(run, DiagnosedRun):
+        watched = 0.5 * run.watched * sum(k <= run.updates for k in run.moments)
+        # With two directions: two rules and a control at the end, a rule and a control early on.
+        seconds += len(run.networks) * diagnosis * ((4.5 if run.early else 1) * run.diagnosed + watched)
+    return seconds * run.training.steps / min(run.training.steps, _SHORT)
 
 
-def _short(cell: str, size: RunSize, device: str, number: int) -> Trainer:
-    """Return some networks of a cell and a few short sequences."""
+@cache
+def _seconds(cell: str, size: RunSize, number: int, device: str) -> tuple[float, float]:
+    """Measure the seconds of an update of stacked networks, and of the diagnosis of a sequence, on short sequences.
+
+    The cost of an update is a line through those of two small batches.
+    """
+    from learncast.windows import DetectionRule, Measurement, window
+
     rng, short = np.random.default_rng(0), min(size.steps, _SHORT)
     data = rng.standard_normal((3 * _LEAST, short, size.inputs)), rng.standard_normal((3 * _LEAST, short, 1))
     gates = (None,) if cell in ("paper-gru", "paper-lstm") else (0.1,)
-    optimizer = {"kind": "sgd", "learning_rate": 1e-3}
-    return Run(cell, optimizer, tuple(range(number)), gates, True, size, 1, 1.0, device, 0).trainer(lambda _: data)
-
-
-@cache
-def _update_seconds(cell: str, size: RunSize, number: int, device: str) -> float:
-    """Estimate the seconds of an update on short sequences: a line through the costs of two small batches."""
+    run = Run(cell, {"kind": "sgd", "learning_rate": 1e-3}, tuple(range(number)), gates, True, size, 1, 1.0, device, 0)
     batches = np.array([_LEAST, 3 * _LEAST])
-    trainers = [_short(cell, replace(size, batch=int(batch)), device, number) for batch in batches]
-    slope, start = np.polyfit(batches, [_cpu_seconds(lambda one=one: one.train(1)) for one in trainers], 1)
-    return max(float(start), 0.0) + max(float(slope), 0.0) * size.batch
-
-
-@cache
-def _diagnosis_seconds(cell: str, size: RunSize, device: str) -> float:
-    """Estimate the seconds of the diagnosis of one short sequence."""
-    from learncast.windows import DetectionRule, Measurement, window
-
-    trainer = _short(cell, size, device, 1)
-    inputs, targets = trainer.inputs[0], trainer.targets[0]
-    lags = tuple(int(lag) for lag in np.unique(np.linspace(1, inputs.shape[1] - 2, len(size.lags)).round()))
+    trainers = [replace(run, training=replace(size, batch=int(batch))).trainer(lambda _: data) for batch in batches]
+    slope, start = np.polyfit(batches, [_cpu_seconds(partial(one.train, 1)) for one in trainers], 1)
+    lags = tuple(int(lag) for lag in np.unique(np.linspace(1, short - 2, len(size.lags)).round()))
     options: dict[str, Any] = {"rule": DetectionRule(nulls=19), "measurement": Measurement(lags=lags)}
-    seconds = _cpu_seconds(lambda: window(trainer.stack.models[0], inputs, targets, **options))
-    return seconds / len(inputs) * len(size.lags) / len(lags)
-
-
-@cache
-def _product_seconds(width: int) -> float:
-    """Measure the seconds of a product of two square matrices."""
-    a = np.ones((64, width, width))
-    return _cpu_seconds(lambda: a @ a) / 64
+    diagnosis = _cpu_seconds(partial(window, trainers[0].stack.models[0], *data, **options))
+    update = max(float(start), 0.0) + max(float(slope), 0.0) * size.batch
+    return update, diagnosis / len(data[0]) * len(size.lags) / len(lags)
 
 
 def _cpu_seconds(call: Callable[[], object]) -> float:

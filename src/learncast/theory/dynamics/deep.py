@@ -13,17 +13,20 @@ from numpy.typing import ArrayLike
 
 from learncast._core.validation import FloatArray, between
 from learncast.networks.deep import Deep
+from learncast.networks.linear_rnn import IDLE
 from learncast.results import Provenance, Status, Trajectory, spec_hash
 from learncast.tasks.geometry import share
 from learncast.theory.assumptions import Assumption, exact
 from learncast.theory.dynamics.gradient_flow import PATIENCE, STIFF_SIZE, FlowCourse
-from learncast.theory.dynamics.learning_problem import DeepProblem
+from learncast.theory.dynamics.learning_problem import DeepProblem, curvature
 from learncast.theory.dynamics.solution import LearningTime, Solution, checked_time, checked_times, status_of
 from learncast.theory.dynamics.steps.deep_descent import DeepDescent
 from learncast.theory.dynamics.steps.lag_descent import DENSE
 
 __all__ = ["DeepSolution", "deep_mode_time", "deep_mode_weight"]
 
+#: Largest residual of balance and alignment that a start made so has.
+ROUNDING = 1e-13
 #: Largest log-odds of the way that a weight has gone.
 MOST_ODDS = 600.0
 
@@ -97,6 +100,10 @@ def deep_mode_weight(time: float, start: float, layers: int, cross: float, power
         Weight before, at least 0.
     layers, cross, power
         As for `deep_mode_time`.
+
+    Returns
+    -------
+    float
 
     Examples
     --------
@@ -184,6 +191,7 @@ class DeepModes:
         cross, power, _ = self.statistics
         signs = np.einsum("mk,mk->k", self.directions[-1], self.problem.frame.mode_outputs)
         starts = np.linalg.norm(self.problem.network.weights[0] @ self.directions[0], axis=0) * (signs != 0)
+        starts[starts <= IDLE * starts.max(initial=0.0)] = 0.0  # round-off
         k = np.arange(len(signs))
         betas = cross[k, k] * np.where(signs < 0, -1.0, 1.0)
         return list(zip(starts.tolist(), betas.tolist(), power[k, k].tolist(), strict=True))
@@ -262,7 +270,7 @@ class DeepSolution(Solution):
 
     def state_at(self, time: float) -> FloatArray | None:
         """All weights after a flow time, flattened; None if the integrated flow does not reach it."""
-        return self.modes.weights(time) if self.modes.closed else self.course.weights(time)
+        return self.modes.weights(time) if self.modes.closed else self.course.weights(min(time, self._last))
 
     def at(self, times: ArrayLike) -> Trajectory:
         """Return strengths, network function and loss at times in gradient steps; at infinity the flow is at rest."""
@@ -286,7 +294,7 @@ class DeepSolution(Solution):
         if self.modes.closed:
             state = self.modes.weights(step * self.learning_rate)
         else:
-            state = self.course.weights_after(step, self.learning_rate)
+            state = self.course.weights_after(min(step, self._last / self.learning_rate), self.learning_rate)
         return self.problem.built(self.problem.unflatten(state, self.problem.start))
 
     def time_to(self, accuracy: float) -> LearningTime:
@@ -302,19 +310,27 @@ class DeepSolution(Solution):
         return LearningTime(accuracy, np.array([flow]), np.array([descent]), (status,))
 
     @cached_property
-    def unlike(self) -> bool:
-        """Whether balanced layers keep the sign of det M, and the optimum has the other: the flow ends at a saddle."""
+    def saddle_loss(self) -> float:
+        """Excess loss that a flow of balanced layers never falls below; 0 if it may reach the optimum.
+
+        For as many outputs as inputs, balanced layers keep the sign of the determinant of the network function. If the
+        optimum has the other sign, the flow rests at a saddle, which integration would leave by round-off.
+        """
         network, best = self.problem.network, self.descent.reachable
         if min(network.widths) < max(best.shape) or not Assumption("balanced_weights", network.imbalance_share).holds:
-            return False
-        return bool(np.linalg.slogdet(network.function)[0] * np.linalg.slogdet(best)[0] < 0)
+            return 0.0
+        unlike = np.linalg.slogdet(network.function)[0] * np.linalg.slogdet(best)[0] < 0
+        return self.descent.loss_without(len(best) - 1) if unlike else 0.0
+
+    @cached_property
+    def _last(self) -> float:
+        """Flow time at which integration leaves the saddle at which the flow rests; infinite if there is none."""
+        return self.course.time_to(self.saddle_loss) if self.saddle_loss > 0 else math.inf
 
     def _time_to_loss(self, excess: float) -> float:
-        if self.unlike and excess < self.descent.loss_without(len(self.descent.reachable) - 1):
-            return math.inf
-        if not self.modes.closed:
-            return self.course.time_to(excess) / self.learning_rate
-        return super()._time_to_loss(excess)
+        if self.modes.closed:
+            return super()._time_to_loss(excess)
+        return math.inf if excess < self.saddle_loss else self.course.time_to(excess) / self.learning_rate
 
     def _excess_loss(self, time: float) -> float:
         return float(self.descent.excess(self.modes.weights(time * self.learning_rate)[None])[0])
@@ -324,8 +340,10 @@ class DeepSolution(Solution):
         """Excess loss of aligned modes that no number of descent steps learns.
 
         A mode without weights keeps none. A weight of the wrong sign shrinks at every step, and stays positive if
-        eta w^(L-2) (|beta| + B w^L) is below 1 at the start.
+        eta w^(L-2) (|beta| + B w^L) is below 1 at the start. Both need layers balanced and aligned to round-off.
         """
+        if any(a.measured > ROUNDING for a in self.modes.assumptions):
+            return 0.0
         L, lost = self.problem.network.layers, 0.0
         for w, beta, B in self.modes.modes:
             shrinks = beta < 0 and self.learning_rate * w ** (L - 2) * (-beta + B * w**L) < 1
@@ -341,12 +359,16 @@ class DeepSolution(Solution):
         """Return curvatures of the loss along the flow up to a number of gradient steps."""
         times = np.linspace(0.0, steps, 7) * self.learning_rate
         states = [state for state in map(self.state_at, times.tolist()) if state is not None]
-        return np.array([np.linalg.eigvalsh(self.descent.hessian(state))[-1] for state in states])
+        weights = [self.problem.unflatten(state, self.problem.start) for state in states]
+        return np.array([curvature(self.problem, one) for one in weights])
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """A note on the loss that is left because the narrowest layer has too few units."""
-        return self.problem.remarks
+        """Notes on the loss that the narrowest layer leaves, and on a saddle at which the flow rests."""
+        if not self.saddle_loss:
+            return self.problem.remarks
+        note = f"the flow rests at a saddle with an excess loss of {self.saddle_loss:.3g}, which finite steps may leave"
+        return (*self.problem.remarks, note)
 
     @property
     def bottleneck_loss(self) -> float:

@@ -370,11 +370,9 @@ def curvature(problem: LearningProblem, weights: Weights | None = None) -> float
     [0.092, 0.046]
     """
     at = problem.start if weights is None else weights
-    if isinstance(problem, DeepProblem):
-        return float(np.linalg.eigvalsh(problem.descent.hessian(problem.flatten(at)))[-1])
-    if problem.pooled is None:
-        flat = problem.flatten(at)
-        return _largest_eigenvalue(lambda v: problem.by_lag.hessian_product(flat, v[None])[0], len(flat))
+    if isinstance(problem, DeepProblem) or problem.pooled is None:
+        flat, descent = problem.flatten(at), problem.descent if isinstance(problem, DeepProblem) else problem.by_lag
+        return _largest_eigenvalue(lambda v: descent.hessian_product(flat, v[None])[0], len(flat))
     first, second = problem.map_names
     learn = first in problem.learn, second in problem.learn
     return pooled_curvature(problem.pooled.cross, problem.pooled.power, at[first], at[second], learn)

@@ -64,10 +64,14 @@ class DeepDescent(PooledDescent):
         slopes.append(error.reshape(len(states), -1))
         return np.concatenate(slopes[::-1], axis=-1)
 
-    def hessian(self, state: FloatArray) -> FloatArray:
-        """Hessian of the loss at one state, for one task, by complex differences."""
+    def hessian_product(self, state: FloatArray, directions: FloatArray) -> FloatArray:
+        """Products of the Hessian at one state, for one task, with directions (rows, weights), exact to round-off."""
         step = TINY * (np.abs(state).max(initial=0.0) or 1.0)
-        H = -self.pull(state + 1j * step * np.eye(len(state)), self.power, self.cross).imag / step
+        return np.asarray(-self.pull(state + 1j * step * directions, self.power, self.cross).imag / step)
+
+    def hessian(self, state: FloatArray) -> FloatArray:
+        """Hessian of the loss at one state, for one task."""
+        H = self.hessian_product(state, np.eye(len(state)))
         return np.asarray((H + H.T) / 2)
 
     def sharpness(self, states: FloatArray) -> float:
