@@ -151,6 +151,7 @@ def test_two_layers_are_the_two_layer_network():
             assert same.steps.status is one.steps.status
             assert same.steps.flow == pytest.approx(one.steps.flow, rel=1e-6)
             assert (same.steps.low, same.steps.high) == (one.steps.low, one.steps.high)
+        assert same.in_batches(10).mean == one.in_batches(10).mean
         assert same.method.least_loss(0) == pytest.approx(one.method.least_loss(0), abs=1e-13)
         assert same.method.largest_rate(0) == pytest.approx(one.method.largest_rate(0), rel=1e-9)
 
