@@ -100,7 +100,7 @@ figures: $(VENV)/.dev ## make the pictures of README and front page, and every f
 	$(BIN)/learncast reproduce curriculum --out reproduced/curriculum
 	$(BIN)/learncast reproduce prior-knowledge --out reproduced/prior-knowledge
 	$(BIN)/learncast reproduce linear-rnn --out reproduced/linear-rnn
-	$(BIN)/learncast reproduce learnability --out reproduced/learnability
+	$(BIN)/learncast reproduce learnability --stored --out reproduced/learnability
 
 # Heat maps and contours are in plotly's cartesian bundle. Without it the page uses the complete one of the plotly package.
 PLOTLY = $(shell $(BIN)/python -c "import plotly.offline as o; print(o.get_plotlyjs_version())")

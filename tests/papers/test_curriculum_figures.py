@@ -350,3 +350,44 @@ def test_alignment_and_growth_do_not_add_up(small, monkeypatch):
         assert 0.9 < least <= most < 1.1
         assert numbers[f"variances 1 to {spread}: learning over the sum of both, least and most"][1] < 0.8
     assert len(figure.draw(dataset).axes) == 2
+
+
+def test_the_number_of_a_supplementary_figure_names_it():
+    paper = open_paper("curriculum")
+    assert [figure.name for figure in paper.chosen("5")] == ["S5"]
+    assert [figure.name for figure in paper.chosen("4")] == ["4A", "4B", "4C", "4D", "4X", "4Y"]
+
+
+def test_the_default_has_a_range_of_stops_with_seeds():
+    runs = [run.settings for run in open_paper("curriculum").figure("4A").runs("default")]
+    relu = {(run["stop"], run["seed"]) for run in runs if run["activation"] == "relu"}
+    assert {stop for stop, _ in relu} == {None, 0.3, 0.6, 0.9}
+    assert {seed for _, seed in relu} == {0, 1}
+    assert {run["rate"] for run in runs} == {5e-3}
+    tanh = open_paper("curriculum").figure("4Y").runs("default")
+    assert len({run.settings["task"] for run in tanh}) > 1
+
+
+@pytest.mark.parametrize(("seeds", "bars"), [(1, 0), (3, 1)])
+def test_error_bars_are_drawn_only_where_there_are_several_seeds(seeds, bars):
+    rng = np.random.default_rng(0)
+    dataset = xr.Dataset(
+        {
+            "measured": (("value", "stop", "seed"), 60 + rng.random((1, 2, seeds))),
+            "curve": (("value", "fine_stop"), [[84.0, 70.0, 61.0]]),
+            "direct_measured": ("seed", np.full(seeds, 99.0)),
+            "direct_predicted": 100.0,
+        },
+        coords={"value": [1.5], "stop": [0.5, 0.9], "fine_stop": [0.5, 0.7, 0.9]},
+    )
+    _, (ax,) = page()
+    stop_curves(dataset, ax)
+    [container] = ax.containers
+    assert container.has_yerr == bool(bars)
+
+
+def test_samples_in_portraits_are_named_by_the_figure_that_trains_them(small):
+    for panel, names in {"2A": ["2B", "2C"], "3D": ["S5", "S5"]}.items():
+        figure = small.figure(panel)
+        drawn = figure.draw(figure.data())
+        assert [text.get_text() for text in drawn.axes[0].texts if text.get_text() in names] == names

@@ -364,3 +364,19 @@ def test_lags_of_the_task_are_attributed_to_it():
     assert 0 < float(result["attributable_reach"]) <= 1.25 * longest
     change = np.abs(result["control_signal"] / result["signal"] - 1)
     assert float(change.where(result["attributable"]).min()) > 0.2
+
+
+def test_claims_are_decided_at_every_size_of_a_ladder():
+    """The stored results serve as those of two sizes; at the second, laws are fitted to lags up to 16."""
+    preset = PRESETS["default"]
+    ladder = replace(preset, sizes=(preset.main, replace(preset.main, task_lags=(4, 8, 16))))
+    stored = PAPER.stored(claims.claim_runs(preset))
+    dataset = claims.claims([*stored, *stored], ladder)
+    assert dataset["size"].values.tolist() == [32, 16]
+    alone = claims.claims(stored, preset)
+    assert dataset["verdict"].sel(size=32).values.tolist() == alone["verdict"].values[0].tolist()
+    # Shorter lags, smaller drops.
+    assert bool((dataset["drop"].sel(size=16) < dataset["drop"].sel(size=32)).all())
+    numbers = dict(claims.claim_numbers(dataset))
+    assert {f"C1 lags to {size}" for size in (16, 32)} <= set(numbers)
+    assert PAPER.figure("claims").draw(dataset).axes

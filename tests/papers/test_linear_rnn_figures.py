@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import xarray as xr
 
 from learncast.papers import open_paper, reproduce
-from learncast.papers.linear_rnn import experiment, networks, paper
+from learncast.papers.linear_rnn import experiment, networks, paper, pictures
 
 SMALL = paper()
 NAMES = ["S1", "S2a", "S2b", "S2c", "S3a", "S3b", "S3c", "NTK", "sensory"]
@@ -205,3 +206,17 @@ def test_the_full_paper_can_be_reproduced(tmp_path):
     values = summary["figures"]["S3c"]["numbers"]
     assert values["networks that end as predicted"] == values["networks"] == 4
     assert not re.search(r"NaN|Infinity", (tmp_path / "numbers.json").read_text())
+
+
+def test_branches_begin_and_end_at_the_jump():
+    lines = xr.DataArray([[0.1, 0.2, 0.8, 0.9]], {"place": [0.0, 1.0, 2.0, 3.0]}, ("series", "place"))
+    ends = xr.Dataset({"below": ("series", [0.3]), "above": ("series", [0.7])})
+    broken = pictures.with_jumps(lines, np.array([1.5]), ends)
+    at, values = broken["place"].values, broken.values[0]
+    assert np.isnan(values[at == 1.5]).all()
+    before = values[at < 1.5]
+    assert before[:-1].tolist() == [0.1, 0.2]
+    assert before[-1] == pytest.approx(0.3, abs=1e-6)
+    after = values[at > 1.5]
+    assert after[0] == pytest.approx(0.7, abs=1e-6)
+    assert after[1:].tolist() == [0.8, 0.9]

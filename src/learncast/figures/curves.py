@@ -342,7 +342,7 @@ def learning_curves(
     for switch in switches:
         ax.axvline(switch, color="grey", linewidth=0.7)
         name_time(ax, switch, "switch")
-    if switches:  # room for the word above the curves
+    if switches:  # space for the word above the curves
         low, high = ax.get_ylim()
         ax.set_ylim(low, high + 0.1 * (high - low))
     if legend and not names:

@@ -152,7 +152,7 @@ def window(
     dataset.attrs |= {"cell": layers[0].kind, "directions": measurement.directions}
     weights = [value.cpu().numpy() for layer in layers for value in layer.parameters.values()]
     rates = [value.cpu().numpy() for one in evidence for value in (one.rates or {}).values()]
-    # The repr of a loss is only its address, and a control changes no other number.
+    # The repr of a loss is only its address, and a control changes nothing else.
     options = (repr(replace(measurement, loss=None, control=False)), repr(rule), signs)
     digest = spec_hash(*weights, *rates, *data.fingerprint(), lags, sizes, *options)
     return Window(dataset, Provenance("diagnosis", ("livi2025",), digest, rule.seed))

@@ -77,7 +77,7 @@ def published_start(model: CellReadout, *, random_biases: bool, seed: int) -> No
         bias.uniform_(-1, 1, generator=torch.Generator().manual_seed(seed)).div_(math.sqrt(width))
     else:
         bias[-int(model.block.hidden_size) :] = 0  # type: ignore[arg-type]
-    model.weights /= model.weights.norm()
+    model.weights.div_(model.weights.norm())
 
 
 def build_model(kind: str, *, inputs: int, outputs: int, hidden_size: int, seed: int, **options: Any) -> CellReadout:

@@ -178,11 +178,9 @@ def add_control(dataset: xr.Dataset, control: xr.Dataset) -> None:
     With other targets, the gradient still has the network's own answer. A lag is attributable to the task if it has a
     significant signal and this signal differs from the control's, two-sided at 5% over all lags (Bonferroni).
     """
-    gap, variance = dataset["signal"] - control["signal"], 0.0
-    for one in (dataset, control):
-        margin = one["signal_interval"].sel(side="high", drop=True) - one["signal"]
-        variance = variance + (margin / TWO_SIDED) ** 2
-    differs = np.abs(gap) > float(norm.isf(0.025 / dataset.sizes["lag"])) * np.sqrt(variance)
+    margins = [one["signal_interval"].sel(side="high", drop=True) - one["signal"] for one in (dataset, control)]
+    error = (margins[0] ** 2 + margins[1] ** 2) ** 0.5 / TWO_SIDED
+    differs = abs(dataset["signal"] - control["signal"]) > float(norm.isf(0.025 / dataset.sizes["lag"])) * error
     own = differs & (dataset["score"] > dataset["critical_score"])
     texts = {"signal": RATE, "score": "1", "reach": LAG}
     for name, units in texts.items():

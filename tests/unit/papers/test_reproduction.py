@@ -471,3 +471,15 @@ def test_a_dask_cluster_draws_the_same_figure(tmp_path):
         result = run("linear-rnn", "--figure", "S2a", "--out", tmp_path / place, *words)
         assert result.exit_code == 0, result.stderr
     assert_same_figures(tmp_path / "one", tmp_path / "two", ["S2a"])
+
+
+def test_stored_results_are_drawn_at_once(tmp_path):
+    result = run(
+        "learnability", "--figure", "claims", "--stored", "--format", "png", "--out", tmp_path / "out", "--json"
+    )
+    assert result.exit_code == 0, result.stderr
+    numbers = json.loads(result.stdout)["figures"]["claims"]["numbers"]
+    assert numbers["C1"].startswith("holds")
+    assert (tmp_path / "out" / "figure_claims.png").stat().st_size > 10_000
+    refused = run("curriculum", "--stored", "--out", tmp_path / "other")
+    assert refused.exit_code == 2

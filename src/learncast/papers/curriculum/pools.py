@@ -210,10 +210,11 @@ def pool_runs(name: str, activation: str, preset: str, optimum: str = "response"
     If the optimum is found by training, all curricula of a seed are one run, so that each task's optimum is found once.
     """
     size, seeds = SIZES[preset], range(SIZES[preset].seeds[activation])
+    shared: dict[str, object] = {"activation": activation}
     if optimum == "trained" and activation != "linear":
-        shared = {"pool": name, "activation": activation, "preset": preset}
+        shared |= {"pool": name, "preset": preset}
         return [PaperRun(train_to_trained_optima, {**shared, "seed": seed}) for seed in seeds]
-    shared = {"activation": activation, "rate": size.rate}
+    shared["rate"] = size.rate
     curricula = [(None, None), *product(_values(pools()[name], activation, preset), size.stops)]
     return [
         PaperRun(train_once, {"pool": of, "value": value, "stop": stop, "seed": seed, **shared})

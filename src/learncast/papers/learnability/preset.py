@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+import tomllib
+from dataclasses import dataclass, field
+from importlib.resources import files
+from typing import Any
 
 import numpy as np
 
@@ -14,8 +17,6 @@ CELLS = {
     "paper-gru": "GRU",
     "paper-lstm": "LSTM",
 }
-#: Cells whose units have gates of their own.
-HETEROGENEOUS = ("diag-gate", "paper-gru", "paper-lstm")
 #: Kind and settings, except the learning rate, of each optimiser of figures 1 to 13.
 OPTIMIZERS: dict[str, dict[str, object]] = {
     "AdamW": {"kind": "adamw", "weight_decay": 1e-4},
@@ -122,91 +123,24 @@ class Preset:
         return tuple(cell for cell in self.schedules[optimizer].cells if cell in self.cells)
 
 
-def _spaced(first: int, last: int, number: int) -> tuple[int, ...]:
-    return tuple(int(lag) for lag in np.unique(np.linspace(first, last, number).round()))
+def _lags(given: list[Any]) -> tuple[int, ...]:
+    """Return lags from single ones and from [first, last, number]."""
+    parts = [np.linspace(*one).round() if isinstance(one, list) else [one] for one in given]
+    return tuple(int(lag) for lag in np.unique(np.concatenate(parts)))
 
 
-def _rung(longest: int, hidden_size: int) -> RunSize:
-    """Return the size for a longest task lag; lags to twice as long are diagnosed, so that windows can end."""
-    fifth = _spaced(longest // 8, longest, 5)
-    lags = (*_spaced(1, longest, 32), *_spaced(longest + longest // 8, 2 * longest, 8))
-    return RunSize(4 * longest, 4, hidden_size, 1024, 32, lags, fifth)
+def _size(given: dict[str, Any]) -> RunSize:
+    return RunSize(**given | {name: _lags(given[name]) for name in ("lags", "task_lags") if name in given})
 
 
-SIZES = (25, 50, 100, 150, 200, 300, 400, 600, 800, 1200, 1600, 2400, 3200, 4800, 6400, 9600, 12800)
-#: Lags of appendix C in the authors' script.
-FIBONACCI = (1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 245)
+def _preset(given: dict[str, Any]) -> Preset:
+    """Return a preset from its table in `presets.toml`."""
+    own: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in given.items()}
+    own |= {"sizes": tuple(_size(one) for one in given["sizes"]), "validation": _size(given["validation"])}
+    schedules = {name: {"cells": tuple(CELLS), **one} for name, one in given["schedules"].items()}
+    own["schedules"] = {name: Schedule(**one | {"cells": tuple(one["cells"])}) for name, one in schedules.items()}
+    return Preset(**own)
 
-DEFAULT = Preset(
-    sizes=(_rung(32, 32),),
-    schedules={"AdamW": Schedule(3e-3, 2000), "SGD": Schedule(0.5, 800, HETEROGENEOUS)},
-    validation=RunSize(128, 8, 32, 256, 32, FIBONACCI[:9]),
-    validation_updates=25,
-    diagnosed=400,
-    sample_sizes=SIZES[:13],
-    exact=2,
-    seeds=(101, 102, 103, 104, 105),
-    validation_seeds=(42, 123, 271, 314, 999),
-    moments=(1, 100, 200, 300, 500, 700, 1000, 1400, 2000),
-    early=100,
-    dial=(0.05, 0.1, 0.2, 0.336, 0.6),
-    dial_updates=400,
-)
-PRESETS = {
-    "default": DEFAULT,
-    "night": replace(
-        DEFAULT,
-        sizes=(_rung(32, 32), _rung(64, 64), _rung(128, 64)),
-        schedules={
-            "AdamW": Schedule(3e-3, 4000),
-            "SGD": Schedule(0.5, 2000),
-            "SGD with momentum": Schedule(0.05, 2000),
-        },
-        validation=RunSize(250, 8, 64, 256, 32, FIBONACCI[:11]),
-        validation_updates=200,
-        moments=(*DEFAULT.moments, 2800, 4000),
-        dial_updates=2000,
-    ),
-    "smoke": replace(
-        DEFAULT,
-        sizes=(RunSize(48, 4, 8, 64, 16, _spaced(1, 24, 8), (2, 4, 6, 8, 12)),),
-        schedules={
-            "AdamW": Schedule(3e-3, 8),
-            "SGD": Schedule(0.1, 8),
-            "SGD with momentum": Schedule(0.03, 8),
-        },
-        validation=RunSize(64, 2, 8, 32, 16, FIBONACCI[:8]),
-        validation_updates=4,
-        diagnosed=256,
-        sample_sizes=(16, 64, 256, 1024),
-        seeds=(212,),
-        validation_seeds=(42,),
-        cells=("const-gate", "paper-gru"),
-        stack=1,
-        nulls=39,
-        moments=(1, 2, 4, 8),
-        early=2,
-        dial=(0.1, 0.5),
-        dial_updates=4,
-    ),
-    # 750 epochs of 8000 sequences in batches of 512. Appendix C: 256 sequences in batches of 32, the default of the
-    # authors' training loop; the 256 sequences that the text calls a batch are all sequences.
-    "paper": replace(
-        DEFAULT,
-        sizes=(RunSize(1024, 16, 128, 8000, 512, _spaced(4, 256, 128), (32, 64, 128, 192, 256)),),
-        schedules={name: Schedule(1e-3, 750 * 16) for name in OPTIMIZERS},
-        validation=RunSize(500, 8, 64, 256, 32, FIBONACCI),
-        validation_updates=200 * 8,
-        diagnosed=8000,
-        sample_sizes=SIZES,
-        exact=16,
-        seeds=(212, 1001, 2002, 3003, 4004),
-        stack=1,
-        watched=512,
-        moments=(1, 1500, 3000, 6000, 12000),
-        early=1500,
-        dial=(),
-        device="auto",
-        memory=2**32,
-    ),
-}
+
+_TABLES = tomllib.loads(files("learncast.papers.learnability").joinpath("presets.toml").read_text(encoding="utf-8"))
+PRESETS = {name: _preset(_TABLES["default"] | table) for name, table in _TABLES.items()}

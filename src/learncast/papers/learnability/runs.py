@@ -69,7 +69,7 @@ class Run:
         names = {field.name for field in fields(cls)} & {field.name for field in fields(preset)}
         shared = {name: getattr(preset, name) for name in names}
         function = diagnose if cls is DiagnosedRun else compare_envelopes
-        return PaperRun(function, asdict(cls(cell=cell, **{**shared, **own})), estimated_seconds)  # type: ignore[arg-type]
+        return PaperRun(function, asdict(cls(cell=cell, **{**shared, **own})), estimated_seconds)
 
     @classmethod
     def from_dict(cls, stored: Settings) -> Self:
@@ -397,55 +397,36 @@ _SHORT, _LEAST = 64, 16
 
 def estimated_seconds(settings: Settings) -> float:
     """Estimate the CPU seconds of a run on this device from passes over short sequences."""
-    diagnosed = "diagnosed" in settings
-    run = (DiagnosedRun if diagnosed else ValidatedRun).from_dict(settings)
-    times, number = run.training.steps / min(run.training.steps, _SHORT), len(run.networks)
-    seconds = times * run.updates * _update_seconds(run.cell, run.training, number, run.device)
-    if isinstance(run, ValidatedRun):
-        jumps, width = 2 * len(run.training.lags), run.training.hidden_size * (2 if run.cell == "paper-lstm" else 1)
-        return seconds + _product_seconds(width) * jumps * run.exact * run.training.steps * number
-    moments = [k for k in run.moments if k <= run.updates]
-    # With two directions: two rules and a control at the end, a rule and a control early on.
-    sequences = (4.5 if run.early else 1) * run.diagnosed + 0.5 * run.watched * len(moments)
-    return seconds + times * number * sequences * _diagnosis_seconds(run.cell, run.training, run.device)
+    run = (DiagnosedRun if "diagnosed" in settings else ValidatedRun).from_dict(settings)
+    update, diagnosis = _seconds(run.cell, run.training, len(run.networks), run.device)
+    seconds = run.updates * update
+    if isinstance(run, DiagnosedRun):
+        watched = 0.5 * run.watched * sum(k <= run.updates for k in run.moments)
+        # With two directions: two rules and a control at the end, a rule and a control early on.
+        seconds += len(run.networks) * diagnosis * ((4.5 if run.early else 1) * run.diagnosed + watched)
+    return seconds * run.training.steps / min(run.training.steps, _SHORT)
 
 
-def _short(cell: str, size: RunSize, device: str, number: int) -> Trainer:
-    """Return some networks of a cell and a few short sequences."""
+@cache
+def _seconds(cell: str, size: RunSize, number: int, device: str) -> tuple[float, float]:
+    """Measure the seconds of an update of stacked networks, and of the diagnosis of a sequence, on short sequences.
+
+    The cost of an update is a line through those of two small batches.
+    """
+    from learncast.windows import DetectionRule, Measurement, window
+
     rng, short = np.random.default_rng(0), min(size.steps, _SHORT)
     data = rng.standard_normal((3 * _LEAST, short, size.inputs)), rng.standard_normal((3 * _LEAST, short, 1))
     gates = (None,) if cell in ("paper-gru", "paper-lstm") else (0.1,)
-    optimizer = {"kind": "sgd", "learning_rate": 1e-3}
-    return Run(cell, optimizer, tuple(range(number)), gates, True, size, 1, 1.0, device, 0).trainer(lambda _: data)
-
-
-@cache
-def _update_seconds(cell: str, size: RunSize, number: int, device: str) -> float:
-    """Estimate the seconds of an update on short sequences: a line through the costs of two small batches."""
+    run = Run(cell, {"kind": "sgd", "learning_rate": 1e-3}, tuple(range(number)), gates, True, size, 1, 1.0, device, 0)
     batches = np.array([_LEAST, 3 * _LEAST])
-    trainers = [_short(cell, replace(size, batch=int(batch)), device, number) for batch in batches]
-    slope, start = np.polyfit(batches, [_cpu_seconds(lambda one=one: one.train(1)) for one in trainers], 1)
-    return max(float(start), 0.0) + max(float(slope), 0.0) * size.batch
-
-
-@cache
-def _diagnosis_seconds(cell: str, size: RunSize, device: str) -> float:
-    """Estimate the seconds of the diagnosis of one short sequence."""
-    from learncast.windows import DetectionRule, Measurement, window
-
-    trainer = _short(cell, size, device, 1)
-    inputs, targets = trainer.inputs[0], trainer.targets[0]
-    lags = tuple(int(lag) for lag in np.unique(np.linspace(1, inputs.shape[1] - 2, len(size.lags)).round()))
+    trainers = [replace(run, training=replace(size, batch=int(batch))).trainer(lambda _: data) for batch in batches]
+    slope, start = np.polyfit(batches, [_cpu_seconds(partial(one.train, 1)) for one in trainers], 1)
+    lags = tuple(int(lag) for lag in np.unique(np.linspace(1, short - 2, len(size.lags)).round()))
     options: dict[str, Any] = {"rule": DetectionRule(nulls=19), "measurement": Measurement(lags=lags)}
-    seconds = _cpu_seconds(lambda: window(trainer.stack.models[0], inputs, targets, **options))
-    return seconds / len(inputs) * len(size.lags) / len(lags)
-
-
-@cache
-def _product_seconds(width: int) -> float:
-    """Measure the seconds of a product of two square matrices."""
-    a = np.ones((64, width, width))
-    return _cpu_seconds(lambda: a @ a) / 64
+    diagnosis = _cpu_seconds(partial(window, trainers[0].stack.models[0], *data, **options))
+    update = max(float(start), 0.0) + max(float(slope), 0.0) * size.batch
+    return update, diagnosis / len(data[0]) * len(size.lags) / len(lags)
 
 
 def _cpu_seconds(call: Callable[[], object]) -> float:

@@ -180,7 +180,8 @@ def term_numbers(dataset: xr.Dataset) -> Numbers:
 def with_jumps(lines: xr.DataArray, jumps: FloatArray, dataset: xr.Dataset) -> xr.DataArray:
     """Return lines, over (series, place), whose branches end and begin at their jumps, with a gap between them."""
     dim, grid = str(lines.dims[1]), lines.values
-    places = np.sort([*lines[dim].values, *(jump * (1 + e) for jump in jumps[np.isfinite(jumps)] for e in (0, 1e-9))])
+    around = [jump * (1 + e) for jump in jumps[np.isfinite(jumps)] for e in (-1e-9, 0, 1e-9)]
+    places = np.sort([*lines[dim].values, *around])
     broken = lines.interp({dim: places})
     for k in np.flatnonzero(np.isfinite(jumps)):
         x, left = lines[dim].values, lines[dim].values < jumps[k]
