@@ -268,9 +268,7 @@ def _corrected(table: xr.Dataset) -> dict[tuple[str, str], float]:
             values = {str(cell): table[claim["measure"]].sel(cell=cell).values for cell in table["cell"].values}
             against = [values[cell] for cell in CRITERIA["homogeneous"] if cell in values]
             for cell in (cell for cell in CRITERIA["heterogeneous"] if cell in values and against):
-                tests = [
-                    mannwhitneyu(values[cell], o, alternative=sides[claim["side"]], method="exact") for o in against
-                ]
+                tests = [mannwhitneyu(values[cell], o, alternative=side, method="exact") for o in against]
                 families.setdefault(claim["family"], {})[claim["name"], cell] = max(float(t.pvalue) for t in tests)
     found = {}
     for family in families.values():
