@@ -19,8 +19,10 @@ from learncast._core.validation import FloatArray
 from learncast.display import Displayable, HtmlRepr, Plot, Reported, Table, format_number
 from learncast.networks import Network
 from learncast.networks.linear_rnn import LinearRNN
+from learncast.networks.two_layer import TwoLayer
 from learncast.planning.batches import BatchSteps, in_batches, steps_in_batches
 from learncast.planning.classes import ClassSummary
+from learncast.planning.decoding import Decoded, decoded
 from learncast.planning.defaults import DATA_GOAL, Choice, chosen_table, default_network, network_call
 from learncast.planning.explanation import Explanation, explain
 from learncast.planning.forecast_numbers import curve_values, difference, forecast_dataset, learning_curve, ratio
@@ -253,6 +255,28 @@ class Forecast(StageSequence, Reported, Displayable):
             return None
         return ClassSummary.of(self.target, self.method.precise.network_of(self.run.descent_states[-1]))
 
+    @property
+    def best_r2(self) -> float:
+        """Largest R² on the target that the network can reach; nan if the variance of the targets is unknown."""
+        least = self.method.least_loss(self.places[-1])
+        power = least + self.method.baseline_loss(self.places[-1])
+        return 1.0 - least / power if power > 0 else math.nan
+
+    @cached_property
+    def without_bias(self) -> Forecast | None:
+        """The forecast without the constant input that ``bias=True`` adds, of the same network otherwise.
+
+        None without biases, for several stages, for nonlinear networks, and for goals on trials.
+        """
+        task, network, goal = self.target.without_bias, self.method.network, self.goal
+        if task is None or len(self.requested) > 1 or goal is None or isinstance(goal, Decoded):
+            return None
+        if not isinstance(network, LinearRNN | TwoLayer):
+            return None
+        first, second = network.maps
+        small, training = network.with_maps(first[:, :-1], second), self.training.with_(batch=None)
+        return follow([Stage(task, goal)], small, training, strict=False, seed=self.method.seed or 0)
+
     @cached_property
     def safe_rate(self) -> SuggestedRate | None:
         """A learning rate at which training settles; None if none can be suggested."""
@@ -358,7 +382,9 @@ def forecast(
         Learning rate, weights that learn and other settings.
     goal : Goal or float, optional
         When the task counts as learned; ``Accuracy(0.99)`` for a task and ``Explained(0.95)`` for trials by default. A
-        number means `Accuracy` for task families and `Explained` for recordings.
+        number means `Accuracy` for task families and `Explained` for recordings. A goal on trials, such as
+        ``learncast.training.DecisionAccuracy(0.85, every=1)``, is measured on the recorded trials after every `every`
+        steps.
     learning_rate : float, optional
         Shorthand for ``training=Training(learning_rate)``; half the largest safe rate by default.
     method : {"auto", "modes", "two-layer", "pooled", "deep", "flow", "responses"}
@@ -420,7 +446,8 @@ def forecast(
         network = default_network(own)
     stage = Stage(own, meant)
     if learning_rate is None and not isinstance(training, Training):
-        found = suggest_rate([stage], network, method=method, seed=seed_of(seed))
+        limited = stage if not stage.goal.needs_training else Stage(own, DATA_GOAL)
+        found = suggest_rate([limited], network, method=method, seed=seed_of(seed))
         learning_rate = found.learning_rate
         why = f"half the largest safe rate {found.largest:.3g}"
         chosen.append(Choice("learning rate", f"{learning_rate:.3g}", why, "learning_rate=..."))
@@ -472,6 +499,10 @@ def follow(
     """
     if not stages:
         raise InvalidSpec("A curriculum needs at least one stage, got none.", field="stages")
+    if len(stages) == 1 and isinstance(stages[0].goal, Goal) and stages[0].goal.needs_training:
+        first = [Stage(stages[0].task, DATA_GOAL, rate=stages[0].rate)]
+        made = follow(first, network, training, learning_rate=learning_rate, method=method, strict=strict, seed=seed)
+        return on_trials(made, stages[0])
     for stage in stages:
         stage.check_forecast()
     settings, tasks = Training.of(training, learning_rate), [stage.task for stage in stages]
@@ -482,14 +513,34 @@ def follow(
         )
     found = Forecast(chosen, tuple(stages), tuple(range(len(stages))), batch=settings.batch)
     if strict and not (chosen.name != "flow" and chosen.trust(found.places).holds):
-        try:
-            require(found.trust.assumptions)
-        except AssumptionViolated as error:
-            safe = found.safe_rate if error.assumption == LIMIT else None
-            if safe is None:
-                raise
-            raise error.with_rate(safe.learning_rate, safe.steps.value, found.unstable + safe.sentence) from None
+        _require(found)
     return found
+
+
+def _require(found: Forecast) -> None:
+    """Raise if a condition of the theory fails; suggest a learning rate if it is too large."""
+    try:
+        require(found.trust.assumptions)
+    except AssumptionViolated as error:
+        safe = found.safe_rate if error.assumption == LIMIT else None
+        if safe is None:
+            raise
+        raise error.with_rate(safe.learning_rate, safe.steps.value, found.unstable + safe.sentence) from None
+
+
+def on_trials(made: Forecast, stage: Stage) -> Forecast:
+    """Return a forecast of one stage with a goal on trials instead of its own; it has no interval.
+
+    Raises
+    ------
+    AssumptionViolated
+        If a condition of the theory fails.
+    """
+    if made.batch is not None:
+        raise InvalidSpec(f"{stage.goal.text} is forecast for full batches only. Use batch=None.", field="batch")
+    _require(made)
+    found = decoded(made.method.precise, made.places[0], stage.goal)
+    return replace(made, requested=(Stage(stage.task, found),), resample=False)
 
 
 def count_text(steps: Steps) -> str:

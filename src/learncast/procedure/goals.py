@@ -40,7 +40,8 @@ class Goal(Rule):
     """When a task counts as learned.
 
     Subclasses are `Accuracy`, `Explained`, `Loss` and `R2`, which forecasts and training both understand, and
-    `learncast.training.DecisionAccuracy` and `learncast.training.Measured`, which need trials.
+    `learncast.training.DecisionAccuracy` and `learncast.training.Measured`, which need trials: of training, or the
+    recorded trials of a forecast of one task.
 
     Attributes
     ----------

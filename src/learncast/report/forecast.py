@@ -14,7 +14,8 @@ import numpy as np
 from learncast import Forecast, Goal, InvalidSpec, Stage, Status, Steps, UnsupportedModel
 from learncast._core.validation import FloatArray
 from learncast.display import Table, format_count, format_interval, format_number
-from learncast.planning.defaults import chosen_table
+from learncast.planning.defaults import DATA_GOAL, chosen_table
+from learncast.planning.forecast import on_trials
 from learncast.planning.generalise.generalise import DependentTrials, generalise
 from learncast.planning.generalise.learners import PooledLearner, learner_for
 from learncast.planning.generalise.result import Generalisation
@@ -61,10 +62,13 @@ def forecast_report(
     chosen = study.target if task is None else study.task(task)
     m = study.method(method, optimizers=True).precise
     place = m.place(chosen)
-    direct = m.learning_time(place, study.goal)
-    made = Forecast(m, (Stage(chosen, study.goal),), (place,), known_direct=direct, chosen=study.chosen)
+    on_recorded = study.goal.needs_training
+    goal = DATA_GOAL if on_recorded else study.goal
+    direct = None if on_recorded else m.learning_time(place, goal)
+    made = Forecast(m, (Stage(chosen, goal),), (place,), known_direct=direct, chosen=study.chosen)
     if study.batch is not None and made.trust.holds:
         made = replace(made, batch=study.batch)
+    made = on_trials(made, Stage(chosen, study.goal)) if on_recorded else made
     return of_forecast(made, times, horizons=study.horizons, name=study.name, study=study.resolved())
 
 
@@ -112,6 +116,12 @@ def of_forecast(
         "remarks": remarks,
     }
     values["curve"] = made.full_batch.curve_values()
+    other = made.without_bias
+    if other is not None:
+        count, best = as_count(other.steps.descent), other.best_r2
+        values["without_bias"] = {"descent_steps": count, "best_r2": best, "best_r2_with_bias": made.best_r2}
+        reached = f"and R² can reach {best:.3g} instead of {made.best_r2:.3g}"
+        remarks.append(f"Without biases training takes {other.steps.count} full-batch steps, {reached}")
     if made.classes is not None:
         values["classes"] = asdict(made.classes)
     if made.chosen:

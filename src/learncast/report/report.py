@@ -20,6 +20,7 @@ from learncast._core.errors import InvalidSpec
 from learncast._core.files import draft_folder
 from learncast.display import Table, escape, html_page, plain
 from learncast.planning.batches import BatchSteps
+from learncast.planning.decoding import Decoded
 from learncast.planning.methods.method import Method
 from learncast.planning.summary import settling_rate
 from learncast.procedure.goals import GOALS
@@ -243,6 +244,8 @@ def as_count(steps: float) -> float | int:
 
 def goal_values(goal: object) -> dict[str, float]:
     """JSON value of a goal, under its key in a study; empty for other goals."""
+    if isinstance(goal, Decoded):
+        return {goal.kind: goal.value}
     return {key: float(goal.value) for key, kind in GOALS.items() if type(goal) is kind and hasattr(goal, "value")}
 
 

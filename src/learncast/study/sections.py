@@ -182,6 +182,8 @@ class TrainingSection(Section):
     """Goal: half the mean squared error."""
     r2: float | None = Field(default=None, ge=0, le=1)
     """Goal: R², one minus the loss over the loss of answering zero."""
+    decisions: float | None = Field(default=None, ge=0, le=1)
+    """Goal of forecasts of labelled trials: share of correct decisions on these trials."""
     max_stages: int = Field(default=2, ge=1, le=8)
     """Largest number of stages of a plan, the target included."""
     switch_cost: float = Field(default=0.0, ge=0)
@@ -212,6 +214,10 @@ class TrainingSection(Section):
         """When a task counts as learned."""
         from learncast.procedure.goals import GOALS
 
+        if self.decisions is not None:
+            from learncast.training.goals import DecisionAccuracy
+
+            return DecisionAccuracy(self.decisions, every=1)
         return GOALS[self.goal_key](getattr(self, self.goal_key))
 
 
@@ -364,7 +370,7 @@ class DataSection(SignedSection):
     events: str | None = None
     """Name of the array of event times in seconds, around which a continuous recording is cut into trials."""
     rate: float | None = Field(default=None, gt=0)
-    """Samples per second of a continuous recording."""
+    """Samples per second of a continuous recording, or of trials with a bin_width."""
     window: tuple[float, float] | None = None
     """First and last time of a trial relative to its event, in seconds."""
     bin_width: float | None = Field(default=None, gt=0)

@@ -119,7 +119,8 @@ class Study(StudyFile[StudySection]):
     def _safe_rate(self) -> float:
         """Choose the learning rate for every task of the study, and write it into the study."""
         with located(self.source, "[training]"):
-            stages = [Stage(task, self.goal) for task in self._tasks.values()]
+            goal = DATA_GOAL if self.goal.needs_training else self.goal
+            stages = [Stage(task, goal) for task in self._tasks.values()]
             found = suggest_rate(stages, self.network, self._training(1.0))
         training = self.section.training.model_copy(update={"learning_rate": found.learning_rate})
         self.section = self.section.model_copy(update={"training": training})

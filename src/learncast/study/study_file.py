@@ -20,8 +20,8 @@ from learncast._core.limits import file_size, listed, tables_of
 DATA_SUFFIXES = (
     ".npz", ".npy", ".safetensors", ".mat", ".h5", ".hdf5", ".nwb", ".nc", ".csv", ".tsv", ".parquet"
 )  # fmt: skip
-#: Keys of goals, those of `learncast.procedure.goals.GOALS`.
-GOAL_KEYS = ("accuracy", "explained", "loss", "r2")
+#: Keys of goals: those of `learncast.procedure.goals.GOALS`, and decisions on recorded trials.
+GOAL_KEYS = ("accuracy", "explained", "loss", "r2", "decisions")
 #: Share of the explainable variance that data alone are learned to.
 DATA_EXPLAINED = 0.95
 #: Keys of a study whose values name files.

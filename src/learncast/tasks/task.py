@@ -7,7 +7,7 @@ import functools
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, ParamSpec, Self
 
@@ -21,7 +21,7 @@ from learncast.results import described, spec_hash
 from learncast.tasks.covariance import MEMORY_LIMIT, Covariance, Dense, Kronecker, Sampled
 from learncast.tasks.recorded.estimation import Estimate, estimate
 from learncast.tasks.recorded.masked import MaskedTrials
-from learncast.tasks.recorded.preparation import filled, in_axis_order, with_constant
+from learncast.tasks.recorded.preparation import binned, filled, in_axis_order, with_constant
 from learncast.tasks.recorded.recording import Recording
 from learncast.tasks.recorded.trials import RecordedTrials
 from learncast.tasks.sampling import ConditionalSampler, MixingSampler, sampler
@@ -149,6 +149,8 @@ class Task(Displayable):
         axes: str | None = None,
         fill: str | None = None,
         bias: bool = False,
+        rate: float | None = None,
+        bin_width: float | None = None,
         chunk: int | None = None,
     ) -> Task:
         """Estimate a task from recorded trials.
@@ -187,6 +189,9 @@ class Task(Displayable):
             What is done with NaN: zero, the value of the step before, or the trial is left out. NaN raises by default.
         bias : bool
             Whether the network has biases: adds an input channel that is always 1.
+        rate, bin_width : float, optional
+            Samples per second, and seconds of a step if it is to be longer than a sample: inputs, and targets at every
+            step, are averaged over it.
         chunk : int, optional
             Number of trials read at a time; by default temporary arrays stay below 64 MB.
 
@@ -198,9 +203,22 @@ class Task(Displayable):
         if bias and centre:
             raise InvalidSpec("centre removes a constant input. Give either bias or centre.", field="bias")
         inputs, targets = filled(*in_axis_order(inputs, targets, axes), fill)
+        if bin_width is not None and (lengths is not None or np.ndim(mask) == 2):  # type: ignore[arg-type]
+            raise InvalidSpec("bin_width needs trials of equal length without a mask of steps.", field="bin_width")
+        inputs, targets = binned(inputs, targets, rate, bin_width)
         inputs = with_constant(inputs) if bias else inputs
         trials = RecordedTrials.of(inputs, targets, mask=mask, lengths=lengths, labels=labels, classes=classes)
-        return cls.estimated(estimate(trials, centre=centre, scale=scale, chunk=chunk), name=name)
+        found = estimate(trials, centre=centre, scale=scale, chunk=chunk)
+        return cls.estimated(found._replace(recording=replace(found.recording, bias=bias)), name=name)
+
+    @property
+    def without_bias(self) -> Task | None:
+        """The statistics without the constant input that stands for biases; None if it was not added."""
+        if self.recording is None or not self.recording.bias:
+            return None
+        kept, same = np.eye(self.inputs)[:, :-1], np.eye(self.outputs)
+        inputs, cross = self.input_covariance.rotated(kept, kept), self.cross_covariance.rotated(kept, same)
+        return self.replaced(input_covariance=inputs, cross_covariance=cross, recording=None, trials=None)
 
     @property
     def steps(self) -> int:

@@ -9,16 +9,17 @@ from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from learncast._core.errors import InvalidSpec
-from learncast._core.validation import between, count
+from learncast._core.validation import FloatArray, between, count
 from learncast.procedure.goals import R2, Goal, Loss, Number, check_looks
 from learncast.training.losses import Answered, HalfSquaredError, LossFunction, call_with_weights, full_name
 
 
 class TrialGoal(Goal):
-    """A goal that only answers to trials can meet; forecasts refuse it."""
+    """A goal that is measured on answers to trials: those of training, or the recorded trials of a forecast."""
 
     needs_training = True
 
@@ -30,8 +31,17 @@ class TrialGoal(Goal):
     def chance(self, targets: Tensor, weights: Tensor | None = None) -> float:
         """Return the measure of the best answers that ignore the inputs; nan if unknown."""
 
+    def measure_arrays(self, answers: FloatArray, targets: FloatArray, counted: NDArray[np.bool_]) -> float:
+        """Return the measured quantity of arrays (trials, readouts, outputs) at the readouts that count."""
+        a, y, w = (torch.from_numpy(np.ascontiguousarray(p)) for p in (answers, targets, counted.astype(float)))
+        a, y = (a[:, 0], y[:, 0]) if a.shape[1] == 1 else (a, y)
+        return self.measure(a, y, None if counted.all() else w)
+
     def excess(self, baseline: Number, least: float) -> Number:
-        raise InvalidSpec(f"{type(self).__name__} needs trials; forecasts cannot use it.", field="goal")
+        raise InvalidSpec(
+            f"{type(self).__name__} needs trials: use it in learncast.forecast of recorded trials, or in training.",
+            field="goal",
+        )
 
 
 @dataclass(frozen=True)
@@ -146,7 +156,7 @@ class DecisionAccuracy(TrialGoal):
 
     @property
     def text(self) -> str:
-        return f"{self.value:.0%} correct decisions"
+        return f"{100 * self.value:.4g}% correct decisions"
 
 
 @dataclass(frozen=True, repr=False)

@@ -112,3 +112,25 @@ def test_a_rate_is_suggested_for_several_stages():
     found = suggest_rate(stages, network)
     assert found.largest <= suggest_rate(stages[1:], network).largest
     assert lc.follow(stages, network, learning_rate=found.learning_rate).steps.descent == found.steps.descent
+
+
+@pytest.mark.parametrize("steps", [1, 8])
+def test_the_effect_of_biases_is_that_of_plain_descent_without_them(steps, tmp_path, capsys):
+    x, y = recording(steps)
+    y = y + 3
+    found = lc.forecast(x, y, bias=True)
+    first, second = found.method.network.maps
+    network = found.method.network.with_maps(first[:, :-1], second)
+    assert found.without_bias.steps.descent == plain_steps(x, y, network, found.learning_rate, 0.95)
+    memory = 0.0 if steps == 1 else network.scalar_recurrence
+    pooled = np.einsum("ptc,t->pc", x.reshape(80, steps, 5), memory ** np.arange(steps)[::-1])
+    constant = (memory ** np.arange(steps)).sum() * np.ones((80, 1))
+    for one, features in ((found.without_bias, pooled), (found, np.hstack([pooled, constant]))):
+        left = np.linalg.lstsq(features, y, rcond=None)[1].sum()
+        assert one.best_r2 == pytest.approx(1 - left / (y**2).sum())
+    assert lc.forecast(x, y).without_bias is None
+    np.savez(tmp_path / "day.npz", inputs=x, targets=y)
+    app(["forecast", str(tmp_path / "day.npz"), "--set", "target.bias=true", "--json"], standalone_mode=False)
+    answer = json.loads(capsys.readouterr().out)["without_bias"]
+    assert answer["descent_steps"] == found.without_bias.steps.descent
+    assert (answer["best_r2"], answer["best_r2_with_bias"]) == (found.without_bias.best_r2, found.best_r2)

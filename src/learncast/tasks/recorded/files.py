@@ -65,7 +65,7 @@ def from_file(
         Name of the array of event times in seconds, around which a continuous recording (samples, channels) is cut
         into trials; it needs `rate` and `window`.
     rate, window, bin_width
-        See `cut_trials`.
+        See `cut_trials`. Without `events`, trials are averaged over steps of `bin_width` seconds; arrays need `rate`.
     most_bytes : int, optional
         Most memory for one array of the file, or for its table; 2 GiB by default.
     **layout
@@ -100,7 +100,8 @@ def from_file(
         for key, value in {"lengths": lengths, "axes": axes, "events": events}.items():
             if value is not None:
                 raise InvalidSpec(f"{key} must be left out for a table, got {path.name!r}.", field=key)
-        return from_table(path, **named | {"labels": labels}, **layout, **options, most_bytes=most_bytes)
+        options |= {"bin_width": bin_width, "most_bytes": most_bytes}
+        return from_table(path, **named | {"labels": labels}, **layout, **options)
     arrays = arrays_from(path, "data", others=SUFFIXES, most_bytes=most_bytes)
     if layout:
         key = next(iter(layout))
@@ -114,6 +115,8 @@ def from_file(
                 raise InvalidSpec("events need rate and window, e.g. rate=1000 and window=[0, 0.5].", field="events")
             cut: dict[str, Any] = {"rate": rate, "window": (window[0], window[1]), "bin_width": bin_width}
             trials["inputs"] = cut_trials(trials["inputs"], trials.pop("events"), **cut)
+        else:
+            options |= {"rate": rate, "bin_width": bin_width}
         return _from_arrays(trials, options | {"axes": axes}, labels if isinstance(labels, bool) else None)
     if not named and "input_covariance" in arrays and "cross_covariance" in arrays:
         statistics = arrays["input_covariance"], arrays["cross_covariance"], arrays.get("target_covariance")

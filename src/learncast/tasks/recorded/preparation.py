@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray, one_of, positive, real_array
@@ -13,6 +13,8 @@ from learncast.tasks.recorded.targets import DIMENSIONS, array_like, as_numpy
 
 #: What may be done with missing values.
 FILLS = ("zero", "hold", "drop")
+#: Relative distance within which a number of samples counts as whole.
+ROUND_OFF = 1e-9
 
 
 def in_axis_order(inputs: Any, targets: Any, axes: str | None) -> tuple[Any, Any]:
@@ -72,6 +74,47 @@ def with_constant(inputs: Any) -> Any:
     return np.concatenate([x, np.ones((*x.shape[:-1], 1), dtype=x.dtype)], axis=-1)
 
 
+def binned(inputs: Any, targets: Any, rate: float | None, bin_width: float | None) -> tuple[Any, Any]:
+    """Return trials sampled `rate` times per second with steps of `bin_width` seconds, over which samples are averaged.
+
+    Targets at every step are averaged as well. Samples after the last full bin are left out.
+    """
+    if bin_width is None:
+        return inputs, targets
+    if rate is None:
+        raise InvalidSpec("bin_width needs rate, the samples per second of the trials.", field="rate")
+    x, y = as_numpy(array_like("inputs", inputs)), as_numpy(array_like("targets", targets))
+    if x.ndim != 3 or x.dtype == object:
+        raise InvalidSpec("bin_width needs inputs (trials, steps, inputs) of equal length.", field="bin_width")
+    size = _samples_per_bin(rate, bin_width)
+    edges = _edges(x.shape[1] / size, size)
+    if y.ndim == 2 and y.dtype.kind in "iubUSO" and y.shape == x.shape[:2]:
+        raise InvalidSpec("bin_width cannot average labels at every step. Resample them first.", field="bin_width")
+    return _bin_means(x, edges), _bin_means(y, edges) if y.ndim == 3 and y.shape[1] == x.shape[1] else y
+
+
+def _samples_per_bin(rate: float, bin_width: float) -> float:
+    """Samples per bin, whole if they are so up to round-off."""
+    size = positive("rate", rate) * positive("bin_width", bin_width)
+    size = round(size) if abs(size - round(size)) < ROUND_OFF * size else size
+    if size < 1:
+        raise InvalidSpec(f"a bin must hold at least one sample, got {size:.3g}. Widen it.", field="bin_width")
+    return size
+
+
+def _edges(bins: float, size: float) -> NDArray[np.int64]:
+    """First sample of every full bin, and of the one after the last: bin k has the samples from k x size on."""
+    return np.ceil(np.arange(int(bins * (1 + ROUND_OFF)) + 1) * size * (1 - ROUND_OFF)).astype(np.int64)
+
+
+def _bin_means(values: FloatArray, edges: NDArray[np.int64]) -> FloatArray:
+    """Means (trials, bins, channels) of samples (trials, samples, channels) between edges."""
+    if len(edges) < 2:
+        raise InvalidSpec("trials must hold at least one bin.", field="bin_width")
+    sums = np.add.reduceat(values[:, : edges[-1]].astype(float), edges[:-1], axis=1)
+    return np.asarray(sums / np.diff(edges)[:, None])
+
+
 def cut_trials(
     signal: ArrayLike,
     events: ArrayLike,
@@ -94,7 +137,8 @@ def cut_trials(
     window : (float, float)
         First and last time of a trial in seconds, relative to its event.
     bin_width : float, optional
-        Seconds of a bin, over which samples are averaged; one sample by default.
+        Seconds of a bin, over which samples are averaged; one sample by default. Bins need not hold a whole number of
+        samples, so recordings with different rates can share their bins.
     start : float
         Time of the first sample in seconds.
 
@@ -119,14 +163,14 @@ def cut_trials(
     values, times = real_array("signal", signal, ndim=(1, 2)), real_array("events", events)
     values, times, rate = values.reshape(len(values), -1), times.ravel(), positive("rate", rate)
     first, last = real_array("window", window, ndim=1).tolist()
-    samples = 1 if bin_width is None else round(rate * positive("bin_width", bin_width))
-    bins = round(rate * (last - first)) // max(samples, 1)
-    if samples < 1 or bins < 1:
+    size = 1.0 if bin_width is None else _samples_per_bin(rate, bin_width)
+    edges = _edges(round(rate * (last - first)) / size, size)
+    if len(edges) < 2:
         raise InvalidSpec(
             f"window must hold at least one bin of a sample, got {window} and {bin_width}.", field="window"
         )
     begin = np.rint((times + first - start) * rate).astype(int)
-    outside = (begin < 0) | (begin + bins * samples > len(values))
+    outside = (begin < 0) | (begin + edges[-1] > len(values))
     if outside.any():
         k = int(np.argmax(outside))
         raise InvalidSpec(
@@ -134,6 +178,4 @@ def cut_trials(
             f"{times[k]:g} s. Leave such events out.",
             field="events",
         )
-    pieces = values[begin[:, None] + np.arange(bins * samples)]
-    cut: FloatArray = pieces.reshape(len(times), bins, samples, values.shape[1]).mean(axis=2)
-    return cut
+    return _bin_means(values[begin[:, None] + np.arange(edges[-1])], edges)

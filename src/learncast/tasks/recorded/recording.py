@@ -43,6 +43,8 @@ class Recording:
         The trials as recorded, if they fit in memory and the task's statistics do not store them themselves.
     origin : EnvironmentTrials, loader, data set or function, or None
         Source of further trials for `learncast.training`; None if there is none or if the trials were preprocessed.
+    bias : bool
+        Whether the last input is a constant that was added: its weights are the biases of the hidden units.
 
     Examples
     --------
@@ -71,6 +73,7 @@ class Recording:
     blocks: Blocks | None = None
     source: RecordedTrials | None = None
     origin: Any = None
+    bias: bool = False
 
     @cached_property
     def kept(self) -> MaskedTrials | None:

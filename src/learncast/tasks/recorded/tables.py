@@ -16,12 +16,14 @@ from learncast._core.errors import InvalidSpec, brief
 from learncast._core.isolation import read_apart
 from learncast._core.limits import allowed, check_bytes, file_size, listed
 from learncast._core.packages import package
-from learncast._core.validation import FloatArray, one_of
+from learncast._core.validation import FloatArray, one_of, positive
 from learncast.tasks.recorded.masked import Mask
 from learncast.tasks.task import Task
 
 #: Share of an interval by which times may deviate from even spacing.
 UNEVEN = 0.02
+#: Share of a bin by which times may lie before it because of round-off.
+ROUND_OFF = 1e-6
 #: Kinds of table files.
 SUFFIXES = (".csv", ".tsv", ".parquet")
 
@@ -44,6 +46,7 @@ def from_table(
     scale: str = "none",
     fill: str | None = None,
     bias: bool = False,
+    bin_width: float | None = None,
     most_bytes: int | None = None,
 ) -> Task:
     """Estimate a task from a long table of recorded trials.
@@ -78,6 +81,10 @@ def from_table(
         Name of the task; the file's name by default.
     centre, scale, fill, bias
         See `Task.from_samples`.
+    bin_width : float, optional
+        Length of a step in units of the column `step`, e.g. seconds: rows of a trial are averaged over it, so they may
+        be unevenly spaced, and channels of a tidy table may have different sampling rates. Every bin needs a row.
+        Labels, masks and targets at the end are those of the last row.
     most_bytes : int, optional
         Most memory for the rows and columns of a file; 2 GiB by default.
 
@@ -101,7 +108,17 @@ def from_table(
     levels = [level for level in frame.index.names if level is not None and level not in frame.columns]
     frame = frame.reset_index(levels) if levels else frame
     step = step or ("time" if "step" not in frame.columns and "time" in frame.columns else "step")
-    if channel or value or {"channel", "value"} <= set(map(str, frame.columns)):
+    tidy = bool(channel or value or {"channel", "value"} <= set(map(str, frame.columns)))
+    if bin_width is not None:
+        read_out = _starting_with(frame, "target") if targets is None else targets
+        means = [value or "value"] if tidy else _columns(frame, inputs, "input", source)
+        means += [] if at == "end" or labels else ([read_out] if isinstance(read_out, str) else list(read_out))
+        keys = [trial, step, *([channel or "channel"] if tidy else [])]
+        _check_columns(frame, [*keys, *means], source)
+        if frame.duplicated(keys).any():
+            raise InvalidSpec(f"{source} must have one row for every {', '.join(keys)}, got two.", field=keys[-1])
+        frame = _binned(frame, keys, means, positive("bin_width", bin_width))
+    if tidy:
         frame, channels = _wide(frame, (trial, step), channel or "channel", value or "value", source)
         used = {*([targets] if isinstance(targets, str) else targets or ()), labels, mask}
         inputs = [name for name in channels if name not in used] if inputs is None else inputs
@@ -139,6 +156,20 @@ def from_table(
         fill=fill,
         bias=bias,
     )
+
+
+def _binned(frame: Any, keys: list[str], means: list[str], width: float) -> Any:
+    """Return a table whose steps (the second key) are bins: means of some columns, the last value of the others."""
+    times = _floats(frame[keys[1]])
+    order = np.argsort(times, kind="stable")
+    bins = np.floor((times - np.nanmin(times)) / width + ROUND_OFF)
+    rows = frame.assign(**{keys[1]: bins}).iloc[order]
+    number = rows.groupby(keys, sort=False, dropna=False).ngroup().to_numpy()
+    size, last = np.bincount(number), np.zeros(int(number.max()) + 1, dtype=np.int64)
+    np.maximum.at(last, number, np.arange(len(rows)))
+    # A mean with a missing value is missing.
+    values = {name: np.bincount(number, weights=_floats(rows[name])) / size for name in means}
+    return rows.iloc[last].assign(**values)
 
 
 def _wide(frame: Any, rows: tuple[str, str], channel: str, value: str, source: str) -> tuple[Any, list[str]]:

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from learncast._core.validation import FloatArray, between
 from learncast.networks.deep import Deep
+from learncast.networks.linear_rnn import IDLE
 from learncast.results import Provenance, Status, Trajectory, spec_hash
 from learncast.tasks.geometry import share
 from learncast.theory.assumptions import Assumption, exact
@@ -24,6 +25,8 @@ from learncast.theory.dynamics.steps.lag_descent import DENSE
 
 __all__ = ["DeepSolution", "deep_mode_time", "deep_mode_weight"]
 
+#: Largest residual of balance and alignment that a start made so has.
+ROUNDING = 1e-13
 #: Largest log-odds of the way that a weight has gone.
 MOST_ODDS = 600.0
 
@@ -97,6 +100,10 @@ def deep_mode_weight(time: float, start: float, layers: int, cross: float, power
         Weight before, at least 0.
     layers, cross, power
         As for `deep_mode_time`.
+
+    Returns
+    -------
+    float
 
     Examples
     --------
@@ -184,6 +191,7 @@ class DeepModes:
         cross, power, _ = self.statistics
         signs = np.einsum("mk,mk->k", self.directions[-1], self.problem.frame.mode_outputs)
         starts = np.linalg.norm(self.problem.network.weights[0] @ self.directions[0], axis=0) * (signs != 0)
+        starts[starts <= IDLE * starts.max(initial=0.0)] = 0.0  # round-off
         k = np.arange(len(signs))
         betas = cross[k, k] * np.where(signs < 0, -1.0, 1.0)
         return list(zip(starts.tolist(), betas.tolist(), power[k, k].tolist(), strict=True))
@@ -332,8 +340,10 @@ class DeepSolution(Solution):
         """Excess loss of aligned modes that no number of descent steps learns.
 
         A mode without weights keeps none. A weight of the wrong sign shrinks at every step, and stays positive if
-        eta w^(L-2) (|beta| + B w^L) is below 1 at the start.
+        eta w^(L-2) (|beta| + B w^L) is below 1 at the start. Both need layers balanced and aligned to round-off.
         """
+        if any(a.measured > ROUNDING for a in self.modes.assumptions):
+            return 0.0
         L, lost = self.problem.network.layers, 0.0
         for w, beta, B in self.modes.modes:
             shrinks = beta < 0 and self.learning_rate * w ** (L - 2) * (-beta + B * w**L) < 1

@@ -1,5 +1,7 @@
 """The same trials in every form that laboratories store give the same task."""
 
+import itertools
+
 import h5py
 import numpy as np
 import pandas as pd
@@ -152,3 +154,74 @@ def test_words_are_labels_of_trials_unless_they_name_columns():
     frame = pd.DataFrame(X[:, 0], columns=list("abcd"))
     assert lc.tasks.from_data(frame, words).outputs == 2
     assert_same(lc.tasks.from_data(frame, Y), lc.Task.from_samples(X[:, :1], Y))
+
+
+def test_trials_are_averaged_over_longer_steps_when_asked(tmp_path):
+    every = RNG.normal(size=(30, 6, 2))
+    pairs, targets = X.reshape(30, 3, 2, 4).mean(axis=2), every.reshape(30, 3, 2, 2).mean(axis=2)
+    assert_same(lc.tasks.from_data(X, Y, rate=50, bin_width=0.04), lc.Task.from_samples(pairs, Y))
+    assert_same(lc.tasks.from_data(X, every, rate=50, bin_width=0.04), lc.Task.from_samples(pairs, targets))
+    np.savez(tmp_path / "day.npz", inputs=X, targets=Y)
+    assert_same(lc.tasks.from_file(tmp_path / "day.npz", rate=50, bin_width=0.04), lc.Task.from_samples(pairs, Y))
+    uneven = np.stack([X[:, :2].mean(axis=1), X[:, 2], X[:, 3:5].mean(axis=1), X[:, 5]], axis=1)
+    assert_same(lc.tasks.from_data(X, Y, rate=60, bin_width=0.025), lc.Task.from_samples(uneven, Y))
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"bin_width": 0.04}, "rate"),
+        ({"rate": 50, "bin_width": 0.01}, "bin_width"),
+        ({"rate": 50, "bin_width": 0.5}, "bin_width"),
+        ({"rate": 50, "bin_width": 0.04, "lengths": np.full(30, 5)}, "bin_width"),
+    ],
+)
+def test_bins_that_cannot_be_filled_are_refused(options, field):
+    with pytest.raises(lc.InvalidSpec) as caught:
+        lc.tasks.from_data(X, Y, **options)
+    assert caught.value.field == field
+
+
+def test_channels_of_a_tidy_table_may_have_different_sampling_rates(tmp_path):
+    slow = RNG.normal(size=(30, 3, 1))
+    frame = tidy()
+    trial, step = (part.ravel() for part in np.meshgrid(np.arange(30), np.arange(3), indexing="ij"))
+    extra = pd.DataFrame(
+        {"trial": trial, "time": -0.1 + 0.04 * step + 0.013, "channel": "unit9", "value": slow[trial, step, 0]}
+    )
+    both = pd.concat([frame, extra.assign(target0=Y[trial, 0], target1=Y[trial, 1])]).sample(frac=1.0, random_state=0)
+    expected = np.concatenate([X.reshape(30, 3, 2, 4).mean(axis=2), slow], axis=2)
+    assert_same(lc.tasks.from_table(both, bin_width=0.04), lc.Task.from_samples(expected, Y))
+    both.to_csv(tmp_path / "tidy.csv", index=False)
+    assert_same(lc.tasks.from_file(tmp_path / "tidy.csv", bin_width=0.04), lc.Task.from_samples(expected, Y))
+    both.iloc[7, both.columns.get_loc("value")] = np.nan
+    with pytest.raises(lc.InvalidSpec):
+        lc.tasks.from_table(both, bin_width=0.04)
+    with pytest.raises(lc.InvalidSpec):
+        lc.tasks.from_table(pd.concat([both, both.iloc[:1]]), bin_width=0.04)
+
+
+def test_a_wide_table_with_uneven_times_is_averaged_with_its_targets():
+    times = np.array([0.0, 0.013, 0.02, 0.051, 0.06, 0.09])
+    trial, step = (part.ravel() for part in np.meshgrid(np.arange(30), np.arange(6), indexing="ij"))
+    every = RNG.normal(size=(30, 6))
+    columns = {f"input{k}": X[trial, step, k] for k in range(4)}
+    frame = pd.DataFrame({"trial": trial, "time": times[step], **columns, "target": every[trial, step]})
+    bins = [slice(0, 3), slice(3, 6)]
+    x, y = (np.stack([part[:, b].mean(axis=1) for b in bins], axis=1) for part in (X, every[..., None]))
+    task = lc.tasks.from_table(frame, at="every_step", bin_width=0.05)
+    assert_same(task, lc.Task.from_samples(x, y))
+    assert_same(lc.tasks.from_table(frame, bin_width=0.05), lc.Task.from_samples(x, every[:, -1:]))
+
+
+def test_signals_of_different_rates_are_cut_into_the_same_bins():
+    rng = np.random.default_rng(0)
+    signal, events = rng.normal(size=(300, 2)), np.arange(5) + 1.0
+    cut = lc.tasks.cut_trials(signal, events, rate=30, window=(0.0, 0.5), bin_width=0.05)
+    starts = np.ceil(1.5 * np.arange(11) - 1e-9).astype(int)
+    by_hand = [
+        [signal[30 * k + a : 30 * k + b].mean(axis=0) for a, b in itertools.pairwise(starts)] for k in range(1, 6)
+    ]
+    np.testing.assert_allclose(cut, by_hand, rtol=1e-12)
+    other = lc.tasks.cut_trials(rng.normal(size=(10_000, 1)), events, rate=1000, window=(0.0, 0.5), bin_width=0.05)
+    assert cut.shape[1] == other.shape[1] == 10
