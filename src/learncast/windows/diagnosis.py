@@ -12,7 +12,7 @@ import xarray as xr
 from numpy.typing import ArrayLike
 from torch import Tensor, nn, optim
 
-from learncast._core.errors import InvalidSpec
+from learncast._core.errors import InvalidSpec, hinted
 from learncast._core.progress import Progress, check_time, noticed, silent, within
 from learncast._core.validation import FloatArray
 from learncast.results import Provenance, described, spec_hash
@@ -46,6 +46,7 @@ from learncast.windows.transport.exact import exact_transport
 PROBES = 16
 
 
+@hinted
 @noticed("diagnosing")
 def window(
     model: nn.Module,
