@@ -65,11 +65,10 @@ def __getattr__(name: str) -> Any:
         return value
     if name in _PACKAGES:
         return import_module(f"learncast.{name}")
-    from learncast._core.errors import HABITS, suggestion
+    from learncast._core.errors import habit, suggestion
 
-    meant = HABITS.get(name, "")
-    did = f" Did you mean {meant!r}?" if meant in __all__ else f" {suggestion(name, tuple(__all__))}".rstrip()
-    raise AttributeError(f"module 'learncast' has no attribute {name!r}.{did}", name=name)
+    did = habit(name, __all__) or suggestion(name, tuple(__all__))
+    raise AttributeError(f"module 'learncast' has no attribute {name!r}. {did}".rstrip(), name=name)
 
 
 def __dir__() -> list[str]:

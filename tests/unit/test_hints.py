@@ -27,6 +27,12 @@ def test_a_missing_name_suggests_the_one_that_exists(name, meant):
         (lambda **k: lc.plan(TASK, [], NETWORK, **k), "lr", "learning_rate"),
         (lambda **k: lc.descend(TASK, NETWORK, **k), "epochs", "steps"),
         (lambda **k: lc.forget([TASK], NETWORK, **k), "learning_rat", "learning_rate"),
+        (lambda **k: lc.window(None, None, None, **k), "lr", "optimizer"),
+        (lambda **k: lc.window(None, None, None, **k), "loss_fn", "measurement"),
+        (lambda **k: lc.window(None, None, **k), "y", "targets"),
+        (lambda **k: lc.advise(None, None, **k), "lr", "training"),
+        (lambda **k: lc.advise(None, None, **k), "epochs", "terms"),
+        (lambda **k: lc.advise(None, **k), "X", "target"),
     ],
 )
 def test_a_keyword_by_another_name_is_explained(call, keyword, meant):

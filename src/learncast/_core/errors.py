@@ -122,23 +122,33 @@ def suggestion(word: str, choices: tuple[str, ...]) -> str:
     return f"Did you mean {close!r}?" if close and likeness(close) >= 0.6 else ""
 
 
-#: Names that other libraries use, and what learncast calls them.
+#: Names that other libraries use, and what learncast calls them, or the argument that holds them: the first known.
 HABITS = {
-    "lr": "learning_rate", "eta": "learning_rate", "step_size": "learning_rate", "optim": "optimizer",
-    "optimiser": "optimizer", "batch_size": "batch", "epochs": "steps", "n_epochs": "steps", "num_epochs": "steps",
-    "iterations": "steps", "hidden": "hidden_size", "n_hidden": "hidden_size", "tolerance": "goal", "y": "targets",
-    "X": "inputs", "model": "network", "net": "network", "random_state": "seed", "criterion": "loss",
+    "lr": "learning_rate training optimizer", "eta": "learning_rate training", "step_size": "learning_rate training",
+    "learning_rate": "training optimizer", "optim": "optimizer training", "optimiser": "optimizer training",
+    "optimizer": "training", "batch_size": "batch batching training", "batch": "training", "epochs": "steps terms goal",
+    "n_epochs": "steps terms goal", "num_epochs": "steps terms goal", "iterations": "steps terms goal",
+    "max_steps": "steps terms", "steps": "terms", "hidden": "hidden_size", "n_hidden": "hidden_size",
+    "tolerance": "goal", "y": "targets target", "X": "inputs target", "inputs": "target", "targets": "target",
+    "data": "inputs target", "model": "network", "net": "network model", "network": "model",
+    "random_state": "seed rule", "seed": "rule", "criterion": "loss measurement training",
+    "loss_fn": "loss measurement training",
+    "loss": "measurement training", "lags": "measurement", "control": "measurement", "threshold": "rule",
+    "batch_first": "batching", "accuracy": "goal", "pool": "candidates", "tasks": "candidates",
     "fit": "forecast", "predict": "forecast", "simulate": "descend", "train": "training", "curriculum": "plan",
     "Optimizer": "Training", "RNN": "LinearRNN", "MLP": "TwoLayer", "load": "tasks", "Dataset": "Task",
 }  # fmt: skip
 
 
+def habit(word: str, known: Iterable[str]) -> str:
+    """Return "Did you mean ...?" if a known name stands for a name of other libraries, else an empty string."""
+    meant = next((name for name in HABITS.get(word, "").split() if name in known), "")
+    return f"Did you mean {meant!r}?" if meant else ""
+
+
 def hint(word: str, known: tuple[str, ...]) -> str:
     """Return a sentence that names what `word` may mean: the name used here, the closest known name, or all of them."""
-    meant = HABITS.get(word)
-    if meant in known:
-        return f"Did you mean {meant!r}?"
-    return suggestion(word, known) or f"Known are {', '.join(known)}."
+    return habit(word, known) or suggestion(word, known) or f"Known are {', '.join(known)}."
 
 
 def check_keywords(given: Iterable[str], known: tuple[str, ...]) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from torch import nn
 
-from learncast._core.errors import InvalidSpec
+from learncast._core.errors import InvalidSpec, hinted
 from learncast._core.progress import Progress, noticed, silent, within
 from learncast.advice.advice import DIRECT, EXPECTED, HELPED, Advice, AdvisedPlan, advice_of
 from learncast.advice.help import HALFWAY, helped_stages, left_out, on_the_way
@@ -26,6 +26,7 @@ from learncast.training.updates import scaled
 CLIP = 0.3
 
 
+@hinted
 @noticed("trying learning rates")
 def advise(
     model: nn.Module,

@@ -37,6 +37,8 @@ class Sequences:
         Whether targets are class labels.
     dtype, device
         Of the model.
+    tokens : bool
+        Whether inputs are integers that the model embeds; other integers become numbers of the model's type.
     shift : int
         Places in the order by which targets are shifted against inputs: 1 gives every sequence the targets of another.
     """
@@ -49,6 +51,7 @@ class Sequences:
     labels: bool
     dtype: torch.dtype
     device: torch.device
+    tokens: bool = False
     shift: int = 0
 
     @property
@@ -80,6 +83,8 @@ class Sequences:
         else:
             part = torch.as_tensor(np.ascontiguousarray(values[rows] if axis == 0 else values[:, rows]))
         if not part.dtype.is_floating_point:
+            if name == "inputs":
+                part = part.long() if self.tokens else part.to(self.dtype)
             return part.to(self.device)
         bad = ~torch.isfinite(part.movedim(axis, 0))
         if bool(bad.any()):
@@ -104,7 +109,7 @@ def checked_sequences(
     Parameters
     ----------
     model : torch.nn.Module
-    inputs : (sequences, steps, channels)
+    inputs : (sequences, steps, channels), or integer tokens (sequences, steps)
         With the first two axes swapped if the model takes time first.
     targets : (sequences, steps, ...) or (sequences, ...)
         One per step, in the layout of the inputs, or one per sequence.
@@ -122,8 +127,14 @@ def checked_sequences(
     if batch_first is None:
         batch_first = bool(getattr(module, "batch_first", True))
     x, y = (_array(*pair, batch_first) for pair in (("inputs", inputs), ("targets", targets)))
-    if x.ndim != 3 or 0 in x.shape:
-        raise InvalidSpec(f"inputs must be (sequences, steps, channels), got shape {tuple(x.shape)}.", field="inputs")
+    integers = not (x.is_floating_point() if isinstance(x, Tensor) else x.dtype.kind == "f")
+    tokens = integers and (x.ndim == 2 or any(isinstance(part, nn.Embedding) for part in model.modules()))
+    if x.ndim not in ((2, 3) if tokens else (3,)) or 0 in x.shape:
+        raise InvalidSpec(
+            f"inputs must be (sequences, steps, channels) or integer tokens (sequences, steps), got shape "
+            f"{tuple(x.shape)}.",
+            field="inputs",
+        )
     axis = 0 if batch_first else 1
     number = int(x.shape[axis])
     if number < LEAST_SEQUENCES:
@@ -142,7 +153,7 @@ def checked_sequences(
         y, are_labels = _with_meaning(y, (number, int(x.shape[1 - axis])), bool(target_axis), labels)
     weights = next(module.parameters())
     order = np.random.default_rng([STREAM, seed]).permutation(number)
-    return Sequences(x, y, axis, target_axis, order, are_labels, weights.dtype, weights.device)
+    return Sequences(x, y, axis, target_axis, order, are_labels, weights.dtype, weights.device, tokens)
 
 
 def _with_meaning(y: Values, size: tuple[int, int], by_step: bool, labels: bool | None) -> tuple[Values, bool]:

@@ -143,7 +143,6 @@ UNSUPPORTED = [
     (nn.GRU(2, 3, bidirectional=True), "bidirectional=True"),
     (nn.LSTM(2, 3, proj_size=2), "proj_size=2"),
     (nn.GRU(2, 3, num_layers=2, dropout=0.5), "dropout=0.5"),
-    (nn.GRUCell(2, 3), "GRUCell"),
     (Wrapped(2, 3), "Wrapped"),
     (nn.GRU(2, 3, dtype=torch.bfloat16), "torch.bfloat16"),
     (prune.identity(nn.GRU(2, 3), "weight_hh_l0"), "reparametrised"),

@@ -388,13 +388,6 @@ def test_a_nan_is_located():
     assert "sequence 3 at (5, 0)" in str(error.value)
 
 
-def test_an_adaptive_optimiser_without_a_state_raises_an_error():
-    model, _ = trained()
-    with pytest.raises(InvalidSpec) as error:
-        diagnose_with(model=model, optimizer=optim.AdamW(model.parameters()))
-    assert error.value.field == "optimizer"
-
-
 # Options
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -66,24 +66,35 @@ def capture(model: nn.Module, inputs: Tensor, targets: Tensor | None = None, los
     _, module = recurrent_module(model)
     recorder = _LayerRecorder(module, differentiate=loss is not None)
     deltas: list[Tensor] = []
-    with _restored(model), torch.set_grad_enabled(loss is not None), recorder.attached():
-        with _explained(f"inputs of shape {_shape(inputs)} must suit the model", "inputs"):
-            prediction = model(inputs)
-        if recorder.calls != 1:
+    with restored(model), torch.set_grad_enabled(loss is not None), recorder.attached():
+        prediction = answers_of(model, inputs)
+        if recorder.steps:
+            recorder.gather(inputs)
+        elif recorder.calls != 1:
             raise UnsupportedModel(
                 f"model must call its recurrent block once, got {recorder.calls} calls.", field="model"
             )
         if loss is not None:
-            shapes = f"answers of shape {_shape(prediction)} and targets of shape {_shape(targets)}"
-            with _explained(f"{shapes} must suit the loss", "targets"):
-                losses = loss(prediction, targets)
-            deltas = recorder.deltas(losses)
+            deltas = recorder.deltas(losses_of(loss, prediction, targets))
     batch_first = bool(getattr(module, "batch_first", True))
     inputs_, outputs, deltas_ = (
         tuple(x.detach() if batch_first else x.detach().transpose(0, 1) for x in signals)
         for signals in (recorder.inputs, recorder.outputs, deltas)
     )
     return Capture(layers, inputs_, outputs, tuple(recorder.initial), deltas_)
+
+
+def answers_of(model: nn.Module, inputs: Tensor) -> Any:
+    """What the model returns."""
+    with _explained(f"inputs of shape {_shape(inputs)} must suit the model", "inputs"):
+        return model(inputs)
+
+
+def losses_of(loss: Loss, answers: Any, targets: Tensor | None) -> Tensor:
+    """What the loss returns."""
+    shapes = f"answers of shape {_shape(answers)} and targets of shape {_shape(targets)}"
+    with _explained(f"{shapes} must suit the loss", "targets"):
+        return loss(answers, targets)
 
 
 @contextmanager
@@ -107,6 +118,13 @@ def replays(model: nn.Module, inputs: Tensor) -> tuple[Replay, ...]:
     return tuple(captured.replay(index) for index in range(len(captured.layers)))
 
 
+class _CellStep(NamedTuple):
+    """Inputs of one call of a cell, and the states that it returned, as leaves."""
+
+    features: Tensor
+    states: tuple[Tensor, ...]
+
+
 @dataclass
 class _LayerRecorder:
     """Hooks that record the signals at the recurrent layers and cut the graph at their outputs."""
@@ -118,6 +136,7 @@ class _LayerRecorder:
     outputs: list[Tensor] = field(default_factory=list)
     initial: list[tuple[Tensor, ...] | None] = field(default_factory=list)
     cell: Tensor | None = None
+    steps: list[_CellStep] = field(default_factory=list)
 
     @contextmanager
     def attached(self) -> Iterator[None]:
@@ -138,14 +157,60 @@ class _LayerRecorder:
         torch.set_grad_enabled(self.differentiate)
         self.calls += 1
         sequence = args[0] if args else kwargs["input"]
+        initial = args[1] if len(args) > 1 else kwargs.get("hx")
+        if isinstance(sequence, Tensor) and sequence.dim() == 2 and not isinstance(module, nn.RNNBase):
+            return self._record_step(sequence, initial, output)
         if not isinstance(sequence, Tensor) or sequence.dim() != 3:
             raise UnsupportedModel(
                 f"The recurrent block needs a (batch, time, features) tensor, got {_shape(sequence)}.", field="model"
             )
-        initial = args[1] if len(args) > 1 else kwargs.get("hx")
         if isinstance(module, nn.RNNBase):
             return self._record_stack(module, sequence.detach(), initial, output)
         return self._record_cell(sequence, initial, output)
+
+    def _record_step(self, features: Tensor, state: object, output: Any) -> object:
+        """One call of a cell that the model calls at every step; its states are leaves, which cuts its recurrence."""
+        given = state if isinstance(state, tuple) or state is None else (state,)
+        if not self.steps:
+            start = None if given is None else tuple(part.detach() for part in given)
+            self.initial = [start]
+        elif given is None or not all(map(torch.equal, given, self.steps[-1].states)):
+            raise UnsupportedModel(
+                f"The cell must get the state that it returned. At step {len(self.steps)} forward passes another one: "
+                "write h = self.cell(x[:, t], h).",
+                field="model",
+            )
+        states = tuple(self._leaf(part) for part in (output if isinstance(output, tuple) else (output,)))
+        self.steps.append(_CellStep(features, states))
+        return states if isinstance(output, tuple) else states[0]
+
+    def gather(self, inputs: Tensor) -> None:
+        """Join the steps of a cell that was called once per step of the inputs."""
+        if len(self.steps) not in inputs.shape[:2] or self.calls != len(self.steps):
+            raise UnsupportedModel(
+                f"model must call its cell once per step, got {self.calls} calls for inputs of shape {_shape(inputs)}.",
+                field="model",
+            )
+        self.inputs = [torch.stack([step.features.detach() for step in self.steps], 1)]
+        self.outputs = [torch.stack([step.states[0].detach() for step in self.steps], 1)]
+
+    def _step_deltas(self, losses: Tensor) -> list[Tensor | None]:
+        """Gradients of the loss by the states of every step; inputs of the cell must not depend on them."""
+        leaves = [step.states[0] for step in self.steps]
+        last, fed = self.steps[-1].features, ()
+        if last.requires_grad:
+            fed = torch.autograd.grad(last.sum(), leaves, allow_unused=True, retain_graph=True)
+        if any(grad is not None for grad in fed):
+            raise UnsupportedModel(
+                "The inputs of the cell must not depend on its earlier states: feed back detached outputs, or none.",
+                field="model",
+            )
+        cells = [state for step in self.steps for state in step.states[1:]]
+        grads = torch.autograd.grad(losses.sum(), [*leaves, *cells], allow_unused=True) if losses.requires_grad else ()
+        if any(grad is not None for grad in grads[len(leaves) :]):
+            raise UnsupportedModel("loss must read the hidden states of an LSTM, not its cells.", field="loss")
+        known = [leaf.new_zeros(()).expand_as(leaf) if g is None else g for leaf, g in zip(leaves, grads, strict=False)]
+        return [torch.stack(known, 1) if any(grad is not None for grad in grads) else None]
 
     def _record_cell(self, sequence: Tensor, initial: object, output: Any) -> object:
         """A layer that returns its states, or a tuple of its states and its last state."""
@@ -193,7 +258,9 @@ class _LayerRecorder:
             )
         leaves = self.outputs if self.cell is None else [*self.outputs, self.cell]
         grads: list[Tensor | None] = [None] * len(leaves)
-        if losses.requires_grad:
+        if self.steps:
+            grads = self._step_deltas(losses)
+        elif losses.requires_grad:
             grads = list(torch.autograd.grad(losses.sum(), leaves, allow_unused=True))
         if self.cell is not None and grads.pop() is not None:
             raise UnsupportedModel("loss must read the hidden states of an LSTM, not its final cell.", field="loss")
@@ -219,7 +286,7 @@ def _run_layer(module: nn.RNNBase, index: int, sequence: Tensor, start: tuple[Te
 
 
 @contextmanager
-def _restored(model: nn.Module) -> Iterator[None]:
+def restored(model: nn.Module) -> Iterator[None]:
     """Restore the random state and the buffers (running means) that a forward pass may change."""
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
     devices = sorted({p.device.index for p in model.parameters() if p.device.type == "cuda"})

@@ -24,8 +24,8 @@ from learncast.windows.layers.replay import (
 from learncast.windows.layers.stepped import SteppedLayer, is_stepped
 
 SUPPORTED = (
-    "nn.RNN, nn.GRU, nn.LSTM, ConstGate, SharedGate, DiagGate, PaperGRU, LSTM, or a module with input_size, "
-    "hidden_size and a method step(state, input) that returns the next state"
+    "nn.RNN, nn.GRU, nn.LSTM, their cells, ConstGate, SharedGate, DiagGate, PaperGRU, LSTM, or a module with "
+    "input_size, hidden_size and a method step(state, input) that returns the next state"
 )
 
 _OWN: dict[type[nn.Module], str] = {
@@ -43,7 +43,9 @@ RATES: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor], Te
     "sigmoid": (torch.sigmoid, lambda a, g: g * (1 - g)),
     "linear": (torch.clone, lambda a, g: torch.ones_like(a)),
 }
-_TORCH: dict[type[nn.Module], str] = {nn.GRU: "gru", nn.LSTM: "lstm", nn.RNN: ""}
+_TORCH: dict[type[nn.Module], str] = {
+    nn.GRU: "gru", nn.LSTM: "lstm", nn.RNN: "", nn.GRUCell: "gru", nn.LSTMCell: "lstm", nn.RNNCell: ""
+}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -176,7 +178,9 @@ def recurrent_layers(model: nn.Module) -> tuple[RecurrentLayer | SteppedLayer, .
     prefix = f"{path}." if path else ""
     own = {f"{prefix}{name}": value for name, value in module.named_parameters()}
     if isinstance(module, nn.RNNBase) and type(module) in _TORCH:
-        return tuple(_torch_layer(module, own, prefix, index) for index in range(module.num_layers))
+        return tuple(_torch_layer(module, own, prefix, f"_l{index}") for index in range(module.num_layers))
+    if isinstance(module, nn.RNNCellBase):
+        return (_torch_layer(module, own, prefix, ""),)
     if isinstance(module, cells.GatedCell) and type(module) in _OWN:
         return (_gated_layer(module, own, prefix),)
     return (_leaky_layer(module, own, prefix) if _is_leaky(module) else SteppedLayer(module, own, prefix),)
@@ -193,8 +197,9 @@ def recurrent_module(model: nn.Module) -> tuple[str, nn.Module]:
     blocks = {name: one for name, one in blocks.items() if id(one) not in inner}
     if len(blocks) != 1:
         got = ", ".join(f"{name or 'the model itself'} ({type(one).__name__})" for name, one in blocks.items())
+        loop = " If forward loops over time, call such a cell in it: h = self.cell(x[:, t], h)." if not blocks else ""
         raise UnsupportedModel(
-            f"model must contain exactly one recurrent block, got {got or 'none'}. Use one of {SUPPORTED}.",
+            f"model must contain exactly one recurrent block, got {got or 'none'}. Use one of {SUPPORTED}.{loop}",
             field="model",
         )
     ((name, module),) = blocks.items()
@@ -216,7 +221,7 @@ def _check_module(name: str, module: nn.Module) -> None:
     if not known:
         return
     own = {parameter for parameter, _ in module.named_parameters(recurse=False)}
-    require(bool(own & {"weight_hh_l0", "recurrent_weights"}), "own its weights", "reparametrised weights")
+    require(bool(own & {"weight_hh_l0", "weight_hh", "recurrent_weights"}), "own its weights", "reparametrised weights")
     if isinstance(module, nn.RNNBase):
         require(not module.bidirectional, "run in one direction", "bidirectional=True")
         require(not module.proj_size, "have no output projection", f"proj_size={module.proj_size}")
@@ -238,8 +243,8 @@ def _leaky_layer(module: Any, own: dict[str, nn.Parameter], prefix: str) -> Recu
     return RecurrentLayer("const", own, *names, constant_gate=gate, nonlinearity=module.nonlinearity)
 
 
-def _torch_layer(module: nn.RNNBase, own: dict[str, nn.Parameter], prefix: str, index: int) -> RecurrentLayer:
-    names = [f"{prefix}{part}_l{index}" for part in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
+def _torch_layer(module: nn.Module, own: dict[str, nn.Parameter], prefix: str, suffix: str) -> RecurrentLayer:
+    names = [f"{prefix}{part}{suffix}" for part in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
     weights, recurrent, *biases = [name for name in names if name in own]
     kind = _TORCH[type(module)] or str(module.nonlinearity)
     return RecurrentLayer(kind, {name: own[name] for name in names if name in own}, weights, recurrent, tuple(biases))
