@@ -246,13 +246,14 @@ def window(
     lags: Annotated[str | None, typer.Option(help="Lags to diagnose, e.g. 1,2,4 or 4:64:16.")] = None,
     sample_sizes: Annotated[str | None, typer.Option(help="Numbers of sequences, in the same form.")] = None,
     method: Annotated[str | None, typer.Option(help="sound (default) or paper.")] = None,
+    control: Annotated[bool, typer.Option("--control", help="Find out which lags are due to the task.")] = False,
     *,
     delivery: Delivery,
 ) -> None:
     """How far back can this model learn, and from how many sequences?"""
     files = {"weights": weights, "checkpoints": checkpoints, "optimizer_state": optimizer_state}
     own: dict[str, Any] = {"data": data, "optimizer": optimizer, "learning_rate": learning_rate}
-    options: dict[str, Any] = {"method": method}
+    options: dict[str, Any] = {"method": method, "control": control or None}
     for key, text in (("lags", lags), ("sample_sizes", sample_sizes)):
         options[key] = None if text is None else read_whole_numbers(_option(key), text)
     _check_window_options(study, model, {**files, **own, **options})

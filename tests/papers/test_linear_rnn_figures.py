@@ -201,7 +201,7 @@ def test_pictures_have_a_note(preset, more):
 
 @pytest.mark.slow
 def test_the_full_paper_can_be_reproduced(tmp_path):
-    summary = reproduce("linear-rnn", out=tmp_path)
+    summary = reproduce("linear-rnn", preset="smoke", out=tmp_path)
     assert list(summary["figures"]) == NAMES
     values = summary["figures"]["S3c"]["numbers"]
     assert values["networks that end as predicted"] == values["networks"] == 4

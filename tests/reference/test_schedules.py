@@ -180,18 +180,28 @@ def test_overshooting_is_best_above_the_strength_of_the_theory_page():
         assert bool(found.flow_route.order) is pays
 
 
-def test_tasks_that_touch_one_curve():
+def touching(number):
     """Lines that touch 1/u: the fastest speed is 1/u everywhere, and the time is the integral of du / (2u / u)."""
-    touch = np.geomspace(1e-2, 0.9, 60)
-    cross, power, free = 2 / touch, 1 / touch**2, np.full(60, np.inf)
-    limits = {"least": -free, "most": np.ones(60), "most_loss": free}
+    touch = np.geomspace(1e-2, 0.9, number)
+    cross, power, free = 2 / touch, 1 / touch**2, np.full(number, np.inf)
+    limits = {"least": -free, "most": np.ones(number), "most_loss": free}
     case = ScheduleProblem(
-        cross[:, None], power[:, None], np.ones(60), np.zeros(1), touch[:1], 1e-9, False, 0.0, **limits
+        cross[:, None], power[:, None], np.ones(number), np.zeros(1), touch[:1], 1e-9, False, 0.0, **limits
     )
-    path = ModePath.of(case, 0, range(60), (cross / power)[-1] - 0.9, limited=True).cheapest(60)
+    return ModePath.of(case, 0, range(number), (cross / power)[-1] - 0.9, limited=True)
+
+
+def test_tasks_that_touch_one_curve():
+    path = touching(60).cheapest(60)
     # neighbours differ by 8%, and a polygon around a curve is off by the square of that
     assert path.total == pytest.approx((0.9 - 1e-2) / 2, rel=3e-3)
     assert len(path.order) == 59
+
+
+def test_too_many_tasks_that_all_compete_are_refused():
+    with pytest.raises(lc.InvalidSpec) as caught:
+        touching(2001).cheapest(3)
+    assert caught.value.field == "candidates"
 
 
 def logistic(t, u, cross, power):

@@ -667,7 +667,6 @@ def test_bad_phase_options_raise(study, tmp_path, vary, values, accuracies, toke
     [
         ("advise", ()),
         ("advise", ("study.toml", "--model", "model.py:make")),
-        ("advise", ("study.toml", "--seeds", "3")),
         ("window", ()),
         ("window", ("study.toml", "--model", "model.py:make")),
         ("window", ("study.toml", "--lags", "1,2")),

@@ -7,19 +7,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from learncast._core.errors import InvalidSpec, UnsupportedModel
 from learncast._core.progress import check_time
 from learncast._core.validation import FloatArray, count
 from learncast.networks.activated import Activated
-from learncast.networks.deep import Linear
+from learncast.networks.deep import Deep, Linear
 from learncast.planning.methods.method import Method, Rule
 from learncast.procedure.goals import Goal
 from learncast.results import Status, Steps
 from learncast.theory.dynamics.batch_draws import Batches
-from learncast.theory.dynamics.learning_problem import LearningProblem
-from learncast.theory.dynamics.steps.pooled_descent import hidden_basis, pull
+from learncast.theory.dynamics.learning_problem import DeepProblem, LearningProblem, weight_names
+from learncast.theory.dynamics.steps.pooled_descent import PooledDescent, hidden_basis
 from learncast.theory.responses.bootstrap import bounds
 
 #: Runs that are counted: side by side for a fixed scalar recurrence, and one by one.
@@ -170,7 +169,7 @@ def in_batches(
     network = method.network
     assert not isinstance(network, Activated)
     problems = [LearningProblem.of(method.tasks[k], network, method.learn) for k in places]
-    pooled = all(p.two_layers is not None for p in problems)
+    pooled = isinstance(network, Deep) or all(p.two_layers is not None for p in problems)
     number = RUNS[pooled] if runs is None else count("runs", runs, least=2)
     rng, stages, gaussian = np.random.default_rng(seed), [], False
     simulation = (_Pooled if pooled else _Single)(method, number)
@@ -186,15 +185,21 @@ def in_batches(
 
 
 class _Pooled:
-    """Runs side by side on the hidden directions of the start. States are (runs, inputs + outputs, hidden)."""
+    """Runs side by side on pooled inputs, two layers on the hidden directions of the start."""
 
     def __init__(self, method: Method, runs: int) -> None:
         self.method, self.rate = method, method.learning_rate
-        assert not isinstance(method.network, Activated)
-        first, second = method.network.maps
-        basis = hidden_basis(first, second)
-        start = np.concatenate([first.T, second]) @ basis
-        self.inputs, self.states = first.shape[1], np.repeat(start[None], runs, axis=0)
+        network = method.network
+        assert not isinstance(network, Activated)
+        first, second = network.maps
+        if isinstance(network, Deep):
+            problem = DeepProblem(method.tasks[0], network, weight_names(network))
+            self.descent: PooledDescent = problem.descent
+            start = problem.flatten(problem.start)
+        else:
+            self.descent = PooledDescent(np.eye(network.inputs), np.zeros((network.outputs, network.inputs)))
+            start = np.concatenate([first.T, second]) @ hidden_basis(first, second)
+        self.inputs, self.states = network.inputs, np.repeat(start[None], runs, axis=0)
         self.going = np.ones(runs, dtype=bool)
 
     def advance(self, task: int, goal: Goal | None, problem: LearningProblem, draws: Batches, most: int) -> FloatArray:
@@ -207,24 +212,22 @@ class _Pooled:
             if n == most or not len(rows):
                 break
             if learned is not None:
-                there = learned(self._maps(rows))
+                there = learned(self.descent.maps(self.states[rows]))
                 steps[rows[there]] = n
                 rows = rows[~there]
                 if not len(rows):
                     break
             states = self.states[rows]
             power, cross = draws.moments(rows)
-            self.states[rows] = states + self.rate * pull(states, power, cross, self.inputs)
+            self.states[rows] = states + self.rate * self.descent.pull(states, power, cross)
         steps[rows] = most if learned is None else np.inf
-        self.going &= np.isfinite(steps) & np.isfinite(self.states).all(axis=(1, 2))
+        self.going &= np.isfinite(steps) & np.isfinite(self.states).reshape(len(self.states), -1).all(axis=1)
         return np.where(self.going, steps, np.inf)
-
-    def _maps(self, rows: NDArray[np.intp]) -> FloatArray:
-        first, second = np.split(self.states[rows], [self.inputs], axis=1)
-        return np.asarray(second @ np.swapaxes(first, 1, 2))
 
     def floor(self, problem: LearningProblem, draws: Batches) -> float:
         """Loss that the noise of independent batches leaves at the end: rate / 4 of the variance of the gradient."""
+        if self.states.ndim == 2:  # not known for more layers
+            return math.nan
         first, second = np.split(self.states[self.going], [self.inputs], axis=1)
         noise = [draws.gradient_variance(problem, A.T, C) for A, C in zip(first, second, strict=True)]
         return self.rate / 4 * float(np.mean(noise)) if noise else math.inf

@@ -279,6 +279,9 @@ def _values(found: Window, index: int) -> dict[str, object]:
         "required_sequences": here["required_sequences"].sel(noise="per_lag").values,
         "required_sequences_total": here["required_sequences"].sel(noise="total").values,
         **{key: here[key].item() for key in ("critical_score", "reach", "contiguous_reach")},
+        # With a control: what is due to the task.
+        **{key: here[key].values for key in ("control_signal", "control_score", "attributable") if key in here},
+        **{key: here[key].item() for key in ("control_reach", "attributable_reach") if key in here},
         "window": found.windows(index),
         "contiguous_window": found.windows(index, contiguous=True),
         "window_total": found.windows(index, noise="total"),

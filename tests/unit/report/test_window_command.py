@@ -564,3 +564,15 @@ def test_an_evolution_reports_its_settings(own, checkpoints, tmp_path):
 def test_the_course_of_a_quantity_names_its_ends(values, numbers):
     text = course(xr.DataArray(np.array(values, dtype=float)), "steps")
     assert {word for word in text.replace(",", "").split() if word.isdigit()} == numbers
+
+
+def test_a_study_with_a_control_reports_the_lags_that_are_due_to_the_task(study):
+    plain, controlled = (
+        json.loads(run(study(text), "--json").stdout)
+        for text in (STUDY, STUDY.replace("[window]", "[window]\ncontrol = true"))
+    )
+    more = {"control_signal", "control_score", "attributable", "control_reach", "attributable_reach"}
+    assert set(controlled) - set(plain) == more
+    assert controlled["signal"] == plain["signal"]
+    assert controlled["attributable"] == [False, True, False]  # the task's lag of 2
+    assert controlled["attributable_reach"] == 2

@@ -261,48 +261,41 @@ def _range(values: Iterable[float]) -> str:
 def _corrected(table: xr.Dataset) -> dict[tuple[str, str], float]:
     """Return the p-values of all orders with Holm's correction in each family, by claim and cell."""
     families: dict[str, dict[tuple[str, str], float]] = {}
+    sides = {"lower": "less", "higher": "greater"}
     for claim in CRITERIA["claim"]:
         if claim["rule"] == "order" and claim["measure"] in table:
-            values = {str(c): table[claim["measure"]].sel(cell=c).values for c in table["cell"].values}
-            for cell, against in _pairs(values):
-                ps = [_p(values[cell], other, claim["side"]) for other in against]
-                families.setdefault(claim["family"], {})[claim["name"], cell] = max(ps)
+            side = sides[claim["side"]]
+            values = {str(cell): table[claim["measure"]].sel(cell=cell).values for cell in table["cell"].values}
+            against = [values[cell] for cell in CRITERIA["homogeneous"] if cell in values]
+            for cell in (cell for cell in CRITERIA["heterogeneous"] if cell in values and against):
+                tests = [mannwhitneyu(values[cell], o, alternative=side, method="exact") for o in against]
+                families.setdefault(claim["family"], {})[claim["name"], cell] = max(float(t.pvalue) for t in tests)
     found = {}
-    for tests in families.values():
+    for family in families.values():
         highest = 0.0
-        for k, (key, p) in enumerate(sorted(tests.items(), key=lambda item: item[1])):
-            highest = max(highest, min(1.0, (len(tests) - k) * p))
+        for k, (key, p) in enumerate(sorted(family.items(), key=lambda item: item[1])):
+            highest = max(highest, min(1.0, (len(family) - k) * p))
             found[key] = highest
     return found
-
-
-def _pairs(values: dict[str, FloatArray]) -> Iterator[tuple[str, list[FloatArray]]]:
-    """Yield each cell with gates of its own, with the values of the cells with one gate."""
-    against = [values[cell] for cell in CRITERIA["homogeneous"] if cell in values]
-    yield from ((cell, against) for cell in CRITERIA["heterogeneous"] if cell in values and against)
-
-
-def _p(values: FloatArray, other: FloatArray, side: str) -> float:
-    alternative = {"lower": "less", "higher": "greater"}[side]
-    return float(mannwhitneyu(values, other, alternative=alternative, method="exact").pvalue)
 
 
 def claim_numbers(dataset: xr.Dataset) -> Numbers:
     """Yield verdict and numbers of every claim and size, and AdamW beside SGD at equal loss."""
     for size in dataset["size"].values:
-        one, at = dataset.sel(size=size), f"lags to {size}" if dataset.sizes["size"] > 1 else ""
-        for name in dataset["claim"].values:
-            row = {key: str(one[key].sel(claim=name).values) for key in _TEXTS}
-            text = f"{row['verdict']}: {row['says']} {row['reason']}."
-            text += f" Decidable with {row['larger']}." if row["verdict"] == UNDECIDED else ""
-            text += f" Cause: {row['cause']}." if row["cause"] and row["verdict"] == FAILS else ""
-            yield " ".join(filter(None, (name, at))), text
-        for cell, values in equal_losses(one):
-            yield " ".join(filter(None, (f"{cell} at equal loss: SGD, AdamW", at))), values
-        if "dial_drop" in one:
-            yield " ".join(filter(None, ("dial: gates", at))), short(one["gate"])
-            for key in ("drop", "recovered", "loss"):
-                yield " ".join(filter(None, (f"dial: {key}", at))), short(one[f"dial_{key}"].median("seed"))
+        at = f" lags to {size}" if dataset.sizes["size"] > 1 else ""
+        yield from ((f"{name}{at}", value) for name, value in _numbers_of(dataset.sel(size=size)))
+
+
+def _numbers_of(one: xr.Dataset) -> Numbers:
+    for name in one["claim"].values:
+        row = {key: str(one[key].sel(claim=name).values) for key in _TEXTS}
+        text = f"{row['verdict']}: {row['says']} {row['reason']}."
+        text += f" Decidable with {row['larger']}." if row["verdict"] == UNDECIDED else ""
+        yield str(name), text + (f" Cause: {row['cause']}." if row["cause"] and row["verdict"] == FAILS else "")
+    yield from ((f"{cell} at equal loss: SGD, AdamW", values) for cell, values in equal_losses(one))
+    if "dial_drop" in one:
+        yield "dial: gates", short(one["gate"])
+        yield from ((f"dial: {key}", short(one[f"dial_{key}"].median("seed"))) for key in ("drop", "recovered", "loss"))
 
 
 def equal_losses(one: xr.Dataset, tolerance: float = 0.02) -> Iterator[tuple[str, str]]:

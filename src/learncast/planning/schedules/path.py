@@ -15,6 +15,7 @@ from functools import cached_property
 
 import numpy as np
 
+from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray
 from learncast.planning.schedules.problem import TIE, Flags, Indices, ScheduleProblem
 from learncast.planning.search import Route
@@ -22,6 +23,8 @@ from learncast.theory.dynamics import mode_equation
 
 #: Relative rounding of a strength that was computed to lie on an edge.
 ROUNDING = 8 * np.finfo(float).eps
+#: Tasks that may compete, without those that another task beats everywhere: memory grows as the square.
+MOST_RIVALS = 2000
 #: Index of the start among the points, and number of points before the edges of stops: start and band.
 START, EDGES = 0, 3
 
@@ -141,6 +144,10 @@ class ModePath:
 
     def cheapest(self, max_stages: int) -> Route:
         """Cheapest path of at most `max_stages` stages; an infinite total if there is none."""
+        if len(self.cross) > MOST_RIVALS:
+            raise InvalidSpec(
+                f"At most {MOST_RIVALS} tasks may compete for one mode, got {len(self.cross)}.", field="candidates"
+            )
         at, target = self.points, len(self.cross) - 1
         learned = self.learned(at)
         if learned[START]:

@@ -393,20 +393,14 @@ def pooled_curvature(
 
 def _full_curvature(cross: FloatArray, power: FloatArray, first: FloatArray, second: FloatArray) -> float:
     """Return the largest eigenvalue of the full Hessian of both layers."""
-    S, R, n = power, cross, first.shape[1]
+    n = first.shape[1]
     layers = np.concatenate([first, second.T], axis=1)
     # Reduce the hidden space to the span of [A, C^T] and one direction beyond it, which represents all others.
     if len(layers) > layers.shape[1]:
         layers = np.concatenate([np.linalg.qr(layers, mode="r"), np.zeros((1, layers.shape[1]))])
     A, C = layers[:, :n], layers[:, n:].T
-    G = C @ A @ S - R
-
-    def product(flat: FloatArray) -> FloatArray:
-        dA, dC = flat[: A.size].reshape(A.shape), flat[A.size :].reshape(C.shape)
-        D = (C @ dA + dC @ A) @ S
-        return np.concatenate([(C.T @ D + dC.T @ G).ravel(), (D @ A.T + G @ dA.T).ravel()])
-
-    return _largest_eigenvalue(product, A.size + C.size)
+    descent = LagDescent(power, cross, np.zeros(()), (A, np.zeros((len(A), len(A))), C), (True, False, True))
+    return _largest_eigenvalue(lambda v: descent.hessian_product(descent.start, v[None])[0], A.size + C.size)
 
 
 def sharpest_curvature(cross: FloatArray, power: FloatArray, places: Sequence[tuple[FloatArray, FloatArray]]) -> float:
