@@ -149,6 +149,7 @@ def test_an_optimiser_before_its_first_step_has_the_rates_of_that_step(name):
     y = x[:, -2, :1]
     fresh, stepped = (OPTIMISERS[name](model.parameters()) for _ in range(2))
     found = lc.window(model, x, y, optimizer=fresh, measurement=MEASUREMENT)
+    assert found.dataset.attrs["optimizer"].startswith("first-step ")
     assert not fresh.state
     assert all(p.grad is None for p in model.parameters())
     weights = copy.deepcopy(model.state_dict())
