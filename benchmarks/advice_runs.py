@@ -6,7 +6,6 @@ import hashlib
 import json
 import sys
 import time
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -41,10 +40,8 @@ SEEDS, GIVEN = (0, 1, 2), (0.1, 1.0, 5.0)
 FACTORS, CLIP = (0.1, 1.0, 2.0, 3.3, 5.0, 6.7, 10.0), 0.3
 #: Optimiser and units of each part, and steps after which a training is given up.
 PARTS, MOST = (("adam", 32), ("adam", 128), ("sgd", 32)), 1500
-#: Looks at which the remaining steps are estimated.
-ASKED = (4, 8, 16, 32, 64)
 #: Files that make up the procedure; its hash is stored with every result.
-PROCEDURE = ("advice/pilots.py", "advice/help.py", "advice/adviser.py", "training/rules.py", "training/remaining.py")
+PROCEDURE = ("advice/pilots.py", "advice/help.py", "advice/adviser.py", "training/rules.py")
 
 
 def procedure_hash() -> str:
@@ -59,30 +56,23 @@ def chance(pool: Pool) -> float:
     return float(np.bincount(labels).max() / len(labels))
 
 
-def fixed(pool: Pool, cell: str, rule: str, units: int) -> dict[str, Any]:
-    """Steps of direct training at fixed rates, clipped and not, and estimates of what remains on the way."""
+def fixed(pool: Pool, cell: str, rule: str, units: int) -> dict[str, list[int | None]]:
+    """Steps of direct training at fixed rates, clipped and not."""
     usual = RATES[rule, pool.loss]
     names = [(f"{f:g} clipped", f, CLIP) for f in FACTORS] + [(f"{f:g}", f, np.inf) for f in GIVEN]
     lanes = [(name, Lane(seed, usual * f, clip, [pool.target])) for name, f, clip in names for seed in SEEDS]
-    steps, looks = trained(Fleet(cell, rule, pool, units, [lane for _, lane in lanes]), MOST)
-    found: dict[str, Any] = {"steps": {}, "remaining": []}
-    for (name, _), taken, seen in zip(lanes, steps, looks, strict=True):
-        found["steps"].setdefault(name, []).append(taken)
-        if name == "1 clipped":
-            found["remaining"] += list(estimates(seen, taken, chance(pool)))
+    steps, _ = trained(Fleet(cell, rule, pool, units, [lane for _, lane in lanes]), MOST)
+    found: dict[str, list[int | None]] = {}
+    for (name, _), taken in zip(lanes, steps, strict=True):
+        found.setdefault(name, []).append(taken)
     return found
 
 
-def estimates(looks: list[float], taken: int | None, least: float) -> Iterator[list[float | None]]:
-    """Median, interval and lateness estimated from the curve on the way, and the steps that really remained."""
-    for number in ASKED:
-        if number < len(looks):
-            seen, now = looks[:number], (number - 1) * LOOK
-            shares = [(value - least) / (CRITERION - least) for value in seen]
-            left = lc.training.Remaining.from_curve([LOOK * k for k in range(number)], shares, limit=MOST)
-            if left is not None:
-                values = [left.median, left.low, left.high, left.late]
-                yield [*(None if not np.isfinite(v) else round(v, 3) for v in values), taken and taken - now]
+def curves(pool: Pool, cell: str, rule: str, units: int) -> dict[str, Any]:
+    """Steps of direct training at the usual rate, clipped, and held-out accuracy every ten steps."""
+    lanes = [Lane(seed, RATES[rule, pool.loss], CLIP, [pool.target]) for seed in SEEDS]
+    steps, looks = trained(Fleet(cell, rule, pool, units, lanes), MOST)
+    return {"chance": chance(pool), "steps": steps, "looks": [[round(v, 3) for v in seen] for seen in looks]}
 
 
 def baselines(pool: Pool, cell: str, rule: str, units: int) -> dict[str, list[int | None]]:
@@ -190,14 +180,14 @@ def main() -> None:
     """Train what is not stored yet; an optimiser and a number of units may be named to do a part."""
     torch.set_num_threads(1)
     wanted = [part for part in PARTS if not sys.argv[1:] or [part[0], str(part[1])] == sys.argv[1:]]
-    measures = {"fixed": fixed, "baselines": baselines, "advised": advised}
+    measures = {"fixed": fixed, "baselines": baselines, "advised": advised, "curves": curves}
     for rule, units in wanted:
         for pool in JUDGED:
             for cell in CELLS:
                 for name, measure in measures.items():
                     key = f"{pool.name}/{cell}/{rule}/{units}"
                     everything = stored()
-                    if key in everything.get(name, {}) or (name == "baselines" and units != 32):
+                    if key in everything.get(name, {}) or (name in ("baselines", "curves") and units != 32):
                         continue
                     begun = time.process_time()
                     everything.setdefault(name, {})[key] = measure(pool, cell, rule, units)

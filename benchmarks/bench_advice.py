@@ -9,8 +9,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks.advice_runs import FACTORS, GIVEN, MOST, SEEDS, procedure_hash, stored
+from benchmarks.decision_networks import LOOK
+from benchmarks.decision_pools import CRITERION
+from learncast.training import Remaining
 
-Case = tuple[str, dict[str, Any]]
+#: Looks at which the remaining steps are estimated.
+ASKED = (4, 8, 16, 32, 64)
 
 
 def steps_of(taken: Sequence[int | None]) -> list[float]:
@@ -34,8 +38,7 @@ class Part:
     def __init__(self, everything: dict[str, Any], rule: str, units: int) -> None:
         end = f"/{rule}/{units}"
         self.advised = {k: v for k, v in everything["advised"].items() if k.endswith(end)}
-        self.fixed = {k: v["steps"] for k, v in everything["fixed"].items() if k.endswith(end) and k in self.advised}
-        self.remaining = {k: v["remaining"] for k, v in everything["fixed"].items() if k in self.fixed}
+        self.fixed = {k: v for k, v in everything["fixed"].items() if k.endswith(end) and k in self.advised}
         self.others = {k: v for k, v in everything.get("baselines", {}).items() if k in self.fixed}
         self.advised = {k: v for k, v in self.advised.items() if k in self.fixed}
 
@@ -144,34 +147,31 @@ def helped_rows(part: Part) -> Iterator[tuple[str, str, str]]:
 
 def remaining_rows(everything: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
     """Errors and intervals of the estimated remaining steps."""
-    from learncast.training import Remaining
-
-    errors, inside, widths = [], [], []
-    for found in everything["fixed"].values():
-        for taken in found["steps"].values():
-            for seed, steps in enumerate(taken):
-                before = taken[(seed + 1) % len(taken)]
-                left = Remaining.from_earlier(before or MOST, done=0, limit=MOST, reached=before is not None)
-                if steps and math.isfinite(left.median):
-                    errors.append(abs(math.log2(left.median / steps)))
-                    inside.append(left.low <= steps <= left.high)
-                    widths.append(left.high / left.low)
-    yield from _errors(
-        "remaining steps from an earlier run (another seed)", errors, inside, widths, "<= .35 .74-.90 <= 3"
-    )
-    errors, inside, widths = [], [], []
-    for found in everything["fixed"].values():
-        for median, low, high, _, steps in found["remaining"]:
-            if steps and median:
-                errors.append(abs(math.log2(median / steps)))
-                inside.append(low <= steps and (high is None or steps <= high))
-                widths.append(math.inf if high is None else high / low)
-    yield from _errors("remaining steps from the curve", errors, inside, widths, "- .72-.90 <= 14")
+    pairs = [
+        (Remaining.from_earlier(before or MOST, done=0, limit=MOST, reached=before is not None), steps)
+        for found in everything["fixed"].values()
+        for taken in found.values()
+        for before, steps in zip([*taken[1:], taken[0]], taken, strict=True)
+    ]
+    yield from _errors("remaining steps from an earlier run (another seed)", pairs, "<= .35 .74-.90 <= 3")
+    pairs = []
+    for found in everything["curves"].values():
+        least = found["chance"]
+        for taken, looks in zip(found["steps"], found["looks"], strict=True):
+            shares = [(value - least) / (CRITERION - least) for value in looks]
+            for number in (n for n in ASKED if n < len(looks)):
+                steps = [LOOK * k for k in range(number)]
+                left = Remaining.from_curve(steps, shares[:number], limit=MOST)
+                if left is not None:
+                    pairs.append((left, taken and taken - steps[-1]))
+    yield from _errors("remaining steps from the curve", pairs, "- .72-.90 <= 14")
 
 
-def _errors(
-    label: str, errors: list[float], inside: list[bool], widths: list[float], goal: str
-) -> Iterator[tuple[str, str, str]]:
-    if errors:
-        told = f"{np.median(errors):.2f} {np.mean(inside):.2f} {np.median(widths):.1f}"
-        yield f"{label}: median |log2 error|, coverage, width ({len(errors)})", told, goal
+def _errors(label: str, pairs: list[tuple[Remaining, int | None]], goal: str) -> Iterator[tuple[str, str, str]]:
+    known = [(left, steps) for left, steps in pairs if steps and math.isfinite(left.median)]
+    if known:
+        error = np.median([abs(math.log2(left.median / steps)) for left, steps in known])
+        inside = np.mean([left.low <= steps <= left.high for left, steps in known])
+        width = np.median([left.high / left.low for left, _ in known])
+        told = f"{error:.2f} {inside:.2f} {width:.1f}"
+        yield f"{label}: median |log2 error|, coverage, width ({len(known)})", told, goal

@@ -22,7 +22,7 @@ SAME_RATE, OTHER_RATE = 5.0, 3.0
 #: An earlier run that did not reach the goal is taken to need this multiple of its steps.
 UNFINISHED = 1.4
 #: Exponent of the distribution of the remaining steps around the estimate from a curve.
-FROM_CURVE = 1.55
+FROM_CURVE = 1.7
 #: Chance that the goal is never reached, if less than `BARELY` of the way from chance to the goal is done.
 NEVER, BARELY = 0.12, 0.1
 
@@ -52,8 +52,8 @@ class Remaining:
     Attributes
     ----------
     median, low, high : float
-        Median and 80% interval of the remaining steps; nan if the goal is more likely than not to be missed by the
-        limit of steps, infinite if that end of the interval means never.
+        Median and 80% interval of the remaining steps, if the goal is reached; nan if it is likelier than 60% to be
+        missed by the limit of steps.
     late : float
         Chance that the goal is not reached by the limit of steps; nan without a limit.
     source : str
@@ -131,8 +131,7 @@ class Remaining:
         never = NEVER if way < BARELY else 0.0
 
         def at(probability: float) -> float:
-            more = 1.0 - probability
-            return math.inf if more <= never else middle * ((1 - never) / (more - never) - 1.0) ** (1 / FROM_CURVE)
+            return middle * (1.0 / (1.0 - probability) - 1.0) ** (1.0 / FROM_CURVE)
 
         late = never + (1 - never) / (1 + ((limit - done) / middle) ** FROM_CURVE) if limit > done else 1.0
         return cls._of(at, late, "curve", limit)
@@ -148,9 +147,8 @@ class Remaining:
         based = "the curve alone" if self.source == "curve" else f"an {self.source}"
         if math.isnan(self.median):
             return f"probably not there by the limit of steps (chance {self.late:.0%}, from {based})"
-        high = "never" if math.isinf(self.high) else f"{self.high:.0f}"
         late = f"; not there by the limit: {self.late:.0%}" if self.late >= 0.1 else ""
-        return f"about {self.median:.0f} more steps ({self.low:.0f} to {high}, from {based}{late})"
+        return f"about {self.median:.0f} more steps ({self.low:.0f} to {self.high:.0f}, from {based}{late})"
 
 
 def _line(steps: Sequence[float], shares: Sequence[float]) -> float:

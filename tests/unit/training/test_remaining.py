@@ -61,8 +61,10 @@ def test_a_curve_that_is_nearer_to_its_goal_has_less_to_go():
     slow, fast = (Remaining.from_curve(steps, np.linspace(0, end, 20)) for end in (0.3, 0.9))
     assert fast.median < slow.median
     assert 0 < slow.low < slow.median < slow.high < math.inf
-    flat = Remaining.from_curve(steps, np.zeros(20))
-    assert math.isinf(flat.high), "a network at chance may never learn"
+    flat, near = (Remaining.from_curve(steps, np.full(20, way), limit=1e9) for way in (0.0, 0.2))
+    assert flat.late == pytest.approx(0.12, abs=0.01), "a network at chance may never learn"
+    assert near.late == pytest.approx(0.0, abs=0.01)
+    assert flat.high / flat.low == pytest.approx(81 ** (1 / 1.7))
     assert flat.source == "curve"
 
 
@@ -80,7 +82,7 @@ def made():
 
 def started(goal, training):
     model = made()
-    return Loop.of([lc.Stage(sides, goal)], model, training, optimizer=Updates(model, training))
+    return Loop.of([lc.Stage(sides, goal)], model, training, optimizer=Updates(model, training), evaluation=50)
 
 
 def test_a_loop_estimates_from_its_evaluations_or_from_an_earlier_run():
@@ -113,19 +115,19 @@ def test_a_bar_shows_the_remaining_steps(monkeypatch):
     report = progress._Lines("training", 0.0)
     monkeypatch.setattr(report, "show", lambda share, left: shown.append(left))
     training = lc.Training(1e-4, optimizer="adam", loss="cross_entropy", batch=4, most_steps=200)
-    first = lc.training.train(sides, made(), training, goal=DecisionAccuracy(0.95, every=10), record=())
+    first = lc.training.train(sides, made(), training, goal=DecisionAccuracy(0.99, every=20), record=())
     lc.training.train(
-        sides, made(), training, goal=DecisionAccuracy(0.95, every=10), record=(), earlier=first, progress=report
+        sides, made(), training, goal=DecisionAccuracy(0.99, every=20), record=(), earlier=first, progress=report
     )
     assert len(shown) == 3
     assert all("step" in text for text in shown)
 
 
 def test_a_long_training_keeps_few_evaluations():
-    training = lc.Training(1e-9, loss="cross_entropy", batch=4, most_steps=900)
+    training = lc.Training(1e-9, loss="cross_entropy", batch=4, most_steps=450)
     loop = started(DecisionAccuracy(0.99, every=1), training)
     loop.advance()
     steps = [step for step, _ in loop.watch.history]
     assert len(steps) <= 200
-    assert steps[-3:] == [898, 899, 900]
+    assert steps[-3:] == [448, 449, 450]
     assert steps == sorted(steps)
