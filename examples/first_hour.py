@@ -1,4 +1,4 @@
-"""Thirty questions of a first hour with learncast, on simulated data, each compared with plain numpy or torch.
+"""Questions of a first hour with learncast, on simulated data, each compared with plain numpy or torch.
 
 Run with: python examples/first_hour.py
 """
@@ -42,8 +42,15 @@ def question(text: str) -> Callable[[Callable[[], tuple[float, float]]], Callabl
     return register
 
 
-def plain(found: lc.Forecast, x: np.ndarray, y: np.ndarray, share: float = 0.95, r2: float | None = None) -> float:
-    """Steps of full-batch descent on raw trials, in numpy, to a share of the explainable variance or to an R²."""
+def plain(
+    found: lc.Forecast,
+    x: np.ndarray,
+    y: np.ndarray,
+    share: float = 0.95,
+    r2: float | None = None,
+    decisions: float | None = None,
+) -> float:
+    """Steps of full-batch descent on raw trials, in numpy, to a share explained, an R² or a share of decisions."""
     x = x[:, None, :] if x.ndim == 2 else x
     y = y[:, None] if y.ndim == 1 else y
     network, steps = found.method.network, x.shape[1]
@@ -63,7 +70,8 @@ def plain(found: lc.Forecast, x: np.ndarray, y: np.ndarray, share: float = 0.95,
     least = loss(np.linalg.lstsq(pooled, targets, rcond=None)[0].T)
     goal = least + (1 - share) * (zero - least) if r2 is None else (1 - r2) * zero
     for n in range(200_000):
-        if loss(second @ first) <= goal:
+        right = ((pooled @ (second @ first).T).argmax(axis=1) == targets.argmax(axis=1)).mean()
+        if loss(second @ first) <= goal if decisions is None else right >= decisions:
             return n
         slope = (pooled @ (second @ first).T - targets).T @ pooled / trials
         first, second = first - rate * second.T @ slope, second - rate * slope @ first.T
@@ -113,6 +121,19 @@ def _() -> tuple[float, float]:
     return found.steps.descent, plain(found, RATES, REACH, r2=0.9)
 
 
+@question("... to 85% correct decisions?")
+def _() -> tuple[float, float]:
+    goal = lc.training.DecisionAccuracy(0.85, every=1)
+    found = lc.forecast(TUNED, CHOICE, goal=goal)
+    return found.steps.descent, plain(found, TUNED, np.eye(3)[CHOICE], decisions=0.85)
+
+
+@question("... averaged over bins of 50 ms instead of 10 ms?")
+def _() -> tuple[float, float]:
+    found = lc.forecast(RATES, REACH, rate=100, bin_width=0.05)
+    return found.steps.descent, plain(found, RATES.reshape(120, 5, 5, 10).mean(axis=2), REACH)
+
+
 @question("... at my learning rate?")
 def _() -> tuple[float, float]:
     found = lc.forecast(RATES, REACH, learning_rate=1e-6)
@@ -135,6 +156,12 @@ def _() -> tuple[float, float]:
 def _() -> tuple[float, float]:
     found = lc.forecast(RATES, REACH, bias=True)
     return found.steps.descent, plain(found, np.concatenate([RATES, np.ones((120, 25, 1))], axis=2), REACH)
+
+
+@question("... and what do biases change?")
+def _() -> tuple[float, float]:
+    found = lc.forecast(RATES, REACH, bias=True)
+    return found.without_bias.steps.descent, plain(found.without_bias, RATES, REACH)
 
 
 @question("... with axes (time, trial, channel)?")

@@ -1,4 +1,4 @@
-"""The thirty questions of a first hour get the numbers of plain numpy and torch."""
+"""The questions of a first hour get the numbers of plain numpy and torch."""
 
 import importlib.util
 from pathlib import Path
@@ -12,12 +12,12 @@ first_hour = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(first_hour)
 
 
-def test_there_are_thirty_questions():
-    assert len(first_hour.TASKS) == 30
+def test_there_are_at_least_thirty_questions():
+    assert len(first_hour.TASKS) >= 30
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("text", "ask"), first_hour.TASKS, ids=[str(k) for k in range(1, 31)])
+@pytest.mark.parametrize(("text", "ask"), first_hour.TASKS, ids=[str(k) for k, _ in enumerate(first_hour.TASKS, 1)])
 def test_a_question_of_the_first_hour(text, ask):
     own, other = ask()
     assert np.isfinite(own)

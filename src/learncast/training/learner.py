@@ -264,7 +264,9 @@ def check_answers(
     except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
         wanted = f"inputs {tuple(x.shape)} of {name!r}"
         message = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise InvalidSpec(f"The network must accept {wanted}, got {message}.", field="network") from error
+        table = next((part for part, one in module.named_modules() if isinstance(one, nn.Embedding)), None)
+        cast = "" if table is None else f" Trials are floats: write self.{table}(x.long()) in forward."
+        raise InvalidSpec(f"The network must accept {wanted}, got {message}.{cast}", field="network") from error
     shape = tuple(answers.shape)
     if shape != ((*y.shape, *shape[-1:]) if labels else tuple(y.shape)):
         wanted = f"{(*y.shape, 'outputs')}".replace("'", "") if labels else f"{tuple(y.shape)}"

@@ -161,7 +161,7 @@ def window(
         others = diagnosed(replace(data, shift=1), within(progress, 1, passes))
         add_control(dataset, _combined([one.result(rule).dataset(sizes) for one in others]))
     dataset["sequences"] = ((), len(data), described("diagnosed sequences", SEQUENCES))
-    name = "none" if optimizer is None else type(optimizer).__name__ + " (first step)" * fresh
+    name = "none" if optimizer is None else "first-step " * fresh + type(optimizer).__name__
     dataset.attrs = {"method": rule.method, "order": measurement.order, "optimizer": name, "signs": signs}
     dataset.attrs |= {"cell": layers[0].kind, "directions": measurement.directions}
     weights = [value.cpu().numpy() for layer in layers for value in layer.parameters.values()]

@@ -149,6 +149,7 @@ def test_an_optimiser_before_its_first_step_has_the_rates_of_that_step(name):
     y = x[:, -2, :1]
     fresh, stepped = (OPTIMISERS[name](model.parameters()) for _ in range(2))
     found = lc.window(model, x, y, optimizer=fresh, measurement=MEASUREMENT)
+    assert found.dataset.attrs["optimizer"].startswith("first-step ")
     assert not fresh.state
     assert all(p.grad is None for p in model.parameters())
     weights = copy.deepcopy(model.state_dict())
@@ -169,7 +170,7 @@ class Feedback(Loop):
     def forward(self, x):
         h = x.new_zeros(len(x), 5)
         for t in range(x.shape[1]):
-            h = self.cell(x[:, t] + self.readout(h), h)
+            h = self.cell(x[:, t] + (self.readout(h) if t == 3 else 0), h)
         return self.readout(h)
 
 
@@ -229,3 +230,28 @@ def test_fed_back_outputs_that_are_detached_are_inputs():
 
     x = torch.randn(40, 8, 2)
     assert lc.window(Detached(nn.GRUCell), x, x[:, -2, :1], measurement=MEASUREMENT).layers == 1
+
+
+def test_training_and_advice_name_the_line_that_embeds_tokens():
+    tokens = torch.randint(0, 7, (64, 6))
+    target, training = (tokens, tokens[:, -1]), lc.Training(1e-2, batch=32, optimizer="adam", loss="cross_entropy")
+    goal = lc.training.DecisionAccuracy(0.5)
+    with pytest.raises(lc.InvalidSpec) as caught:
+        lc.advise(Embedded(), target, training=training, goal=goal)
+    assert caught.value.field == "network"
+    assert "self.table(x.long())" in str(caught.value)
+
+    class Cast(Embedded):
+        def forward(self, x):
+            return super().forward(x.long())
+
+    assert lc.advise(Cast(), target, training=training, goal=goal).learning_rate > 0
+    assert lc.window(Cast(), *target, measurement=MEASUREMENT).layers == 1
+    assert lc.training.train(target, Cast(), training, steps=3).steps == 3
+
+
+def test_advice_takes_a_loop_over_a_cell():
+    x = torch.randn(64, 6, 2)
+    model, target = Loop(nn.GRUCell), (x, x[:, -1, :1])
+    training = lc.Training(1e-2, batch=32, optimizer="adam")
+    assert lc.advise(model, target, training=training, goal=lc.Loss(0.3)).learning_rate > 0

@@ -107,7 +107,7 @@ def _edges(bins: float, size: float) -> NDArray[np.int64]:
     return np.ceil(np.arange(int(bins * (1 + ROUND_OFF)) + 1) * size * (1 - ROUND_OFF)).astype(np.int64)
 
 
-def _bin_means(values: FloatArray, edges: NDArray[np.int64]) -> FloatArray:
+def _bin_means(values: NDArray[Any], edges: NDArray[np.int64]) -> FloatArray:
     """Means (trials, bins, channels) of samples (trials, samples, channels) between edges."""
     if len(edges) < 2:
         raise InvalidSpec("trials must hold at least one bin.", field="bin_width")

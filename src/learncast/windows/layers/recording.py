@@ -138,6 +138,11 @@ class _LayerRecorder:
     cell: Tensor | None = None
     steps: list[_CellStep] = field(default_factory=list)
 
+    @property
+    def time(self) -> int:
+        """The axis of the steps."""
+        return 1 if getattr(self.module, "batch_first", True) else 0
+
     @contextmanager
     def attached(self) -> Iterator[None]:
         handles = [
@@ -191,16 +196,15 @@ class _LayerRecorder:
                 f"model must call its cell once per step, got {self.calls} calls for inputs of shape {_shape(inputs)}.",
                 field="model",
             )
-        self.inputs = [torch.stack([step.features.detach() for step in self.steps], 1)]
-        self.outputs = [torch.stack([step.states[0].detach() for step in self.steps], 1)]
+        self.inputs = [torch.stack([step.features.detach() for step in self.steps], self.time)]
+        self.outputs = [torch.stack([step.states[0].detach() for step in self.steps], self.time)]
 
     def _step_deltas(self, losses: Tensor) -> list[Tensor | None]:
         """Gradients of the loss by the states of every step; inputs of the cell must not depend on them."""
         leaves = [step.states[0] for step in self.steps]
-        last, fed = self.steps[-1].features, ()
-        if last.requires_grad:
-            fed = torch.autograd.grad(last.sum(), leaves, allow_unused=True, retain_graph=True)
-        if any(grad is not None for grad in fed):
+        entered = torch.stack([step.features for step in self.steps]).sum()
+        fed = entered.requires_grad and torch.autograd.grad(entered, leaves, allow_unused=True, retain_graph=True)
+        if fed and any(grad is not None for grad in fed):
             raise UnsupportedModel(
                 "The inputs of the cell must not depend on its earlier states: feed back detached outputs, or none.",
                 field="model",
@@ -210,7 +214,7 @@ class _LayerRecorder:
         if any(grad is not None for grad in grads[len(leaves) :]):
             raise UnsupportedModel("loss must read the hidden states of an LSTM, not its cells.", field="loss")
         known = [leaf.new_zeros(()).expand_as(leaf) if g is None else g for leaf, g in zip(leaves, grads, strict=False)]
-        return [torch.stack(known, 1) if any(grad is not None for grad in grads) else None]
+        return [torch.stack(known, self.time) if any(grad is not None for grad in grads) else None]
 
     def _record_cell(self, sequence: Tensor, initial: object, output: Any) -> object:
         """A layer that returns its states, or a tuple of its states and its last state."""
@@ -221,8 +225,7 @@ class _LayerRecorder:
             self.outputs = [self._leaf(output)]
             return self.outputs[0]
         self.outputs = [self._leaf(output[0])]
-        time = 1 if getattr(self.module, "batch_first", True) else 0
-        last = self.outputs[0].select(time, -1)
+        last = self.outputs[0].select(self.time, -1)
         return self.outputs[0], last.reshape(output[1].shape), *output[2:]
 
     def _record_stack(self, module: nn.RNNBase, sequence: Tensor, initial: object, output: Any) -> object:
@@ -239,8 +242,7 @@ class _LayerRecorder:
                 new = _run_layer(module, index, sequence, start)
                 sequence = self._leaf(new) if index == 0 else new
             self.outputs.append(sequence)
-        time = 1 if module.batch_first else 0
-        final = torch.stack([out.select(time, -1) for out in self.outputs])
+        final = torch.stack([out.select(self.time, -1) for out in self.outputs])
         if not isinstance(module, nn.LSTM):
             return sequence, final
         self.cell = self._leaf(last[1])
@@ -250,7 +252,7 @@ class _LayerRecorder:
         return value.detach().requires_grad_(self.differentiate)
 
     def deltas(self, losses: Tensor) -> list[Tensor]:
-        number = self.inputs[0].shape[0 if getattr(self.module, "batch_first", True) else 1]
+        number = self.inputs[0].shape[1 - self.time]
         if not isinstance(losses, Tensor) or number not in losses.shape:
             raise InvalidSpec(
                 f'loss must give numbers for each of {number} sequences (reduction="none"), got {_shape(losses)}.',
