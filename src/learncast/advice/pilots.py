@@ -90,6 +90,17 @@ def find_rate(model: nn.Module, source: Source, training: Training, *, progress:
     Returns
     -------
     Pilots
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import torch
+    >>> inputs = torch.randn(64, 5, 1, generator=torch.Generator().manual_seed(0))
+    >>> model = lc.training.gated_module("rnn", hidden_size=4)
+    >>> source = lc.training.Source.of((inputs, inputs.sum(1)))
+    >>> found = lc.advice.find_rate(model, source, lc.Training(1e3, optimizer="adam", batch=16))
+    >>> found.factor < 0.01
+    True
     """
     dtype, key, shuffle = next(model.parameters()).dtype, (training.seed, 0), training.shuffle
     batches = [source.batch(training.batch, key, k, dtype, shuffle=shuffle) for k in range(STEPS)]

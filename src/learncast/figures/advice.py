@@ -70,6 +70,18 @@ def advised_training(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     -------
     Axes
         `ax`.
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import xarray as xr
+    >>> import learncast as lc
+    >>> run = {"pilot_loss": (("pilot", "pilot_step"), [[1.0, 0.9]]), "run_loss": ("run_step", [0.9, 0.5, 0.2])}
+    >>> dataset = xr.Dataset(run, coords={"run_step": [0, 10, 20]}, attrs={"run_stage_steps": [20]})
+    >>> figure, ax = plt.subplots()
+    >>> lc.figures.advised_training(dataset, ax).get_xlabel()
+    'gradient step'
+    >>> plt.close(figure)
     """
     losses = dataset["pilot_loss"].values
     ax.axvspan(-losses.size, 0, color="0.95", label="pilots")

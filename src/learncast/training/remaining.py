@@ -38,6 +38,14 @@ class Earlier:
     learning_rate : float
     reached : bool
         Whether it reached the goal.
+
+    Examples
+    --------
+    A run that was stopped after 400 steps before it reached the goal:
+
+    >>> import learncast as lc
+    >>> lc.training.Earlier(400, learning_rate=1e-3, reached=False).reached
+    False
     """
 
     steps: float
@@ -64,9 +72,9 @@ class Remaining:
     >>> import learncast as lc
     >>> left = lc.training.Remaining.from_earlier(400, done=100, limit=1000)
     >>> round(left.median), round(left.low), round(left.high), round(left.late, 2)
-    (300, 159, 521, 0.01)
+    (300, 158, 521, 0.01)
     >>> left.text
-    'about 300 more steps (159 to 521, from an earlier run)'
+    'about 300 more steps (158 to 521, from an earlier run)'
     """
 
     median: float
