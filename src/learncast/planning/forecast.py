@@ -233,6 +233,8 @@ class Forecast(StageSequence, Reported, Displayable):
         seed : int
             Seed of the batches.
         """
+        if isinstance(self.goal, Decoded):
+            raise InvalidSpec(f"{self.goal.text} is forecast for full batches only.", field="batch")
         rules = [(s.goal, s.steps) for s in self.requested]
         expected = [s.steps.descent for s in self.run.stages]
         return in_batches(

@@ -98,3 +98,20 @@ def test_what_cannot_be_reached_or_measured_is_refused():
         lc.forecast((x, labels), lc.LinearRNN.random(6, 8, 3, recurrence=0.8), lc.Training(1e-3, batch=10), goal=goal)
     fields = [one.value.field for one in (never, unmeasured, unstable, batches)]
     assert fields == ["goal", "goal", "learning_rate", "batch"]
+
+
+def test_readouts_that_a_mask_leaves_out_are_no_decisions():
+    x, labels = labelled(every_step=True)
+    mask = np.ones((200, 5))
+    mask[:, 0], mask[::3, 3] = 0, 0
+    found = lc.forecast(x, labels, mask=mask, goal=DecisionAccuracy(0.55, every=1), learning_rate=1e-3)
+    run = lc.descend(found.target, found.method.network, found.training, steps=int(found.steps.descent))
+    right = [
+        (n.respond(x, every_step=True).argmax(axis=2) == labels)[mask == 1].mean()
+        for n in run.networks_at(range(int(run.steps) + 1))
+    ]
+    assert len(right) > 5
+    assert np.flatnonzero(np.array(right) >= 0.55).tolist() == [len(right) - 1]
+    with pytest.raises(lc.InvalidSpec) as caught:
+        found.in_batches(10)
+    assert caught.value.field == "batch"

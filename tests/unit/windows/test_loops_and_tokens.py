@@ -31,7 +31,7 @@ class Loop(nn.Module):
 
 
 class Layer(nn.Module):
-    """The same as `Loop` by a layer of torch, with a copy of its weights."""
+    """A layer of torch with a copy of the weights of a loop."""
 
     def __init__(self, loop):
         super().__init__()
