@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files
 from itertools import islice
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import xarray as xr
@@ -22,7 +22,8 @@ from learncast.papers.paper import Numbers, short
 from learncast.papers.runs import PaperRun
 from learncast.results import described
 
-CRITERIA: dict[str, Any] = tomllib.loads(
+Claim: TypeAlias = dict[str, Any]
+CRITERIA: Claim = tomllib.loads(
     files("learncast.papers.learnability").joinpath("claims.toml").read_text(encoding="utf-8")
 )
 #: Fewer seeds cannot reach the level of an order, whatever they show: 1 / 20 for three against three.
@@ -187,7 +188,7 @@ def verdicts(tables: dict[str, xr.Dataset]) -> list[Verdict]:
     return [_verdict(claim, tables, corrected) for claim in CRITERIA["claim"]]
 
 
-def _verdict(claim: dict[str, Any], tables: dict[str, xr.Dataset], corrected: dict[tuple[str, str], float]) -> Verdict:
+def _verdict(claim: Claim, tables: dict[str, xr.Dataset], corrected: dict[tuple[str, str], float]) -> Verdict:
     name = claim["name"]
 
     def decided(verdict: str, reason: str) -> Verdict:
@@ -220,7 +221,7 @@ def _verdict(claim: dict[str, Any], tables: dict[str, xr.Dataset], corrected: di
     return decided(HOLDS if max(p.values()) <= CRITERIA["level"] else FAILS, f"{ranges}; {tested}")
 
 
-def _cells(claim: dict[str, Any]) -> list[str]:
+def _cells(claim: Claim) -> list[str]:
     """Return the cells to which a claim refers."""
     every = [*CRITERIA["homogeneous"], *CRITERIA["heterogeneous"]]
     named = claim.get("cells", "all")
@@ -235,7 +236,7 @@ def _untrained(table: xr.Dataset, cells: list[str]) -> str:
     return ", ".join(f"{cell}'s loss fell by {fall:.0%}" for cell, fall in falls.items() if fall < CRITERIA["trained"])
 
 
-def _each(claim: dict[str, Any], table: xr.Dataset) -> tuple[str, str]:
+def _each(claim: Claim, table: xr.Dataset) -> tuple[str, str]:
     """Return the verdict of conditions that every cell must meet in enough seeds, and the numbers."""
     need, parts, holds = claim["seeds"], [], True
     if table.sizes["seed"] < need:

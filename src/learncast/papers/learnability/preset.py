@@ -123,19 +123,23 @@ class Preset:
         return tuple(cell for cell in self.schedules[optimizer].cells if cell in self.cells)
 
 
+#: A table of the presets' file.
+Table = dict[str, Any]
+
+
 def _lags(given: list[Any]) -> tuple[int, ...]:
     """Return lags from single ones and from [first, last, number]."""
     parts = [np.linspace(*one).round() if isinstance(one, list) else [one] for one in given]
     return tuple(int(lag) for lag in np.unique(np.concatenate(parts)))
 
 
-def _size(given: dict[str, Any]) -> RunSize:
+def _size(given: Table) -> RunSize:
     return RunSize(**given | {name: _lags(given[name]) for name in ("lags", "task_lags") if name in given})
 
 
-def _preset(given: dict[str, Any]) -> Preset:
+def _preset(given: Table) -> Preset:
     """Return a preset from its table in `presets.toml`."""
-    own: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in given.items()}
+    own: Table = {key: tuple(value) if isinstance(value, list) else value for key, value in given.items()}
     own |= {"sizes": tuple(_size(one) for one in given["sizes"]), "validation": _size(given["validation"])}
     schedules = {name: {"cells": tuple(CELLS), **one} for name, one in given["schedules"].items()}
     own["schedules"] = {name: Schedule(**one | {"cells": tuple(one["cells"])}) for name, one in schedules.items()}

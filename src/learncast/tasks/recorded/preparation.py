@@ -17,7 +17,7 @@ FILLS = ("zero", "hold", "drop")
 ROUND_OFF = 1e-9
 
 
-def in_axis_order(inputs: Any, targets: Any, axes: str | None) -> tuple[Any, Any]:
+def in_axis_order(inputs: object, targets: object, axes: str | None) -> tuple[Any, Any]:
     """Return inputs and targets with axes (trial, step, channel), given their order in words: "time trial channel".
 
     Targets with fewer axes have the words without the step, and those of one axis are trials.
@@ -39,7 +39,7 @@ def _moved(array: Any, named: list[str]) -> Any:
     return as_numpy(array).transpose([named.index(axis) for axis in DIMENSIONS if axis in named])
 
 
-def filled(inputs: Any, targets: Any, fill: str | None) -> tuple[Any, Any]:
+def filled(inputs: object, targets: object, fill: str | None) -> tuple[Any, Any]:
     """Return trials without missing values, which are zero, held from the step before, or leave their trial out."""
     if fill is None:
         return inputs, targets
@@ -66,7 +66,7 @@ def _without_gaps(values: Any, fill: str) -> Any:
     return np.where(known, values, 0.0)
 
 
-def with_constant(inputs: Any) -> Any:
+def with_constant(inputs: object) -> Any:
     """Return inputs with a last channel that is 1 at every step: its weights are the biases of the hidden units."""
     if isinstance(inputs, list):
         return [with_constant(trial) for trial in inputs]
@@ -74,7 +74,7 @@ def with_constant(inputs: Any) -> Any:
     return np.concatenate([x, np.ones((*x.shape[:-1], 1), dtype=x.dtype)], axis=-1)
 
 
-def binned(inputs: Any, targets: Any, rate: float | None, bin_width: float | None) -> tuple[Any, Any]:
+def binned(inputs: object, targets: object, rate: float | None, bin_width: float | None) -> tuple[Any, Any]:
     """Return trials sampled `rate` times per second with steps of `bin_width` seconds, over which samples are averaged.
 
     Targets at every step are averaged as well. Samples after the last full bin are left out.

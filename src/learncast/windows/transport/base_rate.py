@@ -13,6 +13,9 @@ from learncast.windows.layers.replay import Replay
 
 KNOWN: tuple[type[optim.Optimizer], ...] = (optim.SGD, optim.Adam, optim.AdamW, optim.RMSprop)
 
+#: State or settings of an optimiser.
+Settings = dict[str, Any]
+
 
 def parameter_rates(
     optimizer: optim.Optimizer, parameters: Mapping[str, Tensor], first: Mapping[str, Tensor] | None = None
@@ -52,15 +55,13 @@ def parameter_rates(
     }
 
 
-def _rates(
-    optimizer: optim.Optimizer, name: str, parameter: Tensor, group: dict[str, Any], first: Tensor | None
-) -> Tensor:
+def _rates(optimizer: optim.Optimizer, name: str, parameter: Tensor, group: Settings, first: Tensor | None) -> Tensor:
     if group.get("maximize"):
         raise UnsupportedModel("optimizer must minimise, got maximize=True.", field="optimizer")
     rate = float(group["lr"])
     if type(optimizer) is optim.SGD:
         return torch.full_like(parameter, rate, requires_grad=False)
-    state: dict[str, Any] | None = optimizer.state.get(parameter)
+    state: Settings | None = optimizer.state.get(parameter)
     if not state and first is not None:
         state = _first_state(type(optimizer), parameter, group, first.double())
     if not state:
@@ -68,9 +69,7 @@ def _rates(
     return (rate / (_root(type(optimizer), state, group) + float(group["eps"]))).to(parameter)
 
 
-def _first_state(
-    kind: type[optim.Optimizer], parameter: Tensor, group: dict[str, Any], gradient: Tensor
-) -> dict[str, Any]:
+def _first_state(kind: type[optim.Optimizer], parameter: Tensor, group: Settings, gradient: Tensor) -> Settings:
     """The state of an optimiser after its first step."""
     if kind is not optim.AdamW:
         gradient = gradient + float(group["weight_decay"]) * parameter.detach().double()
@@ -81,7 +80,7 @@ def _first_state(
     return {"exp_avg_sq": square, "max_exp_avg_sq": square, "step": 1}
 
 
-def _root(kind: type[optim.Optimizer], state: dict[str, Any], group: dict[str, Any]) -> Tensor:
+def _root(kind: type[optim.Optimizer], state: Settings, group: Settings) -> Tensor:
     """The root of the running square by which the optimiser divides, in double precision."""
     if kind is optim.RMSprop:
         square = state["square_avg"].double()
