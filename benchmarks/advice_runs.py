@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import sys
@@ -40,14 +41,20 @@ SEEDS, GIVEN = (0, 1, 2), (0.1, 1.0, 5.0)
 FACTORS, CLIP = (0.1, 1.0, 2.0, 3.3, 5.0, 6.7, 10.0), 0.3
 #: Optimiser and units of each part, and steps after which a training is given up.
 PARTS, MOST = (("adam", 32), ("adam", 128), ("sgd", 32)), 1500
-#: Files that make up the procedure; its hash is stored with every result.
-PROCEDURE = ("advice/pilots.py", "advice/help.py", "advice/adviser.py", "training/rules.py")
+#: Files that make up the procedure; the hash of their code is stored with the results.
+PROCEDURE = ("advice/pilots.py", "advice/help.py", "training/rules.py")
 
 
-def procedure_hash() -> str:
-    """Hash of the code of the procedure."""
-    folder = Path(lc.__file__).parent
-    return hashlib.sha256(b"".join((folder / name).read_bytes() for name in PROCEDURE)).hexdigest()[:16]
+def procedure_hash(folder: Path = Path(lc.__file__).parent) -> str:
+    """Hash of the code of the procedure, without comments and docstrings."""
+    found = hashlib.sha256()
+    for name in PROCEDURE:
+        tree = ast.parse((folder / name).read_text())
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
+                node.body = node.body[1:]
+        found.update(ast.dump(tree).encode())
+    return found.hexdigest()[:16]
 
 
 def chance(pool: Pool) -> float:
