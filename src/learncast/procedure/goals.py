@@ -135,15 +135,17 @@ class Plateau(Rule):
 class Accuracy(Goal):
     """Every mode is within 1 - `value` of its optimum.
 
-    Without modes, the excess loss is at most (1 - value)² of the baseline loss.
+    Where forecasts do not use modes, the excess loss is at most (1 - value)² of the baseline loss. Training uses the
+    same definition.
 
     Parameters
     ----------
     value : float
     optimum : float, sequence of float or Plateau, optional
         For training only: the strength each mode should reach, or the plateau at which a first training finds it. By
-        default training uses the optimum of the theory if the network is linear with fixed recurrence, and a first
-        training to ``Plateau()`` otherwise. Without modes, the loss on that plateau is the least loss.
+        default training uses the optimum or the least loss of the theory if the network is linear and the squared error
+        is trained, and a first training to ``Plateau()`` otherwise. Without modes, the loss on that plateau is the
+        least loss.
 
     Examples
     --------

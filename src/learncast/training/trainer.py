@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +21,20 @@ from learncast._core.errors import InvalidSpec, OutOfTime
 from learncast._core.progress import Progress, check_time, note, noticed, seconds_left, silent, time_limit
 from learncast._core.system import held, one_thread_each, serve
 from learncast._core.validation import FloatArray, count, one_or_each
+from learncast.networks.activated import Activated
+from learncast.networks.linear_rnn import LinearRNN
+from learncast.networks.two_layer import LinearNetwork
+from learncast.planning.methods.choice import method_for
 from learncast.procedure.goals import Accuracy, Explained, Goal, Plateau, Rule, goal_of
 from learncast.procedure.stage import Stage
 from learncast.procedure.training import Training
 from learncast.results import Status, spec_hash
+from learncast.theory.dynamics.learning_problem import LearningProblem, loss_scale
+from learncast.theory.dynamics.modes import Modes
 from learncast.training.checkpoint import load_checkpoint, save_checkpoint
 from learncast.training.learner import Learner
 from learncast.training.loop import Loop, chance_of, stage_keys, stage_run, watch_of
+from learncast.training.losses import HalfSquaredError, MeanSquaredError
 from learncast.training.modules import Network
 from learncast.training.remaining import Earlier
 from learncast.training.rules import GoalWatch, Learned, PlateauWatch, Stalled, TargetWatch, Watch
@@ -224,26 +231,49 @@ class _Recorder:
     def _target(self, k: int, goal: Accuracy | Explained) -> TargetWatch:
         learner, source = self.learner, self.given[k].task
         watch, nothing = partial(TargetWatch, source, goal.value), np.full(learner.modes, np.nan)
-        plateau = Plateau()
-        if isinstance(goal, Accuracy) and learner.modes:
-            if isinstance(goal.optimum, tuple):
-                optimum = goal.optimum[0] if len(goal.optimum) == 1 else goal.optimum
-                return watch(one_or_each("optimum", optimum, learner.modes, of="modes"))
-            if goal.optimum is None and (known := learner.optimum(k)) is not None:
-                return watch(known)
-        if isinstance(goal, Accuracy) and isinstance(goal.optimum, Plateau):
-            plateau = goal.optimum
-        if isinstance(goal, Explained) and learner.tasks and (problem := learner.problem(learner.tasks[k])) is not None:
+        optimum = goal.optimum if isinstance(goal, Accuracy) else None
+        if isinstance(optimum, tuple) and learner.modes:
+            given = optimum[0] if len(optimum) == 1 else optimum
+            return watch(one_or_each("optimum", given, learner.modes, of="modes"))
+        per_mode = isinstance(goal, Accuracy) and (bool(self._modes) or isinstance(learner.network, Activated))
+        # The least loss on other trials than those of training is too low for an accuracy.
+        recorded = source.data is not None and source.kept is None
+        known = source.task is not None or recorded or isinstance(goal, Explained)
+        if known and not isinstance(optimum, Plateau) and (found := self._problem(k)) is not None:
+            if per_mode and self._modes:
+                return watch(self._modes[k].optimum)
+            problem, scale = found
             least = problem.least_loss
-            if math.isnan(least):
+            if not math.isnan(least):
+                return watch(nothing, scale * goal.target_loss(problem.baseline_loss, least))
+            if isinstance(goal, Explained):
                 raise InvalidSpec(f"{source.name!r} needs target_covariance for the goal Explained.", field="goal")
-            return watch(nothing, goal.target_loss(problem.statistics.constant - least, least))
+        plateau = optimum if isinstance(optimum, Plateau) else Plateau()
         status, began, loss, strength = self._first_training(k, source, plateau)
         if status is not Status.ok:
             return watch(nothing, status=status)
-        if isinstance(goal, Accuracy) and learner.modes:
-            return watch(strength)
-        return watch(nothing, goal.target_loss(began - loss, loss))
+        return watch(strength) if per_mode else watch(nothing, goal.target_loss(began - loss, loss))
+
+    @cached_property
+    def _modes(self) -> tuple[Modes, ...]:
+        """The modes of each stage's task if forecasts judge the accuracy by modes; otherwise none."""
+        learner, training = self.learner, self.training
+        if not isinstance(learner.network, LinearRNN) or training.optimizer != "gd" or training.weight_decay:
+            return ()
+        plain = Training(training.learning_rate, learn=learner.learn)
+        return method_for(learner.tasks, learner.network, plain).modes
+
+    def _problem(self, k: int) -> tuple[LearningProblem, float] | None:
+        """Return the problem of a linear network and the loss over half the squared error; None for other losses.
+
+        Losses with weights of steps or outputs have other optima.
+        """
+        learner, names = self.learner, {HalfSquaredError(): "half_mse", MeanSquaredError(): "mse"}
+        network, name = learner.network, names.get(learner.loss_function)
+        if name is None or not isinstance(network, LinearNetwork):
+            return None
+        task = learner.tasks[k]
+        return LearningProblem.of(task, network, learner.learn), loss_scale(task, Training(1.0, loss=name))
 
     def _first_training(self, k: int, source: Source, plateau: Plateau) -> tuple[Status, float, float, FloatArray]:
         """Train from the start on one task to a plateau, as the paper does for nonlinear networks.

@@ -579,6 +579,24 @@ def test_an_accuracy_is_within_reach_of_a_recurrence_that_mixes_modes():
     assert run.status is lc.Status.ok
 
 
+@pytest.mark.parametrize("loss", ["half_mse", "mse"])
+@pytest.mark.parametrize("kind", ["recurrent", "two-layer", "deep"])
+def test_an_accuracy_of_recorded_trials_without_common_modes_means_what_it_means_in_forecasts(kind, loss):
+    rng = np.random.default_rng(1)
+    inputs = rng.standard_normal((100, 6 if kind == "recurrent" else 1, 2))
+    targets = inputs.sum(1) @ rng.standard_normal((2, 2)) + 0.3 * rng.standard_normal((100, 2))
+    task = lc.Task.from_samples(inputs, targets, name="recorded")
+    network = {
+        "recurrent": lc.LinearRNN.random(2, 5, 2, scale=0.3, recurrence=0.9, rng=1),
+        "two-layer": lc.TwoLayer.random(2, 5, 2, scale=0.3, rng=1),
+        "deep": lc.Deep.random(2, [5, 5], 2, scale=0.5, rng=1),
+    }[kind]
+    training = Training(0.005, loss=loss)
+    expected = lc.forecast(task, network, training, Accuracy(0.9)).steps.descent
+    assert expected > 50
+    assert train(task, network, training, goal=Accuracy(0.9)).steps == expected
+
+
 # --- curricula ------------------------------------------------------------------------------------------------------
 
 
