@@ -159,12 +159,17 @@ def check_keywords(given: Iterable[str], known: tuple[str, ...]) -> None:
 
 
 def hinted(function: Callable[Call, Result]) -> Callable[Call, Result]:
-    """Let a function refuse unknown keywords with a hint on what they may be called here."""
-    known = tuple(inspect.signature(function).parameters)
+    """Let a function refuse arguments given twice, and unknown keywords with a hint on what they are called here."""
+    parameters = inspect.signature(function).parameters
+    known, is_open = tuple(parameters), any(p.kind is p.VAR_KEYWORD for p in parameters.values())
 
     @wraps(function)
     def call(*args: Call.args, **options: Call.kwargs) -> Result:
-        check_keywords(options, known)
+        if not is_open:
+            check_keywords(options, known)
+        twice = [key for key in known[: len(args)] if key in options]
+        if twice:
+            raise UnknownKeyword(f"{twice[0]} is given twice, by place and by name.", field=twice[0])
         return function(*args, **options)
 
     return call

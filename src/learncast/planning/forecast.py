@@ -358,6 +358,7 @@ class Forecast(StageSequence, Reported, Displayable):
         )
 
 
+@hinted
 def forecast(
     task: Task | ArrayLike | str | os.PathLike[str],
     network: Network | ArrayLike | None = None,
@@ -447,7 +448,7 @@ def forecast(
         chosen.append(Choice("network", call, "default for these sizes", "lc.forecast((inputs, targets), network)"))
         network = default_network(own)
     stage = Stage(own, meant)
-    if learning_rate is None and not isinstance(training, Training):
+    if learning_rate is None and training is None:
         limited = stage if not stage.goal.needs_training else Stage(own, DATA_GOAL)
         found = suggest_rate([limited], network, method=method, seed=seed_of(seed))
         learning_rate = found.learning_rate

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, fields, replace
+from numbers import Real
 from typing import Any
 
 from learncast._core.errors import InvalidSpec, hinted
@@ -100,6 +101,11 @@ class Training:
         """Return the settings given as a `Training`, or by a learning rate alone."""
         if isinstance(training, Training) and learning_rate is None:
             return training
+        if training is not None and not isinstance(training, Training | Real):
+            kind = type(training).__name__
+            raise InvalidSpec(
+                f"training must be a Training, got {kind}. Give trials as one pair (inputs, targets).", field="training"
+            )
         if training is None and learning_rate is None:
             raise InvalidSpec("Give a learning rate, or training=learncast.Training(...).", field="learning_rate")
         if training is not None and learning_rate is not None:

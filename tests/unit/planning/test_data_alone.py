@@ -134,3 +134,43 @@ def test_the_effect_of_biases_is_that_of_plain_descent_without_them(steps, tmp_p
     answer = json.loads(capsys.readouterr().out)["without_bias"]
     assert answer["descent_steps"] == found.without_bias.steps.descent
     assert (answer["best_r2"], answer["best_r2_with_bias"]) == (found.without_bias.best_r2, found.best_r2)
+
+
+def held_out_trials():
+    rng = np.random.default_rng(0)
+    inputs = rng.standard_normal((40, 4, 3))
+    targets = inputs.sum(axis=1)[:, :2] + rng.standard_normal((40, 2))
+    return inputs, targets, lc.LinearRNN.random(3, 5, 2, recurrence=0.9, scale=0.2, rng=0)
+
+
+def test_held_out_losses_take_trials_as_forecasts_do():
+    inputs, targets, network = held_out_trials()
+    halves = [(inputs[k::2], targets[k::2]) for k in range(2)]
+    source = np.random.default_rng(1).standard_normal(inputs.shape), targets
+    first, second, other = (lc.Task.from_samples(*pair) for pair in (*halves, source))
+    options = {"learning_rate": 0.02, "most_steps": 200}
+    expected, found = lc.generalise(first, network, **options), lc.generalise(halves[0], network, **options)
+    assert (found.stop, found.loss) == (expected.stop, expected.loss)
+    expected = lc.generalise(first, network, test=second, after=other, **options)
+    found = lc.generalise(halves[0], network, test=halves[1], after=source, **options)
+    assert (found.stop, found.loss) == (expected.stop, expected.loss)
+    centred = lc.Task.from_samples(*halves[0], centre=True)
+    assert (
+        lc.generalise(halves[0], network, centre=True, **options).loss
+        == lc.generalise(centred, network, **options).loss
+    )
+
+
+@pytest.mark.parametrize("function", [lc.forecast, lc.generalise])
+@pytest.mark.parametrize(
+    ("call", "field"),
+    [
+        (lambda f, x, y, network: f(x, y, network, learning_rate=0.02), "training"),
+        (lambda f, x, y, network: f(x, y, network=network, learning_rate=0.02), "network"),
+        (lambda f, x, y, network: f(lc.Task.from_samples(x, y), network, learning_rate=0.02, bias=True), "bias"),
+    ],
+)
+def test_trials_and_a_network_in_the_wrong_places_are_refused_by_name(function, call, field):
+    with pytest.raises(lc.InvalidSpec) as caught:
+        call(function, *held_out_trials())
+    assert caught.value.field == field

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
+import os
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from learncast._core.errors import InvalidSpec
+from learncast._core.errors import InvalidSpec, check_keywords, hinted
 from learncast._core.validation import FloatArray, count
 from learncast.networks import Network
 from learncast.planning.generalise.curve import HeldOutCurve, fold_curve, given_curve, rows_of, stop_grid
@@ -35,6 +38,7 @@ from learncast.planning.generalise.transfer import (
     transfer_table,
 )
 from learncast.procedure.training import Training
+from learncast.tasks.recorded.data import data_keywords, from_data
 from learncast.tasks.task import Task
 
 #: Multiple of the steps that learn 99% of the training loss at which a default horizon ends.
@@ -45,16 +49,18 @@ class DependentTrials(UserWarning):
     """Neighbouring trials depend on each other, so folds of single trials give a held-out loss that is too low."""
 
 
+@hinted
 def generalise(
-    task: Task,
+    task: Task | ArrayLike | str | os.PathLike[str],
     network: Network,
     training: Training | None = None,
     *,
     learning_rate: float | None = None,
-    test: Task | None = None,
-    after: Task | None = None,
+    test: Task | ArrayLike | str | os.PathLike[str] | None = None,
+    after: Task | ArrayLike | str | os.PathLike[str] | None = None,
     most_steps: int | None = None,
     folds: Folds | int = 10,
+    **data: object,
 ) -> Generalisation:
     """Forecast the held-out loss along training: when to stop, what loss to expect, and whether training on overfits.
 
@@ -64,22 +70,25 @@ def generalise(
 
     Parameters
     ----------
-    task : Task
-        From recorded trials, at least 20 unless `test` is given.
+    task : Task, or recorded trials
+        At least 20 recorded trials unless `test` is given. Trials may be a pair (inputs, targets), a data frame or a
+        file, see `learncast.tasks.from_data`.
     network : LinearRNN, TwoLayer, Deep or Activated
         The network before training; Activated with ReLU units and a fixed recurrence.
     training : Training, optional
         Learning rate, weights that learn, and batches.
     learning_rate : float, optional
         Shorthand for ``training=Training(learning_rate)``.
-    test : Task, optional
+    test : Task or recorded trials, optional
         Held-out trials, such as another session, or exact statistics.
-    after : Task, optional
+    after : Task or recorded trials, optional
         Source task on which the network is trained first; `Generalisation.transfer` compares it with direct training.
     most_steps : int, optional
         Last step; by default ten times the steps in which 99% of the training loss is learned.
     folds : Folds or int
         Number of folds, or how trials are divided into them.
+    **data
+        Options of recorded trials, for example ``centre=True``; see `learncast.tasks.from_data`.
 
     Returns
     -------
@@ -98,6 +107,11 @@ def generalise(
     (89, 'cannot be told', 9.5)
     """
     settings = Training.of(training, learning_rate)
+    given = [one for one in (task, test, after) if one is not None and not isinstance(one, Task)]
+    options = data_keywords(given[0]) if given else ()
+    check_keywords(data, (*tuple(inspect.signature(generalise).parameters)[:-1], *options))
+    task = _task(task, data)
+    test, after = (None if one is None else _task(one, data) for one in (test, after))
     learner, chosen = learner_for(task, network, settings), Folds.of(folds)
     if test is not None:
         samples, units = _with_test(task, test, learner, settings), np.arange(0)
@@ -111,6 +125,10 @@ def generalise(
         if remark.startswith("Neighbouring"):
             warnings.warn(remark, DependentTrials, stacklevel=2)
     return direct if after is None else generalise_after(direct, after)
+
+
+def _task(given: Task | ArrayLike | str | os.PathLike[str], options: dict[str, Any]) -> Task:
+    return given if isinstance(given, Task) else from_data(given, **options)
 
 
 def _held_out(problem: HeldOutProblem, starts: Sequence[FloatArray] | None) -> Generalisation:
