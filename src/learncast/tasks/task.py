@@ -191,7 +191,8 @@ class Task(Displayable):
             Whether the network has biases: adds an input channel that is always 1.
         rate, bin_width : float, optional
             Samples per second, and seconds of a step if it is to be longer than a sample: inputs, and targets at every
-            step, are averaged over it.
+            step, are averaged over it. If the steps do not fill a trial, its first samples are left out, or its last
+            ones with targets at every step.
         chunk : int, optional
             Number of trials read at a time; by default temporary arrays stay below 64 MB.
 

@@ -77,7 +77,8 @@ def with_constant(inputs: object) -> Any:
 def binned(inputs: object, targets: object, rate: float | None, bin_width: float | None) -> tuple[Any, Any]:
     """Return trials sampled `rate` times per second with steps of `bin_width` seconds, over which samples are averaged.
 
-    Targets at every step are averaged as well. Samples after the last full bin are left out.
+    Targets at every step are averaged as well. If the bins do not fit, the samples after the last full bin are left
+    out; with targets at the end the last bin ends with the trial, and the first samples are left out.
     """
     if bin_width is None:
         return inputs, targets
@@ -90,7 +91,9 @@ def binned(inputs: object, targets: object, rate: float | None, bin_width: float
     edges = _edges(x.shape[1] / size, size)
     if y.ndim == 2 and y.dtype.kind in "iubUSO" and y.shape == x.shape[:2]:
         raise InvalidSpec("bin_width cannot average labels at every step. Resample them first.", field="bin_width")
-    return _bin_means(x, edges), _bin_means(y, edges) if y.ndim == 3 and y.shape[1] == x.shape[1] else y
+    if y.ndim == 3 and y.shape[1] == x.shape[1]:
+        return _bin_means(x, edges), _bin_means(y, edges)
+    return _bin_means(x[:, x.shape[1] - edges[-1] :], edges), y
 
 
 def _samples_per_bin(rate: float, bin_width: float) -> float:

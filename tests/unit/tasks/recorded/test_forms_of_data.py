@@ -167,6 +167,19 @@ def test_trials_are_averaged_over_longer_steps_when_asked(tmp_path):
     assert_same(lc.tasks.from_data(X, Y, rate=60, bin_width=0.025), lc.Task.from_samples(uneven, Y))
 
 
+def test_bins_that_do_not_fit_leave_out_the_samples_farthest_from_a_readout_at_the_end():
+    inputs = np.random.default_rng(0).standard_normal((40, 8, 1))
+    threes = inputs[:, 2:].reshape(40, 2, 3, 1).mean(axis=2)
+    task = lc.Task.from_samples(inputs, inputs[:, -1], rate=1000, bin_width=0.003)
+    assert_same(task, lc.Task.from_samples(threes, inputs[:, -1]))
+    uneven = np.stack([inputs[:, 1:4].mean(axis=1), inputs[:, 4:6].mean(axis=1), inputs[:, 6:].mean(axis=1)], axis=1)
+    at_end = lc.Task.from_samples(inputs, inputs[:, -1], rate=1000, bin_width=0.0023)
+    assert_same(at_end, lc.Task.from_samples(uneven, inputs[:, -1]))
+    every = lc.Task.from_samples(inputs, inputs, rate=1000, bin_width=0.003)
+    first = inputs[:, :6].reshape(40, 2, 3, 1).mean(axis=2)
+    assert_same(every, lc.Task.from_samples(first, first))
+
+
 @pytest.mark.parametrize(
     ("options", "field"),
     [
