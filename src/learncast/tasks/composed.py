@@ -15,6 +15,11 @@ from learncast.tasks.task import Task
 
 #: Relative difference of covariances that counts as round-off.
 SAME = 1e-9
+#: Remark on a sum of recorded parts.
+RECORDED = (
+    "The parts were recorded, but the sum has no trials. Noise that the parts' targets share is not in its target "
+    "covariance. Add up the targets of the trials if they are the same."
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +32,8 @@ class Composition:
         Its target is the sum of the parts' targets.
     parts : tuple of Task
         Each with the inputs of the target and its own share of the targets: candidates for `learncast.plan`.
+    remarks : tuple of str
+        What the sum leaves out.
 
     Examples
     --------
@@ -40,18 +47,21 @@ class Composition:
 
     target: Task
     parts: tuple[Task, ...]
+    remarks: tuple[str, ...] = ()
 
     @cached_property
     def overlap(self) -> FloatArray:
         """Correlation of the answers of the best maps of each two parts, over rotations of the outputs, 0 to 1.
 
-        The nuclear norm of E[y_j y_k^T] over the root of the powers of both: parts with 0 do not interfere.
+        The nuclear norm of E[y_j y_k^T] over the root of the powers of both: parts with 0 do not interfere. A part
+        of which the inputs explain nothing has 0 with all parts.
         """
         power = _flat(self.target.input_covariance.dense())
         crosses = [_flat(part.cross_covariance.dense()) for part in self.parts]
         shared = [[np.linalg.norm(_explained(power, one, two), "nuc") for two in crosses] for one in crosses]
         size = np.sqrt(np.diagonal(shared))
-        return np.asarray(shared / np.outer(size, size))
+        both = np.outer(size, size)
+        return np.divide(shared, both, out=np.zeros_like(both), where=both > 0)
 
 
 def composed(
@@ -67,7 +77,8 @@ def composed(
     Parameters
     ----------
     parts : sequence of Task
-        At least two, with the same numbers of steps and outputs.
+        At least two, with the same numbers of steps and outputs. Of recorded parts only the statistics are used: the
+        sum has no trials, and the parts' targets are taken to share only what the inputs explain linearly.
     inputs : {"shared", "separate"}
         Whether all parts read the same channels, or each has channels of its own, independent of the others.
     angle : float
@@ -104,7 +115,8 @@ def composed(
     """
     tasks = list(parts)
     if len(tasks) < 2 or not all(isinstance(task, Task) for task in tasks):
-        raise InvalidSpec(f"parts must be at least two tasks, got {len(tasks)}.", field="parts")
+        kinds = ", ".join(type(task).__name__ for task in tasks) or "none"
+        raise InvalidSpec(f"parts must be at least two of Task, got {kinds:.60}.", field="parts")
     separate = one_of("inputs", inputs, ("shared", "separate")) == "separate"
     turn = np.deg2rad(between("angle", angle, -360.0, 360.0))
     factors = one_or_each("strengths", strengths, len(tasks), of="parts")
@@ -168,7 +180,8 @@ def _summed(
         Task(power, cross, None if c is None else f**2 * c, name=t.name)
         for t, cross, c, f in zip(tasks, crosses, covariances, factors, strict=True)
     ]
-    return Composition(Task(power, sum(crosses), target, name=name), tuple(made))
+    remarks = (RECORDED,) if any(t.recording is not None for t in tasks) else ()
+    return Composition(Task(power, sum(crosses), target, name=name), tuple(made), remarks)
 
 
 def _explained(power: FloatArray, one: FloatArray, two: FloatArray) -> FloatArray:

@@ -106,3 +106,23 @@ def test_parts_that_do_not_fit_are_refused(change, field):
     with pytest.raises(lc.InvalidSpec) as caught:
         lc.tasks.composed(given.pop("parts"), **given)
     assert caught.value.field == field
+
+
+def test_a_part_without_targets_overlaps_with_nothing():
+    tasks = [lc.tasks.static([[1.0], [0.0]]), lc.tasks.static([[0.0], [0.0]])]
+    made = lc.tasks.composed(tasks, inputs="separate", angle=45.0)
+    np.testing.assert_array_equal(made.overlap, [[1, 0], [0, 0]])
+
+
+def test_a_sum_of_recorded_parts_says_what_it_leaves_out():
+    rng = np.random.default_rng(0)
+    inputs = rng.standard_normal((50, 4, 2))
+    noise = rng.standard_normal((50, 1))
+    tasks = [lc.Task.from_samples(inputs, inputs[:, -1, k : k + 1] + noise, name=f"part {k}") for k in range(2)]
+    made = lc.tasks.composed(tasks)
+    assert made.target.recorded_trials is None
+    whole = lc.Task.from_samples(inputs, inputs[:, -1].sum(axis=1, keepdims=True) + 2 * noise)
+    # The noise of both parts is the same, which covariances of the parts do not show: 4 instead of 2 times its power.
+    assert made.target.target_power < 0.8 * whole.target_power
+    assert len(made.remarks) == 1
+    assert lc.tasks.composed(parts(rng)[1]).remarks == ()
