@@ -113,7 +113,7 @@ def advise(
     delivery: Delivery,
 ) -> None:
     """How do I train my own network on a target soonest?"""
-    _check_one_source(study, model)
+    _check_one_source(study, model, delivery)
     if study is not None:
         from learncast.study.advice_sections import AdviceStudySection
 
@@ -131,14 +131,18 @@ def advise(
     delivery.deliver("trying learning rates", answered)
 
 
-def _check_one_source(study: Path | None, model: str | None) -> None:
+def _check_one_source(study: Path | None, model: str | None, delivery: Delivery) -> None:
     if (study is None) == (model is None):
         got = "neither" if model is None else "both"
         raise InvalidSpec(f"exactly one of STUDY and --model must be given, got {got}.", field="model")
+    if model is not None and delivery.changes:
+        raise InvalidSpec("--set changes keys of a study. Change FILE.py instead.", field="set")
 
 
 def _warn_of_execution(model: str) -> None:
-    print(f"learncast: executing {model.rpartition(':')[0] or model} with your permissions", file=sys.stderr)
+    from learncast.windows.stored_model import located
+
+    print(f"learncast: executing {located(model)[0]} with your permissions", file=sys.stderr)
 
 
 @command(app, example="phase examples/two_integration_tasks.toml --vary target_strength --values 0.5:2:61")
@@ -256,6 +260,7 @@ def window(
     options: dict[str, Any] = {"method": method, "control": control or None}
     for key, text in (("lags", lags), ("sample_sizes", sample_sizes)):
         options[key] = None if text is None else read_whole_numbers(_option(key), text)
+    _check_one_source(study, model, delivery)
     _check_window_options(study, model, {**files, **own, **options})
     if study is not None:
         from learncast.study.window_sections import WindowStudySection
@@ -283,8 +288,7 @@ def _option(key: str) -> str:
 
 
 def _check_window_options(study: Path | None, model: str | None, options: dict[str, Any]) -> None:
-    """Raise unless the options describe one source, without any option that would be ignored."""
-    _check_one_source(study, model)
+    """Raise for an option that is missing or would be ignored."""
     given = [key for key, value in options.items() if value is not None]
     if study is not None and given:
         raise InvalidSpec(f"{_option(given[0])} needs --model; write it into the study instead.", field=given[0])

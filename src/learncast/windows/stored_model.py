@@ -60,7 +60,7 @@ def builder_error(place: str, purpose: str, got: str) -> InvalidSpec:
 
 def call_builder(place: str, purpose: str) -> Any:
     """Execute a Python file, which runs with all rights of the user, and call the function that `place` names."""
-    path, name = _located(place)
+    path, name = located(place)
     spec: Any = importlib.util.spec_from_file_location(f"_learncast_{path.stem}", path)
     module = importlib.util.module_from_spec(spec)
     sys.path.insert(0, str(path.parent.resolve()))  # as for a script: it may import modules from its folder
@@ -82,7 +82,7 @@ def call_builder(place: str, purpose: str) -> Any:
         sys.path.remove(str(path.parent.resolve()))
 
 
-def _located(place: str) -> tuple[Path, str]:
+def located(place: str) -> tuple[Path, str]:
     """The file and the function that ``file.py:function`` names."""
     file, _, name = place.rpartition(":")
     path = Path(file)

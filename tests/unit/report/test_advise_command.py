@@ -177,6 +177,7 @@ def test_recorded_trials_and_labels_are_used_as_they_are(write, tmp_path):
 REFUSED = {
     "both": (("study.toml", "--model", "net.py:build"), ["STUDY", "--model"]),
     "neither": ((), ["STUDY", "--model"]),
+    "changed keys of no study": (("--model", "net.py:build", "--set", "training.learning_rate=0.5"), ["--set"]),
     "no dictionary": (("--model", "net.py:lone"), ["net.py:lone", "training"]),
     "unknown keyword": (("--model", "net.py:misspelt"), ["'gaol'"]),
     "misnamed keyword": (("--model", "net.py:misnamed"), ["'candidate'"]),
@@ -203,6 +204,15 @@ def test_bad_input_is_refused(write, tmp_path, monkeypatch, name):
     result = run(*arguments)
     assert result.exit_code == 2
     assert all(token in result.stderr for token in tokens), result.stderr
+
+
+@pytest.mark.parametrize(("place", "is_executed"), [("nofile.py:build", False), ("net.py:lone", True)])
+def test_only_a_file_that_exists_is_announced_as_executed(write, tmp_path, monkeypatch, place, is_executed):
+    monkeypatch.chdir(tmp_path)
+    write(BUILD, "net.py")
+    result = run("--model", place)
+    assert result.exit_code == 2
+    assert ("executing" in result.stderr) == is_executed
 
 
 BAD = {

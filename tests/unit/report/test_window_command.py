@@ -244,6 +244,7 @@ def test_a_file_that_would_run_code_is_not_read(own, tmp_path):
         (("study.toml", "--model", "net.py:build"), "--model"),
         (("study.toml", "--lags", "1,2"), "--lags"),
         (("--model", "net.py:build"), "--weights"),
+        (("--model", "net.py:build", "--set", "lags=4"), "--set"),
         (("study.toml", "--lags", "1.5"), "'1.5'"),
         (("missing.toml",), "missing.toml"),
     ],
