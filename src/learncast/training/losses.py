@@ -143,7 +143,7 @@ class LossFunction(ABC):
 
     @classmethod
     def read(cls, loss: str | Callable[..., object]) -> LossFunction:
-        """Return a LossFunction from a name, a known torch loss, or a function of (answers, targets[, weights])."""
+        """Return a LossFunction from a name, a torch loss, or a function or module of (answers, targets[, weights])."""
         if isinstance(loss, LossFunction):
             return loss
         if isinstance(loss, str):
@@ -153,10 +153,17 @@ class LossFunction(ABC):
         if isinstance(loss, nn.CrossEntropyLoss) and loss.reduction == "mean" and loss.ignore_index == IGNORED:
             weights = None if loss.weight is None else tuple(loss.weight.tolist())
             return CrossEntropy(outputs=weights, smoothing=float(loss.label_smoothing))
-        if callable(loss) and not isinstance(loss, nn.modules.loss._Loss | type):
+        if isinstance(loss, nn.modules.loss._Loss):
+            own = loss.reduction == "mean" and not isinstance(loss, nn.CrossEntropyLoss)
+            own = own and len(inspect.signature(loss.forward).parameters) == 2
+        else:
+            own = callable(loss) and not isinstance(loss, type)
+        if own:
             return OwnLoss(function=loss)
         raise InvalidSpec(
-            f"loss must be a name, nn.MSELoss(), nn.CrossEntropyLoss() or a function, got {loss!r:.80}.", field="loss"
+            "loss must be a name, a torch loss of (answers, targets) with reduction='mean', or a function of them, got "
+            f"{loss!r:.80}.",
+            field="loss",
         )
 
 
@@ -351,7 +358,7 @@ class OwnLoss(LossFunction):
 def call_with_weights(function: Any, answers: Tensor, targets: Tensor, weights: Tensor | None) -> Any:
     """Call a user's function of (answers, targets), with the weights of the trials if it takes a third argument."""
     try:
-        inspect.signature(function).bind(None, None, None)
+        inspect.signature(function.forward if isinstance(function, nn.Module) else function).bind(None, None, None)
     except (TypeError, ValueError):  # some functions written in C have no signature
         if weights is not None:
             raise InvalidSpec(
@@ -362,9 +369,15 @@ def call_with_weights(function: Any, answers: Tensor, targets: Tensor, weights: 
 
 
 def full_name(function: object) -> str:
-    """Module and name of a function, which do not change between runs as its repr does."""
+    """Module and name of a function, which do not change between runs as its repr does; with settings of a module."""
     name = getattr(function, "__qualname__", type(function).__qualname__)
-    return f"{getattr(function, '__module__', '')}.{name}"
+    text = f"{getattr(function, '__module__', '')}.{name}"
+    if not isinstance(function, nn.Module):
+        return text
+    kept = (int, float, str)
+    plain = {key: value for key, value in vars(function).items() if key != "training" and isinstance(value, kept)}
+    tensors = {key: value.tolist() for key, value in function.state_dict().items()}
+    return f"{text} {plain} {tensors}"
 
 
 #: Losses by name.

@@ -103,6 +103,39 @@ def test_losses_of_torch_are_read():
     assert all(loss().meaning for loss in (HalfSquaredError, MeanSquaredError, CrossEntropy))
 
 
+class AbsoluteError(nn.Module):
+    def forward(self, answers, targets):
+        return (answers - targets).abs().mean()
+
+
+@pytest.mark.parametrize(
+    ("module", "function"),
+    [
+        (nn.BCEWithLogitsLoss(), nn.functional.binary_cross_entropy_with_logits),
+        (nn.HuberLoss(delta=0.3), partial(nn.functional.huber_loss, delta=0.3)),
+        (AbsoluteError(), nn.functional.l1_loss),
+    ],
+)
+def test_modules_of_answers_and_targets_are_losses_as_functions_are(module, function):
+    rng = np.random.default_rng(0)
+    inputs = rng.standard_normal((20, 3, 2))
+    trials = inputs, (inputs[:, -1, :1] > 0).astype(float)
+    network = lc.LinearRNN.random(2, 4, 1, scale=0.5, recurrence=0.8, rng=0)
+    runs = [
+        train(trials, network, Training(0.1, loss=loss), steps=5)["loss"].values
+        for loss in (module, lambda answers, targets: function(answers, targets))
+    ]
+    assert len(runs[0]) == 6
+    np.testing.assert_array_equal(*runs)
+
+
+def test_modules_of_other_settings_are_other_losses():
+    weights = [nn.BCEWithLogitsLoss(pos_weight=torch.tensor([w])) for w in (1.0, 2.0)]
+    given = [nn.HuberLoss(), nn.HuberLoss(delta=0.3), nn.BCEWithLogitsLoss(), *weights]
+    assert len({repr(LossFunction.read(loss)) for loss in given}) == len(given)
+    assert repr(LossFunction.read(nn.HuberLoss())) == repr(LossFunction.read(nn.HuberLoss()))
+
+
 # --- goals ------------------------------------------------------------------------------------------------------------
 
 
@@ -402,7 +435,8 @@ REFUSED = {
     "goal of a rule has no measure": (lambda: Learned(lc.Accuracy(0.5)), "goal"),
     "accuracy in a loop": (lambda: Loop.of([Stage(delayed_choice, 0.9)], SMALL, PLAIN), "goal"),
     "number for a loss": (lambda: one_step(loss=0.05), "loss"),
-    "other loss": (lambda: one_step(loss=nn.L1Loss()), "loss"),
+    "loss of three arguments": (lambda: one_step(loss=nn.CosineEmbeddingLoss()), "loss"),
+    "other loss, summed": (lambda: one_step(loss=nn.L1Loss(reduction="sum")), "loss"),
     "summed": (lambda: one_step(loss=nn.CrossEntropyLoss(reduction="sum")), "loss"),
     "plateau schedule": (
         lambda: one_step(
