@@ -12,8 +12,9 @@ from torch import Tensor
 from learncast.advice.request import Request
 from learncast.procedure.stage import Stage
 from learncast.training.goals import DecisionAccuracy, Measured, TrialGoal
+from learncast.training.mixture import Mixture
 from learncast.training.rules import LOOKS, Learned, Lookahead, Stalled
-from learncast.training.sources import Batch, Mixture, Source
+from learncast.training.sources import Batch, Source
 
 #: Share of the way from chance to the goal below which the target may stall.
 NEAR = 0.3
