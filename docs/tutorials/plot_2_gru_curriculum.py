@@ -28,7 +28,7 @@ torch.set_num_threads(1)
 print("neurogym is installed" if find_spec("neurogym") else "neurogym is not installed: trials are generated here")
 
 
-def generated(strength, delay, *, name, trials=1000, evidence=5, seed=0):
+def generated(strength, delay, *, name, trials=2000, evidence=5, seed=0):
     """Trials of a delayed decision: inputs (trials, steps, 3) and labels (trials, steps)."""
     rng = np.random.default_rng(seed)
     steps = evidence + delay + 1
@@ -39,7 +39,7 @@ def generated(strength, delay, *, name, trials=1000, evidence=5, seed=0):
     inputs[np.arange(trials), :evidence, side] += strength
     labels = np.zeros((trials, steps), dtype=int)
     labels[:, -1] = side
-    return lc.training.trials((inputs.astype("float32"), labels), name=name)
+    return lc.training.trials((inputs.astype("float32"), labels), held_out=0.25, name=name)
 
 
 def from_neurogym(coherences, delay, *, name):

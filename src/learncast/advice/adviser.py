@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from torch import nn
 
 from learncast._core.errors import InvalidSpec, hinted
-from learncast._core.progress import Progress, noticed, silent, within
+from learncast._core.progress import Progress, noticed, silent
 from learncast.advice.advice import DIRECT, EXPECTED, HELPED, Advice, AdvisedPlan, advice_of
 from learncast.advice.help import HALFWAY, helped_stages, left_out, on_the_way
 from learncast.advice.pilots import Pilots, find_rate
@@ -17,7 +18,7 @@ from learncast.advice.request import AdviceTerms, Request
 from learncast.procedure.goals import Explained, Goal, Loss
 from learncast.procedure.stage import Stage
 from learncast.procedure.training import Training
-from learncast.training.goals import TrialGoal
+from learncast.training.goals import DecisionAccuracy, TrialGoal
 from learncast.training.sources import Trials
 from learncast.training.torch_state import own_threads
 from learncast.training.updates import scaled
@@ -40,9 +41,10 @@ def advise(
 ) -> Advice:
     """Advise how to train a model on a target soonest.
 
-    Pilots of five steps find the learning rate that the model bears on the target. For goals on decisions
-    (`DecisionAccuracy`, `Measured`), the target is then trained at that rate. Where it stalls, easier tasks are mixed
-    in until it is half way. For goals on the loss, tasks to train first are ranked by the model's linear surrogate.
+    For goals on decisions (`DecisionAccuracy`, `Measured`), pilots of five steps find the learning rate that the model
+    bears on the target, and the target is trained at that rate. Where it stalls, easier tasks are mixed in until it is
+    half way. For goals on the loss with candidates, tasks to train first are ranked by the model's linear surrogate, at
+    the given rate. Without candidates, only the rate is looked for.
 
     Parameters
     ----------
@@ -52,7 +54,7 @@ def advise(
     target : Task, environment, pair (inputs, targets), function of (trials, rng), DataLoader or Dataset
         Describe labels, masks and layouts with `training.trials`.
     candidates : list of such, or mapping from names to such
-        Easier tasks; without any, only the learning rate is looked for.
+        Easier tasks.
     training : Training
         How the model is trained. Its learning rate is where the pilots begin; parameter groups keep their proportions,
         and schedules are followed.
@@ -93,19 +95,17 @@ def advise(
     if not ranked:
         given.check_fit()
     _check_goal(given)
+    if ranked:
+        # At the highest rate that a network bears its linear surrogate no longer describes it.
+        return rank_plans(given, terms, progress=progress)
     request, pilots = given, None
     if terms.find_rate:
-        # The surrogate of a ranking does not clip gradients.
-        settings = training if ranked or training.clip is not None else training.with_(clip=CLIP)
+        settings = training if training.clip is not None else training.with_(clip=CLIP)
         with own_threads(1):
-            pilots = find_rate(model, given.target, settings, progress=within(progress, 0, 2))
-        found = scaled(settings, pilots.factor)
-        # Training goes on from the best pilot; the surrogate of a ranking begins with the model as it was given.
-        request = replace(given, training=found, model=model if ranked else pilots.module)
-    if not ranked:
-        advice = _rate_and_help(request, pilots)
-    else:
-        advice = rank_plans(request, terms, pilots, progress=within(progress, 1, 2))
+            pilots = find_rate(model, given.target, settings, progress=progress)
+        # Training goes on from the best pilot.
+        request = replace(given, training=scaled(settings, pilots.factor), model=pilots.module)
+    advice = _rate_and_help(request, pilots)
     progress(1.0)
     return advice
 
@@ -113,6 +113,8 @@ def advise(
 def _check_goal(request: Request) -> None:
     """Refuse a goal that needs no learning."""
     goal, chance = request.goal, request.chance()
+    if isinstance(goal, DecisionAccuracy) and math.isnan(chance):
+        raise InvalidSpec(f"{request.target.name!r} has no decision: all its targets are left out.", field="goal")
     if isinstance(goal, TrialGoal) and goal.met(chance):
         raise InvalidSpec(
             f"goal must be beyond what a constant answer reaches ({chance:.3g}), got {goal.level:.3g}. Raise the goal, "

@@ -12,8 +12,9 @@ from torch import Tensor
 from learncast.advice.request import Request
 from learncast.procedure.stage import Stage
 from learncast.training.goals import DecisionAccuracy, Measured, TrialGoal
+from learncast.training.mixture import Mixture
 from learncast.training.rules import LOOKS, Learned, Lookahead, Stalled
-from learncast.training.sources import Batch, Mixture, Source
+from learncast.training.sources import Batch, Source
 
 #: Share of the way from chance to the goal below which the target may stall.
 NEAR = 0.3
@@ -25,6 +26,8 @@ LEAST, SLOWER = 60, 0.5
 COMPARED, NEAREST = 500, 5
 #: Trials look like the target's if they are at most this many times as far from them as those are from each other.
 ALIKE = 1.5
+#: Distance below which inputs are the same, in float32.
+SAME = 1e-5
 #: Trials of the target say too little about each other's answers if they agree less than this above chance.
 TELLING = 0.1
 
@@ -66,6 +69,12 @@ def contradicts(target: Batch, other: Batch, goal: TrialGoal, chance: float) -> 
     compared = other.rows(slice(0, COMPARED))
     if half <= NEAREST or known.inputs.shape[1:] != compared.inputs.shape[1:]:
         return False
+    same, places = torch.cdist(compared.inputs.flatten(1), target.inputs.flatten(1)).min(1)
+    equal = same <= SAME * float(known.inputs.abs().mean() + 1)
+    if isinstance(goal, DecisionAccuracy) and int(equal.sum()) > NEAREST:  # the target's own inputs
+        asked = compared.rows(equal)
+        agreed = goal.measure(_answers(target, places[equal], asked), asked.targets, asked.weights)
+        return agreed - chance < HALFWAY * (1 - chance)
     own, distance = _agreement(known, judged, goal)
     agreement, far = _agreement(known, compared, goal)
     way = own - chance
@@ -96,8 +105,7 @@ def helped_stages(request: Request, helpers: Sequence[Source]) -> list[Stage[obj
     assert isinstance(goal, TrialGoal)
     if not helpers:
         return [Stage(target, goal)]
-    halfway = on_the_way(goal, chance, HALFWAY)
-    ahead = None if halfway is None else Lookahead(target, halfway)
+    ahead = Lookahead(target, on_the_way(goal, chance, HALFWAY) or goal)
     enough = Learned(replace(goal, looks=max(LOOKS, goal.looks)), ahead=ahead)  # type: ignore[type-var]
     stalled = Stalled(goal, near=on_the_way(goal, chance, NEAR), least=LEAST)
     mixture = Mixture.mixed(target, helpers)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from learncast._core.progress import Progress, silent
 from learncast._core.validation import FloatArray
 from learncast.procedure.training import Training
 from learncast.training.sources import Batch, Source
-from learncast.training.torch_state import own_randomness
+from learncast.training.torch_state import own_randomness, training_copy
 from learncast.training.updates import Updates, optimizer_of, scaled
 
 #: Steps of a pilot.
@@ -26,7 +25,7 @@ FACTOR, SAFETY = 4.0, 0.7
 #: A higher rate is tried while the loss is at most this multiple of the best, a lower one while it is below the second.
 WORSE, BETTER = 1.02, 0.98
 #: Pilots at most in either direction.
-MOST = 8
+MOST = 12
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +59,12 @@ class Pilots:
     losses: FloatArray
     factor: float
     module: nn.Module = field(repr=False)
+
+    @property
+    def at_edge(self) -> bool:
+        """Whether the smallest mean loss was at the lowest or the highest rate, so that a better one may lie beyond."""
+        best = self.factors[int(self.losses.mean(1).argmin())]
+        return best in (min(self.factors), max(self.factors))
 
     @property
     def steps(self) -> int:
@@ -157,7 +162,7 @@ def _vertex(losses: Mapping[float, float], best: float) -> float:
 
 def _pilot(model: nn.Module, training: Training, batches: list[Batch]) -> tuple[nn.Module, FloatArray]:
     """Return a copy of the model after a few steps, and the training losses before each of them."""
-    module, losses = copy.deepcopy(model).train(), np.full(len(batches), np.inf)
+    module, losses = training_copy(model), np.full(len(batches), np.inf)
     updates = Updates(module, training)
     with own_randomness(0):
         for k, batch in enumerate(batches):

@@ -17,7 +17,6 @@ from learncast._core.progress import Progress, silent
 from learncast._core.validation import FloatArray
 from learncast.advice.advice import DIRECT, SHORTLIST, Advice, AdvisedPlan, advice_of, failed_conditions
 from learncast.advice.moments import Moments, MomentStack, Rows
-from learncast.advice.pilots import Pilots
 from learncast.advice.request import AdviceTerms, Request
 from learncast.advice.surrogate import (
     BatchSlopes,
@@ -47,7 +46,7 @@ WRITTEN = 2**26
 USUAL_SHARE = 0.95
 
 
-def rank_plans(request: Request, terms: AdviceTerms, pilots: Pilots | None, *, progress: Progress = silent) -> Advice:
+def rank_plans(request: Request, terms: AdviceTerms, *, progress: Progress = silent) -> Advice:
     """Rank plans by exact descent of the model's linear surrogate, in the model's own parameters and optimiser.
 
     Only the order of the plans is reliable.
@@ -58,12 +57,10 @@ def rank_plans(request: Request, terms: AdviceTerms, pilots: Pilots | None, *, p
     goal_loss, losses = forecaster.losses()
     direct = forecaster.direct(goal_loss)
     steps = forecaster.steps(goal_loss, direct, progress=progress)
-    return _surrogate_advice(forecaster, forecaster.plans([direct, *steps.ravel()], losses), losses[0], pilots)
+    return _surrogate_advice(forecaster, forecaster.plans([direct, *steps.ravel()], losses), losses[0])
 
 
-def _surrogate_advice(
-    forecaster: Forecaster, plans: dict[str, AdvisedPlan], target_loss: float, pilots: Pilots | None
-) -> Advice:
+def _surrogate_advice(forecaster: Forecaster, plans: dict[str, AdvisedPlan], target_loss: float) -> Advice:
     """Return advice from the surrogate's forecasts, with its conditions."""
     request, surrogate = forecaster.request, forecaster.surrogate
     rule, loss = request.rule, request.loss
@@ -84,7 +81,7 @@ def _surrogate_advice(
     )
     return advice_of(
         request,
-        pilots,
+        None,
         plans,
         shortlist=kept,
         measured=measured,
@@ -92,7 +89,7 @@ def _surrogate_advice(
         target_loss=float(target_loss),
         kind=surrogate.kind,
         help=f"{helps}, by the linear surrogate of the model.",
-        expect="The order of the plans is reliable for tasks that a linear map solves; their step counts are not.",
+        expect="At small rates, the order of plans is reliable for tasks that a linear map solves; no step counts.",
     )
 
 

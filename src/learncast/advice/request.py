@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from inspect import Parameter, signature
 
 import torch
 from torch import Tensor, nn
@@ -96,6 +97,8 @@ class UpdateRule:
         made = partial(optimizer_of, training)
         example = made({name: nn.Parameter(value.detach().clone()) for name, value in model.named_parameters()})
         kind = type(example).__name__
+        if signature(example.step).parameters["closure"].default is Parameter.empty:
+            raise InvalidSpec(f"optimizer must take steps without a closure, got {kind}.", field="optimizer")
         remembers = kind != "SGD" or any(group["momentum"] for group in example.param_groups)
         elementwise = kind in ELEMENTWISE and type(example) is getattr(torch.optim, kind)
         return cls(kind.lower(), float(example.param_groups[0]["lr"]), made, remembers, elementwise)
@@ -163,6 +166,7 @@ class Request:
             raise InvalidSpec(f"goal must be {kinds}, got {type(meant).__name__}.", field="goal")
         first, *others = _named_sources(target, candidates)
         request = cls(model, first, tuple(others), meant, training)
+        _ = request.rule  # an optimiser that cannot be used is refused before any work
         if isinstance(meant, Loss) and meant.function is None:
             request = replace(request, goal=replace(meant, function=request.loss))
         return request
@@ -224,18 +228,20 @@ class Request:
     @property
     def remarks(self) -> tuple[str, ...]:
         """Remarks about the trials."""
-        again = [source.name for source in self.sources if source.kept is None and source.repeats]
-        if not again:
+        target = self.target
+        if target.kept is not None or not (target.repeats or target.data is not None):
             return ()
         return (
-            f"{', '.join(again)}: the trials for evaluation are trained on from the second pass on; set others aside "
-            "with training.trials(loader, held_out=(inputs, targets)).",
+            f"{target.name}: the goal is evaluated on trials that are trained on; set some aside with "
+            "training.trials(source, held_out=0.2), or (inputs, targets) for a loader.",
         )
 
 
 def _check_model(model: object) -> None:
     if not isinstance(model, nn.Module) or next(model.parameters(), None) is None:
         raise UnsupportedModel(f"model must be a module with parameters, got {type(model).__name__}.", field="model")
+    if not any(value.requires_grad for value in model.parameters()):
+        raise UnsupportedModel("model must have a parameter that requires a gradient, got none.", field="model")
     for name, value in model.named_parameters():
         if value.device.type != "cpu":
             raise UnsupportedModel(f"model must be on the CPU, got {name} on {value.device}.", field="model")

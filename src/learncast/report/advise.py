@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from learncast._core.errors import OutOfTime
 from learncast._core.progress import Progress, silent, within
 from learncast.report.report import Report
 from learncast.study.study_file import to_toml
@@ -77,8 +79,8 @@ def _answered(
 
     advice = advise(**question, progress=within(progress, 0, 2) if train else progress)
     if train:
-        run = advice.train(most_steps=most_steps, progress=within(progress, 1, 2))
-        advice = advice.carried_out(run)
+        with suppress(OutOfTime):  # the advice itself is an answer
+            advice = advice.carried_out(advice.train(most_steps=most_steps, progress=within(progress, 1, 2)))
     return of_advice(advice, name=name, study=study)
 
 

@@ -35,7 +35,7 @@ FORECAST_CLASSES = {
     "interval",
     "surrogate": "everything is trained: a ranking and a shortlist of three by the linear surrogate, no step counts",
     "estimated": "estimated from trials left out of the training: held-out losses with a confidence interval",
-    "measured": "a trained model, diagnosed on a sample of sequences: numbers with sampling error",
+    "measured": "measured on your own model and trials: numbers with sampling error, no forecast",
     "outside": "a condition of the theory fails: read the numbers as an approximation",
 }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -29,7 +28,7 @@ from learncast.training.goals import loss_of, measure
 from learncast.training.losses import IGNORED, HalfSquaredError, LossFunction
 from learncast.training.modules import DeepModule, LayeredModule, Network, RecurrentModule, as_module
 from learncast.training.sources import Batch, Source
-from learncast.training.torch_state import evaluating, own_randomness
+from learncast.training.torch_state import evaluating, own_randomness, training_copy
 
 
 class HeldOutView:
@@ -124,11 +123,11 @@ class Learner(HeldOutView):
         if isinstance(network, nn.Module):
             if training.learn is not None:
                 raise InvalidSpec("learn must be None for a torch module. Set requires_grad.", field="learn")
-            module: nn.Module = copy.deepcopy(network).to(dtype)
+            module: nn.Module = training_copy(network).to(dtype)
         else:
             module = self._own = as_module(network, learn=training.learn, every_step=example.every_step, dtype=dtype)
             self.learn = learned_weights(linear_part(network), training.learn)
-        super().__init__(module.train(), LossFunction.read(training.loss), trials=evaluation, seed=training.seed)
+        super().__init__(module, LossFunction.read(training.loss), trials=evaluation, seed=training.seed)
         if not self.parameters:
             raise UnsupportedModel("The module has no parameter that requires a gradient.")
         for source in sources:
@@ -259,6 +258,8 @@ def check_answers(
     try:
         with evaluating(module):
             answers = _answers(module, x)
+            if not isinstance(answers, torch.Tensor):
+                raise InvalidSpec(f"The network must return one tensor, got {type(answers).__name__}.", field="network")
             # A module that reads steps first would mix trials.
             mixed = len(x) > 1 and x.ndim == 3 and not _trials_apart(module, x, answers)
     except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
@@ -276,13 +277,13 @@ def check_answers(
             "The network must not mix trials. Use batch_first=True or training.TimeFirst(model).", field="network"
         )
     with evaluating(module):
-        loss(module(x), y, w)
+        loss(answers, y, w)
 
 
 def _trials_apart(module: nn.Module, x: torch.Tensor, answers: torch.Tensor) -> bool:
     """Whether the other trials' answers stay the same when the first trial's inputs change."""
     other = x.clone()
-    other[0] += 1.0
+    other[0] = x[-1]
     round_off = 1e-6 * float(answers.abs().nan_to_num().max())
     return bool(torch.allclose(_answers(module, other)[1:], answers[1:], rtol=1e-4, atol=round_off, equal_nan=True))
 

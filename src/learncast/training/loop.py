@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -23,11 +23,14 @@ from learncast.results import Status, spec_hash
 from learncast.training.goals import TrialGoal, checked_measurable
 from learncast.training.learner import HeldOutView
 from learncast.training.losses import LossFunction
-from learncast.training.remaining import Earlier, Remaining
+from learncast.training.remaining import Earlier, Remaining, as_earlier
 from learncast.training.rules import GoalWatch, Learned, NetworkView, PlateauWatch, Stalled, StepWatch, Watch
 from learncast.training.sources import Batch, Source
 from learncast.training.torch_state import own_randomness
 from learncast.training.updates import Updates, multiply_rates
+
+if TYPE_CHECKING:
+    from learncast.training.run import TrainingRun
 
 #: Batches that a trainer may fetch before it reports the first of them.
 AHEAD = 4
@@ -241,12 +244,12 @@ class Loop:
         """Value of the current goal at its last evaluation; nan before."""
         return self.watch.latest
 
-    def remaining(self, earlier: Earlier | None = None) -> Remaining | None:
+    def remaining(self, earlier: Earlier | TrainingRun | None = None) -> Remaining | None:
         """Estimate the steps that are left until the goal of the last stage.
 
         Parameters
         ----------
-        earlier : Earlier, optional
+        earlier : TrainingRun or Earlier, optional
             A run of the same task, e.g. with another seed. Without one, the estimate is based on the evaluations of
             this run, which is much less certain, and only goals on decisions are estimated.
 
@@ -260,6 +263,7 @@ class Loop:
         done = sum(self.steps)
         limit = done - self.stage.steps + self.stage.limit
         if earlier is not None:
+            earlier = as_earlier(earlier)
             ratio = 1.0 if math.isnan(self.learning_rate) else self.learning_rate / earlier.learning_rate
             return Remaining.from_earlier(
                 earlier.steps, done=done, limit=limit, reached=earlier.reached, rate_ratio=ratio

@@ -5,11 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray, positive
+
+if TYPE_CHECKING:
+    from learncast.training.run import TrainingRun
 
 #: Probabilities of the interval's ends.
 LOW, HIGH = 0.1, 0.9
@@ -51,6 +55,15 @@ class Earlier:
     steps: float
     learning_rate: float
     reached: bool = True
+
+
+def as_earlier(run: Earlier | TrainingRun) -> Earlier:
+    """Return what an earlier run says about a later one; refuse anything else, and runs without a step."""
+    found = run if isinstance(run, Earlier) else getattr(run, "as_earlier", lambda: None)()
+    if found is None or not found.steps > 0:
+        got = type(run).__name__ if found is None else "a run without a step"
+        raise InvalidSpec(f"earlier must be a TrainingRun or Earlier with steps, got {got}.", field="earlier")
+    return found
 
 
 @dataclass(frozen=True)

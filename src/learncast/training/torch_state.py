@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -27,6 +28,12 @@ def own_randomness(seed: int) -> Iterator[None]:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield
+
+
+def training_copy(model: nn.Module) -> nn.Module:
+    """Return a copy of a module for training; parts in evaluation mode stay so, unless all of them are."""
+    module = copy.deepcopy(model)
+    return module if any(part.training for part in module.modules()) else module.train()
 
 
 @contextmanager

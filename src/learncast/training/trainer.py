@@ -36,7 +36,7 @@ from learncast.training.learner import Learner
 from learncast.training.loop import Loop, chance_of, stage_keys, stage_run, watch_of
 from learncast.training.losses import HalfSquaredError, MeanSquaredError
 from learncast.training.modules import Network
-from learncast.training.remaining import Earlier
+from learncast.training.remaining import Earlier, as_earlier
 from learncast.training.rules import GoalWatch, Learned, PlateauWatch, Stalled, TargetWatch, Watch
 from learncast.training.run import DTYPES, Execution, History, Records, TrainingRun, training_provenance
 from learncast.training.sources import FRESH, Source, Trials
@@ -78,6 +78,7 @@ class TrainingJob:
         """Train."""
         if not isinstance(self.training, Training):
             raise InvalidSpec(f"training must be a Training, got {type(self.training).__name__}.", field="training")
+        earlier = None if self.earlier is None else as_earlier(self.earlier)
         recording = self.record if isinstance(self.record, Records) else Records(tuple(self.record))
         stages = self.stages()
         if self.execution.checkpoint is not None and any(stage.task.passes is not None for stage in stages):
@@ -91,7 +92,7 @@ class TrainingJob:
                 evaluation=recording.evaluation,
             )
             recorder = _Recorder(stages, learner, self.training, recording, self.execution, progress)
-            recorder.earlier = self.earlier.as_earlier() if isinstance(self.earlier, TrainingRun) else self.earlier
+            recorder.earlier = earlier
             run = recorder.run()
         progress(1.0)
         return run

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import learncast as lc
-from learncast import InvalidSpec, Loss, Stage, Training
+from learncast import InvalidSpec, Loss, Stage, Training, UnsupportedModel
 from learncast.advice import AdviceTerms, find_rate
 from learncast.advice.help import HALFWAY, NEAR, on_the_way
 from learncast.training import (
@@ -294,6 +294,87 @@ def test_pilots_may_be_left_out():
     assert found.request.training.clip is None
 
 
+def arrays(trials=200, flip=False):
+    x, y = signs(trials, np.random.default_rng(3), noise=3.0)
+    y[:, -1] = 3 - y[:, -1] if flip else y[:, -1]
+    return x.astype("float32"), y
+
+
+def test_the_targets_own_inputs_with_other_answers_are_left_out():
+    found = lc.advise(made(), arrays(), {"flipped": arrays(flip=True), "clear": clear}, TRAINING, goal=GOAL)
+    assert found.helpers == ("clear",)
+
+
+def test_a_goal_that_is_evaluated_on_training_trials_is_remarked_on():
+    found = lc.advise(made(), arrays(), {}, TRAINING, goal=GOAL)
+    assert len(found.warnings) == 1
+    aside = lc.training.trials(arrays(), held_out=0.2)
+    assert lc.advise(made(), aside, {}, TRAINING, goal=GOAL).warnings == ()
+
+
+def test_help_ends_when_a_goal_without_known_chance_is_met():
+    def share(answers, targets):
+        return (answers[:, -1].argmax(1) == targets[:, -1]).float().mean()
+
+    advice = advised([clear], goal=Measured(share, at_least=0.75))
+    steps = advice.train(most_steps=400).stage_steps
+    assert steps[1:] == (0, 0) or steps[0] >= 60
+
+
+def test_an_own_loop_sets_the_same_rate_twice(advice):
+    model = made()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.5)
+    for _ in range(2):
+        advice.loop(model, optimizer)
+        assert optimizer.param_groups[0]["lr"] == pytest.approx(advice.learning_rate)
+
+
+def test_a_search_that_ends_at_its_edge_is_warned_of():
+    found = advised([], learning_rate=1e-12, optimizer="gd", terms=AdviceTerms())
+    assert any(text.startswith("rate:") for text in found.warnings)
+    assert not any(text.startswith("rate:") for text in advised([]).warnings)
+
+
+def test_parts_in_evaluation_mode_stay_frozen():
+    class Normed(OwnCell):
+        def __init__(self):
+            super().__init__()
+            self.norm = nn.BatchNorm1d(10)
+
+        def forward(self, x):
+            return super().forward(x) + 0 * self.norm(self.into(x[:, 0])).sum()
+
+    model = Normed()
+    model.norm.eval()
+    run = lc.advise(model, target(), {}, TRAINING, goal=GOAL).train(most_steps=30)
+    assert torch.equal(run.module.norm.running_mean, model.norm.running_mean)
+
+
+def test_a_noisy_model_leaves_the_random_numbers_alone():
+    class Noisy(OwnCell):
+        def forward(self, x):
+            return super().forward(x + 0.1 * torch.randn_like(x))
+
+    model, state = Noisy(), torch.random.get_rng_state()
+    lc.advise(model, target(), [clear], TRAINING, goal=GOAL)
+    assert torch.equal(torch.random.get_rng_state(), state)
+
+
+class Tokens(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.layer, self.read = nn.Embedding(5, 4), nn.GRU(4, 8, batch_first=True), nn.Linear(8, 2)
+
+    def forward(self, x):
+        return self.read(self.layer(self.table(x[..., 0].long()))[0][:, -1])
+
+
+def test_models_of_tokens_are_advised_on():
+    x = np.random.default_rng(0).integers(0, 5, (300, 6, 1)).astype("float32")
+    found = lc.advise(Tokens(), (x, (x.sum((1, 2)) > 12).astype(int)), {}, TRAINING, goal=DecisionAccuracy(0.7))
+    assert found.learning_rate > 0
+
+
 class Broken(nn.Module):
     """Answers that are never finite."""
 
@@ -310,16 +391,14 @@ def wrong_label(trials, rng):
     return x, y + 5
 
 
-def ended():
-    loader = [tuple(map(torch.as_tensor, signs(64, np.random.default_rng(0))))]
-    return (batch for batch in loader)
-
-
 REFUSED = {
     "a constant answer meets the goal": ({"goal": DecisionAccuracy(0.4, ignore=0)}, "goal"),
     "a loss that is never finite": ({"model": Broken()}, "model"),
     "a label that is no output": ({"target": wrong_label}, None),
-    "steps first": ({"model": nn.RNN(2, 3)}, "network"),
+    "several answers": ({"model": nn.RNN(2, 3, batch_first=True)}, "network"),
+    "no decision": ({"target": lambda n, rng: (signs(n, rng)[0], np.full((n, STEPS), -100))}, "goal"),
+    "an optimiser with a closure": ({"training": TRAINING.with_(optimizer=torch.optim.LBFGS)}, "optimizer"),
+    "nothing learns": ({"model": made().requires_grad_(False)}, "model"),
 }
 
 
@@ -327,7 +406,7 @@ REFUSED = {
 def test_a_request_without_answer_is_refused_by_field(case):
     changed, field = REFUSED[case]
     given = {"model": made(), "target": target(), "candidates": [clear], "training": TRAINING, "goal": GOAL, **changed}
-    with pytest.raises(InvalidSpec) as caught:
+    with pytest.raises((InvalidSpec, UnsupportedModel)) as caught:
         lc.advise(**given)
     if field is not None:
         assert caught.value.field == field

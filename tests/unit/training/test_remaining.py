@@ -100,6 +100,20 @@ def test_a_loop_estimates_from_its_evaluations_or_from_an_earlier_run():
     assert loop.remaining() is None
 
 
+def test_an_earlier_run_without_steps_is_refused_at_once():
+    training = lc.Training(1e-3, loss="cross_entropy", batch=16, most_steps=5)
+    for wrong in (Earlier(0, learning_rate=1e-3), 5):
+        with pytest.raises(InvalidSpec) as caught:
+            lc.training.train(sides, made(), training, goal=DecisionAccuracy(0.95), earlier=wrong)
+        assert caught.value.field == "earlier"
+
+
+def test_a_loop_takes_a_run_as_the_earlier_one():
+    training = lc.Training(1e-3, loss="cross_entropy", batch=16, most_steps=50)
+    run = lc.training.train(sides, made(), training, goal=DecisionAccuracy(0.99, every=20), record=())
+    assert started(DecisionAccuracy(0.99), training).remaining(run).source == "earlier run"
+
+
 def test_goals_on_the_loss_are_not_estimated_from_the_curve():
     loop = started(lc.Loss(1e-6), lc.Training(1e-3, loss="cross_entropy", batch=16))
     loop.advance(30)
