@@ -81,7 +81,7 @@ def _sgd(model: Any) -> Any:
 def _advice() -> xr.Dataset:
     tasks = [lc.tasks.integration(6, 1.0, strength, name=name) for strength, name in ((0.3, "sum"), (0.9, "stronger"))]
     model = lc.training.gated_module("gru", hidden_size=6, seed=2)
-    return lc.advise(model, tasks[0], tasks[1:], lc.Training(0.3, batch=32), log=lambda _: None).dataset
+    return lc.advise(model, tasks[0], tasks[1:], lc.Training(0.3, batch=32)).dataset
 
 
 def _ensemble() -> xr.Dataset:
