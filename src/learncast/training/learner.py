@@ -14,16 +14,14 @@ from learncast._core.validation import FloatArray
 from learncast.networks.activated import Activated
 from learncast.networks.deep import Deep, Linear, product
 from learncast.networks.linear_rnn import LinearRNN
-from learncast.networks.two_layer import LinearNetwork, TwoLayer
+from learncast.networks.two_layer import LinearNetwork
 from learncast.procedure.goals import Goal, Loss
 from learncast.procedure.training import Training
 from learncast.results import spec_hash
-from learncast.tasks.geometry import Frame, common_frame, pooled_statistics
+from learncast.tasks.geometry import Frame, common_frame
 from learncast.tasks.one_step import from_pairs
 from learncast.tasks.task import Task
-from learncast.theory.assumptions import exact
 from learncast.theory.dynamics.learning_problem import LearningProblem, learned_weights
-from learncast.theory.dynamics.modes import modes_of, without_round_off
 from learncast.training.goals import loss_of, measure
 from learncast.training.losses import IGNORED, HalfSquaredError, LossFunction
 from learncast.training.modules import DeepModule, LayeredModule, Network, RecurrentModule, as_module
@@ -209,24 +207,6 @@ class Learner(HeldOutView):
         if isinstance(goal, Loss) and loss_of(goal, self.loss_function) == self.loss_function:
             return self.loss(source)
         return super().measure(goal, source)
-
-    def optimum(self, stage: int) -> FloatArray | None:
-        """Return the optimal strengths on a stage's task if theory knows them."""
-        network, frame, loss = self.network, self.frame, self.loss_function
-        # Weights of steps or outputs, and other losses, have other optima.
-        if frame is None or not loss.squared or loss.steps or loss.outputs:
-            return None
-        task = self.tasks[stage]
-        whole = isinstance(network, Deep) or len(self.learn) == 2
-        if isinstance(network, TwoLayer | Deep) and whole and network.hidden_size >= frame.modes:
-            cross, power = pooled_statistics(task, getattr(network, "scalar_recurrence", 0.0))
-            best = np.linalg.lstsq(power, cross, rcond=None)[0].T
-            strengths = np.einsum("mk,mn,nk->k", frame.mode_outputs, best, frame.mode_inputs)
-            return without_round_off(strengths, np.asarray(best, dtype=float))
-        if isinstance(network, LinearRNN) and set(self.learn) == {"input", "output"}:
-            modes = modes_of([self.tasks[-1], task], network)[-1]
-            return modes.optimum if exact(modes.assumptions) else None
-        return None
 
     def least_loss(self, stage: int) -> float:
         """Return the least loss of any linear map on a stage's task; nan for networks that are not linear."""
