@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.ticker import NullFormatter
 
 from learncast.figures.look import COLOURS
 from learncast.figures.page import key, label
@@ -52,8 +53,9 @@ def pilot_losses(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     ax.axvline(dataset.attrs["given_rate"], color="grey", linestyle=":", label="given")
     ax.axvline(dataset.attrs["learning_rate"], color=GOAL, linestyle="--", label="chosen")
     ax.set_xscale("log")
+    ax.xaxis.set_minor_formatter(NullFormatter())
     key(ax, below=True)
-    return label(ax, x="learning rate", y="mean training loss of five steps", title=title)
+    return label(ax, x="learning rate", y="mean loss of five steps", title=title)
 
 
 def advised_training(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:

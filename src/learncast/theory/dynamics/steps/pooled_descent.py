@@ -170,7 +170,8 @@ class PooledDescent:
         first, second = states[..., : self.inputs, :], states[..., self.inputs :, :]
         root = self._root
         size = np.linalg.norm(second, 2, axis=(-2, -1))[..., None, None] ** 2 * np.eye(self.inputs)
-        return float(np.linalg.eigvalsh(root @ (size + first @ np.swapaxes(first, -1, -2)) @ root).max(initial=0.0))
+        curvature = root @ (size + first @ np.swapaxes(first, -1, -2)) @ root
+        return float(np.linalg.eigvalsh(curvature).max(initial=0.0)) if np.isfinite(curvature).all() else math.inf
 
     def excess(self, states: FloatArray, rows: NDArray[np.intp] | None = None) -> FloatArray:
         """Loss of states above the least that the hidden units allow."""
