@@ -161,8 +161,8 @@ def test_settings_are_kept_and_compared(visit):
     assert visit.plot("strength").evaluate("plot => plot.data.filter(t => t.meta === 'previous').length") > 0
     assert visit.plot("portrait").evaluate("plot => plot.data.find(t => t.name === 'kept').text") == ["A", "B"]
     visit.page.click("#kept th a >> nth=0")
+    visit.page.wait_for_function("document.querySelector('#control-recurrence').value === '0.96'")
     visit.settled()
-    assert visit.page.locator("#control-recurrence").input_value() == "0.96"
     visit.page.click("#kept [aria-label='Forget A']")
     visit.page.click("#kept [aria-label='Forget B']")
     assert table.count() == 0
