@@ -395,7 +395,7 @@ def gradient_flow(
 
     name = "LSODA" if len(start) <= STIFF_SIZE else "DOP853"
     course = FlowCourse(start, slope, loss, allowed, getattr(scipy.integrate, name), PATIENCE[name])
-    if len(start) <= (DENSE if small.two_layers is None else STIFF_SIZE):
+    if name == "LSODA" and len(start) <= (DENSE if small.two_layers is None else STIFF_SIZE):
         course = replace(course, jacobian=lambda _, flat: -by_lag.hessian(flat))
     if small.two_layers is None and len(start) <= DENSE:
         course = replace(course, end=lambda: _rest(by_lag))
