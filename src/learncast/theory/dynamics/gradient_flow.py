@@ -136,8 +136,8 @@ class FlowCourse:
         """Return the weights at a flow time; None if the flow does not reach it."""
         if time == 0:
             return self.start
-        if time == math.inf and self.end is not None and self.state != "rest":
-            return self.end()
+        if time == math.inf and self.end is not None and self.state != "rest" and (end := self.end()) is not None:
+            return end
         self.advance(time)
         if time <= self.ends[-1]:
             return np.asarray(self.pieces[int(np.searchsorted(self.ends, time, side="left")) - 1](time))
@@ -402,6 +402,11 @@ def gradient_flow(
     return FlowSolution(problem, rate, allowed, course, basis)
 
 
+#: Share of the loss of a network that answers 0 by which the loss may still fall at an end of training.
+AT_END = 1e-6
+
+
 def _rest(by_lag: LagDescent) -> FloatArray | None:
+    """Weights at which training ends; None if the loss still falls there, as where weights grow for ever."""
     weights, loss = by_lag.rest
-    return weights if math.isfinite(loss) else None
+    return weights if math.isfinite(loss) and by_lag.fall_left(weights) <= AT_END * by_lag.constant else None

@@ -153,6 +153,16 @@ class LagDescent:
         found = scipy.optimize.minimize(loss, self.start, jac=True, method="L-BFGS-B", options=options)
         return found.x, scale * float(found.fun)
 
+    @_overflowing
+    def fall_left(self, state: FloatArray) -> float:
+        """Amount by which the loss may still fall from a state, by its curvature in units of each weight."""
+        H, slope = self.hessian(state), self.loss_and_slopes(state[None])[1][0]
+        weight = np.sqrt(np.abs(np.diagonal(H)))
+        unit = np.divide(1.0, weight, out=np.zeros_like(weight), where=weight > 0)
+        values, vectors = np.linalg.eigh(unit[:, None] * H * unit)
+        along, bends = vectors.T @ (unit * slope), np.abs(values) > FLAT
+        return float((along[bends] ** 2 / np.abs(values[bends])).sum() / 2)
+
     def rest_losses(self, others: LagDescent) -> FloatArray:
         """Losses at which training on slightly different statistics, one per row of `others`, rests, (rows,).
 
