@@ -208,7 +208,7 @@ class Advice(Result, Reported, Displayable):
         given, rate = float(a["given_rate"]), self.learning_rate
         do = f"{self.dataset['words'].sel(plan=self.recommended).item()} at learning rate {rate:.3g}"
         found = f"{rate:.3g}, as given" if rate == given else f"{rate:.3g} instead of the given {given:.3g}"
-        tried = f"; {len(self.dataset['pilot_rate'])} rates were tried" if self.pilot_steps else "; no other was tried"
+        tried = f"; pilots compared {len(self.dataset['pilot_rate'])} rates" if self.pilot_steps else ""
         clipped = f", gradients clipped at norm {a['clip']:g}" if np.isfinite(a["clip"]) else ""
         cost = f"{self.pilot_steps} gradient steps for the pilots"
         if "run_steps" in a:

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from learncast._core.validation import one_of
 from learncast.study.advice_sections import AdviceStudySection, EnvironmentSection
+from learncast.study.network_sections import NETWORKS
 from learncast.study.sections import (
-    NETWORKS,
     TASKS,
     DataSection,
     GeneraliseSection,

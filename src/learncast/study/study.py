@@ -28,21 +28,18 @@ from learncast.planning.methods.method import Method
 from learncast.planning.terms import Terms, checked_pool
 from learncast.procedure.stage import Stage
 from learncast.procedure.training import Training
+from learncast.study.network_sections import DeepSection, DefaultNetworkSection, NetworkSection, TwoLayerSection
 from learncast.study.sections import (
     RULES,
     DataSection,
-    DeepSection,
-    DefaultNetworkSection,
     GeneraliseSection,
     HierarchySection,
     IntegrationSection,
     LeakyIntegrationSection,
-    NetworkSection,
     SensorySection,
     StaticSection,
     StudySection,
     TaskSection,
-    TwoLayerSection,
     task_name,
 )
 from learncast.study.study_file import StudyFile, checked, located

@@ -13,9 +13,10 @@ from learncast.procedure.stage import Stage
 from learncast.results import Status
 from learncast.tasks.recorded.streams import pair_of, repeated_batches
 from learncast.theory.dynamics.modes import Modes
-from learncast.training.loop import Loop, StageRun
+from learncast.training.loop import Loop
 from learncast.training.measured_accuracy import LossMeasure, LossRange, Measure, StrengthMeasure
 from learncast.training.rules import NetworkView, Watch
+from learncast.training.stage_run import StageRun
 
 CRITERIA = ("strength", "loss", "steps")
 #: Steps that a stage may take in any case before it is given up: even a forecast of 0 steps allows for noise.

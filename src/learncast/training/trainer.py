@@ -33,13 +33,14 @@ from learncast.theory.dynamics.learning_problem import LearningProblem, loss_sca
 from learncast.theory.dynamics.modes import Modes
 from learncast.training.checkpoint import load_checkpoint, save_checkpoint
 from learncast.training.learner import Learner
-from learncast.training.loop import Loop, chance_of, stage_keys, stage_run, watch_of
+from learncast.training.loop import Loop
 from learncast.training.losses import HalfSquaredError, MeanSquaredError
 from learncast.training.modules import Network
 from learncast.training.remaining import Earlier, as_earlier
 from learncast.training.rules import GoalWatch, Learned, PlateauWatch, Stalled, TargetWatch, Watch
 from learncast.training.run import DTYPES, Execution, History, Records, TrainingRun, training_provenance
 from learncast.training.sources import FRESH, Source, Trials
+from learncast.training.stage_run import chance_of, stage_keys, stage_run, watch_of
 from learncast.training.torch_state import own_threads
 from learncast.training.updates import Updates, optimizer_name, training_hash
 

@@ -205,7 +205,7 @@ def _trace(levels: list[tuple[Indices, Indices]], path: Legs, place: int) -> Leg
 
 
 def undominated(left: FloatArray, right: FloatArray) -> Indices:
-    """Lines that no other line beats at both ends of an interval, given their heights there; one of equal lines.
+    """Lines that are not below another line at both ends of an interval, by their heights there; one of equal lines.
 
     A line below another at both ends is below it in between, so it is never used.
     """
