@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -171,12 +172,20 @@ def test_tables_studies_and_pictures_are_downloaded(visit, panel):
     name, content = saved(visit, "#study")
     assert name == f"{panel}.toml"
     assert content.decode().startswith("# learncast ")
-    name, content = saved(visit, ".chart figcaption button >> nth=0")
+    name, content = saved(visit, ".chart .save button >> nth=0")
     assert name.endswith(".png")
     assert content.startswith(b"\x89PNG")
-    name, content = saved(visit, ".chart figcaption button >> nth=1")
+    name, content = saved(visit, ".chart .save button >> nth=1")
     assert name.endswith(".svg")
     assert b"<svg" in content[:200]
+    # The picture explains itself: title, settings and legend.
+    chart = visit.page.locator(".chart").first
+    texts = " ".join(re.findall(r">([^<]+)<", content.decode()))
+    assert chart.locator("h2").inner_text() in texts
+    first = visit.page.locator("#form .control:visible label").first.inner_text().partition(" (")[0]
+    assert first in texts
+    for name in chart.locator(".legend li").all_inner_texts():
+        assert name.strip() in texts
     assert visit.errors == []
 
 
@@ -198,9 +207,8 @@ def test_everything_works_by_keyboard(visit):
     visit.page.keyboard.press("Escape")
     visit.page.wait_for_function("() => !document.querySelector('[data-reading=\"both stages\"]')")
     # The tab key reaches every control and button.
-    hidden = (
-        "() => [...document.querySelectorAll('button, input, select, a, .plot')].filter(e => e.tabIndex < 0).length"
-    )
+    hidden = """() => [...document.querySelectorAll('button, input, select, a:not(nav a, .examples a), .plot')]
+        .filter(e => e.tabIndex < 0).length"""
     assert visit.page.evaluate(hidden) == 0
 
 

@@ -156,8 +156,8 @@ def test_a_slow_setting_shows_its_progress_and_can_be_cancelled(visit):
     visit.open("#curriculum?pin_value=none")
     visit.page.route("**/api/curriculum/portrait", lambda route: None)  # never answered
     visit.page.locator("#control-activation").select_option("relu")
-    waiting = visit.page.locator('[data-part="portrait"] .waiting')
-    waiting.wait_for(state="visible")
+    waiting = visit.page.locator("#busy")
+    waiting.locator("text=Cancel").wait_for(state="visible")
     assert "rectified" in waiting.inner_text()
     assert visit.page.locator('[data-part="portrait"]').get_attribute("aria-busy") == "true"
     waiting.locator("text=Cancel").click()

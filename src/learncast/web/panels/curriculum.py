@@ -257,7 +257,7 @@ def portrait(state: CurriculumState) -> View:
         ChartAxis("accuracy at which it stops", "1", span=(float(stops[0]), float(stops[-1]))),
     )
     z = ChartAxis("steps saved", "steps", span=(-most, most))
-    chart = Chart("portrait", "Steps saved by a first task", *axes, tuple(traces), z=z, picks=_PIN, main=True)
+    chart = Chart("portrait", "Steps saved by a first task", *axes, tuple(traces), z=z, picks=_PIN, side=True)
     notes = (*condition_warnings(numbers.assumptions), *_portrait_notes(state, numbers.speedup))
     validity = validity_report(state.forecast_class, numbers.assumptions)
     return View((chart,), validity, notes=notes, diagram=diagram(state))
@@ -365,15 +365,16 @@ def pinned_curriculum(state: CurriculumState) -> View:
     if state.data is not None:
         return own_data.loss_curves(state.own_data)
     if state.pin is None:
-        outside = state.pin_value is not None and state.pin_accuracy is not None
-        text = "The pinned curriculum lies outside this chart. " if outside else ""
-        return View(notes=(Note(f"{text}Click the chart to pin a curriculum and follow it."),))
+        return _direct_training(state)
     plan, curriculum = followed(state, *state.pin)
     direct = plan.follow([curriculum.requested[-1]])
     validity = validity_report(state.forecast_class, curriculum.trust.assumptions)
-    last = pinned.last_step(curriculum, direct)
+    last = pinned.last_step((curriculum, direct))
     return View(
-        charts=pinned.charts(curriculum, direct, last),
+        charts=(
+            *pinned.charts({"curriculum": curriculum, "direct training": direct}, last),
+            pinned.terms_chart(curriculum),
+        ),
         validity=validity,
         readings=pinned.readings(curriculum),
         notes=(*condition_warnings(curriculum.trust.assumptions), *pinned.notes(curriculum)),
@@ -381,6 +382,21 @@ def pinned_curriculum(state: CurriculumState) -> View:
         answer=pinned.answer(curriculum, state.describe(state.pin[0]), state.pin[1]),
         clock=Clock.until(last),
         diagram=diagram(state, pinned.weights(curriculum, last)),
+    )
+
+
+def _direct_training(state: CurriculumState) -> View:
+    """Show direct training only, and how to race a curriculum against it."""
+    (own,) = state.modes(())
+    method = method_of((own,), state.network(own.task), state.learning_rate)
+    direct = Forecast(method, (Stage(own.task, Accuracy(state.accuracy)),), (0,))
+    last = pinned.last_step((direct,))
+    outside = state.pin_value is not None and state.pin_accuracy is not None
+    text = "The pinned curriculum lies outside the portrait. " if outside else ""
+    return View(
+        charts=pinned.charts({"direct training": direct}, last),
+        notes=(Note(f"{text}Click the portrait to race a curriculum against direct training."),),
+        clock=Clock.until(last),
     )
 
 
