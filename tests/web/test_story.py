@@ -278,7 +278,7 @@ def test_the_page_works_by_touch(visit):
     visit.open("#curriculum")
     visit.plot("portrait").evaluate("e => e.scrollIntoView({ block: 'end' })")
     box = visit.plot("portrait").locator(".nsewdrag").first.bounding_box()
-    visit.page.touchscreen.tap(box["x"] + box["width"] * 0.8, box["y"] + box["height"] * 0.7)
+    visit.page.touchscreen.tap(box["x"] + box["width"] * 0.7, box["y"] + box["height"] * 0.2)
     visit.settled()
     assert float(address(visit)["pin_value"]) == pytest.approx(0.2 + 0.8 * 2.8, abs=0.1)
     visit.page.locator('[data-key="target_strength"] .help').tap()

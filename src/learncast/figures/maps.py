@@ -9,12 +9,12 @@ from matplotlib.colors import TwoSlopeNorm
 from matplotlib.lines import Line2D
 
 from learncast._core.validation import FloatArray
-from learncast.figures.look import COLOURS, Look
+from learncast.figures.look import COLOURS, DIRECT, PALE, SAVED, Look
 from learncast.figures.page import axis_label, colour_bar, key, label, name_time
 
 #: Marker of a plan.
 STAR: Look = {
-    "marker": "*", "markersize": 10, "color": "#F0E442", "markeredgecolor": "black", "clip_on": False
+    "marker": "*", "markersize": 10, "color": COLOURS[7], "markeredgecolor": "black", "clip_on": False
 }  # fmt: skip
 
 
@@ -29,7 +29,7 @@ def portrait(
 ) -> Axes:
     """Draw the steps saved over a task parameter and the stopping accuracy of the first task.
 
-    Blue saves and red costs, each on its own scale; white breaks even (black contour). The dotted red line is the
+    Blue saves and red costs, each on its own scale; white breaks even (black contour). The dotted grey line is the
     parameter of the target. On the cyan line the first task ends at the optimum of the target.
 
     Parameters
@@ -72,7 +72,7 @@ def portrait(
     top = max(float(np.percentile(gains, clip)) if gains.size else 0.0, 1e-9)
     bottom = max(float(np.percentile(finite, clip)) if finite.size else 0.0, top)
     norm = TwoSlopeNorm(0.0, -bottom, top)
-    mesh = ax.pcolormesh(_edges(stops), _edges(values), speedup, cmap="RdBu", norm=norm, rasterized=True)
+    mesh = ax.pcolormesh(_edges(stops), _edges(values), speedup, cmap=SAVED, norm=norm, rasterized=True)
     known = speedup[np.isfinite(speedup)]
     lines: list[Line2D] = []
     if min(speedup.shape) > 1 and known.size and known.min() < 0 < known.max():
@@ -85,10 +85,10 @@ def portrait(
         name = "target's optimum"
         lines += ax.plot(np.where(inside, singular, np.nan), values, color="cyan", linewidth=1.4, label=name)
     if target_value is not None:
-        lines.append(ax.axhline(target_value, color="red", linewidth=1.2, linestyle=":", label="target's own value"))
+        lines.append(ax.axhline(target_value, color=DIRECT, linewidth=1.4, linestyle=":", label="target's own value"))
     if lines:
         # A grey background, on which cyan is visible.
-        box: Look = {"frameon": True, "facecolor": "#DDDDDD", "framealpha": 1.0, "edgecolor": "none"}
+        box: Look = {"frameon": True, "facecolor": PALE, "framealpha": 1.0, "edgecolor": "none"}
         key(ax, handles=lines, below=True, ncols=2, **box)
     below, above = bool(known.size and known.min() < -bottom), bool(known.size and known.max() > top)
     extend = "both" if below and above else "min" if below else "max" if above else "neither"
@@ -147,7 +147,7 @@ def stop_map(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     finite = np.abs(saving[np.isfinite(saving)])
     top = max(float(np.percentile(finite, 97)) if finite.size else 0.0, 1e-9)
     x, y = dataset["stop"].values, 1.0 - dataset["accuracy"].values
-    mesh = ax.pcolormesh(_edges(x), _edges(y), saving, cmap="RdBu", vmin=-top, vmax=top, rasterized=True)
+    mesh = ax.pcolormesh(_edges(x), _edges(y), saving, cmap=SAVED, vmin=-top, vmax=top, rasterized=True)
     if finite.size and np.nanmin(saving) < 0 < np.nanmax(saving):
         ax.contour(x, y, saving, levels=[0.0], colors="black", linewidths=1)
     ax.plot(float(dataset.attrs["stop_steps"]), 1.0 - float(dataset.attrs["accuracy"]), **STAR)

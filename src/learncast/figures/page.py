@@ -22,7 +22,7 @@ from matplotlib.legend import Legend
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from matplotlib.transforms import ScaledTranslation
 
-from learncast.figures.look import GREY, Look
+from learncast.figures.look import COLOURS, GREY, TOKENS, Look
 
 #: Width and height of a printed page in inches, and its resolution in dots per inch.
 PAGE, LONG, DPI = 7.1, 9.4, 300
@@ -36,9 +36,10 @@ _STYLED: ContextVar[bool] = ContextVar("styled", default=False)
 
 @cache
 def _settings() -> Any:
-    """Read the style sheet."""
+    """Read the style sheet and the tokens; print has 0.65 of the line width of a screen."""
     settings: Any = mpl.rc_params_from_file(SHEET, use_default_template=False)
-    return dict(settings)
+    width = 0.65 * float(TOKENS["line-width"])
+    return {**settings, "axes.prop_cycle": mpl.cycler(color=COLOURS), "lines.linewidth": width}
 
 
 @contextmanager
@@ -206,7 +207,7 @@ def _one_page(
 
 def stamped(figure: Figure, words: str) -> Figure:
     """Write a warning into the upper right corner of a figure."""
-    look: Look = {"ha": "right", "va": "top", "fontsize": 6, "color": "#B00000", "alpha": 0.8}
+    look: Look = {"ha": "right", "va": "top", "fontsize": 6, "color": TOKENS["error"], "alpha": 0.8}
     engine: Any = figure.get_layout_engine()
     if engine is not None:  # reserve a line, since titles reach the edge
         engine.set(rect=(0, 0, 1, 1 - 0.11 / figure.get_figheight()))

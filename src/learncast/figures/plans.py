@@ -9,11 +9,11 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
-from learncast.figures.look import DIRECT, STAGED, THEORY, TRAINED, Look
+from learncast.figures.look import DIRECT, FIRST, PALE, STAGED, TARGET, THEORY, TRAINED, Look
 from learncast.figures.maps import STAR
 from learncast.figures.page import key, label, name_line, name_time, shortened
 
-BAND = "#BBBBBB"
+BAND = PALE
 
 
 def curriculum_paths(
@@ -84,7 +84,7 @@ def curriculum_paths(
         name_line(ax, optimum, "target's optimum")
     if first_optimum is not None and np.isfinite(first_optimum):
         name = None if legend else "first task's optimum"
-        ax.axhline(first_optimum, color=STAGED, linewidth=0.7, linestyle="--", label=name)
+        ax.axhline(first_optimum, color=FIRST, linewidth=0.7, linestyle="--", label=name)
         if legend and abs(first_optimum - optimum) > 0.1 * max(abs(first_optimum), abs(optimum)):
             # Below the highest line, since the title is above it.
             name_line(ax, first_optimum, "first task's optimum", up=-8 if first_optimum > optimum else 2)
@@ -186,7 +186,7 @@ def stop_curve(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     total = direct - planned["saving_steps"].values
     ax.plot(dataset["stop"], total, color=STAGED, label="both stages")
     if np.isfinite(direct):
-        ax.axhline(direct, color="black", linewidth=1, linestyle="--", label="direct training")
+        ax.axhline(direct, color=DIRECT, linewidth=1, linestyle="--", label="direct training")
     stop = float(dataset.attrs["stop_steps"])
     if np.isfinite(total).any():
         height = float(np.interp(stop, dataset["stop"].values, total))
@@ -239,10 +239,10 @@ def ranking(dataset: xr.Dataset, ax: Axes, *, most: int = 12, priced: bool = Fal
         each = direct / float(dataset["direct_steps"])
         first = np.where(first > 0, total - each * (best["descent_steps"] - first), 0.0)
     rows = np.arange(best.sizes["candidate"])
-    ax.barh(rows, first, color=STAGED, label="on the candidate")
-    ax.barh(rows, total - first, left=first, color=DIRECT, label="on the target")
+    ax.barh(rows, first, color=FIRST, label="on the candidate")
+    ax.barh(rows, total - first, left=first, color=TARGET, label="on the target")
     if np.isfinite(direct):
-        ax.axvline(direct, color="black", linewidth=0.8, linestyle="--", label="direct training")
+        ax.axvline(direct, color=DIRECT, linewidth=1.2, linestyle="--", label="direct training")
     ax.set_yticks(rows, [shortened(name, 24) for name in best["candidate"].values])
     ax.invert_yaxis()
     ax.set_xlim(0, 1.32 * max(direct if np.isfinite(direct) else 0.0, float(total.max(initial=0.0))) or 1.0)
@@ -293,7 +293,7 @@ def plan_scores(dataset: xr.Dataset, ax: Axes, *, most: int = 12, title: str = "
     """
     few = dataset.isel(plan=slice(0, most))
     rows, allowed = np.arange(few.sizes["plan"]), few["within_cap"].values.astype(bool)
-    ax.barh(rows, few["score"], color=[STAGED if one else "lightgrey" for one in allowed])
+    ax.barh(rows, few["score"], color=[STAGED if one else PALE for one in allowed])
     ax.axvline(1.0, color="black", linewidth=1, linestyle="--")
     above: Look = {"xycoords": ("data", "axes fraction"), "fontsize": 8, "ha": "center", "va": "bottom"}
     ax.annotate("direct training", (1.0, 1.0), **above)
@@ -305,6 +305,6 @@ def plan_scores(dataset: xr.Dataset, ax: Axes, *, most: int = 12, title: str = "
         ax.annotate(f"{value:.2f}", (value, row), xytext=(4, 0), **text)
     ax.set_xlim(right=1.15 * max(1.0, float(few["score"].max())))  # space for the label of the longest bar
     if not allowed.all():
-        bars = [Patch(color="lightgrey", label="stops beyond the cap: not recommended")]
+        bars = [Patch(color=PALE, label="stops beyond the cap: not recommended")]
         key(ax, handles=bars, below=True)
     return label(ax, x=str(dataset["score"].attrs["long_name"]), y="", title=title)

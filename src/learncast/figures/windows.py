@@ -19,7 +19,7 @@ FIT = {**THEORY, "linewidth": 1.0}
 
 
 #: Axis labels.
-ENVELOPE = "envelope $f(\\ell)$ (change per gradient)"
+ENVELOPE = "envelope $f(\\ell)$\n(change per gradient)"
 
 
 LAG = r"lag $\ell$ (steps)"

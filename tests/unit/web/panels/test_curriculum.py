@@ -59,9 +59,10 @@ def test_the_portrait_is_that_of_the_python_interface(family, vary):
     view = PANEL.parts["portrait"](state)
     own = direct_portrait(state)
     heat = trace(view, "portrait", "theory")
-    assert np.array_equal(heat.z, own["speedup_steps"].values.T)
-    assert np.array_equal(heat.x, own[vary].values)
-    assert np.array_equal(heat.y, own["accuracy"].values)
+    # The axes are those of lc.figures.portrait: the stop across, the first task's value up.
+    assert np.array_equal(heat.z, own["speedup_steps"].values)
+    assert np.array_equal(heat.x, own["accuracy"].values)
+    assert np.array_equal(heat.y, own[vary].values)
     descent = PANEL.parts["descent"](state)
     assert reading(descent, "direct training") == float(own["direct_descent_steps"])
     assert reading(descent, "direct training (flow)") == float(own["direct_steps"])
@@ -69,15 +70,15 @@ def test_the_portrait_is_that_of_the_python_interface(family, vary):
     best = float(saved.max())
     assert reading(descent, "most steps saved") == best
     point = next(t for t in overlay(state).traces if t.role == "best")
-    assert float(saved.sel({vary: point.x[0], "accuracy": point.y[0]})) == best
+    assert float(saved.sel({vary: point.y[0], "accuracy": point.x[0]})) == best
     line = trace(view, "portrait", "target")
-    assert set(line.x) == {getattr(state, vary)}
+    assert set(line.y) == {getattr(state, vary)}
     zero = trace(view, "portrait", "zero")
     assert zero.kind == "contour"
     assert zero.z is None  # the page draws it on the heat map
     (chart,) = view.charts
-    assert chart.picks == ("pin_value", "pin_accuracy")
-    assert (chart.x.unit, chart.y.unit, chart.z.unit) == (module.KEYWORDS[family][vary], "1", "steps")
+    assert chart.picks == ("pin_accuracy", "pin_value")
+    assert (chart.y.unit, chart.x.unit, chart.z.unit) == (module.KEYWORDS[family][vary], "1", "steps")
 
 
 def test_the_study_has_the_same_task_and_network():
@@ -145,9 +146,9 @@ def test_the_portrait_at_the_pin_is_the_pinned_curriculum():
     z = trace(PANEL.parts["portrait"](pinned), "portrait", "theory").z
     own = direct_portrait(pinned)["saved_descent_steps"].values
     assert own[20, 12] == reading(PANEL.parts["pinned"](pinned), "saved")
-    assert z[12, 20] == pytest.approx(own[20, 12], abs=3)  # the flow differs by a few steps
+    assert z[20, 12] == pytest.approx(own[20, 12], abs=3)  # the flow differs by a few steps
     dot = trace(PANEL.parts["portrait"](pinned), "portrait", "pinned")
-    assert (dot.x[0], dot.y[0]) == pin
+    assert (dot.y[0], dot.x[0]) == pin
 
 
 def test_without_a_pin_in_the_chart_direct_training_runs_alone():
@@ -239,7 +240,7 @@ def test_the_relu_portrait_is_that_of_the_python_interface():
     own = direct_portrait(state)
     view = PANEL.parts["portrait"](state)
     # The panel measures the same trials with a network of other weights.
-    np.testing.assert_allclose(trace(view, "portrait", "theory").z, own["speedup_steps"].values.T, rtol=1e-9)
+    np.testing.assert_allclose(trace(view, "portrait", "theory").z, own["speedup_steps"].values, rtol=1e-9)
     assert view.validity.kind == "response"
     assert any("65,536" in note.text for note in view.notes)
 
@@ -322,7 +323,7 @@ def overlay(state):
 def test_an_arrow_points_beyond_the_edge_at_the_best_point():
     over = overlay(CurriculumState())
     (arrow,) = over.arrows
-    assert (arrow.x, arrow.towards) == (3.0, "right")
+    assert (arrow.y, arrow.towards) == (3.0, "up")
     star = next(t for t in over.traces if t.role == "best")
     assert (arrow.x, arrow.y) == (star.x[0], star.y[0])
     assert not overlay(CurriculumState(learning_rate=0.005, most_ratio=6.0, initial=0.1)).arrows
@@ -338,8 +339,8 @@ def test_points_where_descent_and_flow_differ_are_marked():
     flow, descent = numbers["total_steps"].values, numbers["total_descent_steps"].values
     i, j = np.nonzero(np.abs(descent - flow) > 0.05 * flow)
     assert len(i) > 3
-    np.testing.assert_array_equal(marks.x, state.values[i])
-    np.testing.assert_array_equal(marks.y, state.stops[j])
+    np.testing.assert_array_equal(marks.y, state.values[i])
+    np.testing.assert_array_equal(marks.x, state.stops[j])
     calm = overlay(CurriculumState(grid=24, learning_rate=1e-4, most_ratio=1.1))
     assert not [t for t in calm.traces if t.role == "differs"]
 
