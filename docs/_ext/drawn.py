@@ -36,7 +36,9 @@ class Drawn(SphinxDirective):
         module = drawings if hasattr(drawings, self.arguments[0]) else pictures
         draw = getattr(module, self.arguments[0])
         source = inspect.getsource(draw)
-        stamp = hashlib.sha256((source + inspect.getsource(drawings._sized) + TOKEN_FILE.read_text(encoding="utf-8")).encode()).hexdigest()[:12]
+        stamp = hashlib.sha256(
+            (source + inspect.getsource(drawings._sized) + TOKEN_FILE.read_text(encoding="utf-8")).encode()
+        ).hexdigest()[:12]
         figure = nodes.figure(classes=["drawn"])
         for look in INK:
             path = FOLDER / f"{self.arguments[0]}-{stamp}-{look}.svg"

@@ -36,7 +36,10 @@ def faults(figure: Figure) -> list[str]:
 
 def _axes_faults(ax: Axes, boxes: list[tuple[str, Any]]) -> Iterator[str]:
     box = ax.get_window_extent()
-    for words, title, room in ((ax.get_ylabel(), ax.yaxis.label, box.height), (ax.get_xlabel(), ax.xaxis.label, box.width)):
+    for words, title, room in (
+        (ax.get_ylabel(), ax.yaxis.label, box.height),
+        (ax.get_xlabel(), ax.xaxis.label, box.width),
+    ):
         place = title.get_window_extent()
         if words and (place.height if room == box.height else place.width) > room + 1:
             yield f"{words!r} is longer than its axis"
@@ -47,7 +50,12 @@ def _axes_faults(ax: Axes, boxes: list[tuple[str, Any]]) -> Iterator[str]:
     own = {text.get_text() for text in legend.findobj(Text)}
     yield from (f"legend on {words!r}" for words, other in boxes if words not in own and frame.overlaps(other))
     for name, points in _marks(ax):
-        if np.any((points[:, 0] > frame.x0) & (points[:, 0] < frame.x1) & (points[:, 1] > frame.y0) & (points[:, 1] < frame.y1)):
+        if np.any(
+            (points[:, 0] > frame.x0)
+            & (points[:, 0] < frame.x1)
+            & (points[:, 1] > frame.y0)
+            & (points[:, 1] < frame.y1)
+        ):
             yield f"legend on the data of {name!r}"
 
 

@@ -80,7 +80,7 @@ print(f"best stop on the grid {best:.3f}; bright curve {float(row['singular_accu
 
 fig, ax = plt.subplots(figsize=(7, 3), layout="constrained")
 ax.plot(row["accuracy"], row["saved_descent_steps"], color=lc.figures.COLOURS[0])
-ax.axvline(float(row["singular_accuracy"]), color="cyan", label="first task ends on the target's solution")
+ax.axvline(float(row["singular_accuracy"]), color=lc.figures.COLOURS[4], label="first task ends on the target's solution")
 ax.axhline(0, color="grey", linewidth=0.8)
 ax.set(xlabel="accuracy at which the first task stops", ylabel="gradient steps saved")
 ax.legend()

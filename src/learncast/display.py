@@ -26,7 +26,6 @@ DISPLAY_SECONDS = 10.0
 MOST_ROWS = 8
 
 
-
 def _style() -> str:
     """Read the style sheet; the tokens apply to learncast's own elements only, and follow the page to light or dark."""
     sheet = Path(__file__).with_suffix(".css")

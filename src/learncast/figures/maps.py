@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 
 from learncast._core.validation import FloatArray
 from learncast.figures.look import COLOURS, DIRECT, PALE, SAVED, Look
-from learncast.figures.page import axis_label, colour_bar, key, label, name_time
+from learncast.figures.page import axis_label, colour_bar, key, label, name_time, wrapped
 
 #: Marker of a plan.
 STAR: Look = {
@@ -30,7 +30,7 @@ def portrait(
     """Draw the steps saved over a task parameter and the stopping accuracy of the first task.
 
     Blue saves and red costs, each on its own scale; white breaks even (black contour). The dotted grey line is the
-    parameter of the target. On the cyan line the first task ends at the optimum of the target.
+    parameter of the target. On the yellow line the first task ends at the optimum of the target.
 
     Parameters
     ----------
@@ -83,11 +83,11 @@ def portrait(
     inside = np.isfinite(singular) & (singular <= stops.max()) & (singular >= stops.min())
     if inside.any():
         name = "target's optimum"
-        lines += ax.plot(np.where(inside, singular, np.nan), values, color="cyan", linewidth=1.4, label=name)
+        lines += ax.plot(np.where(inside, singular, np.nan), values, color=COLOURS[7], linewidth=1.4, label=name)
     if target_value is not None:
         lines.append(ax.axhline(target_value, color=DIRECT, linewidth=1.4, linestyle=":", label="target's own value"))
     if lines:
-        # A grey background, on which cyan is visible.
+        # A grey background, on which yellow is visible.
         box: Look = {"frameon": True, "facecolor": PALE, "framealpha": 1.0, "edgecolor": "none"}
         key(ax, handles=lines, below=True, ncols=2, **box)
     below, above = bool(known.size and known.min() < -bottom), bool(known.size and known.max() > top)
@@ -154,9 +154,7 @@ def stop_map(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     ax.set_yscale("log")
     clipped = finite.size and float(finite.max()) > top
     colour_bar(ax, mesh, "steps saved (blue) or lost (red)", extend="both" if clipped else "neither")
-    return label(
-        ax, x=f"steps on {dataset.attrs['candidate']}", y="tolerance of the target (1 - accuracy)", title=title
-    )
+    return label(ax, x=wrapped(f"steps on {dataset.attrs['candidate']}", 34), y="tolerance (1 − accuracy)", title=title)
 
 
 def basin_map(dataset: xr.Dataset, ax: Axes, *, better_beyond: float | None = None, title: str = "") -> Axes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -382,6 +383,11 @@ def logarithmic(ax: Axes, along: str = "x") -> None:
     axis.set_major_locator(FixedLocator(ticks.tolist()))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_locator(NullLocator())
+
+
+def wrapped(name: object, most: int) -> str:
+    """Return a name broken into at most two lines of `most` characters."""
+    return textwrap.fill(str(name), most, max_lines=2, placeholder="…")
 
 
 def shortened(name: object, most: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import xarray as xr
@@ -11,7 +12,7 @@ from matplotlib.patches import Patch
 
 from learncast.figures.look import DIRECT, FIRST, PALE, STAGED, TARGET, THEORY, TRAINED, Look
 from learncast.figures.maps import STAR
-from learncast.figures.page import key, label, name_line, name_time, shortened
+from learncast.figures.page import key, label, name_line, shortened, wrapped
 
 BAND = PALE
 
@@ -137,7 +138,7 @@ def loss_paths(
     >>> lc.figures.loss_paths(staged, direct, ax, goal=0.1, switches=[30.0]).get_ylabel()
     'excess loss on the target'
     >>> [text.get_text() for text in ax.get_legend().get_texts()]
-    ['direct', 'curriculum']
+    ['direct', 'curriculum', 'switch']
     >>> plt.close(figure)
     """
     for name, dataset, colour in (("direct", direct, DIRECT), ("curriculum", staged, STAGED)):
@@ -145,9 +146,8 @@ def loss_paths(
         ax.plot(series["time"], np.maximum(series, 1e-3 * goal), color=colour, label=name)
     ax.axhline(goal, color="grey", linewidth=0.7)
     name_line(ax, goal, "learned")
-    for switch in switches:
-        ax.axvline(switch, color=STAGED, linewidth=0.9, linestyle=":")
-        name_time(ax, switch, "switch", colour=STAGED)
+    for k, switch in enumerate(switches):
+        ax.axvline(switch, color=STAGED, linewidth=0.9, linestyle=":", label=None if k else "switch")
     ax.set_yscale("log")
     key(ax, loc="upper right")
     return label(ax, x="training time (gradient steps)", y="excess loss on the target", title=title)
@@ -193,7 +193,7 @@ def stop_curve(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
         ax.plot(stop, height, **STAR)
     ax.set_ylim(bottom=0)
     key(ax, loc="lower right")
-    return label(ax, x=f"steps on {dataset.attrs['candidate']}", y="total steps", title=title)
+    return label(ax, x=wrapped(f"steps on {dataset.attrs['candidate']}", 34), y="total steps", title=title)
 
 
 def ranking(dataset: xr.Dataset, ax: Axes, *, most: int = 12, priced: bool = False, title: str = "") -> Axes:
@@ -243,7 +243,8 @@ def ranking(dataset: xr.Dataset, ax: Axes, *, most: int = 12, priced: bool = Fal
     ax.barh(rows, total - first, left=first, color=TARGET, label="on the target")
     if np.isfinite(direct):
         ax.axvline(direct, color=DIRECT, linewidth=1.2, linestyle="--", label="direct training")
-    ax.set_yticks(rows, [shortened(name, 24) for name in best["candidate"].values])
+    fit = partial(wrapped, most=22) if len(rows) <= 6 else partial(shortened, most=24)
+    ax.set_yticks(rows, [fit(name) for name in best["candidate"].values])
     ax.invert_yaxis()
     ax.set_xlim(0, 1.32 * max(direct if np.isfinite(direct) else 0.0, float(total.max(initial=0.0))) or 1.0)
     key(ax, below=True, ncols=3)

@@ -12,7 +12,9 @@ from learncast.figures import look
 
 ROOT = Path(__file__).parents[3]
 #: A colour written as a number, or a colour map of matplotlib.
-OWN = re.compile(r"#[0-9a-fA-F]{6}\b|['\"]#[0-9a-fA-F]{3}['\"]|:\s*#[0-9a-fA-F]{3}\b|rgba?\(\d|hsl\(|RdBu|BrBG|[\"']tab:")
+OWN = re.compile(
+    r"#[0-9a-fA-F]{6}\b|['\"]#[0-9a-fA-F]{3}['\"]|:\s*#[0-9a-fA-F]{3}\b|rgba?\(\d|hsl\(|RdBu|BrBG|[\"']tab:"
+)
 
 
 def sources() -> list[Path]:
