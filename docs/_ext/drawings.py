@@ -254,13 +254,10 @@ def skill_bars(axes: Any) -> None:
     decisions = {"advice": bench_advice.geometric(part.to_direct(1.0))}
     decisions |= {name: bench_advice.geometric(part.baseline(name)) for name in other}
     decisions["direct"] = 1.0
-    panels = (
-        (_held_out(list(bench_skill.rows(from_file=True)), 3), "regret", "to a loss"),
-        (
-            decisions,
-            "steps / direct training",
-            "to decisions, Adam, 32 units",
-        ),
+    panels = (_held_out(list(bench_skill.rows(from_file=True)), 3), "regret", "to a loss"), (
+        decisions,
+        "steps / direct training",
+        "to decisions, Adam, 32 units",
     )
     for ax, (values, name, title) in zip(axes, panels, strict=True):
         places = range(len(values))[::-1]

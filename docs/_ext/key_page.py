@@ -50,12 +50,7 @@ EXAMPLES = {
     "window": [-0.2, 1.0], "bin_width": 0.02,
 }  # fmt: skip
 #: Examples of keys that differ in one table.
-IN_TABLE = {
-    ("[training]", "shuffle"): True,
-    ("[task]", "inputs"): 8,
-    ("[goal]", "steps"): [12, 13],
-    ("[goal]", "outputs"): [1, 2],
-}
+IN_TABLE = {("[training]", "shuffle"): True, ("[task]", "inputs"): 8, ("[goal]", "steps"): [12, 13], ("[goal]", "outputs"): [1, 2]}
 
 
 def page() -> str:

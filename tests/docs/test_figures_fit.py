@@ -52,7 +52,8 @@ def test_a_figure_is_readable_at_every_size(name):
                     found[size] = faults(known["figure"])
             with contextlib.redirect_stdout(io.StringIO()):
                 exec(compile(one.source, name, "single"), known)
-    assert found == dict.fromkeys(SIZES, [])
+    assert list(found) == list(SIZES)
+    assert not any(found.values()), found
 
 
 REPORTS = [
