@@ -241,7 +241,7 @@ class StageSequence:
         import xarray as xr
 
         m, times, values, stage, begun = self.method.precise, [], [], [], 0.0
-        for k, flow in enumerate(self.run.flows):
+        for k in range(len(self.places)):
             given = None if horizon is None else np.broadcast_to(horizon, len(self.requested))[k]
             span = self._followed(k)
             local = np.linspace(0.0, span if math.isfinite(span) else (given or self._settling(k)), points)

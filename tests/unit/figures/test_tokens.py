@@ -61,7 +61,7 @@ def test_a_curriculum_and_what_it_saves_have_one_colour_everywhere():
     charts = (ROOT / "src/learncast/web/page/charts.js").read_text(encoding="utf-8")
     assert '["target", "first", "direct",' in charts
     assert {look.STAGED, look.TARGET} == {look.TOKENS["curriculum"]}
-    assert look.DIRECT == look.TOKENS["direct"]
+    assert look.TOKENS["direct"] == look.DIRECT
     assert 'scale("lost-most", "lost-some", "even", "saved-some", "saved-most")' in charts
     for place, token in ((0.0, "lost-most"), (0.5, "even"), (1.0, "saved-most")):
         red, green, blue, _ = look.SAVED(place)
