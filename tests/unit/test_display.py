@@ -172,3 +172,11 @@ def test_every_result_has_a_report_with_its_own_numbers():
     with pytest.raises(lc.UnsupportedModel) as error:
         report_of(task)
     assert error.value.field == "result"
+
+
+def test_a_page_gives_the_answer_the_figure_the_doubt_and_the_details_in_this_order():
+    page = PLAN.report().html("<svg></svg>")
+    places = [page.index(part) for part in ('class="lead"', "<svg>", 'class="badge"', "<details>", "<table>", "<pre>")]
+    assert places == sorted(places)
+    lead = page.partition('class="lead">')[2].partition("</p>")[0]
+    assert lead.count(". ") == 1  # two sentences

@@ -6,7 +6,9 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.colors import TwoSlopeNorm
+from matplotlib.contour import QuadContourSet
 from matplotlib.lines import Line2D
+from matplotlib.path import Path
 
 from learncast._core.validation import FloatArray
 from learncast.figures.look import COLOURS, DIRECT, PALE, SAVED, Look
@@ -77,7 +79,7 @@ def portrait(
     lines: list[Line2D] = []
     if min(speedup.shape) > 1 and known.size and known.min() < 0 < known.max():
         without_infinite = np.where(np.isfinite(speedup), speedup, np.nan)
-        ax.contour(stops, values, without_infinite, levels=[0.0], colors="black", linewidths=0.8)
+        _without_specks(ax.contour(stops, values, without_infinite, levels=[0.0], colors="black", linewidths=0.8))
         lines.append(Line2D([], [], color="black", linewidth=0.8, label="breaks even"))
     singular = dataset["singular_accuracy"].values
     inside = np.isfinite(singular) & (singular <= stops.max()) & (singular >= stops.min())
@@ -96,6 +98,14 @@ def portrait(
     bar.set_ticks([_round(v) for v in (-bottom, -bottom / 2, 0.0, top / 2, top)])
     y = y or f"first task's {vary.replace('_', ' ')}"
     return label(ax, x="accuracy at which the first task stops", y=y, title=title)
+
+
+def _without_specks(contour: QuadContourSet) -> None:
+    """Remove the pieces of a contour that are shorter than a tenth of the axes, which would look like stray marks."""
+    size = contour.axes.viewLim.size
+    pieces = [Path(one) for path in contour.get_paths() for one in path.to_polygons(closed_only=False)]
+    kept = [one for one in pieces if (one.get_extents().size > size / 10).any()]
+    contour.set_paths([Path.make_compound_path(*kept)])
 
 
 def _edges(values: FloatArray) -> FloatArray:
