@@ -21,7 +21,7 @@ from learncast.study import Study
 
 ROOT = Path(__file__).parents[1]
 IMAGES = ROOT / "docs" / "images"
-PINNED = "#curriculum?time=0.4"
+PINNED = "#curriculum"
 LEARNING = "#prior-knowledge"
 
 
