@@ -102,9 +102,9 @@ def portrait(
 
 def _without_specks(contour: QuadContourSet) -> None:
     """Remove the pieces of a contour that are shorter than a tenth of the axes, which would look like stray marks."""
-    size = contour.axes.viewLim.size
+    size = np.array(contour.axes.viewLim.size)
     pieces = [Path(one) for path in contour.get_paths() for one in path.to_polygons(closed_only=False)]
-    kept = [one for one in pieces if (one.get_extents().size > size / 10).any()]
+    kept = [one for one in pieces if (np.array(one.get_extents().size) > size / 10).any()]
     contour.set_paths([Path.make_compound_path(*kept)])
 
 

@@ -20,6 +20,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colorbar import Colorbar
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.legend import Legend
+from matplotlib.rcsetup import cycler
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from matplotlib.transforms import ScaledTranslation
 
@@ -40,7 +41,7 @@ def _settings() -> Any:
     """Read the style sheet and the tokens; print has 0.65 of the line width of a screen."""
     settings: Any = mpl.rc_params_from_file(SHEET, use_default_template=False)
     width = 0.65 * float(TOKENS["line-width"])
-    return {**settings, "axes.prop_cycle": mpl.cycler(color=COLOURS), "lines.linewidth": width}
+    return {**settings, "axes.prop_cycle": cycler(color=COLOURS), "lines.linewidth": width}
 
 
 @contextmanager
