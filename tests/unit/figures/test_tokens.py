@@ -73,3 +73,18 @@ def test_reports_hold_the_tokens_and_leave_the_page_alone():
     assert f"light-dark({look.STAGED}" in STYLE
     assert ":root" not in STYLE
     assert "data-theme" not in STYLE
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)]
+    red, green, blue = (x / 12.92 if x <= 0.03928 else ((x + 0.055) / 1.055) ** 2.4 for x in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_colours_of_text_can_be_read(dark):
+    tokens = look.read_tokens(dark=dark)
+    text = ("ink", "faint", "accent", "good", "warning", "error", "curriculum", "direct", "first", "forgotten", "pin")
+    for name in text:
+        low, high = sorted(luminance(tokens[one]) for one in (name, "paper"))
+        assert (high + 0.05) / (low + 0.05) >= 4.5, name  # the web's guideline for small text
