@@ -97,7 +97,7 @@ def portrait(
     bar = colour_bar(ax, mesh, f"steps saved{' (two scales)' if bottom > 1.01 * top else ''}", extend=extend)
     bar.set_ticks([_round(v) for v in (-bottom, -bottom / 2, 0.0, top / 2, top)])
     y = y or f"first task's {vary.replace('_', ' ')}"
-    return label(ax, x="accuracy at which the first task stops", y=y, title=title)
+    return label(ax, x="accuracy at which it stops", y=y, title=title)
 
 
 def _without_specks(contour: QuadContourSet) -> None:

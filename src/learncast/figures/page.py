@@ -30,6 +30,9 @@ from learncast.figures.look import COLOURS, GREY, TOKENS, Look
 PAGE, LONG, DPI = 7.1, 9.4, 300
 SHEET = Path(__file__).with_name("learncast.mplstyle")
 
+#: Letters of a y label that fit beside an axis.
+_LONG_LABEL = 32
+
 T = TypeVar("T")
 
 _CANVAS: ContextVar[SubFigure | None] = ContextVar("canvas", default=None)
@@ -230,7 +233,7 @@ def label(ax: Axes, *, x: str, y: str, title: str = "") -> Axes:
     ----------
     ax : Axes
     x, y : str
-        Axis labels with units.
+        Axis labels with units; a unit after a long y label goes to a second line.
     title : str
         Title; a word before two spaces is the letter of the panel and is set in bold.
 
@@ -248,7 +251,7 @@ def label(ax: Axes, *, x: str, y: str, title: str = "") -> Axes:
     """
     with style():
         ax.set_xlabel(x)
-        ax.set_ylabel(y)
+        ax.set_ylabel(re.sub(r" (?=\([^(]*\)$)", "\n", y) if len(y) > _LONG_LABEL else y)
         if title:
             letter = re.match(r"(\w+)  (.*)", title, re.DOTALL)
             ax.set_title(rf"$\mathbf{{{letter[1]}}}$  {letter[2]}" if letter else title, loc="left")

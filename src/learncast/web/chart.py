@@ -74,7 +74,7 @@ class Trace:
     frames : array, optional
         Values of `z` (heat map) or `y` at each frame of the view's clock, frames first.
     labels : tuple of str
-        Text beside each point.
+        Text next to each point.
     """
 
     kind: Kind

@@ -237,7 +237,7 @@ def test_a_portrait_draws_mesh_contour_lines_and_colour_bar(target, network, ax)
     dataset = lc.phase(target, network, **grid)
     before = dataset.copy(deep=True)
     assert figures.portrait(dataset, ax, target_value=1.0, title="2A") is ax
-    assert ax.get_xlabel() == "accuracy at which the first task stops"
+    assert ax.get_xlabel() == "accuracy at which it stops"
     assert ax.get_ylabel() == "first task's target strength"
     assert ax.get_title(loc="left") == "2A"
     np.testing.assert_array_equal(mesh_of(ax).get_array(), dataset["speedup_steps"])
@@ -332,7 +332,7 @@ def test_lag_covariances_draw_one_line_per_correlation(ax):
     )
     before = dataset.copy(deep=True)
     assert figures.lag_covariances(dataset, ax, title="3A") is ax
-    assert (ax.get_xlabel(), ax.get_ylabel()) == ("lag (steps)", "covariance with the last input (input$^2$)")
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("lag (steps)", "covariance with the last input\n(input$^2$)")
     assert legend(ax) == ["$K$ = 0", "$K$ = 0.5"]
     np.testing.assert_array_equal([line.get_ydata() for line in ax.get_lines()], dataset["covariance"])
     xr.testing.assert_identical(dataset, before)
@@ -345,7 +345,7 @@ def test_integration_profiles_draw_one_line_per_timescale(ax):
     )
     before = dataset.copy(deep=True)
     assert figures.integration_profiles(dataset, ax) is ax
-    assert (ax.get_xlabel(), ax.get_ylabel()) == ("step of the trial (steps)", "weight in the target (target / input)")
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("step of the trial (steps)", "weight in the target\n(target / input)")
     assert legend(ax) == ["2 steps", "5 steps"]
     np.testing.assert_array_equal([line.get_ydata() for line in ax.get_lines()], weights)
     xr.testing.assert_identical(dataset, before)

@@ -253,7 +253,7 @@ def portrait(state: CurriculumState) -> View:
     # The colours end at the most that can be saved; a first task may cost far more.
     most = float(known.max(initial=0.0)) or float(np.abs(known).max(initial=0.0)) or 1.0
     axes = (
-        ChartAxis("accuracy at which the first task stops", "1", span=(float(stops[0]), float(stops[-1]))),
+        ChartAxis("accuracy at which it stops", "1", span=(float(stops[0]), float(stops[-1]))),
         ChartAxis(f"first task's {state.varied.replace('_', ' ')}", state.unit, span=state.span),
     )
     z = ChartAxis("steps saved", "steps", span=(-most, most))
