@@ -51,13 +51,15 @@ def _axes_faults(ax: Axes, boxes: list[tuple[str, Any]]) -> Iterator[str]:
     own = {text.get_text() for text in legend.findobj(Text)}
     yield from (f"legend on {words!r}" for words, other in boxes if words not in own and frame.overlaps(other))
     for name, points in _marks(ax):
-        if np.any(
-            (points[:, 0] > frame.x0)
-            & (points[:, 0] < frame.x1)
-            & (points[:, 1] > frame.y0)
-            & (points[:, 1] < frame.y1)
-        ):
+        shown = points[_inside(points, box)]
+        if _inside(shown, frame).any():
             yield f"legend on the data of {name!r}"
+
+
+def _inside(points: Any, box: Any) -> Any:
+    """Whether each point lies in a box."""
+    x, y = points.T
+    return (x > box.x0) & (x < box.x1) & (y > box.y0) & (y < box.y1)
 
 
 def _marks(ax: Axes) -> Iterator[tuple[str, Any]]:

@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from text_faults import faults
 
 from learncast import figures
+from learncast.papers import open_paper
 from learncast.report.forecast import forecast_report
 from learncast.report.forget import forget_report
 from learncast.report.plan import plan_report
@@ -72,6 +73,22 @@ REPORTS = [
 @pytest.mark.parametrize(("report", "study"), REPORTS)
 def test_the_figure_of_a_report_is_readable(report, study):
     assert faults(report(Study.load(EXAMPLES / f"{study}.toml")).draw()) == []
+
+
+#: The title of 6D has a second line that is much shorter than its first, whose box is beside it.
+PAPER_FIGURES = [
+    (name, figure)
+    for name in ("curriculum", "prior-knowledge", "learnability")
+    for figure in open_paper(name).selected(None, open_paper(name).presets[0])
+    if (figure.name != "6D" if not figure.trained else name == "learnability")
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("paper", "figure"), PAPER_FIGURES, ids=lambda one: getattr(one, "name", one))
+def test_the_figure_of_a_paper_is_readable(paper, figure):
+    stored = {"preset": open_paper(paper).presets[0], "compute": open_paper(paper).stored} if figure.trained else {}
+    assert faults(figure.draw(figure.make(**stored))) == []
 
 
 def test_enough_figures_are_drawn():
