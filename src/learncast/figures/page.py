@@ -31,7 +31,7 @@ PAGE, LONG, DPI = 7.1, 9.4, 300
 SHEET = Path(__file__).with_name("learncast.mplstyle")
 
 #: Letters of a y label that fit beside an axis.
-_LONG_LABEL = 32
+_LONG_LABEL = 34
 
 T = TypeVar("T")
 
@@ -251,7 +251,7 @@ def label(ax: Axes, *, x: str, y: str, title: str = "") -> Axes:
     """
     with style():
         ax.set_xlabel(x)
-        ax.set_ylabel(re.sub(r" (?=\([^(]*\)$)", "\n", y) if len(y) > _LONG_LABEL else y)
+        ax.set_ylabel(re.sub(r" (?=\([^(]*\)$)", "\n", y) if len(re.sub(r"[$^{}]", "", y)) > _LONG_LABEL else y)
         if title:
             letter = re.match(r"(\w+)  (.*)", title, re.DOTALL)
             ax.set_title(rf"$\mathbf{{{letter[1]}}}$  {letter[2]}" if letter else title, loc="left")
