@@ -27,10 +27,10 @@ def prepared(x, y, rows, centre, scale):
     return (x - x[rows].mean(axis=0)) / size, y - y[rows].mean(axis=0)
 
 
-def path(network, x, y, rows, stops, learn, activation="linear", batches=None, mask=1.0):
+def path(network, x, y, rows, stops, learn, activation="linear", batches=None, mask=1.0, rate=RATE):
     """Loss of every trial after each stop of training on some trials by torch autograd, (stops, trials)."""
     torch = pytest.importorskip("torch")
-    f = {"linear": lambda h: h, "relu": torch.relu}[activation]
+    f = {"linear": lambda h: h, "relu": torch.relu, "tanh": torch.tanh}[activation]
     y = y if y.ndim == 3 else y[:, None]
     names = ("input", "recurrent", "output")
     values = (network.input_weights, network.recurrent_weights, network.output_weights)
@@ -54,7 +54,7 @@ def path(network, x, y, rows, stops, learn, activation="linear", batches=None, m
         slopes = torch.autograd.grad(losses(own).mean(), [weights[k] for k in learn])
         with torch.no_grad():
             for k, slope in zip(learn, slopes, strict=True):
-                weights[k] -= RATE * slope
+                weights[k] -= rate * slope
     return np.array(found)
 
 
@@ -79,6 +79,9 @@ KINDS = {
     "one layer": {"learn": ("input",)},
     "relu": {"activation": "relu"},
     "relu, prepared": {"activation": "relu", "centre": True, "scale": "channel"},
+    "tanh": {"activation": "tanh"},
+    "tanh, prepared, every step": {"activation": "tanh", "centre": True, "scale": "channel", "every_step": True},
+    "one tanh unit": {"activation": "tanh", "units": 1},
 }  # fmt: skip
 
 
@@ -86,10 +89,11 @@ KINDS = {
 def test_the_curve_from_folds_is_that_of_plain_training_on_raw_trials(kind):
     options = dict(KINDS[kind])
     learn, activation = options.pop("learn", ("input", "output")), options.pop("activation", "linear")
-    x, y = trials(inputs=1 if activation == "relu" else 6, outputs=1 if activation == "relu" else 2,
+    x, y = trials(inputs=6 if activation == "linear" else 1, outputs=2 if activation == "linear" else 1,
                   every_step=options.pop("every_step", False))  # fmt: skip
+    units = options.pop("units", 5)
     task = lc.Task.from_samples(x, y, **options)
-    network = lc.LinearRNN.random(x.shape[2], 5, y.shape[-1], recurrence=0.8, scale=0.3, rng=1)
+    network = lc.LinearRNN.random(x.shape[2], units, y.shape[-1], recurrence=0.8, scale=0.3, rng=1)
     own = network if activation == "linear" else lc.Activated(network, activation)
     training = lc.Training(RATE, learn=learn if activation == "linear" else None)
     g = lc.generalise(task, own, training, most_steps=60, folds=4)
@@ -105,6 +109,21 @@ def test_the_curve_from_folds_is_that_of_plain_training_on_raw_trials(kind):
     assert g.stop == np.argmin(curve)
     assert g.loss == pytest.approx(curve.min(), rel=1e-8)
     assert g.rise == pytest.approx(curve[-1] / curve.min(), rel=1e-8)
+
+
+def test_tanh_units_that_saturate_and_test_inputs_that_are_larger_match_plain_training():
+    rng = np.random.default_rng(0)
+    x, x_test = (size * rng.standard_normal((number, 6, 1)) for size, number in ((1.0, 40), (3.0, 50)))
+    y, y_test = (np.sign(one.sum(axis=1)) @ [[1.0, -0.5]] for one in (x, x_test))
+    weights = np.array([[0.3], [-0.1], [0.2]]), np.diag([0.8, 0.5, 0.8]), 0.3 * rng.standard_normal((2, 3))
+    network, rate = lc.LinearRNN(*weights), 0.5
+    g = lc.generalise(lc.Task.from_samples(x, y), lc.Activated(network, "tanh"), learning_rate=rate,
+                      test=lc.Task.from_samples(x_test, y_test), most_steps=100)  # fmt: skip
+    both = np.concatenate([x, x_test]), np.concatenate([y, y_test])
+    losses = path(network, *both, np.arange(40), range(101), ("input", "output"), "tanh", rate=rate)
+    curve = losses[:, 40:].mean(axis=1)
+    np.testing.assert_allclose(g.curve["held_out"], curve[g.curve["steps"]], rtol=1e-8)
+    assert g.stop == np.argmin(curve)
 
 
 @pytest.mark.parametrize("learn", [("input", "output"), ("input", "recurrent", "output")])

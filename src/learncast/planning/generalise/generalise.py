@@ -17,7 +17,8 @@ from learncast._core.validation import FloatArray, count
 from learncast.networks import Network
 from learncast.planning.generalise.curve import HeldOutCurve, fold_curve, given_curve, rows_of, stop_grid
 from learncast.planning.generalise.folds import Folds
-from learncast.planning.generalise.learners import MapLearner, learner_for
+from learncast.planning.generalise.learners import learner_for
+from learncast.planning.generalise.map_learner import MapLearner, recorded_trials
 from learncast.planning.generalise.problem import HeldOutProblem
 from learncast.planning.generalise.result import Generalisation, class_numbers, notes, result_of
 from learncast.planning.generalise.subsets import (
@@ -27,7 +28,6 @@ from learncast.planning.generalise.subsets import (
     in_units_of,
     learn,
     raw_trials,
-    recorded_trials,
     sample_of,
 )
 from learncast.planning.generalise.transfer import (
@@ -74,7 +74,7 @@ def generalise(
         At least 20 recorded trials unless `test` is given. Trials may be a pair (inputs, targets), a data frame or a
         file, see `learncast.tasks.from_data`.
     network : LinearRNN, TwoLayer, Deep or Activated
-        The network before training; Activated with ReLU units and a fixed recurrence.
+        The network before training; Activated with one input and a fixed diagonal recurrence.
     training : Training, optional
         Learning rate, weights that learn, and batches.
     learning_rate : float, optional

@@ -337,11 +337,10 @@ def _modes(problem: HeldOutProblem, found: HeldOutCurve) -> dict[str, object]:
 def notes(problem: HeldOutProblem, found: HeldOutCurve, stop: int) -> list[str]:
     """Notes on the data and on training."""
     lines = []
-    inputs = problem.rank
-    if problem.trials and FEW[0] < problem.trials / inputs < FEW[1]:
+    if problem.trials and problem.learner.any_map and FEW[0] < problem.trials / problem.rank < FEW[1]:
         lines.append(
-            f"There are about as many trials ({problem.trials}) as input directions ({inputs}): the held-out loss is "
-            "least certain there."
+            f"There are about as many trials ({problem.trials}) as input directions ({problem.rank}): the held-out "
+            "loss is least certain there."
         )
     if not np.isfinite(found.curve[-1]):
         last = found.stops[int(np.flatnonzero(np.isfinite(found.curve))[-1])]

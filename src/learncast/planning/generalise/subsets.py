@@ -15,7 +15,8 @@ from learncast._core.progress import check_time
 from learncast._core.validation import FloatArray
 from learncast.planning.batches import MOST_SIMULATED
 from learncast.planning.generalise.folds import Labels
-from learncast.planning.generalise.learners import STATE_MEMORY, MapLearner
+from learncast.planning.generalise.map_learner import STATE_MEMORY, MapLearner, recorded_trials
+from learncast.planning.generalise.response_learners import within_reach
 from learncast.procedure.training import Training
 from learncast.tasks.recorded.masked import MaskedTrials
 from learncast.tasks.recorded.recording import Recording
@@ -85,6 +86,10 @@ class Samples(ABC):
     @abstractmethod
     def samples(self, kept: Kept) -> list[Sample]:
         """Trials of each fold, prepared by the means and scales of the folds kept."""
+
+    def read_by(self, learner: MapLearner) -> Samples:
+        """Return these trials as another learner reads them; statistics have a single learner."""
+        return self
 
     @property
     def number(self) -> int:
@@ -173,6 +178,9 @@ class Trials(Samples):
         units = np.ones(recorded.inputs.shape[2]) if rule is None else rule.scales
         mean = 0.0 * units if rule is None else ((rule.input_mean / units) ** 2).mean(axis=0)
         return cls(recorded, learner, folds, mean, 1 / units, training)
+
+    def read_by(self, learner: MapLearner) -> Trials:
+        return self if learner is self.learner else replace(self, learner=learner)
 
     @property
     def prepared(self) -> bool:
@@ -276,6 +284,12 @@ def learn(
 
     Rows descend in several batches if their statistics would take too much memory.
     """
+    return within_reach(trials.learner, lambda own: _learn(trials.read_by(own), rows, stops, by_trial, starts))
+
+
+def _learn(
+    trials: Samples, rows: Sequence[Kept], stops: Sequence[int], by_trial: bool, starts: Sequence[FloatArray] | None
+) -> FoldLosses:
     learner, k = trials.learner, trials.number
     nothing = 0.0 * learner.maps(learner.start[None])[0]
     values = nothing.shape[-1]
@@ -373,15 +387,6 @@ def losses_by_trial(windows: FloatArray, targets: FloatArray, maps: FloatArray) 
                 gaps = windows @ one.T - targets
                 result[:, k] += np.einsum("pro,pro->p", gaps, gaps) / (2 * len(runs))
     return np.where(np.isfinite(result), result, np.inf)
-
-
-def recorded_trials(task: Task) -> MaskedTrials:
-    """Return the trials of a task, prepared as its statistics are."""
-    if task.recorded_trials is None:
-        stored = task.recording is not None and task.recording.blocks is not None
-        why = "its trials are too large to be stored" if stored else "it has no recorded trials"
-        raise InvalidSpec(f"Held-out losses need the trials of {task.name!r}, but {why}.", field="task")
-    return task.recorded_trials
 
 
 def raw_trials(task: Task) -> MaskedTrials | None:

@@ -21,6 +21,8 @@ from learncast.planning.generalise.curve import (
     trial_error,
 )
 from learncast.planning.generalise.folds import Labels
+from learncast.planning.generalise.map_learner import MapLearner
+from learncast.planning.generalise.response_learners import within_reach
 from learncast.planning.generalise.subsets import (
     GivenSamples,
     Kept,
@@ -72,7 +74,8 @@ class Transfer:
     last_gain : float
         Gain if the source is trained until the last step of the table.
     distance : float
-        Squared distance of the map from the best map of the target after the source, over that before training.
+        Squared distance of the map from the best map of the target after the source, over that before training; nan
+        for tanh units, which cannot have any map.
     """
 
     source: str
@@ -112,6 +115,8 @@ class Transfer:
             "best stop.",
             "cannot be told": f'These trials do not show whether "{self.source}" helps: it saves {size}.',
         }
+        if math.isnan(self.distance):
+            return words[self.verdict]
         closer = "closer to" if self.distance < 1 else "farther from"
         why = f"It moves the map {closer} the best map of the target (squared distance times {self.distance:.2g})"
         if self.verdict == "helps" and self.distance >= 1:
@@ -143,9 +148,13 @@ def source_path(problem: HeldOutProblem, source: Task, rows: list[Kept], stops: 
         states = learn(samples, [np.array([True])], stops).first
         return np.repeat(states[:, None], len(rows), axis=1)
     kept = [np.append(row, True)[: samples.number] for row in rows]
-    power, cross = (np.stack(part) for part in zip(*map(samples.moments, kept), strict=True))
     start = np.repeat(learner.start[None], len(rows), axis=0)
-    return np.concatenate([after for _, after in learner.path(power, cross, start, stops)])
+
+    def path(own: MapLearner) -> FloatArray:
+        power, cross = (np.stack(part) for part in zip(*map(samples.read_by(own).moments, kept), strict=True))
+        return np.concatenate([after for _, after in own.path(power, cross, start, stops)])
+
+    return within_reach(learner, path)
 
 
 def _shared_folds(problem: HeldOutProblem, target: Trials, source: Task) -> Labels:
@@ -202,12 +211,19 @@ def transfer_of(
     problem, ratio = direct.asked, after.loss / direct.loss
     factor = math.exp(NORMAL * _log_ratio_error(after, direct, problem.test is None and problem.trials < FEW))
     last = float(table.isel(source_steps=-1).min("steps"))
+    ends = 1 - ratio * factor, 1 - ratio / factor
+    return Transfer(source.name, table, stop, after.loss, direct, 1 - ratio, ends, 1 - last / direct.loss,
+                    _distance(problem, state))  # fmt: skip
+
+
+def _distance(problem: HeldOutProblem, state: FloatArray) -> float:
+    """Squared distance of the map from the best map of the target, over that before training; nan if none is best."""
+    if not problem.learner.any_map:
+        return math.nan
     power, cross = problem.samples.moments(problem.kept)
     gaps = problem.learner.maps(np.stack([problem.learner.start, state])) - best_map(power, cross)
-    distances = np.einsum("soi,ij,soj->s", gaps, power, gaps)
-    distance = float(distances[1] / distances[0]) if distances[0] > 0 else math.inf
-    ends = 1 - ratio * factor, 1 - ratio / factor
-    return Transfer(source.name, table, stop, after.loss, direct, 1 - ratio, ends, 1 - last / direct.loss, distance)
+    before, after = np.einsum("soi,ij,soj->s", gaps, power, gaps).tolist()
+    return after / before if before > 0 else math.inf
 
 
 def _log_ratio_error(after: Generalisation, before: Generalisation, few: bool) -> float:

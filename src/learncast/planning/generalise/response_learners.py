@@ -1,0 +1,178 @@
+"""The learners of networks with ReLU or tanh units."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
+import numpy as np
+
+from learncast._core.errors import UnsupportedModel
+from learncast._core.validation import FloatArray
+from learncast.networks.activated import Activated
+from learncast.planning.generalise.map_learner import MapLearner
+from learncast.tasks.covariance import check_memory
+from learncast.tasks.recorded.masked import MaskedTrials
+from learncast.theory.responses.features import Features
+from learncast.theory.responses.problem import FeatureProblem
+from learncast.theory.responses.response import active_units, linear_weights
+
+#: Numbers of coefficients of the response of a tanh unit, and largest size of the last ones; responses are up to 1.
+COEFFICIENTS, TAIL = [round(24 * 2 ** (k / 2)) for k in range(12)], 1e-11
+#: Factor by which a learner reaches farther than what is known to be needed.
+WIDER = 1.7
+
+Result = TypeVar("Result")
+
+
+class ResponseLearner(MapLearner):
+    """Nonlinear units with fixed recurrence on one input. A state is the input weights a, then the output weights c."""
+
+    name = "responses"
+    linear = False
+
+    def __init__(self, network: Activated, learning_rate: float) -> None:
+        super().__init__(learning_rate)
+        active, w = active_units(network), linear_weights(network)
+        a, c = w.input_weights[active, 0], w.output_weights[:, active]
+        own = np.diagonal(w.recurrent_weights)[active]
+        self.recurrences = np.unique(own)
+        self.place = np.searchsorted(self.recurrences, own)
+        self.start = np.concatenate([a, c.ravel()])
+
+    def _responses(self, trials: MaskedTrials, decay: FloatArray, gain: FloatArray) -> FloatArray:
+        """Activity of units h_t = f(decay h_{t-1} + gain x_t) at every readout, (trials, readouts, units)."""
+        (number, steps, _), readouts = trials.inputs.shape, trials.targets.shape[1]
+        h, windows = np.zeros((number, len(decay))), np.zeros((number, readouts, len(decay)))
+        for t in range(steps):
+            h = self.activate(decay * h + gain * trials.inputs[:, t])
+            if t >= steps - readouts:
+                windows[:, t - steps + readouts] = h
+        return windows * trials.counted[:, :, None]
+
+    @abstractmethod
+    def activate(self, values: FloatArray) -> FloatArray:
+        """Apply the nonlinearity."""
+
+
+class ReluLearner(ResponseLearner):
+    """ReLU units. A window holds the response features at a readout."""
+
+    def activate(self, values: FloatArray) -> FloatArray:
+        return np.maximum(values, 0.0)
+
+    def windows(self, trials: MaskedTrials) -> FloatArray:
+        decay, sign = np.repeat(self.recurrences, 2), np.tile([1.0, -1.0], len(self.recurrences))
+        return self._responses(trials, decay, sign)
+
+    def _problem(self, power: FloatArray, cross: FloatArray) -> FeatureProblem:
+        features = Features(self.recurrences, cross, power, np.zeros(len(power)))
+        return FeatureProblem(features, self.place, np.ones(2 * len(self.recurrences), dtype=bool))
+
+    def maps(self, states: FloatArray) -> FloatArray:
+        flat = states.reshape(-1, states.shape[-1])
+        empty = np.zeros((1, 1, 2 * len(self.recurrences)))
+        maps = self._problem(empty, empty).strengths(flat)
+        return maps.reshape(*states.shape[:-1], *maps.shape[1:])
+
+    def step(self, power: FloatArray, cross: FloatArray, states: FloatArray) -> FloatArray:
+        return np.asarray(states - self.learning_rate * self._problem(power, cross).loss_and_slopes(states)[1])
+
+
+class OutOfReach(Exception):
+    """An input weight or an input is too large for a learner, but not for `learner`."""
+
+    def __init__(self, learner: MapLearner) -> None:
+        super().__init__(learner)
+        self.learner = learner
+
+
+def within_reach(learner: MapLearner, run: Callable[[MapLearner], Result]) -> Result:
+    """Run with a learner or, if it does not reach, with one that does."""
+    while True:
+        try:
+            return run(learner)
+        except OutOfReach as error:
+            learner = error.learner
+
+
+class TanhLearner(ResponseLearner):
+    """Tanh units. A window holds the coefficients q_n of the response as a function of the input weight a.
+
+    The response is odd in a, so h(a) = sum_n q_n T_n(a / reach) over odd Chebyshev polynomials, for every |a| up to
+    `reach`. The answer c h(a) is then a map of the window, and the loss depends on second moments only. There are as
+    many coefficients as trials of inputs up to `largest` need.
+
+    Attributes
+    ----------
+    reach, largest : float
+        Largest input weight and input.
+    orders : (coefficients,)
+        n.
+    """
+
+    any_map = False
+
+    def __init__(
+        self, network: Activated, learning_rate: float, trials: MaskedTrials, reach: float = 0.0, largest: float = 0.0
+    ) -> None:
+        super().__init__(network, learning_rate)
+        self._given = network, learning_rate, trials
+        strongest = float(np.abs(trials.inputs).max()) or 1.0
+        self.reach = reach or WIDER * max(float(np.abs(self.start[: len(self.place)]).max()), 1 / strongest)
+        self.largest = largest or strongest
+        scaled = replace(trials, inputs=trials.inputs * (self.largest / strongest))
+        for number in COEFFICIENTS:
+            self.orders = 1.0 + 2 * np.arange(number)
+            last = np.abs(self._coefficients(scaled)).max(axis=(0, 1, 2))[-4:].max()
+            if last <= TAIL:
+                return
+        raise UnsupportedModel(
+            f"Tanh units of input weight {self.reach:.3g} are saturated by inputs of {self.largest:.3g}, and not "
+            "forecast there. Use fewer steps or a lower learning rate.",
+            field="network",
+        )
+
+    def activate(self, values: FloatArray) -> FloatArray:
+        return np.tanh(values)
+
+    def windows(self, trials: MaskedTrials) -> FloatArray:
+        strongest = float(np.abs(trials.inputs).max())
+        if strongest > self.largest:
+            raise OutOfReach(TanhLearner(*self._given, self.reach, WIDER * strongest))
+        return self._coefficients(trials).reshape(*trials.targets.shape[:2], -1)
+
+    def _coefficients(self, trials: MaskedTrials) -> FloatArray:
+        """Coefficients of the response at every readout, (trials, readouts, recurrences, n)."""
+        number, units = len(self.orders), len(self.recurrences)
+        check_memory(len(trials) * trials.targets.shape[1] * units * number, f"the responses to {len(trials)} trials")
+        nodes = (np.arange(number) + 0.5) * np.pi / (2 * number)
+        gains = np.tile(self.reach * np.cos(nodes), units)
+        values = self._responses(trials, np.repeat(self.recurrences, number), gains)
+        return values.reshape(*values.shape[:2], units, number) @ (np.cos(np.outer(nodes, self.orders)) * 2 / number)
+
+    def _parts(self, states: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        """T_n and its slope at each input weight, (rows, units, n), output weights, and the map of each row."""
+        a, c = states[:, : len(self.place)], states[:, len(self.place) :].reshape(len(states), -1, len(self.place))
+        largest = float(np.nanmax(np.abs(a), initial=0.0))
+        if largest >= self.reach:
+            raise OutOfReach(TanhLearner(*self._given, WIDER * largest, self.largest))
+        angle = np.arccos(a / self.reach)[..., None]
+        value = np.cos(self.orders * angle)
+        slope = self.orders * np.sin(self.orders * angle) / (self.reach * np.sin(angle))
+        member = (self.place[:, None] == np.arange(len(self.recurrences))).astype(float)
+        maps = np.einsum("gou,gun,ur->gorn", c, value, member, optimize=True)
+        return value, slope, c, maps.reshape(*c.shape[:2], -1)
+
+    def maps(self, states: FloatArray) -> FloatArray:
+        maps = self._parts(states.reshape(-1, states.shape[-1]))[-1]
+        return maps.reshape(*states.shape[:-1], *maps.shape[1:])
+
+    def step(self, power: FloatArray, cross: FloatArray, states: FloatArray) -> FloatArray:
+        value, slope, c, maps = self._parts(states)
+        residual = (maps @ power - cross).reshape(*c.shape[:2], len(self.recurrences), -1)[:, :, self.place]
+        along = np.einsum("goun,gun->gou", residual, value)
+        da = np.einsum("gou,goun,gun->gu", c, residual, slope)
+        return states - self.learning_rate * np.concatenate([da, along.reshape(len(states), -1)], axis=1)
