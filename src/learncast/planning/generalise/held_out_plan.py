@@ -116,7 +116,7 @@ def plan_held_out(
     """Choose the candidate and the stops of the least held-out loss; `plan_for` plans for speed."""
     if any(getattr(terms, name) is not None for name in ("least_accuracy", "most_accuracy", "most_excess_loss")):
         raise InvalidSpec("Limits on stages need a plan for speed.", field="goal")
-    target, pool = method.tasks[-1], method.tasks[:-1]
+    target, pool = method.tasks[-1], method.tasks[:-1] if terms.max_stages > 1 else ()
     direct = generalise(target, network, training, test=test, folds=folds, most_steps=most_steps)
     after = []
     for k, task in enumerate(pool):
