@@ -81,6 +81,7 @@ def _transfer_values(transfer: Transfer) -> dict[str, Any]:
         "verdict": transfer.verdict,
         "last_gain": transfer.last_gain,
         "distance": transfer.distance,
+        "worth": None if transfer.worth is None else list(transfer.worth),
     }
 
 

@@ -215,6 +215,18 @@ def test_about_as_many_trials_as_inputs_is_remarked():
     assert (len(g.remarks), len(many.remarks)) == (1, 0)
 
 
+@pytest.mark.parametrize("options", [{}, {"centre": True, "scale": "channel"}])
+def test_test_trials_that_are_training_trials_are_remarked(options):
+    x, y, _ = drawn(60)
+    both = [task_of(x[rows], y[rows], **options) for rows in (slice(0, 40), slice(33, 60))]
+    g = lc.generalise(both[0], network(), learning_rate=RATE, most_steps=20, test=both[1])
+    assert len(g.remarks) == 1
+    assert int(g.remarks[0].split()[0]) == 7
+    assert g.report().values["remarks"] == list(g.remarks)
+    same_inputs = task_of(x[:40], y[20:], **options)
+    assert lc.generalise(both[0], network(), learning_rate=RATE, most_steps=20, test=same_inputs).remarks == ()
+
+
 def test_folds_that_diverge_count_as_infinite_and_are_remarked():
     x = np.repeat([0.0, 1.0], [36, 24])[:, None]
     groups = ["silent"] * 36 + ["one"] * 12 + ["two"] * 12
@@ -384,6 +396,21 @@ def test_a_source_of_three_times_the_amplitude_helps_and_an_opposite_one_hurts()
     assert found["three times"].last_gain < found["three times"].gain
     assert found["opposite"].gain < 1e-3
     assert found["opposite"].last_gain < -0.05
+    assert found["three times"].worth is None  # the trials are not in folds
+
+
+def test_a_source_is_worth_the_trials_after_which_direct_training_has_its_loss():
+    x, y, teacher = drawn(40, 12, 3, noise=1.5, seed=2)
+    source = task_of(*drawn(400, 12, noise=0.2, seed=9, teacher=teacher)[:2], name="same")
+    found = lc.generalise(task_of(x, y), network(12, 3), learning_rate=RATE, most_steps=300, after=source, folds=4)
+    transfer = found.transfer
+    curve = transfer.direct.trial_curve
+    for gain, number in zip((transfer.gain, *transfer.gain_interval), transfer.worth, strict=True):
+        if math.isfinite(number):
+            expected = float(curve.at(40)[0]) * (1 - gain)
+            assert float(curve.at(40 + number)[0]) == pytest.approx(expected, rel=1e-9)
+    assert transfer.worth.value > 0
+    assert found.report().values["after"]["worth"] == list(transfer.worth)
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from learncast.planning.generalise.curve import NORMAL, HeldOutCurve
 from learncast.planning.generalise.folds import Labels
 from learncast.planning.generalise.learners import PooledLearner
 from learncast.planning.generalise.problem import HeldOutProblem
-from learncast.planning.generalise.subsets import Trials
+from learncast.planning.generalise.subsets import Trials, raw_trials, same_trials
 from learncast.results import STEPS, Provenance, described, load_dataset, save_dataset
 from learncast.tasks.best_map import Correlations
 from learncast.tasks.task import Task
@@ -347,6 +347,9 @@ def notes(problem: HeldOutProblem, found: HeldOutCurve, stop: int) -> list[str]:
         lines.append(f"Gradient descent without some folds diverges after {last:,} steps. Use a lower learning rate.")
     if stop == 0:
         lines.append("No training improves the held-out loss of the untrained network.")
+    repeated = _repeated(problem)
+    if repeated:
+        lines.append(f"{repeated:,} test trials are also training trials, so the held-out loss is too low.")
     dependence = _dependence(problem)
     if dependence > 0:
         lines.append(
@@ -354,6 +357,16 @@ def notes(problem: HeldOutProblem, found: HeldOutCurve, stop: int) -> list[str]:
             "loss may be too low. Hold out blocks of neighbouring trials."
         )
     return lines
+
+
+def _repeated(problem: HeldOutProblem) -> int:
+    """Number of test trials that are training trials."""
+    given = [raw_trials(task) for task in (problem.test, problem.task) if task is not None]
+    stored = [trials for trials in given if trials is not None]
+    if len(stored) < 2:
+        return 0
+    values = [np.concatenate([x.reshape(len(x), -1) for x in (one.inputs, one.targets)], axis=1) for one in stored]
+    return int(np.count_nonzero(same_trials(*values) >= 0))
 
 
 def _dependence(problem: HeldOutProblem) -> float:

@@ -27,6 +27,8 @@ from learncast.theory.dynamics.batch_draws import TrialDraws
 ROW_MEMORY = 2**28
 #: Share of a channel's mean square below which its variance over some folds is round-off of a constant channel.
 CONSTANT = 1e-12
+#: Difference below which two trials are the same, relative to the largest value.
+SAME = 1e-9
 #: Runs of training in batches, whose losses are averaged.
 RUNS = 4
 
@@ -387,6 +389,17 @@ def losses_by_trial(windows: FloatArray, targets: FloatArray, maps: FloatArray) 
                 gaps = windows @ one.T - targets
                 result[:, k] += np.einsum("pro,pro->p", gaps, gaps) / (2 * len(runs))
     return np.where(np.isfinite(result), result, np.inf)
+
+
+def same_trials(own: FloatArray, known: FloatArray) -> Labels:
+    """Return which of the known trials each own trial is, -1 if none."""
+    own, known = (values.reshape(len(values), -1) for values in (own, known))
+    weights = np.random.default_rng(0).standard_normal(known.shape[1])
+    allowed, marks = SAME * float(np.abs(known).max(initial=0.0)), known @ weights
+    order = np.argsort(marks)
+    at = np.searchsorted(marks[order], own @ weights - allowed * np.abs(weights).sum())
+    near = order[np.minimum(at, len(known) - 1)]
+    return np.where((np.abs(known[near] - own) <= allowed).all(axis=1), near, -1)
 
 
 def raw_trials(task: Task) -> MaskedTrials | None:

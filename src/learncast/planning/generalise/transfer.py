@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray
 from learncast.display import Table
 from learncast.planning.generalise.curve import (
@@ -30,11 +31,11 @@ from learncast.planning.generalise.subsets import (
     Trials,
     learn,
     raw_trials,
+    same_trials,
     sample_of,
 )
 from learncast.results import STEPS, described
 from learncast.tasks.best_map import best_map
-from learncast.tasks.recorded.masked import MaskedTrials
 from learncast.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -48,8 +49,6 @@ if TYPE_CHECKING:
 EVERY = 3
 #: Trials below which the error of a gain includes that of the choice of stops.
 FEW = 50
-#: Relative difference below which two trials are the same.
-SAME = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,11 +94,17 @@ class Transfer:
         return "helps" if low > 0 else "hurts" if high < 0 else "cannot be told"
 
     @cached_property
-    def worth(self) -> Expected:
-        """Trials that direct training needs beyond its own for the same held-out loss."""
+    def worth(self) -> Expected | None:
+        """Trials that direct training needs beyond its own for the same held-out loss; None if it is unknown.
+
+        It is infinite if no number of trials is enough, and nan beyond the largest number that is claimed.
+        """
         from learncast.planning.generalise.more_trials import Expected
 
-        curve = self.direct.trial_curve
+        try:
+            curve = self.direct.trial_curve
+        except InvalidSpec:
+            return None
         own = float(curve.at(curve.trials)[0])  # the fit need not pass through the loss itself
         ends = [curve.inverse(own * (1 - gain)) - curve.trials for gain in (self.gain, *self.gain_interval)]
         return Expected(*ends)
@@ -131,7 +136,16 @@ class Transfer:
         stops = self.table["steps"].values[self.table.argmin("steps").values]
         each = zip(self.table["source_steps"].values, stops, best, strict=True)
         rows = [(f"{n:,}", f"{m:,}", f"{loss:.4g}", f"{1 - loss / self.direct.loss:.1%}") for n, m, loss in each]
-        return Table(f"After {self.source}", ("steps on it", "then", "held-out loss", "gain"), rows, [self.sentence])
+        notes = [self.sentence, *self._worth_notes()]
+        return Table(f"After {self.source}", ("steps on it", "then", "held-out loss", "gain"), rows, notes)
+
+    def _worth_notes(self) -> list[str]:
+        if self.worth is None or math.isnan(self.worth.low):
+            return []
+        value, low, high = self.worth
+        if not math.isfinite(high):
+            return [f"It is worth at least {low:,.0f} trials of the target."]
+        return [f"It is worth about {value:,.0f} trials of the target ({low:,.0f} to {high:,.0f})."]
 
 
 def source_path(problem: HeldOutProblem, source: Task, rows: list[Kept], stops: list[int]) -> FloatArray:
@@ -160,25 +174,11 @@ def source_path(problem: HeldOutProblem, source: Task, rows: list[Kept], stops: 
 def _shared_folds(problem: HeldOutProblem, target: Trials, source: Task) -> Labels:
     """Fold of the target that has the same trial as each source trial, or one fold more for other trials."""
     parts = [raw_trials(t) for t in (problem.task, problem.test) if t is not None]
-    theirs, own = [part for part in parts if part is not None], raw_trials(source)
+    theirs, own = [part.inputs for part in parts if part is not None], raw_trials(source)
     assert own is not None
-    other = np.full(len(own), target.number)
-    if any(part.inputs.shape[1:] != own.inputs.shape[1:] for part in theirs):
-        return other
-    known = np.concatenate([part.inputs.reshape(len(part), -1) for part in theirs])
-    values, weights = _flat(own), np.random.default_rng(0).standard_normal(known.shape[1])
-    scale = float(np.abs(known).max(initial=0.0)) * np.abs(weights).sum() or 1.0
-    marks, order = known @ weights, np.argsort(known @ weights)
-    for k, mark in enumerate(values @ weights):
-        at = np.searchsorted(marks[order], mark - SAME * scale)
-        near = order[at : at + 1]
-        if len(near) and abs(marks[near[0]] - mark) <= SAME * scale and np.allclose(known[near[0]], values[k]):
-            other[k] = target.folds[near[0]]
-    return other
-
-
-def _flat(trials: MaskedTrials) -> FloatArray:
-    return trials.inputs.reshape(len(trials), -1)
+    if any(inputs.shape[1:] != own.inputs.shape[1:] for inputs in theirs):
+        return np.full(len(own), target.number)
+    return np.append(target.folds, target.number)[same_trials(own.inputs, np.concatenate(theirs))]
 
 
 def transfer_table(
