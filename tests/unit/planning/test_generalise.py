@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -60,16 +61,17 @@ def test_intervals_are_those_of_the_formulas_on_plain_training(seed):
     folds, grid, K = g.asked.samples.folds, g.curve["steps"].values, g.stop
     P = len(x)
 
-    def losses(left):
+    @cache
+    def losses(*left):
         kept = ~np.isin(folds, left)
         return trial_losses(train(net, x[kept], y[kept], steps), x, y)
 
     def curve(excluded):  # the corrected curve of the data without some folds
         inside = ~np.isin(folds, excluded)
-        full = losses(list(excluded))[:, inside]
+        full = losses(*excluded)[:, inside]
         total = full.mean(axis=1)
         for f in set(range(k)) - set(excluded):
-            own = losses([*excluded, f])
+            own = losses(*excluded, f)
             weight = (folds[inside] == f).mean()
             total = total + weight * (own[:, folds == f].mean(axis=1) - own[:, inside].mean(axis=1))
         return total
@@ -77,19 +79,23 @@ def test_intervals_are_those_of_the_formulas_on_plain_training(seed):
     whole = curve(())
     by_trial = np.empty((steps + 1, P))
     for f in range(k):
-        by_trial[:, folds == f] = losses([f])[:, folds == f]
-    se = by_trial[K].std(ddof=1) / math.sqrt(P)
-    gaps, noise = [], []
-    for j in range(k):
-        inner = np.concatenate([losses([j, g])[K, folds == g] for g in range(k) if g != j]).mean()
-        outer = by_trial[K, folds == j]
-        gaps.append((inner - outer.mean()) ** 2)
-        noise.append(outer.var(ddof=1) / len(outer))
-    nested = math.sqrt(max((k - 1) / k * (np.mean(gaps) - np.mean(noise)), 0.0))
+        by_trial[:, folds == f] = losses(f)[:, folds == f]
+
+    def nested_error(number):  # of losses (steps, trials), for each trial
+        se = number(by_trial).std(ddof=1) / math.sqrt(P)
+        gaps, noise = [], []
+        for j in range(k):
+            inner = np.concatenate([number(losses(j, g)[:, folds == g]) for g in range(k) if g != j]).mean()
+            outer = number(by_trial[:, folds == j])
+            gaps.append((inner - outer.mean()) ** 2)
+            noise.append(outer.var(ddof=1) / len(outer))
+        nested = math.sqrt(max((k - 1) / k * (np.mean(gaps) - np.mean(noise)), 0.0))
+        return np.clip(nested, se, math.sqrt(k) * se)
+
+    nested = nested_error(lambda losses: losses[K])
     without = np.array([curve((j,))[grid] for j in range(k)])
     best = without.min(axis=1)
     jackknife = math.sqrt((k - 1) / k * ((best - best.mean()) ** 2).sum())
-    nested = np.clip(nested, se, math.sqrt(k) * se)
     assert (nested > jackknife) == (seed == 7)  # one case for each error
     error = max(nested, jackknife)
     L = whole[K]
@@ -102,8 +108,7 @@ def test_intervals_are_those_of_the_formulas_on_plain_training(seed):
     least = math.sqrt((k - 1) / k * ((logs - logs.mean()) ** 2).sum()) * scipy.stats.t.ppf(0.975, k - 1) / 1.96
 
     def error_from(stop):
-        paired = (by_trial[-1] / whole[-1] - by_trial[stop] / whole[stop]).std(ddof=1) / math.sqrt(P)
-        return max(paired, least)
+        return max(nested_error(lambda losses: losses[-1] / whole[-1] - losses[stop] / whole[stop]), least)
 
     lower = whole[-1] / L * math.exp(-1.96 * error_from(K))
     upper = max(whole[-1] / whole[t] * math.exp(1.96 * error_from(t)) for t in grid[low : high + 1])

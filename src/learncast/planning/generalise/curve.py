@@ -107,9 +107,7 @@ class GivenCurve:
         """95% interval of the loss at the end over the loss at a stop."""
         if self.by_trial is None:
             return (float(self.curve[-1] / self.curve[place]),) * 2
-        low, high = (self.stops.index(n) for n in self.alike(place))
-        units = np.arange(len(self.by_trial))
-        return _rise_interval(self.curve, self.by_trial, units, place, range(low, high + 1), 0.0)
+        return _rise_interval(self, place, self._error(_gaps(self.by_trial, self.curve)))
 
     def alike(self, place: int) -> tuple[int, int]:
         """First and last stop as good as the chosen one within the noise."""
@@ -179,32 +177,31 @@ class FoldCurve:
         return np.stack(curves)
 
     @cached_property
-    def plain_error(self) -> FloatArray:
-        """Standard error of the mean of the trials' losses, (stops,)."""
-        return trial_error(self.found.by_trial, self.units)
-
-    @cached_property
     def nested_error(self) -> FloatArray:
-        """Standard error by nested cross-validation (Bates, Hastie and Tibshirani), between 1 and √k plain ones."""
+        """Standard error of the curve by nested cross-validation, (stops,)."""
+        return self._nested(lambda losses: losses)
+
+    def _nested(self, number: Callable[[FloatArray], FloatArray]) -> FloatArray:
+        """Standard error of the mean of numbers that are linear in the losses (..., stops) of trials.
+
+        It is that of nested cross-validation (Bates, Hastie and Tibshirani), between 1 and √k plain ones. It includes
+        how far the number of this training differs from the mean over trainings.
+        """
         k, gaps, noise = self.number, [], []
-        for j in range(k):
-            others = [g for g in range(k) if g != j]
-            weights = self.weights[others] / self.weights[others].sum()
-            inner = sum(w * self._row(j, g)[g] for w, g in zip(weights, others, strict=True))
-            with np.errstate(invalid="ignore"):
-                gaps.append((inner - self._row(j)[j]) ** 2)
-            noise.append(self._fold_variance(j))
         with np.errstate(invalid="ignore"):
+            by_trial = number(self.by_trial)
+            plain = trial_error(by_trial, self.units)
+            for j in range(k):
+                others = [g for g in range(k) if g != j]
+                weights = self.weights[others] / self.weights[others].sum()
+                inner = sum(w * number(self._row(j, g)[g]) for w, g in zip(weights, others, strict=True))
+                gaps.append((inner - number(self._row(j)[j])) ** 2)
+                inside = self.folds == j
+                alone = len(np.unique(self.units[inside])) < 2  # the error is then known from all folds only
+                noise.append(k * plain**2 if alone else trial_error(by_trial[inside], self.units[inside]) ** 2)
             nested = (k - 1) / k * (np.mean(gaps, axis=0) - np.mean(noise, axis=0))
         nested = np.where(np.isnan(nested), np.inf, np.maximum(nested, 0.0))
-        return np.clip(np.sqrt(nested), self.plain_error, math.sqrt(k) * self.plain_error)
-
-    def _fold_variance(self, fold: int) -> FloatArray:
-        """Squared standard error of the mean over the trials of a fold; from all folds if it has a single unit."""
-        inside = self.folds == fold
-        if len(np.unique(self.units[inside])) < 2:
-            return np.asarray(self.number * self.plain_error**2)
-        return trial_error(self.found.by_trial[inside], self.units[inside]) ** 2
+        return np.clip(np.sqrt(nested), plain, math.sqrt(k) * plain)
 
     def loss_error(self, place: int) -> float:
         """Standard error of the loss at the chosen stop, the choice included."""
@@ -220,15 +217,13 @@ class FoldCurve:
         """95% interval of the loss at the end over the loss at the chosen stop, the choice included."""
         with np.errstate(invalid="ignore", divide="ignore"):
             rises = np.log(self.without[:, -1] / self.without.min(axis=1))
-        low, high = (self.stops.index(n) for n in self.alike(place))
-        alike = range(low, high + 1)
         # The error from few folds is itself uncertain: Student's distribution.
         least = float(jackknife(rises)) * float(scipy.stats.t.ppf(0.975, self.number - 1)) / NORMAL
-        return _rise_interval(self.curve, self.found.by_trial, self.units, place, alike, least)
+        return _rise_interval(self, place, np.maximum(self._nested(lambda losses: _gaps(losses, self.curve)), least))
 
     def alike(self, place: int) -> tuple[int, int]:
         """First and last stop as good as the chosen one within the noise, widened by one stop of the grid."""
-        return _alike(self.stops, self.curve, self.found.by_trial, self.units, place)
+        return _alike(self.stops, self.curve, self.by_trial, self.units, place)
 
     @property
     def states(self) -> FloatArray:
@@ -241,17 +236,20 @@ class FoldCurve:
         return self.found.by_trial
 
 
-def _rise_interval(
-    curve: FloatArray, losses: FloatArray, units: Labels, place: int, alike: range, least_error: float
-) -> tuple[float, float]:
+def _gaps(losses: FloatArray, curve: FloatArray) -> FloatArray:
+    """Change of the logarithm of the rise from each stop with the losses (..., stops) of trials."""
+    return losses[..., -1:] / curve[-1] - losses / curve
+
+
+def _rise_interval(found: HeldOutCurve, place: int, errors: FloatArray) -> tuple[float, float]:
     """Interval of the rise on the logarithmic scale, up to that from any stop as good within the noise."""
+    curve = found.curve
     if not np.isfinite(curve[-1]):
         return 1.0, math.inf
-    gaps = losses[:, -1:] / curve[-1] - losses / curve
-    errors = np.maximum(trial_error(gaps, units), least_error)
+    first, last = (found.stops.index(n) for n in found.alike(place))
     with np.errstate(over="ignore"):
         low = curve[-1] / curve[place] * np.exp(-NORMAL * errors[place])
-        high = max(curve[-1] / curve[t] * np.exp(NORMAL * errors[t]) for t in (place, *alike))
+        high = max(curve[-1] / curve[t] * np.exp(NORMAL * errors[t]) for t in range(first, last + 1))
     return float(low), float(high)
 
 
