@@ -85,6 +85,7 @@ KINDS = {
 }  # fmt: skip
 
 
+@pytest.mark.equation("generalise Eq. (2)")
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_curve_from_folds_is_that_of_plain_training_on_raw_trials(kind):
     options = dict(KINDS[kind])
@@ -157,6 +158,7 @@ def test_a_channel_that_is_constant_without_one_fold_is_not_scaled_there():
     np.testing.assert_allclose(g.curve["held_out"], curve[g.curve["steps"]], rtol=1e-8)
 
 
+@pytest.mark.equation("generalise Eq. (1)")
 @pytest.mark.parametrize("options", [{}, {"centre": True, "scale": "channel"}])
 @pytest.mark.parametrize("learn", [("input", "output"), ("input", "recurrent", "output")])
 def test_the_curve_on_test_trials_is_that_of_plain_training(learn, options):
@@ -224,3 +226,34 @@ def test_batches_are_those_of_plain_training_on_the_drawn_trials(shuffle):
     best = int(np.argmin(curve[grid]))
     between = np.arange(grid[best - 1], grid[min(best + 1, len(grid) - 1)] + 1)
     assert g.stop == between[np.argmin(curve[between])]
+
+
+@pytest.mark.parametrize("best", [0.6, 0.9, 1.5])
+def test_the_best_stop_of_a_balanced_mode_is_that_of_the_closed_form(best):
+    start, optimum, power, rate = 1e-3, 1.2, 0.5, 0.002
+    network = lc.TwoLayer(np.full((1, 1), np.sqrt(start)), np.full((1, 1), np.sqrt(start)))
+    train, population = (
+        lc.Task(np.full((1, 1, 1, 1), power), np.full((1, 1, 1), power * u), np.full((1, 1), 2.0))
+        for u in (optimum, best)
+    )
+    g = lc.generalise(train, network, learning_rate=rate, test=population, most_steps=6000)
+    if best > optimum:
+        assert (g.overfits, g.stop) == ("no", 6000)
+        return
+    steps = np.log((optimum / start - 1) / (optimum / best - 1)) / (2 * rate * power * optimum)
+    assert g.stop == pytest.approx(steps, rel=2 * rate * power * optimum)  # descent lags behind the flow by this share
+
+
+@pytest.mark.equation("generalise Eq. (6)")
+def test_the_edge_of_noise_is_the_largest_strength_of_drawn_noise():
+    rng, (n, m, P), tops, edges = np.random.default_rng(0), (24, 6, 600), [], []
+    for _ in range(20):
+        x, y = rng.standard_normal((P, 1, n)), 1.5 * rng.standard_normal((P, m))
+        network = lc.TwoLayer.random(n, 8, m, scale=0.1, rng=rng)
+        g = lc.generalise(lc.Task.from_samples(x, y), network, learning_rate=RATE, most_steps=1, folds=3)
+        values, vectors = np.linalg.eigh(x[:, 0].T @ x[:, 0] / P)
+        tops.append(np.linalg.svd(y.T @ x[:, 0] / P @ vectors / np.sqrt(values), compute_uv=False)[0])
+        edges.append(float(g.dataset["edge"]))
+    # The mean of the largest strength is just below the edge: its distance is of order (n + m)^(1/6) below n + m.
+    assert 0.85 < np.mean(tops) / np.mean(edges) < 1.0
+    assert np.mean(edges) == pytest.approx(1.5 * (np.sqrt(n) + np.sqrt(m)) / np.sqrt(P), rel=0.02)

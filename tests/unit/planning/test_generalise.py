@@ -53,6 +53,9 @@ def trial_losses(maps, x, y):
     return ((np.einsum("smn,pn->spm", maps, x) - y) ** 2).sum(axis=2) / 2
 
 
+@pytest.mark.equation("generalise Eq. (3)")
+@pytest.mark.equation("generalise Eq. (4)")
+@pytest.mark.equation("generalise Eq. (5)")
 @pytest.mark.parametrize("seed", [6, 7])
 def test_intervals_are_those_of_the_formulas_on_plain_training(seed):
     x, y, _ = drawn(42, seed=seed)
@@ -270,6 +273,7 @@ def test_modes_above_the_edge_are_signal():
 # More trials
 
 
+@pytest.mark.equation("generalise Eq. (9)")
 @pytest.mark.parametrize("number", [60, 120])
 def test_losses_of_more_trials_are_close_to_those_of_the_population(number):
     x, y, teacher = drawn(4 * number, 10, 2, seed=1)
@@ -300,6 +304,7 @@ def test_nothing_is_claimed_beyond_twice_the_trials_if_unlimited_trials_are_unkn
 # Noise
 
 
+@pytest.mark.equation("generalise Eq. (11)")
 @pytest.mark.parametrize("correlation", [0.0, 0.6])
 @pytest.mark.parametrize("learn", [("input", "output"), ("input", "recurrent", "output")])
 @pytest.mark.parametrize("every_step", [False, True])
@@ -325,6 +330,7 @@ def test_noise_adds_the_loss_that_a_simulation_finds(learn, correlation, every_s
         assert abs(float(found[name][-1]) - total.mean()) < 4 * total.std() / math.sqrt(runs)  # false alarm 6e-5
 
 
+@pytest.mark.equation("generalise Eq. (12)")
 def test_noise_of_weights_adds_the_loss_that_a_simulation_finds():
     x, y, teacher = drawn()
     net, rng = network(), np.random.default_rng(0)

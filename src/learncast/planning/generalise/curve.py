@@ -32,6 +32,8 @@ def stop_grid(most: int) -> list[int]:
 def corrected(full: FloatArray, without: FloatArray, weights: FloatArray) -> FloatArray:
     """Return the cross-validated loss with Burman's correction, (stops,).
 
+    Implements: generalise Eq. (2), against training in torch on raw trials, fold by fold
+
     Parameters
     ----------
     full : (folds, stops)
@@ -186,6 +188,8 @@ class FoldCurve:
 
         It is that of nested cross-validation (Bates, Hastie and Tibshirani), between 1 and √k plain ones. It includes
         how far the number of this training differs from the mean over trainings.
+
+        Implements: generalise Eq. (4), against the formula on plain training
         """
         k, gaps, noise = self.number, [], []
         with np.errstate(invalid="ignore"):
@@ -204,7 +208,10 @@ class FoldCurve:
         return np.clip(np.sqrt(nested), plain, math.sqrt(k) * plain)
 
     def loss_error(self, place: int) -> float:
-        """Standard error of the loss at the chosen stop, the choice included."""
+        """Standard error of the loss at the chosen stop, the choice included.
+
+        Implements: generalise Eq. (5), against the formula on plain training; coverage in `benchmarks`
+        """
         best = self.without.min(axis=1)
         return float(max(self.nested_error[place], jackknife(best)))
 
@@ -254,6 +261,10 @@ def _rise_interval(found: HeldOutCurve, place: int, errors: FloatArray) -> tuple
 
 
 def _alike(stops: tuple[int, ...], curve: FloatArray, losses: FloatArray, units: Labels, place: int) -> tuple[int, int]:
+    """First and last stop as good as the one at a place within the noise, widened by one stop of the grid.
+
+    Implements: generalise Eq. (3), against the formula on plain training; coverage in `benchmarks`
+    """
     with np.errstate(invalid="ignore"):
         error = trial_error(losses - losses[:, place : place + 1], units)
         inside = np.flatnonzero(curve - curve[place] <= NORMAL * error)

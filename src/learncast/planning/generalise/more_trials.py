@@ -44,6 +44,8 @@ class Expected(NamedTuple):
 class TrialCurve:
     """Held-out loss at the best stop, L(p) = a + (L0 - a) / (1 + (p / p0)^c), against the number of trials p.
 
+    Implements: generalise Eq. (9), against training on four times the trials
+
     Attributes
     ----------
     trials : int

@@ -309,7 +309,10 @@ def _hash(problem: HeldOutProblem, *parts: object) -> str:
 
 
 def _modes(problem: HeldOutProblem, found: HeldOutCurve) -> dict[str, object]:
-    """Modes of the target: strengths, edge of noise from the number of trials, and steps at which half is learned."""
+    """Modes of the target: strengths, edge of noise from the number of trials, and steps at which half is learned.
+
+    Implements: generalise Eq. (6), against the strengths of drawn noise
+    """
     learner = problem.learner
     names = ("strength", "signal", "learned")
     if not isinstance(learner, PooledLearner):

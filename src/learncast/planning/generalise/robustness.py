@@ -27,7 +27,10 @@ def added_losses(
     session: Task | None,
     correlation: float,
 ) -> xr.Dataset:
-    """Loss that each kind of noise adds at every stop, their sum with the held-out loss, and its best stop."""
+    """Loss that each kind of noise adds at every stop, their sum with the held-out loss, and its best stop.
+
+    Implements: generalise Eq. (11), against a simulation with noise
+    """
     import xarray as xr
 
     learner, task = problem.learner, problem.task
@@ -72,7 +75,10 @@ def _shared(task: Task, correlation: float) -> FloatArray:
 
 
 def _weight_noise(problem: HeldOutProblem, states: FloatArray, size: float) -> FloatArray:
-    """½[τ²(tr S |C|² + m tr(A S A^T)) + τ⁴ m h tr S] for noise of variance τ² in every input and output weight."""
+    """½[τ²(tr S |C|² + m tr(A S A^T)) + τ⁴ m h tr S] for noise of variance τ² in every input and output weight.
+
+    Implements: generalise Eq. (12), against a simulation with noise
+    """
     learner = problem.learner
     if not isinstance(learner, PooledLearner):
         raise UnsupportedModel(

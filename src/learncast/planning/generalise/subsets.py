@@ -68,7 +68,10 @@ class Sample:
         return cls(rows[:, : len(power)], rows[:, len(power) :], 1)
 
     def losses(self, maps: FloatArray) -> FloatArray:
-        """Half the mean squared error of maps (..., outputs, values); infinite if a map is not finite."""
+        """Half the mean squared error of maps (..., outputs, values); infinite if a map is not finite.
+
+        Implements: generalise Eq. (1), against training in torch on raw trials
+        """
         flat = maps.reshape(-1, *maps.shape[-2:])
         with np.errstate(over="ignore", invalid="ignore"):
             gaps = flat @ self.windows.T - self.targets.T
