@@ -62,11 +62,6 @@ class HeldOutProblem:
         used = rank + readouts * (self.task.recording is not None and self.task.recording.centred)
         return (readouts * missed / (rows - used) if rows > ENOUGH * used else math.nan), rank
 
-    @property
-    def rank(self) -> int:
-        """Number of directions along which the windows vary."""
-        return self.fit[1]
-
     @cached_property
     def noise_loss(self) -> float:
         """Loss that unlimited trials would leave, from the residuals; nan with too few trials or other weights."""

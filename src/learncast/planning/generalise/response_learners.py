@@ -21,6 +21,8 @@ from learncast.theory.responses.response import active_units, linear_weights
 
 #: Numbers of coefficients of the response of a tanh unit, and largest size of the last ones; responses are up to 1.
 COEFFICIENTS, TAIL = [round(24 * 2 ** (k / 2)) for k in range(12)], 1e-11
+#: Multiple of this size that other trials may have.
+ENOUGH = 30
 #: Factor by which a learner reaches farther than what is known to be needed.
 WIDER = 1.7
 
@@ -126,8 +128,7 @@ class TanhLearner(ResponseLearner):
         scaled = replace(trials, inputs=trials.inputs * (self.largest / strongest))
         for number in COEFFICIENTS:
             self.orders = 1.0 + 2 * np.arange(number)
-            last = np.abs(self._coefficients(scaled)).max(axis=(0, 1, 2))[-4:].max()
-            if last <= TAIL:
+            if np.abs(self._coefficients(scaled)[..., -4:]).max() <= TAIL:
                 return
         raise UnsupportedModel(
             f"Tanh units of input weight {self.reach:.3g} are saturated by inputs of {self.largest:.3g}, and not "
@@ -139,10 +140,10 @@ class TanhLearner(ResponseLearner):
         return np.tanh(values)
 
     def windows(self, trials: MaskedTrials) -> FloatArray:
-        strongest = float(np.abs(trials.inputs).max())
-        if strongest > self.largest:
-            raise OutOfReach(TanhLearner(*self._given, self.reach, WIDER * strongest))
-        return self._coefficients(trials).reshape(*trials.targets.shape[:2], -1)
+        found = self._coefficients(trials)
+        if np.abs(found[..., -4:]).max() > ENOUGH * TAIL:
+            raise OutOfReach(TanhLearner(*self._given, self.reach, WIDER * self.largest))
+        return found.reshape(*trials.targets.shape[:2], -1)
 
     def _coefficients(self, trials: MaskedTrials) -> FloatArray:
         """Coefficients of the response at every readout, (trials, readouts, recurrences, n)."""
@@ -156,9 +157,8 @@ class TanhLearner(ResponseLearner):
     def _parts(self, states: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
         """T_n and its slope at each input weight, (rows, units, n), output weights, and the map of each row."""
         a, c = states[:, : len(self.place)], states[:, len(self.place) :].reshape(len(states), -1, len(self.place))
-        largest = float(np.nanmax(np.abs(a), initial=0.0))
-        if largest >= self.reach:
-            raise OutOfReach(TanhLearner(*self._given, WIDER * largest, self.largest))
+        if (np.abs(a) >= self.reach).any():
+            raise OutOfReach(TanhLearner(*self._given, WIDER * float(np.fmax.reduce(np.abs(a).ravel())), self.largest))
         angle = np.arccos(a / self.reach)[..., None]
         value = np.cos(self.orders * angle)
         slope = self.orders * np.sin(self.orders * angle) / (self.reach * np.sin(angle))

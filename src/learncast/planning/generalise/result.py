@@ -14,7 +14,7 @@ import numpy as np
 from learncast._core.errors import InvalidSpec
 from learncast._core.validation import count, positive
 from learncast.display import Displayable, HtmlRepr, Plot, Reported, Table, format_count
-from learncast.planning.generalise.curve import NORMAL, HeldOutCurve
+from learncast.planning.generalise.curve import NORMAL, HeldOutCurve, alike
 from learncast.planning.generalise.folds import Labels
 from learncast.planning.generalise.learners import PooledLearner
 from learncast.planning.generalise.problem import HeldOutProblem
@@ -269,7 +269,7 @@ def result_of(problem: HeldOutProblem, found: HeldOutCurve, stop: int, remarks: 
             "explained": ((found.zero - curve) / (found.zero - least), "share of the explainable loss", "1"),
         }
     scalars = {
-        "stop": (stop, *found.alike(place), STEPS), "loss": (loss, *loss_ends, "target^2"),
+        "stop": (stop, *alike(found, place), STEPS), "loss": (loss, *loss_ends, "target^2"),
         "rise": (rise, *rise_ends, "1"),
     }  # fmt: skip
     variables: dict[str, object] = {
@@ -340,9 +340,9 @@ def _modes(problem: HeldOutProblem, found: HeldOutCurve) -> dict[str, object]:
 def notes(problem: HeldOutProblem, found: HeldOutCurve, stop: int) -> list[str]:
     """Notes on the data and on training."""
     lines = []
-    if problem.trials and problem.learner.any_map and FEW[0] < problem.trials / problem.rank < FEW[1]:
+    if problem.trials and problem.learner.any_map and FEW[0] < problem.trials / problem.fit[1] < FEW[1]:
         lines.append(
-            f"There are about as many trials ({problem.trials}) as input directions ({problem.rank}): the held-out "
+            f"There are about as many trials ({problem.trials}) as input directions ({problem.fit[1]}): the held-out "
             "loss is least certain there."
         )
     if not np.isfinite(found.curve[-1]):

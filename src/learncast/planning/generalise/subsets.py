@@ -411,9 +411,7 @@ def raw_trials(task: Task) -> MaskedTrials | None:
     if trials is None or rule is None or not (trials.centred or trials.scaled):
         return trials
     inputs = trials.inputs * rule.scales + (rule.input_mean if trials.centred else 0.0)
-    targets = trials.targets + (rule.target_mean if trials.centred else 0.0)
-    live = trials.present[:, :, None], trials.counted[:, :, None]
-    return replace(trials, inputs=np.where(live[0], inputs, 0.0), targets=np.where(live[1], targets, 0.0))
+    return _with_values(trials, inputs, trials.targets + (rule.target_mean if trials.centred else 0.0))
 
 
 def in_units_of(trials: MaskedTrials, rule: Recording | None) -> MaskedTrials:
@@ -421,7 +419,10 @@ def in_units_of(trials: MaskedTrials, rule: Recording | None) -> MaskedTrials:
     if rule is None or not (rule.centred or rule.scaled):
         return trials
     inputs = (trials.inputs - (rule.input_mean if rule.centred else 0.0)) / rule.scales
-    targets = trials.targets - (rule.target_mean if rule.centred else 0.0)
+    return _with_values(trials, inputs, trials.targets - (rule.target_mean if rule.centred else 0.0))
+
+
+def _with_values(trials: MaskedTrials, inputs: FloatArray, targets: FloatArray) -> MaskedTrials:
     live = trials.present[:, :, None], trials.counted[:, :, None]
     return replace(trials, inputs=np.where(live[0], inputs, 0.0), targets=np.where(live[1], targets, 0.0))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -12,16 +12,8 @@ import numpy as np
 from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray
 from learncast.display import Table
-from learncast.planning.generalise.curve import (
-    NORMAL,
-    FoldCurve,
-    corrected,
-    jackknife,
-    rows_of,
-    stop_grid,
-    trial_error,
-)
-from learncast.planning.generalise.folds import Labels
+from learncast.planning.generalise.curve import NORMAL, FoldCurve, held_out_losses, jackknife, stop_grid
+from learncast.planning.generalise.folds import Labels, mean_error
 from learncast.planning.generalise.map_learner import MapLearner
 from learncast.planning.generalise.response_learners import within_reach
 from learncast.planning.generalise.subsets import (
@@ -140,7 +132,7 @@ class Transfer:
         return Table(f"After {self.source}", ("steps on it", "then", "held-out loss", "gain"), rows, notes)
 
     def _worth_notes(self) -> list[str]:
-        if self.worth is None or math.isnan(self.worth.low):
+        if self.verdict != "helps" or self.worth is None or not math.isfinite(self.worth.low):
             return []
         value, low, high = self.worth
         if not math.isfinite(high):
@@ -153,14 +145,11 @@ def source_path(problem: HeldOutProblem, source: Task, rows: list[Kept], stops: 
     target, learner, training = problem.samples, problem.learner, problem.training
     if source.recorded_trials is None or not isinstance(target, Trials):
         given = GivenSamples([sample_of(source, learner, source.recorded_trials)], learner, training)
-        states = learn(given, [np.array([True])], stops).first
-        return np.repeat(states[:, None], len(rows), axis=1)
+        return _same_path(given, len(rows), stops)
     folds = _shared_folds(problem, target, source)
-    samples = Trials.of(source, learner, training, folds)
     if (folds == target.number).all():
-        samples = replace(samples, folds=np.zeros_like(folds))
-        states = learn(samples, [np.array([True])], stops).first
-        return np.repeat(states[:, None], len(rows), axis=1)
+        return _same_path(Trials.of(source, learner, training), len(rows), stops)
+    samples = Trials.of(source, learner, training, folds)
     kept = [np.append(row, True)[: samples.number] for row in rows]
     start = np.repeat(learner.start[None], len(rows), axis=0)
 
@@ -169,6 +158,11 @@ def source_path(problem: HeldOutProblem, source: Task, rows: list[Kept], stops: 
         return np.concatenate([after for _, after in own.path(power, cross, start, stops)])
 
     return within_reach(learner, path)
+
+
+def _same_path(source: Samples, rows: int, stops: list[int]) -> FloatArray:
+    """States of training on all of a source, for every row."""
+    return np.repeat(learn(source, [np.array([True])], stops).first[:, None], rows, axis=1)
 
 
 def _shared_folds(problem: HeldOutProblem, target: Trials, source: Task) -> Labels:
@@ -191,7 +185,7 @@ def transfer_table(
     flat = path.reshape(-1, *path.shape[2:])
     losses = learn(samples, rows * len(path), stops, starts=list(flat)).losses
     each = losses.reshape(len(path), len(rows), *losses.shape[1:])
-    curves = [own[0, 1] if test else corrected(own[0], own[1:], samples.weights) for own in each]
+    curves = [held_out_losses(samples, own, test) for own in each]
     on_source = ("source_steps", source_stops, described("steps on the source", STEPS))
     coords = {"source_steps": on_source, "steps": stops}
     attrs = described("held-out loss", "target^2")
@@ -237,10 +231,5 @@ def _log_ratio_error(after: Generalisation, before: Generalisation, few: bool) -
         if few and isinstance(curve, FoldCurve):
             without.append(np.log(curve.without.min(axis=1)))
     units = before.asked.units if before.asked.test is None else np.arange(len(parts[0]))
-    error = float(trial_error((parts[0] - parts[1])[:, None], units)[0])
+    error = float(mean_error((parts[0] - parts[1])[:, None], units)[0])
     return max(error, float(jackknife(without[0] - without[1]))) if without else error
-
-
-def outer_rows(samples: Samples, test: bool) -> list[Kept]:
-    """Rows that a held-out curve needs without its intervals."""
-    return [np.array([True, False])] if test else rows_of(samples.number)[: samples.number + 1]
