@@ -15,8 +15,6 @@ from learncast.networks.activated import Activated
 from learncast.planning.generalise.map_learner import MapLearner
 from learncast.tasks.covariance import check_memory
 from learncast.tasks.recorded.masked import MaskedTrials
-from learncast.theory.responses.features import Features
-from learncast.theory.responses.problem import FeatureProblem
 from learncast.theory.responses.response import active_units, linear_weights
 
 #: Numbers of coefficients of the response of a tanh unit, and largest size of the last ones; responses are up to 1.
@@ -30,13 +28,17 @@ Result = TypeVar("Result")
 
 
 class ResponseLearner(MapLearner):
-    """Nonlinear units with fixed recurrence on one input. A state is the input weights a, then the output weights c."""
+    """Nonlinear units with fixed recurrence on one input. A state is the input weights a, then the output weights c.
+
+    The response of a unit is linear in the window, h(a) = v(a) . w, so the map is the sum of c v(a)^T over units.
+    """
 
     name = "responses"
     linear = False
 
     def __init__(self, network: Activated, learning_rate: float) -> None:
         super().__init__(learning_rate)
+        self.activate = network.activate
         active, w = active_units(network), linear_weights(network)
         a, c = w.input_weights[active, 0], w.output_weights[:, active]
         own = np.diagonal(w.recurrent_weights)[active]
@@ -55,32 +57,37 @@ class ResponseLearner(MapLearner):
         return windows * trials.counted[:, :, None]
 
     @abstractmethod
-    def activate(self, values: FloatArray) -> FloatArray:
-        """Apply the nonlinearity."""
+    def basis(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """v(a) and its slope at input weights (rows, units), (rows, units, values) each."""
+
+    def _split(self, states: FloatArray) -> tuple[FloatArray, FloatArray]:
+        units = len(self.place)
+        return states[:, :units], states[:, units:].reshape(len(states), -1, units)
+
+    def maps(self, states: FloatArray) -> FloatArray:
+        a, c = self._split(states.reshape(-1, states.shape[-1]))
+        maps = c @ self.basis(a)[0]
+        return maps.reshape(*states.shape[:-1], *maps.shape[1:])
+
+    def step(self, power: FloatArray, cross: FloatArray, states: FloatArray) -> FloatArray:
+        a, c = self._split(states)
+        value, slope = self.basis(a)
+        residual = c @ value @ power - cross
+        da = np.einsum("gou,gov,guv->gu", c, residual, slope, optimize=True)
+        dc = residual @ np.swapaxes(value, 1, 2)
+        return states - self.learning_rate * np.concatenate([da, dc.reshape(len(states), -1)], axis=1)
 
 
 class ReluLearner(ResponseLearner):
-    """ReLU units. A window holds the response features at a readout."""
-
-    def activate(self, values: FloatArray) -> FloatArray:
-        return np.maximum(values, 0.0)
+    """ReLU units. A window holds the responses of both signs for each recurrence."""
 
     def windows(self, trials: MaskedTrials) -> FloatArray:
         decay, sign = np.repeat(self.recurrences, 2), np.tile([1.0, -1.0], len(self.recurrences))
         return self._responses(trials, decay, sign)
 
-    def _problem(self, power: FloatArray, cross: FloatArray) -> FeatureProblem:
-        features = Features(self.recurrences, cross, power, np.zeros(len(power)))
-        return FeatureProblem(features, self.place, np.ones(2 * len(self.recurrences), dtype=bool))
-
-    def maps(self, states: FloatArray) -> FloatArray:
-        flat = states.reshape(-1, states.shape[-1])
-        empty = np.zeros((1, 1, 2 * len(self.recurrences)))
-        maps = self._problem(empty, empty).strengths(flat)
-        return maps.reshape(*states.shape[:-1], *maps.shape[1:])
-
-    def step(self, power: FloatArray, cross: FloatArray, states: FloatArray) -> FloatArray:
-        return np.asarray(states - self.learning_rate * self._problem(power, cross).loss_and_slopes(states)[1])
+    def basis(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+        own = (2 * self.place + (weights < 0))[..., None] == np.arange(2 * len(self.recurrences))
+        return own * np.abs(weights)[..., None], own * np.sign(weights)[..., None]
 
 
 class OutOfReach(Exception):
@@ -136,9 +143,6 @@ class TanhLearner(ResponseLearner):
             field="network",
         )
 
-    def activate(self, values: FloatArray) -> FloatArray:
-        return np.tanh(values)
-
     def windows(self, trials: MaskedTrials) -> FloatArray:
         found = self._coefficients(trials)
         if np.abs(found[..., -4:]).max() > ENOUGH * TAIL:
@@ -154,25 +158,13 @@ class TanhLearner(ResponseLearner):
         values = self._responses(trials, np.repeat(self.recurrences, number), gains)
         return values.reshape(*values.shape[:2], units, number) @ (np.cos(np.outer(nodes, self.orders)) * 2 / number)
 
-    def _parts(self, states: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-        """T_n and its slope at each input weight, (rows, units, n), output weights, and the map of each row."""
-        a, c = states[:, : len(self.place)], states[:, len(self.place) :].reshape(len(states), -1, len(self.place))
-        if (np.abs(a) >= self.reach).any():
-            raise OutOfReach(TanhLearner(*self._given, WIDER * float(np.fmax.reduce(np.abs(a).ravel())), self.largest))
-        angle = np.arccos(a / self.reach)[..., None]
+    def basis(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+        if (np.abs(weights) >= self.reach).any():
+            largest = float(np.fmax.reduce(np.abs(weights).ravel()))
+            raise OutOfReach(TanhLearner(*self._given, WIDER * largest, self.largest))
+        angle = np.arccos(weights / self.reach)[..., None]
         value = np.cos(self.orders * angle)
         slope = self.orders * np.sin(self.orders * angle) / (self.reach * np.sin(angle))
-        member = (self.place[:, None] == np.arange(len(self.recurrences))).astype(float)
-        maps = np.einsum("gou,gun,ur->gorn", c, value, member, optimize=True)
-        return value, slope, c, maps.reshape(*c.shape[:2], -1)
-
-    def maps(self, states: FloatArray) -> FloatArray:
-        maps = self._parts(states.reshape(-1, states.shape[-1]))[-1]
-        return maps.reshape(*states.shape[:-1], *maps.shape[1:])
-
-    def step(self, power: FloatArray, cross: FloatArray, states: FloatArray) -> FloatArray:
-        value, slope, c, maps = self._parts(states)
-        residual = (maps @ power - cross).reshape(*c.shape[:2], len(self.recurrences), -1)[:, :, self.place]
-        along = np.einsum("goun,gun->gou", residual, value)
-        da = np.einsum("gou,goun,gun->gu", c, residual, slope)
-        return states - self.learning_rate * np.concatenate([da, along.reshape(len(states), -1)], axis=1)
+        own = self.place[:, None, None] == np.arange(len(self.recurrences))[:, None]
+        value, slope = ((own * part[:, :, None]).reshape(*weights.shape, -1) for part in (value, slope))
+        return value, slope

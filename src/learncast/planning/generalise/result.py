@@ -221,16 +221,16 @@ class Generalisation(Displayable, Reported):
     def sentence(self) -> str:
         """The result in one sentence."""
         low, high = self.stop_set
-        alike = "" if low == high else f"; stops from {low:,} to {high:,} are as good within the noise"
+        others = "" if low == high else f"; stops from {low:,} to {high:,} are as good within the noise"
         loss = f"held-out loss {self.loss:.3g}, {_between(self.loss_interval)}"
         unsure = "; these trials do not show whether it overfits" if self.overfits == "cannot be told" else ""
         if self.stop == self.most_steps:
-            return f"The held-out loss still falls at step {self.stop:,}, the last{alike}; {loss}{unsure}."
+            return f"The held-out loss still falls at step {self.stop:,}, the last{others}; {loss}{unsure}."
         rise = f"training on to {self.most_steps:,} raises it {self.rise:.3g} times, {_between(self.rise_interval)}"
         if not math.isfinite(self.rise):
             rise = f"descent diverges before step {self.most_steps:,}"
         about = "" if low == high else "about "
-        return f"Stop after {about}{format_count(self.stop)} steps{alike}; {loss}; {rise}{unsure}."
+        return f"Stop after {about}{format_count(self.stop)} steps{others}; {loss}; {rise}{unsure}."
 
     def _html_repr(self) -> HtmlRepr:
         return HtmlRepr("Generalisation", self.sentence, [self.table], self.trust.standing)
