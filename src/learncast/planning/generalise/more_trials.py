@@ -100,7 +100,7 @@ class TrialCurve:
             return math.inf if self.known else math.nan
         if loss >= self.start:
             return 0.0
-        number = self.half * ((self.start - self.end) / (loss - self.end) - 1) ** (1 / self.exponent)
+        number = float(self.half * ((self.start - self.end) / (loss - self.end) - 1) ** (1 / self.exponent))
         return number if number <= self.most else math.inf if self.known else math.nan
 
     def trials_for(self, loss: float) -> Expected:

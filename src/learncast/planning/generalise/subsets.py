@@ -248,8 +248,14 @@ class Trials(Samples):
     def trial_losses(self, fold: int, maps: FloatArray) -> FloatArray:
         """Loss of each trial of a fold, (trials, stops), of maps (stops, runs, ...) that were learned without it."""
         inside, kept = self.folds == fold, np.arange(self.number) != fold
-        windows, targets = self.under(kept)
-        return losses_by_trial(windows[inside], targets[inside], maps)
+        windows, targets = (part[inside] for part in self.under(kept))
+        result = np.zeros((len(windows), len(maps)))
+        with np.errstate(over="ignore", invalid="ignore"):
+            for k, runs in enumerate(maps):
+                for one in runs:
+                    gaps = windows @ one.T - targets
+                    result[:, k] += np.einsum("pro,pro->p", gaps, gaps) / (2 * len(runs))
+        return np.where(np.isfinite(result), result, np.inf)
 
 
 @dataclass(frozen=True, eq=False)
@@ -381,17 +387,6 @@ class BatchMoments:
         rows, sizes = len(chosen) * RUNS, np.repeat([part.shape[1] for part in chosen], RUNS)[:, None, None]
         w, y = (part[index].reshape(rows, -1, part.shape[2]) for part in (self.windows, self.targets))
         return np.swapaxes(w, 1, 2) @ w / sizes, np.swapaxes(y, 1, 2) @ w / sizes
-
-
-def losses_by_trial(windows: FloatArray, targets: FloatArray, maps: FloatArray) -> FloatArray:
-    """Loss of each trial, (trials, stops), of maps (stops, runs, outputs, values), a mean over runs."""
-    result = np.zeros((len(windows), len(maps)))
-    with np.errstate(over="ignore", invalid="ignore"):
-        for k, runs in enumerate(maps):
-            for one in runs:
-                gaps = windows @ one.T - targets
-                result[:, k] += np.einsum("pro,pro->p", gaps, gaps) / (2 * len(runs))
-    return np.where(np.isfinite(result), result, np.inf)
 
 
 def same_trials(own: FloatArray, known: FloatArray) -> Labels:
