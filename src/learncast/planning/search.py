@@ -82,7 +82,7 @@ class SearchResult:
     lower_bound : float
         No route that meets the terms costs less by the flow; nan if no bound is known.
     proof : str
-        A key of `learncast.planning.summary.PROOFS`: how good the best route is by the flow.
+        A key of `learncast.results.PROOFS`: how good the best route is by the flow.
     """
 
     direct: Route
