@@ -221,7 +221,7 @@ class FoldCurve:
         with np.errstate(invalid="ignore", divide="ignore"):
             rises = np.log(self.without[:, -1] / self.without.min(axis=1))
         # The error from few folds is itself uncertain: Student's distribution.
-        least = float(jackknife(rises)) * float(scipy.stats.t.ppf(0.975, self.number - 1)) / NORMAL
+        least = float(jackknife(rises)) * float(scipy.special.stdtrit(self.number - 1, 0.975)) / NORMAL
         return _rise_interval(self, place, np.maximum(self._nested(lambda losses: _gaps(losses, self.curve)), least))
 
     @property
