@@ -189,7 +189,7 @@ def stop_curve(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     stop = float(dataset.attrs["stop_steps"])
     if np.isfinite(total).any():
         height = float(np.interp(stop, dataset["stop"].values, total))
-        ax.plot(stop, height, **STAR)
+        ax.plot(stop, height, **STAR, linestyle="none", label="this plan")
     ax.set_ylim(bottom=0)
     key(ax, loc="lower right")
     return label(ax, x=wrapped(f"steps on {dataset.attrs['candidate']}", 34), y="total steps", title=title)

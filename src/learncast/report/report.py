@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+#: Most letters of the answer at the top of a page.
+ANSWER_LETTERS = 200
 #: Where `learncast explore` serves the explorer, and settings of its curriculum panel that studies have too.
 EXPLORER = "http://127.0.0.1:8765/"
 SHARED = {"family", "steps", "target_strength", "input_strength", "timescale", "correlation", "noise_strength", "gain",
@@ -124,9 +126,11 @@ class Report:
         origin = f"By {self.provenance.kind}; input {self.provenance.spec_hash}; {versions}."
         command, address = self._explorer
         promise = FORECAST_CLASSES[self.forecast_class]
-        # The answer is two sentences; the others follow below the figure.
-        first, second, *others = [*re.split(r"(?<=[.!?]) ", self.lead, maxsplit=2), ""]
-        answer, rest = f"{first} {second}".strip(), " ".join(others).strip()
+        sentences = re.split(r"(?<=[.!?]) ", self.lead)
+        # The answer is as many sentences as fit; the others follow below the figure.
+        ends = np.cumsum([len(one) + 1 for one in sentences])
+        fit = max(1, int(np.searchsorted(ends, ANSWER_LETTERS)))
+        answer, rest = " ".join(sentences[:fit]), " ".join(sentences[fit:])
         body = [
             f"<h1>{escape(self.title)}</h1>",
             f'<p class="lead">{escape(answer)}</p>',
