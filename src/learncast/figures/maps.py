@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.path import Path
 
 from learncast._core.validation import FloatArray
-from learncast.figures.look import COLOURS, DIRECT, PALE, SAVED, Look
+from learncast.figures.look import COLOURS, DIRECT, ON_LIGHT, PALE, SAVED, Look
 from learncast.figures.page import axis_label, colour_bar, key, label, name_time, wrapped
 
 #: Marker of a plan.
@@ -79,8 +79,8 @@ def portrait(
     lines: list[Line2D] = []
     if min(speedup.shape) > 1 and known.size and known.min() < 0 < known.max():
         without_infinite = np.where(np.isfinite(speedup), speedup, np.nan)
-        _without_specks(ax.contour(stops, values, without_infinite, levels=[0.0], colors="black", linewidths=0.8))
-        lines.append(Line2D([], [], color="black", linewidth=0.8, label="breaks even"))
+        _without_specks(ax.contour(stops, values, without_infinite, levels=[0.0], colors=ON_LIGHT, linewidths=0.8))
+        lines.append(Line2D([], [], color=ON_LIGHT, linewidth=0.8, label="breaks even"))
     singular = dataset["singular_accuracy"].values
     inside = np.isfinite(singular) & (singular <= stops.max()) & (singular >= stops.min())
     if inside.any():
@@ -159,7 +159,7 @@ def stop_map(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     x, y = dataset["stop"].values, 1.0 - dataset["accuracy"].values
     mesh = ax.pcolormesh(_edges(x), _edges(y), saving, cmap=SAVED, vmin=-top, vmax=top, rasterized=True)
     if finite.size and np.nanmin(saving) < 0 < np.nanmax(saving):
-        ax.contour(x, y, saving, levels=[0.0], colors="black", linewidths=1)
+        ax.contour(x, y, saving, levels=[0.0], colors=ON_LIGHT, linewidths=1)
     ax.plot(float(dataset.attrs["stop_steps"]), 1.0 - float(dataset.attrs["accuracy"]), **STAR)
     ax.set_yscale("log")
     clipped = finite.size and float(finite.max()) > top

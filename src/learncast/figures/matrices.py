@@ -12,7 +12,7 @@ from matplotlib.colors import Normalize
 from numpy.typing import NDArray
 
 from learncast.display import format_loss
-from learncast.figures.look import COLOURS, LOSSES, SAVED, UNSIGNED, Look
+from learncast.figures.look import COLOURS, LOSSES, ON_DARK, ON_LIGHT, SAVED, UNSIGNED, Look
 from learncast.figures.page import axis_label, colour_bar, label, shortened
 
 
@@ -76,8 +76,8 @@ def matrix(
             ax.text(edges[j] - 0.2, edges[i + 1] - 0.8, f"±{scale:.2g}", fontsize=5.5, va="bottom", bbox=box, zorder=5)
     image = ax.imshow(entries, cmap=SAVED, vmin=-(top or 1.0), vmax=top or 1.0, interpolation="nearest")
     for place in borders:
-        ax.axhline(place - 0.5, color="black", linewidth=0.7)
-        ax.axvline(place - 0.5, color="black", linewidth=0.7)
+        ax.axhline(place - 0.5, color=ON_LIGHT, linewidth=0.7)
+        ax.axvline(place - 0.5, color=ON_LIGHT, linewidth=0.7)
     _frame(ax, rows, columns)
     if bar:
         clipped = float(np.abs(entries).max()) > 1.000001 * (top or 1.0)
@@ -148,7 +148,7 @@ def predicted_and_trained(
 
 
 def _write(ax: Axes, x: float, y: float, text: str, size: float, *, dark: bool) -> None:
-    ax.text(x, y, text, ha="center", va="center", fontsize=size, color="white" if dark else "black")
+    ax.text(x, y, text, ha="center", va="center", fontsize=size, color=ON_DARK if dark else ON_LIGHT)
 
 
 def loss_matrix(loss: xr.DataArray, ax: Axes, *, title: str = "") -> Axes:

@@ -121,7 +121,7 @@ class Report:
     def html(self, figure: str | None) -> str:
         """One self-contained HTML page: the answer, the figure as SVG if there is one, how far to trust it, details."""
         warning = "".join(f'<p class="warn">{escape(a.failure)}</p>' for a in self.trust.failed)
-        picture = "" if figure is None else f'<div class="scroll figure" role="img">{figure}</div>'
+        picture = "" if figure is None else f'<div class="scroll figure" role="img">{_themed(figure)}</div>'
         versions = ", ".join(f"{name} {number}" for name, number in self.provenance.versions.items())
         origin = f"By {self.provenance.kind}; input {self.provenance.spec_hash}; {versions}."
         command, address = self._explorer
@@ -205,6 +205,12 @@ class Report:
 
 #: Explainable share of a recorded target below which the report begins with it.
 LITTLE = 0.05
+
+
+def _themed(svg: str) -> str:
+    from learncast.figures.look import themed
+
+    return themed(svg)
 
 
 def _folded(title: str, content: str) -> str:

@@ -75,6 +75,13 @@ def test_reports_hold_the_tokens_and_leave_the_page_alone():
     assert "data-theme" not in STYLE
 
 
+def test_a_figure_in_a_page_follows_its_colours():
+    svg = f'<path style="fill: none; stroke: {look.STAGED}"/><g style="fill: #030303" clip-path="url(#p0072b2)"/>'
+    shown = look.themed(svg)
+    assert f"stroke: light-dark({look.STAGED}, {look.read_tokens(dark=True)['curriculum']})" in shown
+    assert shown.endswith('<g style="fill: #030303" clip-path="url(#p0072b2)"/>')
+
+
 def luminance(colour: str) -> float:
     parts = [int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)]
     red, green, blue = (x / 12.92 if x <= 0.03928 else ((x + 0.055) / 1.055) ** 2.4 for x in parts)
