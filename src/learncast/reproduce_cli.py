@@ -38,9 +38,6 @@ def reproduce(
         bool, typer.Option("--stored", help="Draw the results of learnability that come with learncast.")
     ] = False,
     device: Annotated[str | None, typer.Option(help="Device of learnability: auto, cpu or cuda.")] = None,
-    optimum: Annotated[
-        str | None, typer.Option(help="Optimum of curriculum's ReLU runs: response (ours) or trained (the paper's).")
-    ] = None,
     *,
     options: RunOptions,
 ) -> None:
@@ -58,7 +55,6 @@ def reproduce(
         "seeds": None if seeds is None else read_whole_numbers("--seeds", seeds).tolist(),
         "cells": read_words(cells),
         "device": device,
-        "optimum": optimum,
     }
     # The first one checks the options before they name a store.
     preset = Reproduction(paper, **wanted, store=out).preset

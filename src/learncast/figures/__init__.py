@@ -19,7 +19,7 @@ __all__, __getattr__, __dir__ = exported(
         "page": "Figure axis_label composite key label new_axes page png save sheet style svg",
         "profiles": "integration_profiles lag_covariances step_profile",
         "plans": "curriculum_paths loss_paths plan_scores ranking stop_curve",
-        "runs": "deviations goal_curves predicted_and_measured predictions stop_curves training_over_theory",
+        "runs": "deviations goal_curves predicted_and_measured stop_curves training_over_theory",
         "schematics": "decoupling_scheme layer_scheme mode_scheme network_scheme tree",
         "windows": "envelope time_scale_histogram time_scale_survival window_curve window_over_training",
     },

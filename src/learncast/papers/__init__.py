@@ -41,8 +41,7 @@ def open_paper(name: str, **choices: object) -> Paper:
     name : str
         A key of `PAPERS`.
     **choices
-        Options of the paper: ``optimum`` of curriculum; ``seeds``, ``cells`` and ``device`` of learnability. None
-        stands for the default.
+        Options of the paper: ``seeds``, ``cells`` and ``device`` of learnability. None stands for the default.
 
     Returns
     -------

@@ -34,9 +34,9 @@ class PaperRun:
     >>> import learncast as lc
     >>> runs = lc.papers.open_paper("curriculum").figure("4A").runs("smoke")
     >>> len(runs)
-    10
-    >>> runs[0].settings["activation"], runs[0].settings["seed"]
-    ('linear', 0)
+    2
+    >>> [run.settings["activation"] for run in runs]
+    ['linear', 'relu']
     """
 
     function: RunFunction

@@ -12,7 +12,6 @@ import time
 from dataclasses import asdict
 from importlib import import_module
 
-import numpy as np
 import pytest
 import xarray as xr
 from typer.main import get_command
@@ -23,7 +22,6 @@ pytest.importorskip("torch")
 from learncast import InvalidSpec, SchemaMismatch
 from learncast.cli import app
 from learncast.papers import PAPERS, PaperRun, open_paper, reproduce
-from learncast.papers.curriculum.pools import curriculum_job, pool_runs, scoreboard_runs
 from learncast.papers.learnability.preset import PRESETS
 from learncast.papers.learnability.runs import DiagnosedRun, ValidatedRun
 from learncast.papers.prior_knowledge.continual import train_fives
@@ -80,7 +78,6 @@ def test_a_stored_figure_is_identical_to_that_of_one_process(plain, kept, tmp_pa
         *(pytest.param("prior-knowledge", figure, marks=SLOW) for figure in ("5B", "5D", "6A", "6E")),
         pytest.param("curriculum", "2B", marks=SLOW),
         pytest.param("curriculum", "4A", marks=SLOW),
-        pytest.param("curriculum", "4Y", marks=SLOW),
     ],
 )
 def test_stored_figures_are_identical_to_those_of_one_process(paper, figure, tmp_path):
@@ -278,25 +275,6 @@ def test_a_run_does_not_depend_on_other_seeds_and_cells():
         assert error.value.field == field
 
 
-def test_every_run_describes_its_training():
-    """115 ReLU curricula and direct training of five pools, four times each; a linear panel, three times."""
-    assert len(scoreboard_runs("response", "full")) == 4 * (115 + 5)
-    runs = pool_runs("4A", "linear", "full")
-    assert len(runs) == 3 * (1 + 2 * 5)
-    for run in runs:
-        job = curriculum_job(run.settings)
-        value, stop = run.settings["value"], run.settings["stop"]
-        told = [(stage.task.name, stage.goal.value) for stage in job.source]
-        first = [] if value is None else [(f"target_strength {value:g}", stop)]
-        assert told == [*first, ("target", 0.99)]
-        assert job.training.seed == run.settings["seed"]
-        # The optimum of s_yx = 1 under recurrence 0.96 over 50 steps is a ratio of two geometric sums.
-        best = (1 - 0.96**50) / (1 - 0.96) / ((1 - 0.96**100) / (1 - 0.96**2))
-        scales = [1.0] if value is None else [value, 1.0]
-        optima = np.ravel([stage.goal.optimum for stage in job.source])
-        np.testing.assert_allclose(optima, best * np.array(scales), rtol=1e-10)  # sums of 50 terms
-
-
 @pytest.mark.parametrize(
     ("train", "size", "number", "dim"),
     [
@@ -322,7 +300,6 @@ def run(*arguments):
     [
         (("curriculum", "--figure", "3A", "--cells", "paper-gru"), "cells"),
         (("learnability", "--device", "tpu"), "device"),
-        (("curriculum", "--optimum", "best"), "optimum"),
         (("learnability", "--shard", "3"), "--shard"),
         (("curriculum", "--figure", "9Z", "--store", "{}/store"), "'9Z'"),
         (("learnability", "--preset", "full", "--store", "{}/store"), "preset"),

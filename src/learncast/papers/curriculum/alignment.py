@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import xarray as xr
 
-from learncast import LinearRNN, Stage, figures, follow
+from learncast import LinearRNN, figures
 from learncast._core.validation import FloatArray
 from learncast.figures.look import COLOURS, DIRECT, STAGED
-from learncast.papers.curriculum.pools import ACCURACY, LEARNING_RATE, SAMPLES, network, pools
+from learncast.papers.curriculum.pools import LEARNING_RATE, network
+from learncast.papers.curriculum.samples import SAMPLES, curricula
 from learncast.papers.paper import Numbers, short
 from learncast.results import STEPS, described
 
@@ -63,24 +64,16 @@ def mode_updates(
 
 def two_ways() -> xr.Dataset:
     """Figure 1A: the time of direct training, and of training a first task and then the target."""
-    name, choices = SAMPLES["2A"]
-    pool, net = pools()[name], network("linear")
-    assert isinstance(net, LinearRNN)
-    target = Stage(pool.target, goal=ACCURACY)
-    rows = []
-    for value, stop in choices:
-        staged = follow([Stage(pool.first(value), goal=stop), target], network=net, learning_rate=LEARNING_RATE)
-        rows.append([one.steps.flow for one in staged.stages])
-    direct = follow([target], network=net, learning_rate=LEARNING_RATE).steps.flow
-    first, then = np.array(rows).T
+    both = [curricula(name, LEARNING_RATE) for name in SAMPLES]
+    first, then = np.array([[one.steps.flow for one in each["curriculum"].stages] for each in both]).T
+    direct = both[0]["direct"].steps.flow
     return xr.Dataset(
         {
             "first": ("value", first, described("time to learn the first task", STEPS)),
             "then": ("value", then, described("time to learn the target after it", STEPS)),
             "direct": ((), direct, described("time to learn the target directly", STEPS)),
         },
-        coords={"value": [value for value, _ in choices]},
-        attrs={"vary": pool.vary},
+        coords={"value": [value for value, _ in SAMPLES.values()]},
     )
 
 
