@@ -13,7 +13,7 @@ from learncast.papers import open_paper, reproduce
 from learncast.papers.linear_rnn import experiment, networks, paper, pictures
 
 SMALL = paper()
-NAMES = ["S1", "S2a", "S2b", "S2c", "S3a", "S3b", "S3c", "NTK", "sensory"]
+NAMES = ["S1", "S2a", "S2b", "S3a", "S3b", "NTK", "sensory"]
 #: Smaller than the smallest preset.
 SIZE = {"seeds": 1, "points": 12, "accuracy": 0.99, "few": True}
 GOLDEN = {
@@ -34,7 +34,7 @@ def numbers(name):
 
 
 #: Figures that train many networks.
-LONG = ("S1", "S2b", "S2c", "S3a", "S3b", "S3c", "sensory", "NTK")
+LONG = ("S1", "S2b", "S3a", "S3b", "sensory", "NTK")
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in LONG else n for n in NAMES])
@@ -93,15 +93,6 @@ def test_losses_on_longer_trials_have_their_formula():
     assert float(contracting.max()) < 0.3 * float(wide.min())
 
 
-def test_largest_stable_rates_are_the_reference_values():
-    values, golden = numbers("S2c"), GOLDEN["sharpness"]
-    rates = dict(zip(golden["inputs"]["rho"], golden["expected"]["lr_max"], strict=True))
-    assert values["rho = 0.8"] == pytest.approx(rates[0.8], rel=DIGITS)
-    assert values["rho = 1"] == pytest.approx(rates[1.0], rel=DIGITS)
-    # Nine bisections of a ratio of 4.4 leave 0.15% on each side; growth in 300 steps needs another 0.4%.
-    assert values["largest gap of descent and theory, share"] < 6e-3
-
-
 @pytest.mark.slow
 def test_terms_of_the_loss_have_their_formula():
     values, power = numbers("S3a"), (1 - 0.8**20) / (1 - 0.8**2)
@@ -131,16 +122,6 @@ def test_late_pulses_jump_at_the_reference_values():
         for eps, b in zip(made("S3b")["network_background"].values, ends, strict=True):
             target, model = np.where(k == 0, 1.0, eps) * b**k, b ** (2 * k)
             assert (target @ k) / target.sum() == pytest.approx((model @ k) / model.sum(), rel=1e-3)
-
-
-@pytest.mark.slow
-def test_two_pulses_have_the_reference_transitions():
-    values = numbers("S3c")
-    assert (values["lag 1: transition"], values["lag 2: transition"]) == ("none", "continuous")
-    assert values["lag 2: at r"] == pytest.approx(0.5, abs=1e-3)
-    assert values["lag 3: at r"] == pytest.approx(1.1496, abs=6e-4)
-    assert values["lag 3, r = 1.5: separatrix, b0"] == pytest.approx(0.16857, abs=3e-3)  # between two strengths
-    assert values["networks"] == values["networks that end as predicted"] == 4
 
 
 def test_kernels_change_as_in_the_reference_run():
@@ -203,8 +184,6 @@ def test_pictures_have_a_note(preset, more):
 def test_the_full_paper_can_be_reproduced(tmp_path):
     summary = reproduce("linear-rnn", preset="smoke", out=tmp_path)
     assert list(summary["figures"]) == NAMES
-    values = summary["figures"]["S3c"]["numbers"]
-    assert values["networks that end as predicted"] == values["networks"] == 4
     assert not re.search(r"NaN|Infinity", (tmp_path / "numbers.json").read_text())
 
 

@@ -118,7 +118,7 @@ def figures() -> list[Case]:
     trained = {
         "curriculum": "2B 2C 4A 4B 4C 4D",
         "prior-knowledge": "1B 1C 1D 2A 2B 2C 2D 3C 4A 4D 4E 4F 5A 5B 5D 6A 6E 6G 6H",
-        "linear-rnn": "S1 S2a S2b S2c S3a S3b S3c NTK sensory",
+        "linear-rnn": "S1 S2a S2b S3a S3b NTK sensory",
     }
     return [
         Case(f"{paper} {name}", f"figures-{paper}", (paper, name), slow=slow, torch=slow)

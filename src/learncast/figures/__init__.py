@@ -12,7 +12,7 @@ __all__, __getattr__, __dir__ = exported(
         "claims": "dial verdicts",
         "curves": "decoupling forgetting_curves held_out_curve item_paths learning_curve learning_curves loss_curve "
         "mode_strengths step_count",
-        "maps": "basin_map portrait stop_map",
+        "maps": "portrait stop_map",
         "matrices": "loss_matrix matrix predicted_and_trained spectrum",
         "networks": "agreement_by_kind escapes networks_on_lines networks_per_case spread_by_kind",
         "look": "COLOURS THEORY",

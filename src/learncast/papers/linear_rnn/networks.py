@@ -17,7 +17,7 @@ from learncast.tasks import sensory
 from learncast.theory.dynamics.descent import Descent, descend
 from learncast.theory.dynamics.learning_problem import lag_statistics
 from learncast.theory.dynamics.recurrent_mode import mode_trajectory
-from learncast.theory.recurrence import basins, optimum, stability, tradeoff
+from learncast.theory.recurrence import optimum, stability, tradeoff
 from learncast.theory.recurrence.feature_learning import feature_learning, kernel_change
 from learncast.theory.recurrence.order import descent_half_loss_time, half_loss_time, order_reversal
 
@@ -211,28 +211,6 @@ def horizons(seeds: int, accuracy: float, *, last: int = 50) -> xr.Dataset:
     )
 
 
-def stable_rates(points: int, networks: Sequence[float]) -> xr.Dataset:
-    """S2c: the largest stable learning rate at a zero-loss mode, by sharpness and by bisection on descent."""
-    decays = np.linspace(0.3, 1.3, points)
-    measured = [
-        stability.largest_kept_rate(mode_network(r), sensory.leaky(STEPS, decay=r), np.random.default_rng(k))
-        for k, r in enumerate(networks)
-    ]
-    text = described("largest stable learning rate", "1")
-    return xr.Dataset(
-        {
-            "theory": (("series", "decay"), [[stable(r) for r in decays]], text),
-            "networks": (("series", "network_decay"), [measured], text),
-            "told": ("network_decay", [stable(r) for r in networks], text),
-        },
-        coords={
-            "series": ["2 / sharpness"],
-            "decay": ("decay", decays, described("recurrence of the solution rho", "1")),
-            "network_decay": list(networks),
-        },
-    )
-
-
 def terms(points: int) -> xr.Dataset:
     """S3a: data term and regulariser over training, and the response to earlier inputs if only the last one counts."""
     clock = np.linspace(0.0, 12.0, 4 * points)
@@ -301,43 +279,6 @@ def late_pulses(points: int, backgrounds: Sequence[float]) -> xr.Dataset:
             "start": list(starts),
             "shown": shown,
             "recurrence": ("recurrence", b, described("recurrence b", "1")),
-        },
-    )
-
-
-def two_pulses(points: int, rows: int, starts: Sequence[float]) -> xr.Dataset:
-    """S3c: the best recurrence of two pulses, and where training ends over its start at lag 3."""
-    lags, grid = (1, 2, 3), np.linspace(0.05, 3.0, points)
-    k = np.arange(STEPS)
-
-    def pulses(m: int, r: float) -> FloatArray:
-        return np.where(k == 0, 1.0, np.where(k == m, r, 0.0))
-
-    lines = [best(pulses(m, r) for r in grid) for m in lags]
-    strengths, boundary = np.linspace(0.8, 2.6, rows), np.full(rows, np.nan)
-    for n, r in enumerate(strengths):
-        edges = basins.basins(pulses(3, r), input_weight=0.1, low=0.01, high=0.99, points=5, tolerance=1e-4).boundaries
-        boundary[n] = edges[0] if len(edges) else np.nan
-    at = np.linspace(0.9, 2.4, len(starts)).tolist()
-    tasks = [sensory.two_pulse(STEPS, 3, r) for r in at]
-    changes = [tradeoff.two_pulse_transition(STEPS, m) for m in lags]
-    ends = [[ending(task, start, learning_rate=0.03, steps=1600) for task in tasks] for start in starts]
-    return xr.Dataset(
-        {
-            "best": (("series", "pulse"), lines, described("best recurrence b*", "1")),
-            "endless": ("pulse", tradeoff.two_pulse_recurrence(grid)),
-            "boundary": ("strength", boundary),
-            "network_end": (("network_start", "network_strength"), ends),
-            "transition": ("series", [change.parameter for change in changes]),
-            "kind": ("series", [change.kind for change in changes]),
-            **{side: ("series", [getattr(change, side) for change in changes]) for side in ("below", "above")},
-        },
-        coords={
-            "series": [f"lag {m}" for m in lags],
-            "pulse": ("pulse", grid, described("strength r of the earlier pulse", "1")),
-            "strength": ("strength", strengths, described("strength r of the earlier pulse", "1")),
-            "network_start": ("network_start", list(starts), described("initial recurrence b0", "1")),
-            "network_strength": at,
         },
     )
 

@@ -9,7 +9,7 @@ import xarray as xr
 from scipy.stats import gmean
 
 from learncast._core.validation import FloatArray
-from learncast.figures import Figure, basin_map, key, networks_on_lines, networks_per_case, page
+from learncast.figures import Figure, key, networks_on_lines, networks_per_case, page
 from learncast.figures.look import COLOURS, THEORY
 from learncast.figures.page import axis_label, label, name_line, name_time
 from learncast.papers.linear_rnn.networks import STEPS
@@ -134,23 +134,6 @@ def draw_horizons(dataset: xr.Dataset) -> Figure:
     return figure
 
 
-def rate_numbers(dataset: xr.Dataset) -> Numbers:
-    """Yield the largest stable rates, and the deviation of descent from them."""
-    for rho, rate in zip(dataset["network_decay"].values, dataset["told"].values, strict=True):
-        yield f"rho = {rho:g}", short(rate)
-    yield "largest gap of descent and theory, share", short(np.abs(dataset["networks"] / dataset["told"] - 1).max())
-
-
-def draw_rates(dataset: xr.Dataset) -> Figure:
-    """Draw the largest stable rates against the recurrence of the solution."""
-    figure, (ax,) = page(width=3.5, height=2.6)
-    title = "sharper with longer memory"
-    networks_on_lines(dataset["theory"], ax, networks=dataset["networks"], named=False, title=title)
-    key(ax, ["theory: 2 / sharpness", "64-unit networks, by bisection"])
-    ax.set_yscale("log")
-    return figure
-
-
 def draw_terms(dataset: xr.Dataset) -> Figure:
     """Draw the terms of the loss over training, and responses to earlier inputs."""
     figure, (left, right) = page(1, 2, width=3.5, height=2.6)
@@ -219,36 +202,6 @@ def late_pulse_numbers(dataset: xr.Dataset) -> Numbers:
             yield f"{name}: bistable eps", short([dataset[f"bistable_{side}"][k] for side in ("from", "to")])
     for start, ends in zip(dataset["start"].values, dataset["networks"].values, strict=True):
         yield f"T = 20, networks from b0 = {start:g}: b at the end", short(ends)
-
-
-def draw_two_pulses(dataset: xr.Dataset) -> Figure:
-    """Draw the best recurrence over the earlier pulse, and the result of training."""
-    figure, (left, right) = page(1, 2, width=3.5, height=2.8)
-    first = np.where(dataset["kind"] == "first order", dataset["transition"], np.nan)
-    best = with_jumps(dataset["best"], first, dataset)
-    for k in np.flatnonzero(np.isfinite(first)):
-        ends = [float(dataset[name][k]) for name in ("below", "above")]
-        left.plot([first[k]] * 2, ends, ":", color=COLOURS[k], linewidth=1.0)
-    networks_on_lines(best, left, title="two pulses, the earlier $r$ times as strong")
-    left.plot(dataset["pulse"], dataset["endless"], **THEORY, label="lag 2, infinite trial")
-    key(left, loc="lower right")
-    better = float(dataset["transition"][-1])
-    basin_map(dataset, right, better_beyond=better, title="lag 3: result of training")
-    return figure
-
-
-def two_pulse_numbers(dataset: xr.Dataset) -> Numbers:
-    """Yield the kinds of the transitions, and how many networks end as predicted."""
-    for k, name in enumerate(dataset["series"].values):
-        yield f"{name}: transition", str(dataset["kind"][k].item())
-        if np.isfinite(dataset["transition"][k]):
-            yield f"{name}: at r", short(dataset["transition"][k])
-    edge = np.interp(dataset["network_strength"], dataset["strength"], np.nan_to_num(dataset["boundary"], nan=2.0))
-    uses = np.abs(dataset["network_end"]) > 0.1
-    agree = uses == (dataset["network_start"] > xr.DataArray(edge, dims="network_strength"))
-    yield "lag 3, r = 1.5: separatrix, b0", short(np.interp(1.5, dataset["strength"], dataset["boundary"]))
-    yield "networks", int(agree.size)
-    yield "networks that end as predicted", int(agree.sum())
 
 
 def draw_kernels(dataset: xr.Dataset) -> Figure:
