@@ -7,8 +7,7 @@ __all__, __getattr__, __dir__ = exported(
     __name__,
     {
         "advice": "advised_training pilot_losses",
-        "cells": "curves_by_cell envelope_agreement envelopes_by_cell networks_by_cell noise_scales_by_cell "
-        "requirements_by_cell statistic_by_cell tail_indices_by_cell windows_by_cell",
+        "cells": "envelopes_by_cell networks_by_cell noise_scales_by_cell tail_indices_by_cell windows_by_cell",
         "claims": "dial verdicts",
         "curves": "decoupling forgetting_curves held_out_curve item_paths learning_curve learning_curves loss_curve "
         "mode_strengths step_count",

@@ -23,7 +23,7 @@ from learncast import InvalidSpec, SchemaMismatch
 from learncast.cli import app
 from learncast.papers import PAPERS, PaperRun, open_paper, reproduce
 from learncast.papers.learnability.preset import PRESETS
-from learncast.papers.learnability.runs import DiagnosedRun, ValidatedRun
+from learncast.papers.learnability.runs import DiagnosedRun
 from learncast.papers.prior_knowledge.continual import train_fives
 from learncast.papers.prior_knowledge.learning import train_architectures
 from learncast.papers.runs import joined, parts_of, remembered
@@ -110,11 +110,11 @@ def command(*arguments):
 def test_a_killed_reproduction_continues_to_the_same_figure(tmp_path):
     store, out = tmp_path / "store", tmp_path / "stored"
     line = command(
-        "learnability", "--figure", "C", "--preset", "smoke", "--store", store, "--out", out, "--workers", "2"
+        "learnability", "--figure", "claims", "--preset", "smoke", "--store", store, "--out", out, "--workers", "2"
     )
     before = {}
-    # There are six runs; the process is killed after one, two and four.
-    for number in (1, 2, 4):
+    # There are five runs; the process is killed after one, two and three.
+    for number in (1, 2, 3):
         process = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         deadline = time.monotonic() + 120
         while len(done(store)) < number and process.poll() is None and time.monotonic() < deadline:
@@ -127,16 +127,16 @@ def test_a_killed_reproduction_continues_to_the_same_figure(tmp_path):
         # Results that were entered before are neither lost nor computed again.
         assert {name: after[name] for name in before} == before
         before = after
-    assert len(before) < 6
+    assert len(before) < 5
     assert not out.exists()
     finished = subprocess.run([*line, "--json"], capture_output=True, text=True, timeout=300, check=True)
     after = done(store)
-    assert len(after) == 6
+    assert len(after) == 5
     assert {name: after[name] for name in before} == before
     printed = json.loads(finished.stdout)
     assert (printed.pop("cpu_seconds") > 0, printed.pop("drawing_cpu_seconds") > 0) == (True, True)
-    assert printed == reproduce("learnability", figure="C", preset="smoke", out=tmp_path / "plain")
-    assert_same_figures(out, tmp_path / "plain", ["C"])
+    assert printed == reproduce("learnability", figure="claims", preset="smoke", out=tmp_path / "plain")
+    assert_same_figures(out, tmp_path / "plain", ["claims"])
 
 
 KILLED = """
@@ -256,10 +256,9 @@ def test_runs_have_json_settings_and_importable_functions(name):
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-@pytest.mark.parametrize(("kind", "figure"), [(DiagnosedRun, "1"), (ValidatedRun, "C")])
-def test_a_learnability_run_can_be_restored_from_json(kind, figure, preset):
-    settings = open_paper("learnability").figure(figure).runs(preset)[-1].settings
-    run = kind.from_dict(json.loads(json.dumps(settings)))
+def test_a_learnability_run_can_be_restored_from_json(preset):
+    settings = open_paper("learnability").figure("1").runs(preset)[-1].settings
+    run = DiagnosedRun.from_dict(json.loads(json.dumps(settings)))
     assert asdict(run) == settings
 
 
@@ -411,8 +410,8 @@ def test_a_dry_run_of_the_largest_preset_needs_only_short_sequences(tmp_path):
         estimate = reproduction.estimate(workers=2)
     finally:
         hook.remove()
-    # 5 cells and 5 seeds with 3 optimisers, for the figures and for the table.
-    assert (estimate["runs"], estimate["missing"]) == (2 * 5 * 5 * 3, 150)
+    # 5 cells and 5 seeds with 3 optimisers.
+    assert (estimate["runs"], estimate["missing"]) == (5 * 5 * 3, 75)
     assert estimate["cpu_seconds"] > 3600
     assert max(sizes) <= 2**18
     assert len(sizes) < 1000

@@ -23,12 +23,6 @@ OPTIMIZERS: dict[str, dict[str, object]] = {
     "SGD": {"kind": "sgd", "weight_decay": 1e-4},
     "SGD with momentum": {"kind": "sgd", "weight_decay": 1e-4, "momentum": 0.9},
 }
-#: Optimisers of appendix C, from `diagnostics/run_envelope_validation_batch.sh` of the authors' commit f43916c.
-VALIDATED: dict[str, dict[str, object]] = {
-    "SGD": {"kind": "sgd", "weight_decay": 1e-4},
-    "AdamW": {"kind": "adamw", "weight_decay": 1e-4},
-    "RMSprop": {"kind": "rmsprop", "weight_decay": 1e-4, "momentum": 0.9, "alpha": 0.99},
-}
 
 
 @dataclass(frozen=True)
@@ -50,7 +44,7 @@ class RunSize:
     sequences: int
     batch: int
     lags: tuple[int, ...]  # to diagnose
-    task_lags: tuple[int, ...] = ()  # in the multi-lag target
+    task_lags: tuple[int, ...]  # in the multi-lag target
 
     @property
     def gate(self) -> float:
@@ -71,16 +65,13 @@ class Preset:
         Runs on the multi-lag task; figures 1 to 13 show the first size, claims are tested at all.
     schedules : dict
         Training by each optimiser; the figures of others are left out.
-    validation : RunSize
-        Runs of the table of appendix C, on its task of harmonics, for `validation_updates` updates.
     diagnosed : int
         Sequences on which trained networks are diagnosed; none was used in training.
     sample_sizes : tuple of int
         Numbers of sequences for which windows are computed.
     exact : int
         Sequences whose Jacobians are multiplied.
-    seeds, validation_seeds : tuple of int
-        Seeds of figures 1 to 13, and of the table.
+    seeds : tuple of int
     stack : int
         Networks of different seeds that are trained in one tensor.
     watched, moments : int, tuple of int
@@ -95,13 +86,10 @@ class Preset:
 
     sizes: tuple[RunSize, ...]
     schedules: dict[str, Schedule]
-    validation: RunSize
-    validation_updates: int
     diagnosed: int
     sample_sizes: tuple[int, ...]
     exact: int
     seeds: tuple[int, ...]
-    validation_seeds: tuple[int, ...]
     moments: tuple[int, ...]
     early: int
     dial: tuple[float, ...] = ()
@@ -134,13 +122,13 @@ def _lags(given: list[Any]) -> tuple[int, ...]:
 
 
 def _size(given: Table) -> RunSize:
-    return RunSize(**given | {name: _lags(given[name]) for name in ("lags", "task_lags") if name in given})
+    return RunSize(**given | {name: _lags(given[name]) for name in ("lags", "task_lags")})
 
 
 def _preset(given: Table) -> Preset:
     """Return a preset from its table in `presets.toml`."""
     own: Table = {key: tuple(value) if isinstance(value, list) else value for key, value in given.items()}
-    own |= {"sizes": tuple(_size(one) for one in given["sizes"]), "validation": _size(given["validation"])}
+    own["sizes"] = tuple(_size(one) for one in given["sizes"])
     schedules = {name: {"cells": tuple(CELLS), **one} for name, one in given["schedules"].items()}
     own["schedules"] = {name: Schedule(**one | {"cells": tuple(one["cells"])}) for name, one in schedules.items()}
     return Preset(**own)
