@@ -67,6 +67,8 @@ def assert_one_number(kind: str, seed: int, folder: Path, goal: str = "accuracy"
     steps = forecast.values["descent_steps"]
     assert plan.values["direct"]["descent_steps"] == steps
     assert plan.values["direct"]["flow_steps"] == pytest.approx(forecast.values["flow_steps"], rel=1e-6)
+    if forecast.trust.holds and np.isfinite(steps):
+        assert f"{steps:,}" in forecast.lead
     # Without the candidates the target may have modes that the pool does not share: name the method of the pool.
     options = {"learning_rate": study.learning_rate, "method": forecast.values["method"]}
     found = lc.forecast(study.target, study.network, goal=study.goal, **options)

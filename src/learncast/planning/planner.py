@@ -164,7 +164,7 @@ class _Planner:
     def direct(self) -> Route:
         """Direct training, in the steps that are reported."""
         flow = self.direct_time.flow_steps
-        if self.descent is not None and math.isfinite(flow):
+        if self.descent is not None and math.isfinite(self.direct_time.descent_steps):
             return self.descent.price((), ())
         return Route((), (), flow, flow * float(self.terms.cost[-1]))
 

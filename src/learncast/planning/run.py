@@ -147,21 +147,22 @@ class StageSequence:
     def at(self, times: ArrayLike) -> Trajectory:
         """Strengths and losses at times in gradient steps of the flow, across the stages.
 
+        Descent is followed instead through a stage in which it leaves a saddle at which the flow rests.
         ``loss`` and ``excess_loss`` are those of the task being trained, ``target_loss`` and ``target_excess_loss``
         those of the target; ``stage`` is the index of the stage.
         """
         steps, m = checked_times(times), self.method.precise
-        ends = np.cumsum([s.steps.flow for s in self.run.stages])
+        ends = np.cumsum([self._followed(k) for k in range(len(self.places))])
         index = np.minimum(np.searchsorted(ends, steps, side="left"), len(ends) - 1)
         begins = np.concatenate([[0.0], ends[:-1]])
         states = np.empty((len(steps), *m.start.shape))
         own = np.empty(len(steps))
-        for k, (flow, place) in enumerate(zip(self.run.flows, self.places, strict=True)):
+        for k, place in enumerate(self.places):
             here = np.flatnonzero(index == k)
             if len(here):
                 with np.errstate(invalid="ignore"):
                     local = np.where(np.isinf(steps[here]), np.inf, steps[here] - begins[k])
-                states[here] = m.flow_states(flow, local)
+                states[here] = self._states(k, local)
                 own[here] = m.excess_loss(place, states[here])
         none = np.empty(0)
         target = m.excess_loss(m.target, states) if len(steps) else none
@@ -181,6 +182,25 @@ class StageSequence:
             learning_rate=self.learning_rate,
             stages=" | ".join(task.name for task in self.tasks),
         )
+
+    def _followed(self, stage: int) -> float:
+        """Steps of a stage on the curve that is shown: of the flow, or of descent if it leaves the flow's saddle."""
+        steps = self.run.stages[stage].steps
+        return steps.descent if math.isinf(steps.flow) and math.isfinite(steps.descent) else steps.flow
+
+    def _states(self, stage: int, times: FloatArray) -> FloatArray:
+        """States at times within a stage."""
+        m, place, steps = self.method.precise, self.places[stage], self.run.stages[stage].steps
+        flow, rest = self.run.flows[stage], np.isinf(times)
+        if self._followed(stage) == steps.flow or rest.all():
+            return m.flow_states(flow, times)
+        stops, which = np.unique(np.rint(times[~rest]).astype(int), return_inverse=True)
+        begun = self.run.descent_states[stage]
+        states = np.empty((len(times), *m.start.shape))
+        states[~rest] = m.advance(place, begun[None], stops.tolist())[which, 0]
+        if rest.any():
+            states[rest] = m.converged(place, begun, m.after_flow(place, self.run.states[stage], math.inf, flow))
+        return states
 
     def losses(self, *, descent: bool = True) -> xr.DataArray:
         """Loss of every stage's task before training and after every stage, (stage, task); stage ``"start"`` first.
@@ -220,11 +240,11 @@ class StageSequence:
         import xarray as xr
 
         m, times, values, stage, begun = self.method.precise, [], [], [], 0.0
-        for k, (flow, s) in enumerate(zip(self.run.flows, self.run.stages, strict=True)):
+        for k, flow in enumerate(self.run.flows):
             given = None if horizon is None else np.broadcast_to(horizon, len(self.requested))[k]
-            span = s.steps.flow if math.isfinite(s.steps.flow) else (given or settling(flow))
-            local = np.linspace(0.0, span, points)
-            states = m.flow_states(flow, local)
+            span = self._followed(k)
+            local = np.linspace(0.0, span if math.isfinite(span) else (given or settling(flow)), points)
+            span, states = local[-1], self._states(k, local)
             values.append(np.stack([m.loss(place, states) for place in self.places], axis=1))
             times.append(begun + local)
             stage.append(np.full(points, k))
@@ -260,7 +280,8 @@ def _carry_out(method: Method, stages: Sequence[Stage], places: Sequence[int]) -
             steps = replace(steps, descent=math.inf if steps.status is Status.not_learned else math.nan)
         counting = counting and (math.isfinite(steps.descent) or stage.goal is None)
         start, end = method.strengths(np.stack([flow_state, after]))
-        accuracy = float(method.accuracy(place, after[None])[0])
+        reached = descent_state if math.isinf(steps.flow) and math.isfinite(steps.descent) else after  # past a saddle
+        accuracy = float(method.accuracy(place, reached[None])[0])
         found.append(StageForecast(stage, steps, accuracy, start, end))
         flow_state = after
         flows.append(flow)

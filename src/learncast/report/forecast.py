@@ -254,7 +254,7 @@ def _lead(name: str, goal: Goal, made: Forecast, method: Method, place: int) -> 
         return f"{task} {steps.outcome}: it does not reach {goal.text}.{note}"
     if math.isnan(flow) and not math.isfinite(descent):
         return f"It is unknown whether {task} reaches {goal.text}: {steps.status.value}.{note}"
-    if math.isinf(flow):
+    if math.isinf(flow) and not math.isfinite(descent):
         why = next(iter(method.flow(place, method.start).remarks), f"it {steps.status.value}")
         return f"{task} never reaches {goal.text}: {why}.{note}"
     if made.batches is not None and made.batches.by_chance:

@@ -58,7 +58,7 @@ class TwoLayerMethod(PooledMethod):
         saddles = [k for k in range(len(self.tasks)) if self.flow(k, self.start).orientation_margin == 0]
         if all(self.proved_never(k, self.start, CONVERGED) for k in saddles):
             return self
-        return PooledMethod(self.tasks, self.network, self.training, self._resampling_seed)
+        return _PastSaddles(self)
 
     def measure_conditions(self, task: int) -> tuple[Assumption, ...]:
         return self.flow(task, self.start).assumptions
@@ -84,3 +84,15 @@ class TwoLayerMethod(PooledMethod):
             }
             for k, optimum in enumerate(solution.optimum)
         ]
+
+
+class _PastSaddles(PooledMethod):
+    """Plans by descent that leaves saddles of the exact flow; direct training is reported by the exact flow."""
+
+    def __init__(self, exact: TwoLayerMethod) -> None:
+        super().__init__(exact.tasks, exact.network, exact.training, exact._resampling_seed)
+        self._exact = exact
+
+    @property
+    def precise(self) -> Method:
+        return self._exact

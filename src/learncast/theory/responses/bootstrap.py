@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from learncast._core.progress import check_time
 from learncast._core.validation import FloatArray
@@ -14,6 +15,8 @@ from learncast.theory.responses.trials import TrialStream, columns
 
 __all__ = ["bounds", "interval"]
 
+#: Width in steps up to which rounding to whole steps matters to an interval, and the rounding error of its ends.
+FEW_STEPS, NEARLY = 20.0, 0.05
 #: Coverage probability of an interval.
 LEVEL = 0.95
 
@@ -109,7 +112,9 @@ def interval(estimate: FloatArray | float, resamples: FloatArray, *, signed: boo
     adds the same bias once more. The interval therefore lies around the estimate minus the difference between the
     median resample and the estimate. It is symmetric, on a logarithmic scale for counts and on a linear one for
     quantities of either sign (`signed`). Its half width is the larger of the distances from the median to the 2.5% and
-    the 97.5% quantile, because few trials estimate the shorter tail too short. It is extended to the estimate. The
+    the 97.5% quantile, because few trials estimate the shorter tail too short. It is extended to the estimate. Counts
+    that differ by a few steps are dominated by rounding: a difference of a step is not a bias, and the ends are rounded
+    outwards. The
     quantiles of the resamples themselves are returned if the estimate is 0 or infinite, or if half of the resamples are
     infinite. ``python -m benchmarks coverage`` measures how often the intervals cover.
 
@@ -138,10 +143,20 @@ def interval(estimate: FloatArray | float, resamples: FloatArray, *, signed: boo
         middle = scale(np.median(values, axis=0))
         tails = np.abs(scale(plain) - middle)
         half = np.where(np.isfinite(tails), tails, 0.0).max(axis=0)
-        moved = scale(centre) - middle + np.stack([-half, half])
+        few = _few_steps_apart(centre, values, plain)
+        shift = np.where(few & (np.abs(np.median(values, axis=0) - centre) <= 1), 0.0, scale(centre) - middle)
+        moved = shift + np.stack([-half, half])
         ends = centre + moved if signed else centre * np.exp(moved)
+        outwards = np.stack([np.floor(ends[0] + NEARLY), np.ceil(ends[1] - NEARLY)])
+        ends = np.where(few, outwards, ends)
     known = np.isfinite(middle) & np.isfinite(ends).all(axis=0) & np.isfinite(plain)
     return np.where(known, np.stack([np.minimum(ends[0], centre), np.maximum(ends[1], centre)]), plain)
+
+
+def _few_steps_apart(centre: FloatArray, values: FloatArray, plain: FloatArray) -> NDArray[np.bool_]:
+    """Whether estimate and resamples are whole numbers within a few steps of each other."""
+    whole = (values == np.rint(values)).all(axis=0) & (centre == np.rint(centre))
+    return np.asarray(whole & (plain[1] - plain[0] <= FEW_STEPS))
 
 
 def bounds(resamples: FloatArray) -> FloatArray:

@@ -29,7 +29,9 @@ PRECISE_STEP_ERROR = 0.002
 MOST_RECOUNTED = 1_000_000
 #: Largest number of moves, strides or single steps, in a count.
 MOST_MOVES = 1_000_000
-#: The same at a learning rate at which the loss may rise.
+#: Largest number of strides, each of which takes as long as many single steps in floats.
+MOST_STRIDES = 100_000
+#: Largest number of moves at a learning rate at which the loss may rise.
 MOST_UNSETTLED = 40_000
 #: Shortest stride: four gradients replace fewer steps without gain.
 LEAST = 8
@@ -189,7 +191,8 @@ class Descents:
         """Largest number of steps that are counted: single steps take too long to count as many as strides do."""
         if not self.falls:
             moves = min(moves, MOST_UNSETTLED)
-        return min(most, moves * self._stride_length(states))
+        length = self._stride_length(states)
+        return min(most, (min(moves, MOST_STRIDES) if length > 1 else moves) * length)
 
     def _stride_length(self, states: FloatArray, *, precise: bool = False) -> int:
         steps = self.longest(precise=precise)
