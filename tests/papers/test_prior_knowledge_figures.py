@@ -372,7 +372,7 @@ def test_descent_follows_its_update_equations(name):
 
 
 @pytest.mark.parametrize("name", ["2C", "6E"])
-def test_training_in_torch_follows_the_update_equations(name):
+def test_training_follows_the_update_equations(name):
     """The trials have exactly the second moments of the task, so training is descent on these up to rounding."""
     if name == "2C":
         rng = np.random.default_rng(3)

@@ -21,12 +21,9 @@ pytest.importorskip("torch")
 
 from learncast import InvalidSpec, SchemaMismatch
 from learncast.cli import app
-from learncast.papers import PAPERS, PaperRun, open_paper, reproduce
+from learncast.papers import PAPERS, open_paper, reproduce
 from learncast.papers.learnability.preset import PRESETS
 from learncast.papers.learnability.runs import DiagnosedRun
-from learncast.papers.prior_knowledge.continual import train_fives
-from learncast.papers.prior_knowledge.learning import train_architectures
-from learncast.papers.runs import joined, parts_of, remembered
 from learncast.sweep import Summary, status
 from learncast.sweep.reproduction import Reproduction, run_base
 from learncast.sweep.spec import canonical
@@ -75,7 +72,7 @@ def test_a_stored_figure_is_identical_to_that_of_one_process(plain, kept, tmp_pa
         pytest.param("prior-knowledge", "2C", marks=pytest.mark.slow),
         pytest.param("learnability", None, marks=SLOW),
         # One figure of each kind of run.
-        *(pytest.param("prior-knowledge", figure, marks=SLOW) for figure in ("5B", "5D", "6A", "6E")),
+        *(pytest.param("prior-knowledge", figure, marks=SLOW) for figure in ("5B", "5D")),
         pytest.param("curriculum", "2B", marks=SLOW),
         pytest.param("curriculum", "4A", marks=SLOW),
     ],
@@ -272,22 +269,6 @@ def test_a_run_does_not_depend_on_other_seeds_and_cells():
         with pytest.raises(InvalidSpec) as error:
             open_paper(paper, **{field: value})
         assert error.value.field == field
-
-
-@pytest.mark.parametrize(
-    ("train", "size", "number", "dim"),
-    [
-        (train_architectures, {"networks": 6, "finest": 2}, 6, "network"),
-        pytest.param(train_fives, {"sequences": 3}, 3, "sequence", marks=SLOW),
-    ],
-)
-def test_networks_trained_in_parts_are_equal_to_those_trained_together(train, size, number, dim):
-    together = train({**size, "first": 0, "end": number})
-    parts = parts_of(number, number - 1)
-    assert parts == [{"first": 0, "end": number - 1}, {"first": number - 1, "end": number}]
-    separate = joined(dim, remembered([PaperRun(train, size | part) for part in parts]))
-    # Padding networks to one size only changes the order of sums; losses are of order 1.
-    xr.testing.assert_allclose(separate, together, rtol=1e-9, atol=1e-12)
 
 
 def run(*arguments):

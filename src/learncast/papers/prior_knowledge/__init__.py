@@ -18,7 +18,7 @@ from learncast.papers.prior_knowledge import continual, learning, revision
 from learncast.papers.prior_knowledge.descent import RATE, draw_functions, gaps
 from learncast.papers.prior_knowledge.kingdom import ITEMS, structure
 from learncast.papers.prior_knowledge.revision import KICK
-from learncast.papers.runs import joined, only
+from learncast.papers.runs import only
 from learncast.results import described
 
 #: Runs of the figures for which networks are trained in torch.
@@ -26,8 +26,6 @@ TRAINED = {
     **dict.fromkeys(("2C", "2D"), learning.architecture_runs),
     **dict.fromkeys(("5B", "5C"), continual.pair_runs),
     **dict.fromkeys(("5D", "5E"), continual.five_runs),
-    "6A": revision.reversal_runs,
-    **dict.fromkeys(("6E", "6F", "6G", "6H"), revision.revision_runs),
 }
 
 
@@ -35,7 +33,7 @@ def paper() -> Paper:
     """Return all figures."""
     outputs, everything, revised = learning.outputs_from, learning.everything_from, revision.revised
     both, all_five = partial(gaps, ("network_function", "loss")), partial(gaps, learning.QUANTITIES)
-    pairs, five, draw_structure = partial(joined, "network"), partial(joined, "sequence"), learning.draw_structure
+    draw_structure = learning.draw_structure
     starts, ends = ("small weights", "large weights"), ("two fish swapped", "colour hierarchy")
     made: dict[str, tuple[Any, Any, Any]] = {
         "1B": (partial(outputs, "1B"), partial(draw_functions, "from small weights"), both),
@@ -49,9 +47,9 @@ def paper() -> Paper:
         "4C": (learning.three_targets, learning.draw_targets, learning.target_numbers),
         "3F": (learning.regimes, learning.draw_regimes, learning.regime_numbers),
         "5A": (continual.three_tasks, continual.draw_sequence, both),
-        "5B": (pairs, continual.draw_forgetting, continual.forgetting_numbers),
-        "5C": (pairs, continual.draw_imbalance, continual.imbalance_numbers),
-        "6A": (only, revision.draw_reversal, revision.reversal_numbers),
+        "5B": (only, continual.draw_forgetting, continual.forgetting_numbers),
+        "5C": (only, continual.draw_imbalance, continual.imbalance_numbers),
+        "6A": (revision.reversal, revision.draw_reversal, revision.reversal_numbers),
         "6B": (revision.shallow_reversal, partial(draw_functions, "reversal, one layer"), revision.shallow_numbers),
         "6C": (structure, revision.draw_features, learning.structure_numbers),
         "6D": (structure, partial(draw_structure, slice(1, 3)), learning.structure_numbers),
@@ -80,7 +78,7 @@ def paper() -> Paper:
         data = partial(learning.decoupling_from, name)
         made[name] = (data, learning.draw_decoupling, learning.decoupling_numbers)
     for name, what in (("5D", "loss"), ("5E", "forgetting")):
-        made[name] = (five, partial(continual.draw_table, what), partial(continual.table_numbers, what))
+        made[name] = (only, partial(continual.draw_table, what), partial(continual.table_numbers, what))
     captions, shared = captions_of(__name__)
     values: dict[str, object] = {"rate": RATE, "kick": KICK}
     values |= {name: text.format(**values) for name, text in shared.items()}

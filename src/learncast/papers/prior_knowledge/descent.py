@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -11,7 +10,6 @@ import numpy as np
 import xarray as xr
 
 from learncast import TwoLayer, descend, figures, forecast, tasks
-from learncast._core.progress import Progress, silent, within
 from learncast._core.validation import FloatArray
 from learncast.papers.paper import Numbers, short
 from learncast.results import STEPS, described
@@ -25,8 +23,6 @@ QUANTITIES = ("network_function", "input_gram", "output_gram")
 RATE = 0.002
 #: Inputs (trials, inputs) and targets (trials, outputs).
 Pairs = tuple[FloatArray, FloatArray]
-#: Maps the number of a task and a start to the network at every recorded step.
-Learn = Callable[[int, TwoLayer], Sequence[TwoLayer]]
 
 
 def solved(task: tasks.Task, network: TwoLayer, learning_rate: float) -> TwoLayerSolution:
@@ -55,7 +51,7 @@ def training(
     settled: bool = False,
     kick: float = 0.0,
     rng: np.random.Generator | None = None,
-    learn: Learn | None = None,
+    starts: list[TwoLayer] | None = None,
 ) -> xr.Dataset:
     """Learn tasks with white inputs one after another, by descent and by the exact flow.
 
@@ -73,8 +69,8 @@ def training(
         Standard deviation of the noise on every weight of the descent at each switch.
     rng : numpy Generator
         Generator of the noise.
-    learn : callable, optional
-        Trains the network on the task with a number; by default descent on its statistics.
+    starts : list, optional
+        The network of the descent at the start of each task is appended to it.
 
     Returns
     -------
@@ -88,7 +84,9 @@ def training(
         if k and kick:
             assert rng is not None, "a kick needs its generator"
             actual = TwoLayer(*(w + kick * rng.standard_normal(w.shape) for w in (actual.first, actual.second)))
-        path = learn(k, actual) if learn is not None else descended(task, actual, learning_rate, times)
+        if starts is not None:
+            starts.append(actual)
+        path = descended(task, actual, learning_rate, times)
         exact = solved(task, expected, learning_rate)
         theory = exact.at(times).dataset[list(QUANTITIES)]
         grams = ([n.function for n in path], [n.first.T @ n.first for n in path], [n.second @ n.second.T for n in path])
@@ -102,26 +100,6 @@ def training(
     losses = np.stack([problem.loss(joined["network_function"].values) for problem in problems], axis=-1)
     joined["loss"] = (("source", "time", "task"), losses, described("loss", "target^2"))
     return joined.drop_attrs(deep=False)
-
-
-@dataclass(frozen=True, eq=False)
-class StageTrainer:
-    """Trains one linear network on the trials of one task after another in torch; a `learn` of `training`."""
-
-    pairs: Sequence[Pairs]
-    plan: Mapping[str, Any]  # learning_rate, steps and every, as in `training`
-    progress: Progress = silent
-    starts: list[TwoLayer] = field(default_factory=list)
-
-    def __call__(self, stage: int, network: TwoLayer) -> list[TwoLayer]:
-        """Return the recorded networks; the start of every stage is appended to `starts`."""
-        from learncast.training.ensembles import train_ensemble
-
-        self.starts.append(network)
-        part = within(self.progress, stage, len(self.pairs))
-        run = train_ensemble(self.pairs[stage], [network], **self.plan, record=("weights",), progress=part)
-        layers = (run[f"{name}_weights"].values[:, 0] for name in ("input", "output"))
-        return [TwoLayer(*pair) for pair in zip(*layers, strict=True)]
 
 
 def random_pairs(inputs: int, outputs: int, rng: np.random.Generator) -> Pairs:

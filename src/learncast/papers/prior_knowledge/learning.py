@@ -14,7 +14,7 @@ from learncast._core.validation import FloatArray
 from learncast.papers.paper import Numbers, short
 from learncast.papers.prior_knowledge import descent
 from learncast.papers.prior_knowledge.kingdom import ITEMS, living_kingdom
-from learncast.papers.runs import PaperRun, Settings, joined, parts_of, share_of
+from learncast.papers.runs import PaperRun, Settings, share_of
 from learncast.results import STEPS, described
 from learncast.theory.dynamics.balanced.two_layer import TwoLayerSolution
 from learncast.theory.representation.coupling import peak_time, two_mode_coupling
@@ -74,28 +74,26 @@ def _finer(finest: int) -> FloatArray:
 
 
 def train_architectures(settings: Settings, progress: Progress = silent) -> xr.Dataset:
-    """Train some of the random architectures at every learning rate, and return their losses."""
+    """Train the random architectures at every learning rate, and return their losses."""
     from learncast.training.ensembles import train_ensemble
 
-    pairs, cases = _cases(settings["networks"])
-    here, finer, losses = slice(settings["first"], settings["end"]), _finer(settings["finest"]), []
-    starts, done = [cast(TwoLayer, case.network) for case in cases[here]], np.cumsum([0, *finer]) / finer.sum()
+    (pairs, cases), finer, losses = _cases(settings["networks"]), _finer(settings["finest"]), []
+    starts, done = [cast(TwoLayer, case.network) for case in cases], np.cumsum([0, *finer]) / finer.sum()
     for i, k in enumerate(finer.astype(int)):
         plan: dict[str, Any] = {"learning_rate": COARSE / k, "steps": ENDS * k, "every": k}
-        run = train_ensemble(pairs[here], starts, **plan, progress=share_of(progress, done[i], done[i + 1]))
+        run = train_ensemble(pairs, starts, **plan, progress=share_of(progress, done[i], done[i + 1]))
         losses.append(run["loss"].values.T)  # at the times of the largest rate's steps
     return xr.Dataset({"loss": (("learning_rate", "network", "time"), np.stack(losses))})
 
 
 def architecture_runs(preset: str) -> list[PaperRun]:
-    """Return the runs of `architectures`."""
-    size = {"networks": NETWORKS[preset], "finest": FINEST}
-    return [PaperRun(train_architectures, size | part) for part in parts_of(NETWORKS[preset])]
+    """Return the run of `architectures`."""
+    return [PaperRun(train_architectures, {"networks": NETWORKS[preset], "finest": FINEST})]
 
 
 def architectures(results: list[xr.Dataset], preset: str) -> xr.Dataset:
     """Figure 2C, D: random architectures, trained at several learning rates."""
-    losses = joined("network", results)["loss"].values
+    losses = results[0]["loss"].values
     steps, cases, finer = np.arange(ENDS + 1), _cases(NETWORKS[preset])[1], _finer(FINEST)
     theory = np.stack([case.at(steps)["loss"].values for case in cases])
     gap, both = np.abs(losses - theory).max(axis=2).T, np.stack([losses[0].T, theory.T])

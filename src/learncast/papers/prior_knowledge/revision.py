@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
 
 from learncast import TwoLayer, figures, tasks
-from learncast._core.progress import Progress, silent
 from learncast.figures.look import COLOURS
 from learncast.papers.paper import Numbers, short
 from learncast.papers.prior_knowledge import descent
 from learncast.papers.prior_knowledge.kingdom import BY_COLOUR, ITEMS, living_kingdom, revisions
-from learncast.papers.runs import PaperRun, Settings
 from learncast.results import STEPS, described
 from learncast.theory.dynamics.balanced.two_layer import shallow
 from learncast.theory.dynamics.gradient_flow import gradient_flow
@@ -33,21 +31,15 @@ SLOW = 0.01
 CONTROLS = 5
 
 
-def reversal_runs(preset: str) -> list[PaperRun]:
-    """Figure 6A: a task learned completely, then its opposite."""
-    return [PaperRun(train_reversal, {})]
-
-
-def train_reversal(settings: Settings, progress: Progress = silent) -> xr.Dataset:
-    """Train the task and its opposite, and return when training and the flow from its weights leave the saddle."""
-    rng = np.random.default_rng(8)
-    x, y = descent.random_pairs(3, 2, rng)
-    task = tasks.from_pairs(x, y, name="task")
+def reversal() -> xr.Dataset:
+    """Figure 6A: a task learned completely, then its opposite, and the steps at which the saddle between is left."""
+    rng, starts = np.random.default_rng(8), list[TwoLayer]()
+    task = descent.random_task(3, 2, rng, name="task")
     start = TwoLayer.balanced(3, 5, 2, scale=0.02, rng=rng)
-    plan: dict[str, Any] = {"learning_rate": SLOW, "steps": 3000, "every": 10}
-    both, learn = [task, tasks.reversed(task, name="reversed")], descent.StageTrainer([(x, y), (x, -y)], plan, progress)
-    dataset = descent.training(both, start, settled=True, kick=KICK, rng=rng, learn=learn, **plan)
-    return _with_escapes(dataset, dataset["loss"].isel(task=1), both[1], learn.starts[1], SLOW)
+    plan: dict[str, Any] = {"learning_rate": SLOW, "steps": 3000, "every": 10, "kick": KICK, "rng": rng}
+    both = [task, tasks.reversed(task, name="reversed")]
+    dataset = descent.training(both, start, settled=True, starts=starts, **plan)
+    return _with_escapes(dataset, dataset["loss"].isel(task=1), both[1], starts[1], SLOW)
 
 
 def _with_escapes(
@@ -89,44 +81,37 @@ def _one_layer() -> float:
     return float(np.ceil(np.log(8) / (-2 * np.log1p(-SLOW))))
 
 
-def revision_runs(preset: str) -> list[PaperRun]:
-    """Return the runs of `revised`, which do not depend on the preset."""
-    return [PaperRun(train_revision, {"panel": k}) for k in range(2)]
-
-
-def revised(results: list[xr.Dataset], preset: str) -> xr.Dataset:
+@cache
+def revised() -> xr.Dataset:
     """Figure 6E to H: small weights, the living kingdom, then the swap; large weights, then the colours (`panel`)."""
-    joined = xr.concat(results, dim="panel").assign_coords(panel=["two fish swapped", "colour hierarchy"])
-    return joined.assign_coords(descent.over_steps(joined["time"]))
+    joined = xr.concat([_revision(k) for k in range(2)], dim="panel")
+    named = joined.assign_coords(panel=["two fish swapped", "colour hierarchy"])
+    return named.assign_coords(descent.over_steps(joined["time"]))
 
 
-def train_revision(settings: Settings, progress: Progress = silent) -> xr.Dataset:
+def _revision(k: int) -> xr.Dataset:
     """Train one panel: the living kingdom, then its revision."""
-    k, tree = settings["panel"], living_kingdom()
-    rate, scale, revision = (0.01, descent.RATE)[k], (0.003, 0.25)[k], revisions()[k]
-    rng, both = np.random.default_rng(9 + k), [tree, revision]
+    rate, scale, tree, revision = (0.01, descent.RATE)[k], (0.003, 0.25)[k], living_kingdom(), revisions()[k]
+    rng, starts = np.random.default_rng(9 + k), list[TwoLayer]()
     start = descent.regular_start([tree], 16, rng, scale=scale, learning_rate=rate)
     plan: dict[str, Any] = {"learning_rate": rate, "steps": 6000, "every": 20}
-    learn = descent.StageTrainer([(t.items, t.features.T) for t in both], plan, progress=progress)
-    dataset = descent.training(both, start, settled=True, kick=KICK, rng=rng, learn=learn, **plan)
+    dataset = descent.training([tree, revision], start, settled=True, kick=KICK, rng=rng, starts=starts, **plan)
     current = dataset["loss"].values[:, np.arange(dataset.sizes["time"]), dataset["stage"].values]
     dataset["loss_in_training"] = (("source", "time"), current, described("loss in training", "target^2"))
     outputs = np.sqrt(len(ITEMS)) * dataset["network_function"].isel(column=k).drop_attrs()
     dataset["item_output"] = outputs.assign_attrs(described("output for one item", "target"))
-    dataset["control_loss"] = _control(revision, learn.starts[1], rate, plan["steps"], plan["every"], rng)
-    dataset = _with_escapes(dataset, dataset["loss_in_training"], revision, learn.starts[1], rate)
+    dataset["control_loss"] = _control(revision, starts[1], rng, **plan)
+    dataset = _with_escapes(dataset, dataset["loss_in_training"], revision, starts[1], rate)
     return dataset.drop_vars("task")
 
 
-def _control(
-    task: tasks.Task, learned: TwoLayer, rate: float, steps: int, every: int, rng: np.random.Generator
-) -> xr.DataArray:
+def _control(task: tasks.Task, learned: TwoLayer, rng: np.random.Generator, **plan: Any) -> xr.DataArray:
     """Return the losses of the revision from random balanced weights with the variance of the learned weights."""
     size, parts = _size(learned), []
     for _ in range(CONTROLS):
-        random = descent.regular_start([task], learned.hidden_size, rng, scale=1.0, learning_rate=rate)
+        random = descent.regular_start([task], learned.hidden_size, rng, scale=1.0, learning_rate=plan["learning_rate"])
         start = TwoLayer(*(w * size / _size(random) for w in (random.first, random.second)))
-        parts.append(descent.training([task], start, learning_rate=rate, steps=steps, every=every)["loss"])
+        parts.append(descent.training([task], start, **plan)["loss"])
     losses = xr.concat(parts, "draw").isel(task=0, drop=True).drop_vars("stage").rename(time="control_time")
     return losses.assign_attrs(described("loss from random weights of the same variance", "target^2"))
 
@@ -136,12 +121,12 @@ def _size(network: TwoLayer) -> float:
     return float(np.sqrt(np.mean(np.concatenate([network.first.ravel(), network.second.ravel()]) ** 2)))
 
 
-def paths(stage: int, results: list[xr.Dataset], preset: str, points: int = 25) -> xr.Dataset:
+def paths(stage: int, points: int = 25) -> xr.Dataset:
     """Return the outputs for all items, at times that divide the path evenly, scaled to a plane.
 
     The paths of the living kingdom from small and from large weights are in one map, because they have one end.
     """
-    runs, outputs = revised(results, preset), []
+    runs, outputs = revised(), []
     for k in (0, 1):
         functions = runs["network_function"].isel(panel=k, time=runs["stage"].values == stage).values
         way = np.linalg.norm(np.diff(functions[0], axis=0), axis=(1, 2)).cumsum()
