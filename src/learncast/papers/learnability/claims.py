@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files
@@ -100,7 +100,7 @@ def measures(dataset: xr.Dataset, size: RunSize) -> xr.Dataset:
         "time_scale_spread": spread,
         "pooled_tail_index": dataset["pooled_tail_index"].values,
         "block_tail_index": dataset["block_tail_index"].values,
-        "loss_fall": 1 - dataset["watched_loss"].values[..., -1] / dataset["watched_loss"].values[..., 0],
+        "loss_fall": (1 - dataset["last_loss"] / dataset["first_loss"]).values,
     }
     for noise in ("total", "per_lag"):
         columns[f"{noise}_slope_error"] = np.abs(requirement_slopes(near, noise) + 2)
@@ -112,10 +112,6 @@ def measures(dataset: xr.Dataset, size: RunSize) -> xr.Dataset:
     texts = CRITERIA["measures"] | {"loss_fall": "share of the loss that is gone"}
     variables = {name: (("cell", "seed"), values, described(texts[name], "1")) for name, values in columns.items()}
     made = xr.Dataset(variables, {"cell": dataset["cell"].values, "seed": dataset["seed"].values})
-    course = dataset[["watched_loss", "watched_envelope"]]
-    shares = _laws(course["short_lag"].values.astype(float), course["watched_envelope"].values)[1]
-    made["course_loss"] = course["watched_loss"].drop_attrs()
-    made["course_power_share"] = (course["watched_envelope"].dims[:-1], shares)
     return made.assign_attrs(longest_lag=float(dataset["lag"][-1]))
 
 
@@ -164,11 +160,11 @@ def detected_requirements(one: xr.Dataset, noise: str) -> tuple[FloatArray, Floa
 
 def _dial(dataset: xr.Dataset) -> xr.Dataset:
     """Return drop, recovered weight and loss over (gate, seed), and their rank correlation over gates."""
-    end = dataset["watched_envelope"].isel(update=-1).transpose("gate", "seed", "short_lag")
+    end = dataset["short_envelope"].transpose("gate", "seed", "short_lag")
     drop = _laws(end["short_lag"].values.astype(float), end.values)[0]
     recovered = dataset["recovered"].transpose("gate", "seed").values
     ranks = [float(spearmanr(*pair).statistic) for pair in zip(drop.T, recovered.T, strict=True)]
-    first, loss = (dataset["watched_loss"].isel(update=k).transpose("gate", "seed").values for k in (0, -1))
+    first, loss = (dataset[f"{k}_loss"].transpose("gate", "seed").values for k in ("first", "last"))
     fall = (1 - loss / first).max(axis=0)  # of the gate that learns best
     return xr.Dataset(
         {
@@ -281,7 +277,7 @@ def _corrected(table: xr.Dataset) -> dict[tuple[str, str], float]:
 
 
 def claim_numbers(dataset: xr.Dataset) -> Numbers:
-    """Yield verdict and numbers of every claim and size, and AdamW beside SGD at equal loss."""
+    """Yield verdict and numbers of every claim and size."""
     for size in dataset["size"].values:
         at = f" lags to {size}" if dataset.sizes["size"] > 1 else ""
         yield from ((f"{name}{at}", value) for name, value in _numbers_of(dataset.sel(size=size)))
@@ -293,25 +289,9 @@ def _numbers_of(one: xr.Dataset) -> Numbers:
         text = f"{row['verdict']}: {row['says']} {row['reason']}."
         text += f" Decidable with {row['larger']}." if row["verdict"] == UNDECIDED else ""
         yield str(name), text + (f" Cause: {row['cause']}." if row["cause"] and row["verdict"] == FAILS else "")
-    yield from ((f"{cell} at equal loss: SGD, AdamW", values) for cell, values in equal_losses(one))
     if "dial_drop" in one:
         yield "dial: gates", short(one["gate"])
         yield from ((f"dial: {key}", short(one[f"dial_{key}"].median("seed"))) for key in ("drop", "recovered", "loss"))
-
-
-def equal_losses(one: xr.Dataset, tolerance: float = 0.02) -> Iterator[tuple[str, str]]:
-    """Yield the power's share under SGD and under AdamW where their losses are within the tolerance."""
-    if "sgd_course_loss" not in one:
-        return
-    for cell in one["cell"].values:
-        losses = one["sgd_course_loss"].sel(cell=cell).median("seed").dropna("update")
-        if losses.size:
-            final, adam = float(losses[-1]), one["course_loss"].sel(cell=cell).median("seed").dropna("update")
-            k = int(np.abs(adam.values - final).argmin())
-            near, share = float(adam[k]), one["sgd_power_share"].sel(cell=cell)
-            other = one["course_power_share"].sel(cell=cell, update=adam["update"][k])
-            if abs(near - final) <= tolerance:
-                yield str(cell), f"power share {_range(share)} at {final:.2f}, {_range(other)} at {near:.2f}"
 
 
 def draw_claims(dataset: xr.Dataset) -> figures.Figure:

@@ -36,7 +36,7 @@ def envelope_numbers(dataset: xr.Dataset) -> Numbers:
             more = one["envelope_auxiliary"].mean("seed")
             key = f"{cell}: envelope with eq. (58)'s terms over without, first and last lag"
             yield key, short((more / mean)[[0, -1]])
-        yield f"{cell}: loss, first and last", short(one["watched_loss"].mean("seed")[[0, -1]])
+        yield f"{cell}: loss, first and last", short([one[f"{k}_loss"].mean("seed") for k in ("first", "last")])
 
 
 def window_numbers(dataset: xr.Dataset) -> Numbers:

@@ -74,8 +74,8 @@ class Preset:
     seeds : tuple of int
     stack : int
         Networks of different seeds that are trained in one tensor.
-    watched, moments : int, tuple of int
-        Sequences on which a network is diagnosed during training, and the updates at which it is.
+    watched : int
+        Sequences on which losses are measured.
     early : int
         Update after which the windows of AdamW are measured as well as at the end.
     dial : tuple of float
@@ -90,7 +90,6 @@ class Preset:
     sample_sizes: tuple[int, ...]
     exact: int
     seeds: tuple[int, ...]
-    moments: tuple[int, ...]
     early: int
     dial: tuple[float, ...] = ()
     dial_updates: int = 0

@@ -18,7 +18,7 @@ from learncast._core.progress import Progress, silent
 from learncast._core.validation import FloatArray
 from learncast.papers.learnability.preset import CELLS, OPTIMIZERS, Preset, RunSize, Schedule
 from learncast.papers.runs import PaperRun, Settings, share_of
-from learncast.results import STEPS, described
+from learncast.results import described
 
 if TYPE_CHECKING:
     from learncast.windows.example_model import CellReadout, Optimizer, Stack
@@ -26,11 +26,10 @@ if TYPE_CHECKING:
 Pair = tuple[FloatArray, FloatArray]
 #: Share of a run's progress that is training.
 TRAINING = 0.8
-#: Variables of a diagnosis that figures need, and those that are recorded during training.
+#: Variables of a diagnosis that figures need, and those that need a control.
 _KEPT = ["envelope", "envelope_gate", "signal", "score", "critical_score", "tail_index", "scale", "total_scale",
          "required_sequences", "window", "null_window", "time_scale"]  # fmt: skip
 _CONTROLLED = ["exact_envelope", "control_signal", "control_score", "attributable", "attributable_reach"]
-_WATCHED = ["envelope"]
 #: Sequences on which single terms of a gradient are collected, and two forms of an envelope compared.
 _FEW = 64
 #: Cells whose gates start at random biases.
@@ -62,7 +61,6 @@ class DiagnosedRun:
     sample_sizes: tuple[int, ...]
     nulls: int
     watched: int
-    moments: tuple[int, ...]
     early: int
     memory: int
 
@@ -153,32 +151,33 @@ def epochs(rng: np.random.Generator, sequences: int, batch: int) -> Iterator[NDA
 
 
 def diagnose(settings: Settings, progress: Progress = silent) -> xr.Dataset:
-    """Train networks and return their diagnosis, over (gate, seed), and some of it during training."""
+    """Train networks and return their diagnosis at the end, windows early on, and both losses, over (gate, seed)."""
     run = DiagnosedRun.from_dict(settings)
-    trainer = run.trainer()
-    moments = sorted({k for k in (*run.moments, run.early) if 0 < k < run.updates} | {run.updates})
-    parts: list[list[xr.Dataset]] = [[] for _ in run.networks]
-    extra: list[dict[str, xr.DataArray]] = [{} for _ in run.networks]
-    for before, after in zip([0, *moments], moments, strict=False):
-        part = share_of(progress, TRAINING * before / run.updates, TRAINING * after / run.updates)
-        losses = trainer.train(after - before, part)
-        for k, (_, seed) in enumerate(run.networks):
-            parts[k].append(_watched(run, *trainer.each()[k], seed).assign(batch_loss=float(losses[-10:, k].mean())))
-            if after == run.early < run.updates:
-                early = _window(run, *trainer.each()[k], seed, control=True)
-                extra[k] = {"early_window": early["window"], "early_reach": early["attributable_reach"]}
+    trainer, done, found = run.trainer(), 0, [dict[str, xr.DataArray]() for _ in run.networks]
+    for until in sorted({1, run.early or 1, run.updates}):
+        trainer.train(until - done, share_of(progress, TRAINING * done / run.updates, TRAINING * until / run.updates))
+        done = until
+        for own, (_, seed), each in zip(found, run.networks, trainer.each(), strict=True):
+            if until == 1:
+                own["first_loss"] = _loss(run, each[0], seed)
+            if until == run.early < run.updates:
+                own["early_window"] = _window(run, *each, seed, control=True)["window"]
     results = []
-    for k, (_, seed) in enumerate(run.networks):
-        course = xr.concat(parts[k], "update", combine_attrs="override").rename({n: f"watched_{n}" for n in _WATCHED})
-        course = course.assign_coords(update=("update", moments, described("training", STEPS)))
-        end = _end(run, *trainer.each()[k], seed)
-        results.append(xr.merge([end, course, xr.Dataset(extra[k])], combine_attrs="override"))
-        progress(TRAINING + (1 - TRAINING) * (k + 1) / len(run.networks))
+    for own, (_, seed), each in zip(found, run.networks, trainer.each(), strict=True):
+        results.append(_end(run, *each, seed).assign(last_loss=_loss(run, each[0], seed), **own))
+        progress(TRAINING + (1 - TRAINING) * len(results) / len(run.networks))
     joined = xr.concat(results, "network", combine_attrs="override", join="exact", data_vars="all")
     rows = [joined.isel(network=slice(k, k + len(run.seeds))) for k in range(0, len(results), len(run.seeds))]
     over = [row.rename(network="seed").assign_coords(seed=list(run.seeds)) for row in rows]
     gates = [np.nan if gate is None else gate for gate in run.gates]
     return xr.concat(over, "gate", combine_attrs="override", join="exact").assign_coords(gate=gates)
+
+
+def _loss(run: DiagnosedRun, model: CellReadout, seed: int) -> xr.DataArray:
+    """Return the mean squared error on sequences that are not used in training."""
+    inputs, targets = run.trials(run.watched, 5, seed)
+    error = float(np.mean((model.answers(inputs) - targets) ** 2))
+    return xr.DataArray(error, attrs=described("mean squared error", "target^2"))
 
 
 def _window(
@@ -194,17 +193,15 @@ def _window(
     return window(model, inputs, targets, measurement=measurement, **options).dataset.isel(layer=0, drop=True)
 
 
-def _watched(run: DiagnosedRun, model: CellReadout, optimizer: Optimizer, seed: int) -> xr.Dataset:
-    """Return envelope and loss on a few sequences."""
+def _short_envelope(run: DiagnosedRun, model: CellReadout, optimizer: Optimizer, seed: int) -> xr.DataArray:
+    """Return the envelope at the task's lags on a few sequences."""
     from learncast.windows import DetectionRule, Measurement, window
 
     inputs, targets = run.trials(run.watched, 5, seed)
     lags = tuple(lag for lag in run.training.lags if lag <= run.training.task_lags[-1])
     options: dict[str, Any] = {"measurement": Measurement(lags=lags, directions=1), "rule": DetectionRule(nulls=19)}
     now = window(model, inputs, targets, optimizer=optimizer, **options).dataset.isel(layer=0, drop=True)
-    error = model.answers(inputs) - targets
-    kept = now[_WATCHED].rename(lag="short_lag")
-    return kept.assign(watched_loss=((), float(np.mean(error**2)), described("mean squared error", "target^2")))
+    return now["envelope"].rename(lag="short_lag")
 
 
 def _end(run: DiagnosedRun, model: CellReadout, optimizer: Optimizer, seed: int) -> xr.Dataset:
@@ -217,6 +214,8 @@ def _end(run: DiagnosedRun, model: CellReadout, optimizer: Optimizer, seed: int)
         merged = merged.assign({f"paper_rule_{name}": theirs[name] for name in ("window", "validity_silent_null")})
     elif run.diagnosed:
         merged = _window(run, model, optimizer, seed)[_KEPT]
+    else:
+        merged["short_envelope"] = _short_envelope(run, model, optimizer, seed)
     longest, z = run.training.task_lags[-1], (inputs @ run.direction(seed))[..., None]
     moments = [(v[:, longest:] * z[:, :-longest]).mean() for v in (model.answers(inputs), targets)]
     recovered = described("weight of the task's longest lag in the answers, share of the target's", "1")
@@ -287,7 +286,7 @@ def dial_runs(preset: Preset, size: RunSize | None = None) -> list[PaperRun]:
     """Return the runs of ConstGate with several gates, whose envelopes are those recorded during training."""
     schedule = replace(preset.schedules["AdamW"], updates=preset.dial_updates)
     own = _trained_by("AdamW", schedule, size or preset.main)
-    own |= {"gates": preset.dial, "moments": (1,), "early": 0, "diagnosed": 0}
+    own |= {"gates": preset.dial, "early": 0, "diagnosed": 0}
     parts = _parts(preset.seeds, preset.stack) if preset.dial else []
     return [DiagnosedRun.of("const-gate", preset, **own, seeds=seeds) for seeds in parts]
 
@@ -310,9 +309,8 @@ def estimated_seconds(settings: Settings) -> float:
     run = DiagnosedRun.from_dict(settings)
     short = min(run.training.steps, _SHORT)
     update, diagnosis = _seconds(run.cell, replace(run.training, steps=short), len(run.networks), run.device)
-    watched = 0.5 * run.watched * sum(k <= run.updates for k in run.moments)
     # With two directions: two rules and a control at the end, a rule and a control early on.
-    diagnosed = len(run.networks) * ((4.5 if run.early else 1) * run.diagnosed + watched)
+    diagnosed = len(run.networks) * (4.5 if run.early else 1) * (run.diagnosed or run.watched)
     return (run.updates * update + diagnosed * diagnosis) * run.training.steps / short
 
 
@@ -325,7 +323,7 @@ def _seconds(cell: str, size: RunSize, number: int, device: str) -> tuple[float,
     batch = min(size.batch, _MOST)
     small = replace(size, lags=lags, task_lags=lags[:5], batch=batch, sequences=max(batch, _LEAST))
     gates, sgd = (None if cell in RANDOM else 0.1,), {"kind": "sgd", "learning_rate": 1e-3}
-    run = DiagnosedRun(cell, sgd, tuple(range(number)), gates, small, 1, 1.0, device, 0, 0, (), 19, 0, (), 0, 0)
+    run = DiagnosedRun(cell, sgd, tuple(range(number)), gates, small, 1, 1.0, device, 0, 0, (), 19, 0, 0, 0)
     trainer, data = run.trainer(), run.trials(_LEAST, 3, 0)
     options: dict[str, Any] = {"rule": DetectionRule(nulls=19), "measurement": Measurement(lags=lags)}
     calls = partial(trainer.train, 1), partial(window, trainer.stack.models[0], *data, **options)
