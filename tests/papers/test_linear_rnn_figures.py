@@ -88,9 +88,6 @@ def test_losses_on_longer_trials_have_their_formula():
         assert values[f"weights {rho:g}^(10 - t) by step, loss at T2 = 20"] == pytest.approx(formula, rel=DIGITS)
         at = made("S2b")["start_networks"].sel(decay=rho, network_horizon=20)
         np.testing.assert_allclose(at, formula, rtol=0.05)  # trained to 1% of the map
-    # A start with a large radius keeps its own modes, which the short trial does not constrain.
-    contracting, wide = (made("S2b")["delay_networks"].sel(radius=r, network_horizon=40) for r in (0.3, 0.9))
-    assert float(contracting.max()) < 0.3 * float(wide.min())
 
 
 @pytest.mark.slow

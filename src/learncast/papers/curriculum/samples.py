@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
 
-from learncast import Forecast, LinearRNN, Stage, descend, figures, follow
+from learncast import Forecast, Stage, figures, follow
 from learncast._core.progress import Progress, silent
-from learncast._core.validation import FloatArray
 from learncast.papers.curriculum.pools import ACCURACY, SIZES, network, pools, settings_of
 from learncast.papers.paper import Numbers
 from learncast.papers.runs import PaperRun, Settings
@@ -37,7 +36,7 @@ def sample_runs(name: str, preset: str) -> list[PaperRun]:
 
 
 def train_sample(settings: Settings, progress: Progress = silent) -> xr.Dataset:
-    """Return the strength by theory, by descent and by training, during a curriculum and during direct training."""
+    """Return the strength by theory and by training, during a curriculum and during direct training."""
     from learncast.training import train
 
     name, seeds, rate = (settings[key] for key in ("name", "seeds", "rate"))
@@ -48,9 +47,7 @@ def train_sample(settings: Settings, progress: Progress = silent) -> xr.Dataset:
         stages = _schedule(one, horizon)
         runs = [train(stages, net, settings_of(seed, rate), record=("strength",)) for seed in range(seeds)]
         trained = np.stack([run["strength"].values[:, 0] for run in runs])
-        theory, exact = one.at(times)["strength"].values[:, 0], _descended(stages, rate)
-        variables[f"theory_{word}"] = ("time", theory, described("theory", "1"))
-        variables[f"descent_{word}"] = ("time", exact, described("descent", "1"))
+        variables[f"theory_{word}"] = ("time", one.at(times)["strength"].values[:, 0], described("theory", "1"))
         variables[f"trained_{word}"] = (("seed", "time"), trained, described("training", "1"))
         progress(0.5 if word == "direct" else 1.0)
     staged, (value, stop) = both["curriculum"], SAMPLES[name]
@@ -73,17 +70,6 @@ def _schedule(curriculum: Forecast, horizon: int) -> list[Stage]:
         stages.append(Stage(one.task, steps=int(one.steps.descent)))
         left -= int(one.steps.descent)
     return [*stages, Stage(curriculum.target, steps=left)]
-
-
-def _descended(stages: list[Stage], rate: float) -> FloatArray:
-    """Return the strength at every step of descent on the exact statistics."""
-    net, parts = network("linear"), []
-    for stage in stages:
-        assert stage.steps is not None
-        run = descend(stage.task, net, learning_rate=rate, steps=int(stage.steps))
-        parts.append(run.strength[:, 0])
-        net = cast(LinearRNN, run.network_at(stage.steps))
-    return np.concatenate([*(part[:-1] for part in parts[:-1]), parts[-1]])
 
 
 def draw_paths(dataset: xr.Dataset, ax: Axes) -> None:
@@ -109,12 +95,10 @@ def draw_paths(dataset: xr.Dataset, ax: Axes) -> None:
 
 
 def sample_numbers(dataset: xr.Dataset) -> Numbers:
-    """Yield steps, and the largest gaps between theory, descent and training."""
+    """Yield steps, and the largest gap between theory and training."""
     a = dataset.attrs
     for word in ("direct", "curriculum"):
         yield f"{word}, flow steps", round(float(a[f"{word}_steps"]), 2)
         yield f"{word}, descent steps", int(a[f"{word}_descent_steps"])
-    for kind in ("descent", "trained"):
-        gaps = [np.abs(dataset[f"theory_{k}"] - dataset[f"{kind}_{k}"]).max() for k in ("curriculum", "direct")]
-        share = float(max(gaps)) / float(a["target_optimum"])
-        yield f"largest gap of theory and {kind}, share of optimum", round(share, 4)
+    gaps = [np.abs(dataset[f"theory_{k}"] - dataset[f"trained_{k}"]).max() for k in ("curriculum", "direct")]
+    yield "largest gap of theory and training, share of optimum", round(float(max(gaps)) / a["target_optimum"], 4)

@@ -58,12 +58,12 @@ def trained(run: Descent) -> LinearRNN:
 
 
 @cache
-def fitted(name: str, seed: int, accuracy: float, *, recurrent_gain: float = 0.3, **given: float) -> LinearRNN:
-    """Train a 64-unit network with input and output gain 0.3 on a sensory task.
+def fitted(name: str, seed: int, accuracy: float, **given: float) -> LinearRNN:
+    """Train a 64-unit network with all gains 0.3 on a sensory task.
 
     The learning rate is half of the largest stable one, at the start and at the task's best single mode.
     """
-    start = random_network(np.random.default_rng(seed), gain=0.3, recurrent_gain=recurrent_gain)
+    start = random_network(np.random.default_rng(seed), gain=0.3, recurrent_gain=0.3)
     task = getattr(sensory, name)(STEPS, **given)
     best = optimum.best_mode(task)
     ends = start, mode_network(best.recurrence, best.strength)
@@ -158,52 +158,33 @@ def horizons(seeds: int, accuracy: float, *, last: int = 50) -> xr.Dataset:
     """S2b: loss on longer trials, by lag (end) and by step (start), of modes and of trained networks."""
     clock, at = np.arange(STEPS, last + 1), np.arange(STEPS, last + 1, 5)
     leaks, decays = (0.99, 1.0, 1.01), (0.9, 1.0, 1.1)
+    summed = [fitted("integrate", seed, accuracy) for seed in range(seeds)]
 
     def ones(k: FloatArray) -> FloatArray:
         return np.ones(len(k))
 
-    def loss(model: Any, strengths: Any, where: Any, anchor: str, share: bool = False) -> FloatArray:
-        longer = stability.extrapolation(model, strengths, where, anchor=anchor)
-        return longer.unexplained if share else longer.loss
-
     def by_step(rho: float) -> object:
         return lambda t: rho ** (STEPS - t)
 
-    def delayed(k: FloatArray) -> FloatArray:
-        return (k >= 3).astype(float)
+    def of_mode(b: float, strengths: Any, anchor: str) -> FloatArray:
+        return stability.extrapolation(optimum.Optimum(b, 1.0, 0.0, 0.0, ""), strengths, clock, anchor=anchor).loss
 
-    modes = {b: optimum.Optimum(b, 1.0, 0.0, 0.0, "") for b in (*leaks, *decays)}
-    delay = optimum.best_recurrence(delayed(np.arange(float(STEPS)))).best
-    summed = [fitted("integrate", seed, accuracy) for seed in range(seeds)]
-    by_decay = {
-        rho: [fitted("leaky", seed, accuracy, decay=rho) for seed in range(seeds)] if rho != 1 else summed
-        for rho in decays
-    }
-    radii = (0.3, 0.9)
-    waiting = [[fitted("evidence_delay", seed, accuracy, recurrent_gain=g) for seed in range(seeds)] for g in radii]
-    waited = [[loss(n, delayed, at, "end", True) for n in nets] for nets in waiting]
+    def of_networks(nets: list[LinearRNN], strengths: Any, anchor: str) -> FloatArray:
+        return np.transpose([stability.extrapolation(n, strengths, at, anchor=anchor).loss for n in nets])
 
-    def table(dim: str, rows: object, share: bool = False) -> tuple[object, ...]:
-        """Return losses over (dim, horizon), or over (dim, horizon, seed) if the rows are lists of networks."""
-        text = described("unexplained share", "1") if share else described("loss", "target^2")
-        values = np.array(rows)
-        if values.ndim == 2:
-            return (dim, "horizon"), values, text
-        return (dim, "network_horizon", "seed"), values.transpose(0, 2, 1), text
-
+    by_decay = [[fitted("leaky", k, accuracy, decay=r) for k in range(seeds)] if r != 1 else summed for r in decays]
+    started = [of_networks(nets, by_step(r), "start") for r, nets in zip(decays, by_decay, strict=True)]
+    text, networks = described("loss", "target^2"), ("network_horizon", "seed")
     return xr.Dataset(
         {
-            "end": table("leak", [loss(modes[b], ones, clock, "end") for b in leaks]),
-            "start": table("decay", [loss(modes[r], by_step(r), clock, "start") for r in decays]),
-            "end_networks": table("exact", [[loss(n, ones, at, "end") for n in summed]]),
-            "start_networks": table("decay", [[loss(n, by_step(r), at, "start") for n in by_decay[r]] for r in decays]),
-            "delay": ("horizon", loss(delay, delayed, clock, "end", True), described("unexplained share", "1")),
-            "delay_networks": table("radius", waited, True),
+            "end": (("leak", "horizon"), [of_mode(b, ones, "end") for b in leaks], text),
+            "start": (("decay", "horizon"), [of_mode(r, by_step(r), "start") for r in decays], text),
+            "end_networks": (("exact", *networks), [of_networks(summed, ones, "end")], text),
+            "start_networks": (("decay", *networks), started, text),
         },
         coords={
             "leak": list(leaks),
             "exact": [1.0],
-            "radius": list(radii),
             "decay": list(decays),
             "horizon": ("horizon", clock, described("steps in a trial T2", "steps")),
             "network_horizon": at,

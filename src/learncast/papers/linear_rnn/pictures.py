@@ -101,14 +101,11 @@ def horizon_numbers(dataset: xr.Dataset) -> Numbers:
         yield f"weights {r:g}^(10 - t) by step, loss at T2 = 20", short(loss)
     summed = dataset["end_networks"].sel(exact=1.0).isel(network_horizon=-1)
     yield f"networks trained on the sum, loss at T2 = {last}", _range(summed)
-    for radius in dataset["radius"].values:
-        waiting = dataset["delay_networks"].sel(network_horizon=40, radius=radius)
-        yield f"networks trained on the delay from radius {radius:g}, unexplained at T2 = 40", _range(waiting)
 
 
 def draw_horizons(dataset: xr.Dataset) -> Figure:
-    """Draw losses against the length of the trial: by lag, by step, and after a delay."""
-    figure, axes = page(1, 3, width=2.36, height=2.6)
+    """Draw losses against the length of the trial: by lag and by step."""
+    figure, axes = page(1, 2, width=3.5, height=2.6)
     for ax, dim, text, title in (
         (axes[0], "leak", "$b$ = {:g}", "end anchor: the sum"),
         (axes[1], "decay", "target {:g}$^{{10-t}}$", "start anchor: by step"),
@@ -121,16 +118,6 @@ def draw_horizons(dataset: xr.Dataset) -> Figure:
         networks_on_lines(lines, ax, networks=dots, title=title)
         ax.set_yscale("symlog", linthresh=1e-3)
         ax.set_ylim(bottom=0.0)
-    one = dataset["delay"].expand_dims(series=["best single mode, $b^*$ = 1.15"])
-    networks_on_lines(one, axes[2], colours=("black",), styles=(":",), title="end anchor: delay 3")
-    for k, radius in enumerate(dataset["radius"].values):
-        many = dataset["delay_networks"].sel(radius=radius)
-        look: dict[str, Any] = {"color": COLOURS[2 + k], "markersize": 2.8, "linewidth": 0.5, "alpha": 0.8}
-        paths = axes[2].plot(many["network_horizon"], many, "o-", **look)
-        paths[0].set_label(f"networks from radius {radius:g}")
-    axes[2].set_yscale("log")
-    axes[2].set_ylim(1e-7, 1e7)
-    key(axes[2], loc="upper left")
     return figure
 
 
