@@ -22,7 +22,7 @@ from learncast._core.packages import torch_package
 from learncast._core.progress import Progress, silent
 from learncast._core.validation import one_of
 from learncast.papers.runs import Compute, PaperRun, remembered
-from learncast.results import Provenance, save_dataset, spec_hash
+from learncast.results import Provenance, described, save_dataset, spec_hash
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -49,6 +49,18 @@ def painted(draw: Callable[..., object], *, width: float = 3.4, height: float = 
     from learncast.figures.page import sheet
 
     return lambda dataset: sheet(partial(draw, dataset, **options), width=width, height=height)
+
+
+def schematic(
+    draw: Callable[..., object], sizes: Sequence[int]
+) -> tuple[Callable[[], xr.Dataset], Paint, Callable[..., Numbers]]:
+    """Return data, picture and numbers of a drawing of a network with these numbers of neurons."""
+    from learncast.figures.page import sheet
+
+    neurons = xr.Dataset({"neurons": ("layer", list(sizes), described("neurons", "1"))})
+    picture = partial(draw, sizes=sizes, title="the network")
+    numbers = {"input, hidden and output neurons": list(sizes)}
+    return lambda: neurons, lambda _: sheet(picture, width=3.5, height=2.0), lambda _: numbers.items()
 
 
 def short(value: ArrayLike) -> Any:

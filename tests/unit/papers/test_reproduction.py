@@ -381,8 +381,7 @@ def test_a_dry_run_estimates_missing_runs(kept, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_dry_run_of_the_largest_preset_needs_only_short_sequences(tmp_path):
-    """The runs of the preset take batches of 512 sequences of 1024 steps with 16 inputs; an estimate must not."""
+def test_a_dry_run_of_the_largest_preset_trains_nothing(tmp_path):
     torch = pytest.importorskip("torch")
     sizes = []
     hook = torch.nn.modules.module.register_module_forward_pre_hook(lambda _, given: sizes.append(given[0].numel()))
@@ -394,8 +393,7 @@ def test_a_dry_run_of_the_largest_preset_needs_only_short_sequences(tmp_path):
     # 5 cells and 5 seeds with 3 optimisers.
     assert (estimate["runs"], estimate["missing"]) == (5 * 5 * 3, 75)
     assert estimate["cpu_seconds"] > 3600
-    assert max(sizes) <= 2**18
-    assert len(sizes) < 1000
+    assert not sizes
 
 
 def test_reproduce_has_the_options_of_a_sweep():

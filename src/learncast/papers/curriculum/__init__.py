@@ -17,7 +17,7 @@ from learncast import figures
 from learncast.papers.curriculum import alignment, pools, samples
 from learncast.papers.curriculum.pools import READINGS
 from learncast.papers.curriculum.samples import SAMPLES
-from learncast.papers.paper import Numbers, Paper, PaperFigure, captions_of, painted
+from learncast.papers.paper import Numbers, Paper, PaperFigure, captions_of, painted, schematic
 from learncast.papers.runs import only
 from learncast.results import described
 from learncast.tasks.families import leaky_profile
@@ -139,7 +139,7 @@ def paper(resolution: int = 240) -> Paper:
     paths = painted(samples.draw_paths, width=3.5, height=2.7)
     parts: dict[str, tuple[Any, ...]] = {
         "1A": (alignment.two_ways, alignment.draw_two_ways, alignment.two_way_numbers),
-        "1B": (alignment.architecture, alignment.draw_architecture, alignment.architecture_numbers),
+        "1B": schematic(figures.network_scheme, (1, 128, 1)),
         "1C": (alignment.rotated_frame, alignment.draw_rotated_frame, alignment.rotated_numbers),
         "3A": (_lag_covariances, painted(figures.lag_covariances, title="AR(1) inputs"), _profile_numbers),
         "3C": (_integration_profiles, profiles, _profile_numbers),

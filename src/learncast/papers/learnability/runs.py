@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from functools import cache, partial
 from itertools import product
 from typing import TYPE_CHECKING, Any, Self
 
@@ -300,40 +298,15 @@ def stacked(results: Sequence[xr.Dataset], cells: Sequence[str]) -> xr.Dataset:
     return xr.concat(plain, "cell", **options).assign_coords(cell=[CELLS[cell] for cell in cells])
 
 
-#: Time steps, diagnosed sequences and largest batch of the data on which costs are measured.
-_SHORT, _LEAST, _MOST = 64, 48, 256
+#: CPU time of an update relative to that of ConstGate.
+SLOWER = {"const-gate": 1.0, "shared-gate": 1.2, "diag-gate": 1.4, "paper-gru": 1.9, "paper-lstm": 2.2}
 
 
 def estimated_seconds(settings: Settings) -> float:
-    """Estimate the CPU seconds of a run on this device from an update and a diagnosis of short sequences."""
+    """Estimate the CPU seconds of a run, from times measured on one core of a server."""
     run = DiagnosedRun.from_dict(settings)
-    short = min(run.training.steps, _SHORT)
-    update, diagnosis = _seconds(run.cell, replace(run.training, steps=short), len(run.networks), run.device)
+    size, number = run.training, len(run.networks)
+    update = SLOWER[run.cell] * (100 + 0.03 * number * size.batch * size.hidden_size)
     # With two directions: two rules and a control at the end, a rule and a control early on.
-    diagnosed = len(run.networks) * (4.5 if run.early else 1) * (run.diagnosed or run.watched)
-    return (run.updates * update + diagnosed * diagnosis) * run.training.steps / short
-
-
-@cache
-def _seconds(cell: str, size: RunSize, number: int, device: str) -> tuple[float, float]:
-    """Measure the seconds of an update of stacked networks, and of the diagnosis of a sequence."""
-    from learncast.windows import DetectionRule, Measurement, window
-
-    lags = tuple(int(lag) for lag in np.unique(np.linspace(1, size.steps - 2, len(size.lags)).round()))
-    batch = min(size.batch, _MOST)
-    small = replace(size, lags=lags, task_lags=lags[:5], batch=batch, sequences=max(batch, _LEAST))
-    gates, sgd = (None if cell in RANDOM else 0.1,), {"kind": "sgd", "learning_rate": 1e-3}
-    run = DiagnosedRun(cell, sgd, tuple(range(number)), gates, small, 1, 1.0, device, 0, 0, (), 19, 0, 0, 0)
-    trainer, data = run.trainer(), run.trials(_LEAST, 3, 0)
-    options: dict[str, Any] = {"rule": DetectionRule(nulls=19), "measurement": Measurement(lags=lags)}
-    calls = partial(trainer.train, 1), partial(window, trainer.stack.models[0], *data, **options)
-    update, diagnosis = (_cpu_seconds(call) for call in calls)
-    return update * size.batch / batch, diagnosis / _LEAST
-
-
-def _cpu_seconds(call: Callable[[], object]) -> float:
-    """Return the CPU seconds of a call, after one that loads what it needs."""
-    call()
-    begun = time.process_time()
-    call()
-    return time.process_time() - begun
+    sequences = number * (4.5 if run.early else 1) * (run.diagnosed or run.watched)
+    return 1e-6 * size.steps * (run.updates * update + sequences * (6 + 0.3 * len(size.lags)))

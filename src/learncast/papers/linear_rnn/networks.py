@@ -18,14 +18,14 @@ from learncast.theory.dynamics.descent import Descent, descend
 from learncast.theory.dynamics.learning_problem import lag_statistics
 from learncast.theory.dynamics.recurrent_mode import mode_trajectory
 from learncast.theory.recurrence import optimum, stability, tradeoff
-from learncast.theory.recurrence.feature_learning import feature_learning, kernel_change
+from learncast.theory.recurrence.feature_learning import feature_learning
 from learncast.theory.recurrence.order import descent_half_loss_time, half_loss_time, order_reversal
 
 HIDDEN = 64
 STEPS = 10
 TIME = "steps x learning rate"
-#: What learns with and without the recurrence.
-ALL, FROZEN = ("input", "recurrent", "output"), ("input", "output")
+#: What learns.
+ALL = ("input", "recurrent", "output")
 
 
 def random_network(rng: np.random.Generator, *, gain: float, recurrent_gain: float) -> LinearRNN:
@@ -305,22 +305,18 @@ def sensory_networks(seeds: int, accuracy: float) -> xr.Dataset:
 
 
 def turned_kernels(gains: Sequence[float], seeds: int, *, recurrent_gain: float = 0.6) -> xr.Dataset:
-    """1 - alignment of tangent kernels before and after training, of three networks with the same start."""
+    """1 - alignment of tangent kernels before and after training, of two networks with the same start."""
     task = sensory.leaky(STEPS, decay=0.8)
-    kinds, kernels = ("recurrent", "feedforward control", "recurrence frozen"), ("all weights", "W_y block")
-    turned, losses = np.empty((3, 2, len(gains), seeds)), np.empty((3, len(gains), seeds))
+    kinds, kernels = ("recurrent", "feedforward control"), ("all weights", "W_y block")
+    turned, losses = np.empty((2, 2, len(gains), seeds)), np.empty((2, len(gains), seeds))
     for i, seed in np.ndindex(len(gains), seeds):
         network = random_network(np.random.default_rng(seed), gain=gains[i], recurrent_gain=recurrent_gain)
         rate = 0.25 * min(stability.largest_stable_rate(network, steps=STEPS).learning_rate, stable(0.8))
         both = feature_learning(task, network, learning_rate=rate)
-        # With frozen recurrence the loss may be unreachable; four times the steps of the others show this.
-        most = 4 * max(both.steps)
-        run = descend(task, network, Training(rate, learn=FROZEN, most_steps=most), goal=0.99)
-        frozen = kernel_change(network, trained(run), steps=STEPS, learn=FROZEN)
-        for k, change in enumerate((both.recurrent, both.feedforward, frozen)):
+        for k, change in enumerate((both.recurrent, both.feedforward)):
             assert change is not None
             turned[k, :, i, seed] = change.total.misalignment, change.blocks["output"].misalignment
-        losses[:, i, seed] = *both.losses, run.loss[-1] / (0.5 * task.target_power)
+        losses[:, i, seed] = both.losses
     return xr.Dataset(
         {
             "misalignment": (("network", "kernel", "gain", "seed"), turned),

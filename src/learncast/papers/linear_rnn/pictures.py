@@ -198,7 +198,7 @@ def draw_kernels(dataset: xr.Dataset) -> Figure:
         one = dataset["misalignment"].sel(kernel=kernel).rename(network="series")
         mean = one.reduce(gmean, "seed").assign_attrs(described("1 - alignment with the initial kernel", "1"))
         title = {"all weights": "all weights that learn", "W_y block": "$W_y$ block: hidden states"}[kernel]
-        look: dict[str, object] = {"styles": ("-", "--", "-"), "named": ax is axes[0], "title": title}
+        look: dict[str, object] = {"styles": ("-", "--"), "named": ax is axes[0], "title": title}
         networks_on_lines(mean, ax, networks=one, **look)
         ax.set(xscale="log", yscale="log", ylim=(0.5 * float(dataset["misalignment"].min()), 2.0))
     figure.supxlabel(

@@ -10,16 +10,13 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import xarray as xr
-
 from learncast import figures
-from learncast.papers.paper import Paper, PaperFigure, captions_of
+from learncast.papers.paper import Paper, PaperFigure, captions_of, schematic
 from learncast.papers.prior_knowledge import continual, learning, revision
 from learncast.papers.prior_knowledge.descent import RATE, draw_functions, gaps
 from learncast.papers.prior_knowledge.kingdom import ITEMS, structure
 from learncast.papers.prior_knowledge.revision import KICK
 from learncast.papers.runs import only
-from learncast.results import described
 
 #: Runs of the figures for which networks are trained in torch.
 TRAINED = {
@@ -36,6 +33,7 @@ def paper() -> Paper:
     draw_structure = learning.draw_structure
     starts, ends = ("small weights", "large weights"), ("two fish swapped", "colour hierarchy")
     made: dict[str, tuple[Any, Any, Any]] = {
+        "1A": schematic(figures.layer_scheme, (3, 5, 2)),
         "1B": (partial(outputs, "1B"), partial(draw_functions, "from small weights"), both),
         "1C": (partial(outputs, "1C"), partial(draw_functions, "from large weights"), both),
         "1D": (partial(outputs, "1D"), partial(draw_functions, "from learned weights"), both),
@@ -62,13 +60,7 @@ def paper() -> Paper:
     def drawn(draw: Any, title: str, **options: object) -> Any:
         return lambda _: figures.sheet(partial(draw, title=title, **options), width=3.4, height=2.2)
 
-    sizes, tree = (3, 5, 2), partial(figures.tree, leaves=ITEMS)
-    scheme = drawn(figures.layer_scheme, "the network", sizes=sizes)
-    made["1A"] = (
-        partial(xr.Dataset, {"neurons": ("layer", list(sizes), described("neurons", "1"))}),
-        scheme,
-        learning.size_numbers,
-    )
+    tree = partial(figures.tree, leaves=ITEMS)
     made["3A"] = (partial(structure, slice(1)), drawn(tree, "the living kingdom"), learning.structure_numbers)
     decoupled = partial(learning.decoupling_from, "4A")
     made["4B"] = (decoupled, drawn(figures.decoupling_scheme, "decoupling"), learning.decoupling_numbers)

@@ -186,11 +186,6 @@ def three_targets() -> xr.Dataset:
     )
 
 
-def size_numbers(dataset: xr.Dataset) -> Numbers:
-    """Yield the numbers of neurons."""
-    yield "input, hidden and output neurons", [int(n) for n in dataset["neurons"].values]
-
-
 def draw_targets(dataset: xr.Dataset) -> figures.Figure:
     """Draw the three matrices on one scale."""
     top, names = float(np.abs(dataset["target"]).max()), [str(name) for name in dataset["panel"].values]
