@@ -31,7 +31,7 @@ def reproduce(
     ] = None,
     shard: Annotated[str | None, typer.Option(metavar="K/N", help="Only train the K-th of N shards.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Report the missing runs and their cost.")] = False,
-    formats: Annotated[str, typer.Option("--format", help="Formats of the figures.")] = "png,pdf,svg",
+    formats: Annotated[str, typer.Option("--format", help="Formats of the figures, of png,pdf,svg.")] = "png",
     seeds: Annotated[str | None, typer.Option(help="Seeds of learnability, e.g. 212,1001.")] = None,
     cells: Annotated[str | None, typer.Option(help="Cells of learnability, e.g. const-gate,paper-gru.")] = None,
     stored: Annotated[

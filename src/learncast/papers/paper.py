@@ -211,7 +211,7 @@ class Paper:
         return {n: panels for n, panels in pages.items() if len(panels) > 1 and all(p in chosen for p in panels)}
 
     def write(
-        self, figure: PaperFigure, dataset: xr.Dataset, folder: Path, *, preset: str, formats: Sequence[str] = FORMATS
+        self, figure: PaperFigure, dataset: xr.Dataset, folder: Path, *, preset: str, formats: Sequence[str]
     ) -> dict[str, object]:
         """Write one figure's pictures, data and table, and return its caption, numbers and files."""
         from learncast.figures.page import style
@@ -232,7 +232,7 @@ class Paper:
         folder: Path,
         *,
         preset: str,
-        formats: Sequence[str] = FORMATS,
+        formats: Sequence[str],
     ) -> list[str]:
         """Write the pages with all panels of a figure, and return the names of the files."""
         from learncast.figures.page import composite, style

@@ -17,8 +17,12 @@ from learncast.theory.dynamics.balanced.two_layer import TwoLayerSolution, check
 
 #: Labels of the ``source`` dimension of quantities that are both trained and predicted.
 SOURCES = ("descent", "theory")
-#: Quantities that are compared, by their names in `TwoLayerSolution.at`.
-QUANTITIES = ("network_function", "input_gram", "output_gram")
+#: Quantities of a network that are compared, by their names in `TwoLayerSolution.at`.
+QUANTITIES: dict[str, Callable[[TwoLayer], FloatArray]] = {
+    "network_function": lambda network: network.function,
+    "input_gram": lambda network: network.first.T @ network.first,
+    "output_gram": lambda network: network.second @ network.second.T,
+}
 #: Learning rate of figures that do not vary it.
 RATE = 0.002
 #: Inputs (trials, inputs) and targets (trials, outputs).
@@ -52,6 +56,7 @@ def training(
     kick: float = 0.0,
     rng: np.random.Generator | None = None,
     starts: list[TwoLayer] | None = None,
+    names: Sequence[str] = ("network_function",),
 ) -> xr.Dataset:
     """Learn tasks with white inputs one after another, by descent and by the exact flow.
 
@@ -71,12 +76,13 @@ def training(
         Generator of the noise.
     starts : list, optional
         The network of the descent at the start of each task is appended to it.
+    names : sequence of str
+        Keys of `QUANTITIES`.
 
     Returns
     -------
     xarray.Dataset
-        ``network_function``, ``input_gram``, ``output_gram`` and the ``loss`` of every task over (source, time, ...);
-        the time of a switch occurs twice.
+        The quantities and the ``loss`` of every task over (source, time, ...); the time of a switch occurs twice.
     """
     expected = actual = network
     stages, problems, times = [], [], np.arange(0, steps + 1, every)
@@ -88,9 +94,8 @@ def training(
             starts.append(actual)
         path = descended(task, actual, learning_rate, times)
         exact = solved(task, expected, learning_rate)
-        theory = exact.at(times).dataset[list(QUANTITIES)]
-        grams = ([n.function for n in path], [n.first.T @ n.first for n in path], [n.second @ n.second.T for n in path])
-        trained = theory.copy(data={name: np.array(v) for name, v in zip(QUANTITIES, grams, strict=True)})
+        theory = exact.at(times).dataset[list(names)]
+        trained = theory.copy(data={name: np.array([QUANTITIES[name](network) for network in path]) for name in names})
         stage = xr.concat([trained, theory], dim="source")
         stages.append(stage.assign_coords(time=stage["time"] + k * steps, stage=("time", [k] * len(times))))
         problems.append(exact.problem)

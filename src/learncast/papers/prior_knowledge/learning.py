@@ -44,7 +44,8 @@ def everything_from(panel: str) -> xr.Dataset:
     rng = np.random.default_rng(2)
     task, items = descent.random_task(3, 2, rng), np.sqrt(3) * np.eye(3)
     network = TwoLayer.balanced(3, 4, 2, scale=0.02 if panel == "2A" else 0.8, rng=rng)
-    dataset = descent.training([task], network, learning_rate=descent.RATE, steps=4000, every=40)
+    plan: dict[str, Any] = {"learning_rate": descent.RATE, "steps": 4000, "every": 40}
+    dataset = descent.training([task], network, **plan, names=list(descent.QUANTITIES))
     grams = zip(dataset["input_gram"].values, dataset["output_gram"].values, strict=True)
     kernels = [[kernel_of_grams(*both, items) for both in zip(*of, strict=True)] for of in grams]
     over = ("source", "time", "output", "output_other")
@@ -152,6 +153,7 @@ def _gram(network: TwoLayer) -> FloatArray:
     return np.asarray(factor @ factor.T)
 
 
+@cache
 def decoupling_from(panel: str) -> xr.Dataset:
     """Figure 4: A^T A in the singular basis of a 2 x 2 target, from one start at several scales."""
     scales = {"intermediate": 0.3} if panel == "4A" else SCALES
