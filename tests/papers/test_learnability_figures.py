@@ -202,8 +202,8 @@ def table_of(**columns):
 
 
 def verdict(name, table):
-    [one] = [row for row in claims.verdicts({"AdamW": table}) if row.name == name]
-    return one.verdict
+    [one] = [row for row in claims.verdicts({"AdamW": table}) if row["name"] == name]
+    return one["verdict"]
 
 
 def test_orders_need_every_cell_on_the_stated_side_of_both_others():

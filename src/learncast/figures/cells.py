@@ -137,7 +137,7 @@ def windows_by_cell(
     last, longest = float(dataset["lag"][-1]), dataset.attrs.get("longest_task_lag")
     if longest is not None:
         ax.axhline(float(longest), color="grey", linewidth=0.8, linestyle=":")
-        name_line(ax, float(longest), "task's longest lag")
+        name_line(ax, float(longest), "task's longest lag", x=0.62, up=-8)
     ax.set_ylim(-0.03 * last, 1.05 * last)
     if legend:
         key(ax, below=True, ncols=2, columnspacing=0.8)
@@ -178,9 +178,8 @@ def tail_indices_by_cell(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> A
     for j, (kind, text) in enumerate({"pooled": "single terms", "block": "means of 16 terms"}.items()):
         points(dataset[f"{kind}_tail_index"], ax, shift=0.3 * j - 0.15, hollow=j == 0)
         ax.plot([], [], "o", color="0.4", markerfacecolor="0.4" if j else "none", markersize=3, label=text)
-    for height, text in ((2.0, "finite variance"), (1.47, "product of two normals")):
-        ax.axhline(height, **FIT)
-        name_line(ax, height, text, x=0.0)
+    for height, text, line in ((2.0, "finite variance", "--"), (1.47, "product of two normals", ":")):
+        ax.axhline(height, **FIT | {"linestyle": line}, label=text)
     ax.set_ylim(1.0, 2.25)
     return with_key(ax, "", r"tail index $\hat\alpha$", title, below=True, ncols=2)
 

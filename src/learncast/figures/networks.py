@@ -175,7 +175,7 @@ def networks_on_lines(
     >>> lc.figures.networks_on_lines(lines, ax, networks=lines[:, 1:]).get_ylabel()
     'recurrence'
     >>> [text.get_text() for text in ax.get_legend().get_texts()]
-    ['long trials', 'short trials']
+    ['long trials', 'short trials', 'trained networks']
     >>> plt.close(figure)
     """
     either = lines if lines is not None else networks
@@ -196,6 +196,8 @@ def networks_on_lines(
             face = colour if styles[k % len(styles)] == "-" else "white"
             dots: Look = {"color": colour, "markerfacecolor": face, "markersize": 3.5, "alpha": 0.8}
             ax.plot(places, heights.ravel(), "o", **dots, linestyle="none", label=name if lines is None else None)
+    if lines is not None and networks is not None:
+        ax.plot([], [], "o", color="grey", markersize=3.5, label="trained networks")
     if named:
         key(ax)
     return label(ax, x=axis_label(either[x]), y=axis_label(either), title=title)

@@ -225,24 +225,16 @@ class Paper:
         write_file(folder / f"{stem}.csv", table_of(dataset))
         return {"caption": figure.caption, "numbers": numbers, "files": [*names, f"{stem}.nc", f"{stem}.csv"]}
 
-    def write_page(
-        self,
-        number: str,
-        panels: Sequence[tuple[PaperFigure, xr.Dataset]],
-        folder: Path,
-        *,
-        preset: str,
-        formats: Sequence[str],
-    ) -> list[str]:
+    def write_page(self, page: str, panels: Panels, folder: Path, *, preset: str, formats: Sequence[str]) -> list[str]:
         """Write the pages with all panels of a figure, and return the names of the files."""
         from learncast.figures.page import composite, style
 
         names = []
         with style():
             pages = composite([(figure.draw, dataset) for figure, dataset in panels])
-            for k, page in enumerate(pages):
-                stem = f"figure_{number}" if len(pages) == 1 else f"figure_{number}_page{k + 1}"
-                stamped = self._stamped(page, preset, *(figure for figure, _ in panels))
+            for k, made in enumerate(pages):
+                stem = f"figure_{page}" if len(pages) == 1 else f"figure_{page}_page{k + 1}"
+                stamped = self._stamped(made, preset, *(figure for figure, _ in panels))
                 names += _write_pictures(stamped, folder / stem, formats)
         return names
 
@@ -253,6 +245,10 @@ class Paper:
         least = preset == "smoke" and any(figure.trained for figure in figures)
         text = ", ".join(filter(None, (self.note, f"preset {preset}" if least else "")))
         return stamped(page, text) if text else page
+
+
+#: Figures with their data.
+Panels = Sequence[tuple[PaperFigure, xr.Dataset]]
 
 
 def _write_pictures(figure: Figure, path: Path, formats: Sequence[str]) -> list[str]:

@@ -15,7 +15,7 @@ import xarray as xr
 
 from learncast import figures
 from learncast.papers.curriculum import alignment, pools, samples
-from learncast.papers.curriculum.pools import READINGS
+from learncast.papers.curriculum.pools import LEARNING_RATE, READINGS
 from learncast.papers.curriculum.samples import SAMPLES
 from learncast.papers.paper import Numbers, Paper, PaperFigure, captions_of, painted, schematic
 from learncast.papers.runs import only
@@ -34,7 +34,7 @@ def _portrait(panel: str, values: tuple[float, float], resolution: int) -> xr.Da
     if panel == "3B":
         targets = [pool.target.varied(timescale=timescale, name="target") for timescale in READINGS.values()]
     for target in targets:
-        every = pools.portrait_of(replace(pool, target=target), "linear", *grid)
+        every = pools.portrait_of(replace(pool, target=target), "linear", *grid, LEARNING_RATE)
         parts.append(every[["speedup_steps", "direct_steps", "singular_accuracy"]])
     both = xr.concat(parts, "reading", combine_attrs="override").assign_coords(reading=list(READINGS)[: len(parts)])
     recipe = pool.target.recipe

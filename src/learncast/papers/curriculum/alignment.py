@@ -11,7 +11,6 @@ import xarray as xr
 from learncast import figures
 from learncast._core.validation import FloatArray
 from learncast.figures.look import COLOURS, DIRECT, STAGED
-from learncast.papers.curriculum.pools import LEARNING_RATE
 from learncast.papers.curriculum.samples import SAMPLES, curricula
 from learncast.papers.paper import Numbers, short
 from learncast.results import STEPS, described
@@ -64,7 +63,7 @@ def mode_updates(
 
 def two_ways() -> xr.Dataset:
     """Figure 1A: the time of direct training, and of training a first task and then the target."""
-    both = [curricula(name, LEARNING_RATE) for name in SAMPLES]
+    both = [curricula(name) for name in SAMPLES]
     first, then = np.array([[one.steps.flow for one in each["curriculum"].stages] for each in both]).T
     direct = both[0]["direct"].steps.flow
     return xr.Dataset(

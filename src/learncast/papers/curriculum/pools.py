@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import product
@@ -11,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
+from numpy.typing import ArrayLike
 
 from learncast import Accuracy, Activated, Forecast, LinearRNN, Stage, Training, figures, phase, tasks
 from learncast._core.progress import Progress, silent
@@ -87,16 +87,10 @@ def network(activation: str) -> Network:
     return linear if activation == "linear" else Activated(linear, activation)
 
 
-def portrait_of(
-    pool: TaskPool,
-    activation: str,
-    values: Sequence[float] | FloatArray,
-    stops: FloatArray,
-    rate: float = LEARNING_RATE,
-) -> xr.Dataset:
+def portrait_of(pool: TaskPool, unit: str, values: ArrayLike, stops: FloatArray, rate: float) -> xr.Dataset:
     """Return the flow steps over the value of the first task and its stop."""
     over: dict[str, Any] = {"vary": pool.vary, "values": np.array(values), "accuracies": stops}
-    return phase(pool.target, network(activation), **over, learning_rate=rate, goal=ACCURACY)
+    return phase(pool.target, network(unit), **over, learning_rate=rate, goal=ACCURACY)
 
 
 def settings_of(seed: int, rate: float = LEARNING_RATE, **options: Any) -> Training:
@@ -192,8 +186,6 @@ def panel_numbers(dataset: xr.Dataset) -> Numbers:
         helps = (measured < direct) == (one["predicted"] < one["direct_predicted"])
         yield f"{activation}: direct, predicted", int(one["direct_predicted"])
         yield f"{activation}: direct, trained", round(float(direct), 1)
-        yield (
-            f"{activation}: median error of total steps",
-            round(float(np.abs(one["predicted"] / measured - 1).median()), 4),
-        )
+        error = abs(one["predicted"] / measured - 1).median()
+        yield f"{activation}: median error of total steps", round(float(error), 4)
         yield f"{activation}: curricula that help or cost as predicted, of {helps.size}", int(helps.sum())

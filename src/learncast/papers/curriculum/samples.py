@@ -9,7 +9,7 @@ import xarray as xr
 
 from learncast import Forecast, Stage, figures, follow
 from learncast._core.progress import Progress, silent
-from learncast.papers.curriculum.pools import ACCURACY, SIZES, network, pools, settings_of
+from learncast.papers.curriculum.pools import ACCURACY, LEARNING_RATE, network, pools, settings_of
 from learncast.papers.paper import Numbers
 from learncast.papers.runs import PaperRun, Settings
 from learncast.results import STEPS, described
@@ -23,29 +23,29 @@ SAMPLES = {"2B": (0.75, 0.9), "2C": (1.5, 0.8)}
 SEEDS = {"default": 1, "smoke": 1, "full": 3}
 
 
-def curricula(name: str, rate: float) -> dict[str, Forecast]:
+def curricula(name: str) -> dict[str, Forecast]:
     """Return direct training and the curriculum of a panel."""
     pool, (value, stop), target = pools()["4A"], SAMPLES[name], Stage(pools()["4A"].target, goal=ACCURACY)
     plans = {"direct": [target], "curriculum": [Stage(pool.first(value), goal=stop), target]}
-    return {word: follow(stages, network("linear"), learning_rate=rate) for word, stages in plans.items()}
+    return {word: follow(stages, network("linear"), learning_rate=LEARNING_RATE) for word, stages in plans.items()}
 
 
 def sample_runs(name: str, preset: str) -> list[PaperRun]:
     """Return the run of a panel."""
-    return [PaperRun(train_sample, {"name": name, "seeds": SEEDS[preset], "rate": SIZES[preset].rate})]
+    return [PaperRun(train_sample, {"name": name, "seeds": SEEDS[preset]})]
 
 
 def train_sample(settings: Settings, progress: Progress = silent) -> xr.Dataset:
     """Return the strength by theory and by training, during a curriculum and during direct training."""
     from learncast.training import train
 
-    name, seeds, rate = (settings[key] for key in ("name", "seeds", "rate"))
-    both, net = curricula(name, rate), network("linear")
+    name, seeds, net = settings["name"], range(settings["seeds"]), network("linear")
+    both = curricula(name)
     horizon = int(1.15 * max(one.steps.flow for one in both.values())) + 20
     times, variables = np.arange(horizon + 1.0), dict[str, object]()
     for word, one in both.items():
         stages = _schedule(one, horizon)
-        runs = [train(stages, net, settings_of(seed, rate), record=("strength",)) for seed in range(seeds)]
+        runs = [train(stages, net, settings_of(seed), record=("strength",)) for seed in seeds]
         trained = np.stack([run["strength"].values[:, 0] for run in runs])
         variables[f"theory_{word}"] = ("time", one.at(times)["strength"].values[:, 0], described("theory", "1"))
         variables[f"trained_{word}"] = (("seed", "time"), trained, described("training", "1"))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from importlib.resources import files
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import xarray as xr
@@ -66,26 +66,21 @@ def paper(seeds: Sequence[int] | None = None, cells: Sequence[str] | None = None
         parts[f"{first + 1}"] = (optimizer, survival, pictures.time_scale_numbers)
         parts[f"{first + 2}"] = (optimizer, pictures.draw_noise, pictures.noise_numbers)
     captions, shared = captions_of(__name__)
-    every: dict[str, PaperFigure] = {}
+
+    def figure(name: str, caption: str, make: Any, picture: Any, numbers: Any, runs: Any) -> PaperFigure:
+        def data(results: list[xr.Dataset], preset: str) -> xr.Dataset:
+            return cast(xr.Dataset, make(results, sizes[preset])).assign_attrs(preset=preset)
+
+        return PaperFigure(name, caption, data, picture, numbers, lambda preset: runs(sizes[preset]))
+
+    made = (claims.claims, claims.draw_claims, claims.claim_numbers, claims.claim_runs)
+    every = {"claims": figure("claims", captions["claims"], *made)}
     for name, (optimizer, picture, numbers) in parts.items():
         phrases = {key: text.format(optimizer=optimizer, ours=shared["ours"]) for key, text in shared.items()}
-        data = partial(_sized, sizes, partial(diagnoses, optimizer))
-        runs = partial(_runs, sizes, partial(diagnosis_runs, optimizer))
         caption = captions[name].format(optimizer=optimizer, **phrases)
-        every[name] = PaperFigure(name, caption, data, picture, numbers, runs)
-    data, runs = partial(_sized, sizes, claims.claims), partial(_runs, sizes, claims.claim_runs)
-    every["claims"] = PaperFigure("claims", captions["claims"], data, claims.draw_claims, claims.claim_numbers, runs)
+        data, runs = partial(diagnoses, optimizer), partial(diagnosis_runs, optimizer)
+        every[name] = figure(name, caption, data, picture, numbers, runs)
     return Paper("learnability", "livi2025", tuple(every[name] for name in captions), tuple(PRESETS), stored=stored)
-
-
-def _sized(
-    sizes: Mapping[str, Preset], data: Callable[..., xr.Dataset], results: list[xr.Dataset], preset: str
-) -> xr.Dataset:
-    return data(results, sizes[preset]).assign_attrs(preset=preset)
-
-
-def _runs(sizes: Mapping[str, Preset], runs: Callable[[Preset], list[PaperRun]], preset: str) -> list[PaperRun]:
-    return runs(sizes[preset])
 
 
 def stored(runs: Sequence[PaperRun], *, progress: Progress = silent) -> list[xr.Dataset]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files
 from itertools import islice
@@ -28,27 +27,9 @@ CRITERIA: Claim = tomllib.loads(
 )
 #: Fewer seeds cannot reach the level of an order, whatever they show: 1 / 20 for three against three.
 FEWEST = 4
+#: Texts of a verdict: holds, fails or undecided; what the claim says; its numbers; what would decide it; why it fails.
 _TEXTS = ("verdict", "says", "reason", "larger", "cause")
 HOLDS, FAILS, UNDECIDED = "holds", "fails", "undecided"
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """The decision on one claim at one size.
-
-    Attributes
-    ----------
-    verdict : {"holds", "fails", "undecided"}
-    reason : str
-        Numbers behind the verdict, or why there is none.
-    """
-
-    name: str
-    says: str
-    verdict: str
-    reason: str
-    larger: str
-    cause: str
 
 
 def claim_runs(preset: Preset) -> list[PaperRun]:
@@ -75,8 +56,8 @@ def claims(results: Sequence[xr.Dataset], preset: Preset) -> xr.Dataset:
         made = made.merge(tables["dial"].drop_dims("cell") if dial else {})
         rows = verdicts(tables)
         for key in _TEXTS:
-            made[key] = ("claim", [getattr(row, key) for row in rows])
-        parts.append(made.assign_coords(claim=[row.name for row in rows]))
+            made[key] = ("claim", [row[key] for row in rows])
+        parts.append(made.assign_coords(claim=[row["name"] for row in rows]))
     longest = [size.task_lags[-1] for size in preset.sizes]
     return xr.concat(parts, "size", combine_attrs="drop").assign_coords(size=longest)
 
@@ -143,19 +124,12 @@ def _slopes(x: FloatArray, y: FloatArray) -> FloatArray:
 
 def requirement_slopes(one: xr.Dataset, noise: str) -> FloatArray:
     """Return the slope of the log of the sequences that a lag needs on that of its envelope, for detected lags."""
-    needed, f = detected_requirements(one, noise)
-    few = np.isfinite(needed).sum(axis=-1) < 3
+    needed, f = one["required_sequences"].sel(noise=noise).transpose(*one["envelope"].dims), one["envelope"]
+    used = (one["score"] > one["critical_score"]) & np.isfinite(needed) & (needed > 0) & (f > 0)
+    few = (used.sum("lag") < 3).values
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(few, np.nan, _slopes(np.log(f), np.log(needed)))
-
-
-def detected_requirements(one: xr.Dataset, noise: str) -> tuple[FloatArray, FloatArray]:
-    """Return required sequences and envelope, along lags; nan where a lag is not detected."""
-    needed, f = one["required_sequences"].sel(noise=noise), one["envelope"]
-    used = ((one["score"] > one["critical_score"]) & np.isfinite(needed) & (needed > 0) & (f > 0)).values
-    values = (part.transpose(*f.dims).values for part in (needed, f))
-    kept, envelope = (np.where(used, part, np.nan) for part in values)
-    return kept, envelope
+        slopes = _slopes(np.log(f.where(used).values), np.log(needed.where(used).values))
+    return np.where(few, np.nan, slopes)
 
 
 def _dial(dataset: xr.Dataset) -> xr.Dataset:
@@ -178,17 +152,18 @@ def _dial(dataset: xr.Dataset) -> xr.Dataset:
     )
 
 
-def verdicts(tables: dict[str, xr.Dataset]) -> list[Verdict]:
-    """Decide every claim from the measures under AdamW, under SGD and of the dial."""
+def verdicts(tables: dict[str, xr.Dataset]) -> list[dict[str, str]]:
+    """Decide every claim from the measures under AdamW, under SGD and of the dial: its name and `_TEXTS`."""
     corrected = _corrected(tables["AdamW"])
     return [_verdict(claim, tables, corrected) for claim in CRITERIA["claim"]]
 
 
-def _verdict(claim: Claim, tables: dict[str, xr.Dataset], corrected: dict[tuple[str, str], float]) -> Verdict:
+def _verdict(claim: Claim, tables: dict[str, xr.Dataset], corrected: dict[tuple[str, str], float]) -> dict[str, str]:
     name = claim["name"]
 
-    def decided(verdict: str, reason: str) -> Verdict:
-        return Verdict(name, claim["says"], verdict, reason, claim["larger"], claim.get("cause", ""))
+    def decided(verdict: str, reason: str) -> dict[str, str]:
+        texts = {key: str(claim.get(key, "")) for key in ("name", "says", "larger", "cause")}
+        return texts | {"verdict": verdict, "reason": reason}
 
     data = claim.get("data", "AdamW")
     if data not in tables:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
@@ -100,18 +100,15 @@ class Preset:
     clip: float = 1.0
     device: str = "cpu"
     memory: int = 2**28
-    main: RunSize = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "main", self.sizes[0])
+    @property
+    def main(self) -> RunSize:
+        """Size of figures 1 to 13."""
+        return self.sizes[0]
 
     def cells_of(self, optimizer: str) -> tuple[str, ...]:
         """Return the cells that an optimiser trains."""
         return tuple(cell for cell in self.schedules[optimizer].cells if cell in self.cells)
-
-
-#: A table of the presets' file.
-Table = dict[str, Any]
 
 
 def _lags(given: list[Any]) -> tuple[int, ...]:
@@ -120,13 +117,13 @@ def _lags(given: list[Any]) -> tuple[int, ...]:
     return tuple(int(lag) for lag in np.unique(np.concatenate(parts)))
 
 
-def _size(given: Table) -> RunSize:
+def _size(given: dict[str, Any]) -> RunSize:
     return RunSize(**given | {name: _lags(given[name]) for name in ("lags", "task_lags")})
 
 
-def _preset(given: Table) -> Preset:
+def _preset(given: dict[str, Any]) -> Preset:
     """Return a preset from its table in `presets.toml`."""
-    own: Table = {key: tuple(value) if isinstance(value, list) else value for key, value in given.items()}
+    own: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in given.items()}
     own["sizes"] = tuple(_size(one) for one in given["sizes"])
     schedules = {name: {"cells": tuple(CELLS), **one} for name, one in given["schedules"].items()}
     own["schedules"] = {name: Schedule(**one | {"cells": tuple(one["cells"])}) for name, one in schedules.items()}

@@ -34,6 +34,10 @@ _FEW = 64
 RANDOM = ("paper-gru", "paper-lstm")
 
 
+def _tuples(table: Settings) -> dict[str, Any]:
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
+
+
 @dataclass(frozen=True)
 class DiagnosedRun:
     """Networks of one cell on the multi-lag task that are trained in one tensor, one for each gate and seed.
@@ -72,11 +76,7 @@ class DiagnosedRun:
     @classmethod
     def from_dict(cls, stored: Settings) -> Self:
         """Return the run of the result of `asdict`, whose tuples may have become lists."""
-        size, values = (
-            {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
-            for table in (stored["training"], stored)
-        )
-        return cls(**{**values, "training": RunSize(**size)})
+        return cls(**_tuples(stored) | {"training": RunSize(**_tuples(stored["training"]))})
 
     @property
     def networks(self) -> list[tuple[float | None, int]]:
@@ -162,7 +162,7 @@ def diagnose(settings: Settings, progress: Progress = silent) -> xr.Dataset:
                 own["early_window"] = _window(run, *each, seed, control=True)["window"]
     results = []
     for own, (_, seed), each in zip(found, run.networks, trainer.each(), strict=True):
-        results.append(_end(run, *each, seed).assign(last_loss=_loss(run, each[0], seed), **own))
+        results.append(_end(run, *each, seed).assign(own | {"last_loss": _loss(run, each[0], seed)}))
         progress(TRAINING + (1 - TRAINING) * len(results) / len(run.networks))
     joined = xr.concat(results, "network", combine_attrs="override", join="exact", data_vars="all")
     rows = [joined.isel(network=slice(k, k + len(run.seeds))) for k in range(0, len(results), len(run.seeds))]
@@ -222,9 +222,9 @@ def _end(run: DiagnosedRun, model: CellReadout, optimizer: Optimizer, seed: int)
         text = {"pooled": "single terms of the gradient", "block": "means of 16 of them"}[name]
         merged[f"{name}_tail_index"] = ((), value, described(f"tail index of {text}, median over lags", "1"))
     if run.diagnosed:
-        text = described("envelope with the auxiliary terms of eq. (58)", merged["envelope"].attrs["units"])
+        about = described("envelope with the auxiliary terms of eq. (58)", merged["envelope"].attrs["units"])
         factor = _auxiliary(model, optimizer, inputs, list(run.training.lags))
-        merged["envelope_auxiliary"] = ("lag", merged["envelope"].values * factor, text)
+        merged["envelope_auxiliary"] = ("lag", merged["envelope"].values * factor, about)
     return merged
 
 

@@ -103,24 +103,17 @@ def order(seeds: int, points: int, starts: Sequence[float], *, initial: float = 
         network = scalar_network(np.random.default_rng(seed), recurrence=starts[j], initial=initial)
         rate = min(float(predicted[i, j]) / 600, 5e-3)
         measured[i, j, seed] = descent_half_loss_time(several[i], network, learning_rate=rate)
-    gains, random = np.array([0.3, 0.6, 0.9]), np.empty((2, 3, seeds))
-    for i, j, seed in np.ndindex(random.shape):
-        network = random_network(np.random.default_rng(seed), gain=0.3, recurrent_gain=float(gains[j]))
-        random[i, j, seed] = descent_half_loss_time(several[i], network, learning_rate=3e-3)
     late, early = strengths[:2]
     return xr.Dataset(
         {
             "theory": (("series", "recurrence"), theory(lines), described("half-loss time", TIME)),
             "networks": (("series", "network_recurrence", "seed"), measured, described("half-loss time", TIME)),
             "told": (("series", "network_recurrence"), predicted, described("half-loss time", TIME)),
-            "random": (("order", "gain", "seed"), random, described("half-loss time", TIME)),
         },
         coords={
             "series": list(tasks),
-            "order": ["late x 1", "early x 1"],
             "recurrence": ("recurrence", lines, described("initial recurrence b0", "1")),
             "network_recurrence": at,
-            "gain": ("gain", gains, described("initial spectral radius, random recurrence", "1")),
         },
         attrs={"reversal": order_reversal(late, early, initial=initial).recurrence, "initial": initial},
     )

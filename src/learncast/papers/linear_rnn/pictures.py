@@ -22,9 +22,9 @@ PICTURED = (0.55, 1.6)
 PLACES = {
     "ramp up": (7, -10),
     "delay 3": (7, -10),
-    "pulse at lag 5": (7, -11),
+    "pulse at lag 5": (7, -15),
     "sum": (9, -13),
-    "pulse at lag 4": (-7, 2),
+    "pulse at lag 4": (-9, 13),
 }
 
 
@@ -35,24 +35,18 @@ def order_numbers(dataset: xr.Dataset) -> Numbers:
         for b in dataset["network_recurrence"].values:
             yield f"{name}, b0 = {b:g}: half-loss time", short(dataset["told"].sel(series=name, network_recurrence=b))
     yield "largest gap of networks and theory, share", short(np.abs(dataset["networks"] / dataset["told"] - 1).max())
-    for gain in dataset["gain"].values:
-        for name in dataset["order"].values:
-            yield f"random W_h, radius {gain:g}: {name}", _range(dataset["random"].sel(order=name, gain=gain))
 
 
 def draw_order(dataset: xr.Dataset) -> Figure:
-    """Draw half-loss times against the initial recurrence, and those of random recurrences."""
-    figure, (left, right) = page(1, 2, width=3.5, height=2.7)
+    """Draw half-loss times against the initial recurrence."""
+    figure, (left,) = page(width=3.8, height=2.9)
     look: dict[str, object] = {"colours": COLOURS[:2] * 2, "styles": ("-", "-", "--", "--")}
     title = r"$W_h=b_0 I$: theory and networks"
     networks_on_lines(dataset["theory"], left, networks=dataset["networks"], **look, title=title)
     tie = float(dataset.attrs["reversal"])
     left.axvline(tie, color="grey", linewidth=0.7)
     name_time(left, tie, f"tie at {tie:.3f}", high=0.1)
-    random = dataset["random"].rename(order="series")
-    networks_on_lines(None, right, networks=random, title="random $W_h$: networks only")
-    for ax in (left, right):
-        ax.set_yscale("log")
+    left.set_yscale("log")
     return figure
 
 
@@ -201,11 +195,6 @@ def draw_kernels(dataset: xr.Dataset) -> Figure:
         look: dict[str, object] = {"styles": ("-", "--"), "named": ax is axes[0], "title": title}
         networks_on_lines(mean, ax, networks=one, **look)
         ax.set(xscale="log", yscale="log", ylim=(0.5 * float(dataset["misalignment"].min()), 2.0))
-    figure.supxlabel(
-        "Read the left panel with care: the feedforward kernel has an isotropic part |W_y|² that limits its change.\n"
-        "The W_y block starts equal in both networks: at small gain both learn the same features.",
-        fontsize=6.5,
-    )
     return figure
 
 

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from learncast import figures
-from learncast.papers.paper import Paper, PaperFigure, captions_of, schematic
+from learncast.papers.paper import Paper, PaperFigure, captions_of, painted, schematic
 from learncast.papers.prior_knowledge import continual, learning, revision
 from learncast.papers.prior_knowledge.descent import RATE, draw_functions, gaps
 from learncast.papers.prior_knowledge.kingdom import ITEMS, structure
@@ -30,7 +30,8 @@ def paper() -> Paper:
     """Return all figures."""
     outputs, everything, revised = learning.outputs_from, learning.everything_from, revision.revised
     both, all_five = partial(gaps, ("network_function", "loss")), partial(gaps, learning.QUANTITIES)
-    draw_structure = learning.draw_structure
+    deviations = painted(figures.deviations, width=3.5, height=2.6, title="theory against training")
+    draw_structure, five = learning.draw_structure, partial(draw_functions, "five networks of 2C", name="loss")
     starts, ends = ("small weights", "large weights"), ("two fish swapped", "colour hierarchy")
     made: dict[str, tuple[Any, Any, Any]] = {
         "1A": schematic(figures.layer_scheme, (3, 5, 2)),
@@ -39,8 +40,8 @@ def paper() -> Paper:
         "1D": (partial(outputs, "1D"), partial(draw_functions, "from learned weights"), both),
         "2A": (partial(everything, "2A"), partial(learning.draw_everything, "small start"), all_five),
         "2B": (partial(everything, "2B"), partial(learning.draw_everything, "large start"), all_five),
-        "2C": (learning.architectures, learning.draw_deviations, learning.deviation_numbers),
-        "2D": (learning.five_architectures, learning.draw_five, partial(gaps, ("loss",))),
+        "2C": (learning.architectures, deviations, learning.deviation_numbers),
+        "2D": (learning.five_architectures, five, partial(gaps, ("loss",))),
         "3B": (partial(structure, slice(1)), partial(draw_structure, slice(1)), learning.structure_numbers),
         "4C": (learning.three_targets, learning.draw_targets, learning.target_numbers),
         "3F": (learning.regimes, learning.draw_regimes, learning.regime_numbers),

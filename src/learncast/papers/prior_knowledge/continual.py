@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import product
+from typing import cast
 
 import numpy as np
 import xarray as xr
@@ -35,18 +36,10 @@ def of_kind(kind: str, network: TwoLayer) -> TwoLayer | Activated:
     return network if kind == "linear" else Activated(network, kind)
 
 
-def _imbalance(network: TwoLayer | Activated) -> float:
-    """Return the imbalance of the layers of a network with any activation."""
-    layers = network.network if isinstance(network, Activated) else network
-    assert isinstance(layers, TwoLayer)
-    return layers.imbalance_share
-
-
 def loss_on(network: TwoLayer | Activated, pairs: descent.Pairs) -> float:
     """Return half the squared error, summed over outputs and averaged over trials."""
     x, y = pairs
-    answers = network.respond(x) if isinstance(network, Activated) else x @ network.function.T
-    return float(0.5 * ((answers - y) ** 2).sum() / len(x))
+    return float(0.5 * ((network.respond(x) - y) ** 2).sum() / len(x))
 
 
 def three_tasks() -> xr.Dataset:
@@ -149,7 +142,8 @@ def _forgetting(samples: _Samples, stages: list[Trained]) -> xr.Dataset:
     """Return the predicted and measured forgetting of the first of two tasks, and the balance of the layers."""
     first = [sequence[0] for sequence in samples.sequences]
     losses = np.array([[[loss_on(*one) for one in zip(k, first, strict=True)] for k in stage] for stage in stages])
-    balance = np.array([[[_imbalance(network) for network in kind] for kind in stage] for stage in stages])
+    linear = [[[cast(TwoLayer, getattr(n, "network", n)) for n in kind] for kind in stage] for stage in stages]
+    balance = np.array([[[n.imbalance_share for n in kind] for kind in stage] for stage in linear])
     predicted, over = [table[1, 0] - table[0, 0] for table in samples.losses], ("kind", "network")
     variables: dict[str, object] = {
         "predicted": ("network", predicted, described("predicted forgetting", "target^2")),

@@ -158,9 +158,10 @@ def curves(dataset: xr.Dataset, name: str, **options: object) -> Callable[..., o
     return partial(figures.learning_curves, dataset[name], switches=switches, **options)
 
 
-def draw_functions(title: str, dataset: xr.Dataset) -> figures.Figure:
-    """Draw the network function over training."""
-    return figures.sheet(curves(dataset, "network_function", title=title), width=3.4, height=2.2)
+def draw_functions(title: str, dataset: xr.Dataset, *, name: str = "network_function") -> figures.Figure:
+    """Draw the network function over training, or the loss of every network."""
+    names = {"names": [str(one) for one in dataset["network"].values]} if name == "loss" else {}
+    return figures.sheet(curves(dataset, name, title=title, **names), width=3.4, height=2.4 if names else 2.2)
 
 
 def gaps(names: Sequence[str], dataset: xr.Dataset) -> Numbers:

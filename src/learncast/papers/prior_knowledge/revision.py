@@ -71,9 +71,7 @@ def shallow_reversal() -> xr.Dataset:
         stages.append(both.assign_coords(time=both["time"] + k * steps, stage=("time", [k] * both.sizes["time"])))
     joined = xr.concat(stages, dim="time")
     named = joined.assign_coords(descent.over_steps(joined["time"])).assign_attrs(described("network function W", "1"))
-    return named.to_dataset(name="network_function").assign(
-        one_layer_step=((), _one_layer(), described("time to half of the loss without weights", STEPS))
-    )
+    return named.to_dataset(name="network_function")
 
 
 def _one_layer() -> float:
@@ -222,7 +220,7 @@ def reversal_numbers(dataset: xr.Dataset) -> Numbers:
 def shallow_numbers(dataset: xr.Dataset) -> Numbers:
     """Yield the steps of one layer through the reversal."""
     yield from descent.gaps(["network_function"], dataset)
-    yield "steps after the switch to half of the loss without weights", int(dataset["one_layer_step"])
+    yield "steps after the switch to half of the loss without weights", int(_one_layer())
 
 
 def revision_numbers(dataset: xr.Dataset) -> Numbers:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
 
@@ -160,7 +160,8 @@ class SequentialLearning:
     def weights(self) -> tuple[FloatArray, ...]:
         """Weights of every layer at each frame, computed at some of them."""
         places = [self.locate(share) for share in np.linspace(0.0, 1.0, FRAMES)[::_HELD].tolist()]
-        networks = [self.curriculum.flows[stage].network_at(steps) for stage, steps in places]
+        flows = self.curriculum.flows
+        networks = [cast(TwoLayer | Deep, flows[stage].network_at(steps)) for stage, steps in places]
         layers = zip(*(n.weights if isinstance(n, Deep) else (n.first, n.second) for n in networks), strict=True)
         return tuple(np.repeat(np.array(layer), _HELD, axis=0)[:FRAMES] for layer in layers)
 
