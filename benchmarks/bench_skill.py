@@ -93,13 +93,14 @@ def _forecast(place: int, kind: str, rule: str, seed: int) -> dict[str, Any]:
     model, rate = training.start(kind, seed), training.RATES[kind, rule]
     begun = time.process_time()
     how = lc.Training(rate, optimizer="gd" if rule == "sgd" else rule, batch=training.BATCH)
-    terms = lc.advice.AdviceTerms(stops=tuple(training.STOPS), cap=CAP)
+    terms = lc.advice.AdviceTerms(stops=tuple(training.STOPS))
     advice = advise(model, target, candidates, how, goal=ACCURACY, terms=terms, log=lambda text: None)
     seconds = time.process_time() - begun
     names = ["no pretraining", *(f"{c.name} to {s:.0%}" for c in candidates for s in training.STOPS)]
     scores = advice["score"].sel(plan=names).values
     # The target itself with its optimiser restarted was not trained here.
-    allowed = advice.dataset.where(advice["within_cap"] & np.isfinite(advice["score"]), drop=True)["plan"].values
+    early = ~(advice["stop"] > CAP) & np.isfinite(advice["score"])
+    allowed = advice.dataset.where(early, drop=True)["plan"].values
     ranked = [names.index(str(name)) for name in allowed if name in names]
     closed = closed_form(model, target, candidates, rate, ACCURACY)
     return {

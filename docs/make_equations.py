@@ -1,4 +1,4 @@
-"""Write docs/equations.md, the index of all equations of the papers: computed, restated, or not applicable.
+"""Write docs/equations.md, the index of all equations of the papers and of our own theory of the held-out loss.
 
 Computed equations are read from the docstrings; the others are listed here. A test checks that none is missing.
 """
@@ -11,8 +11,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 
-#: Number of numbered equations in each paper.
-PRINTED = {"braun2022": 15, "curriculum2025": 46, "livi2025": 78}
+#: Number of numbered equations in each paper, and on our own page theory/generalise.md.
+PRINTED = {"braun2022": 15, "curriculum2025": 46, "generalise": 12, "livi2025": 78}
 #: Numbers that the paper skips.
 SKIPPED = {("livi2025", 74)}
 _NETWORK = "not applicable: it defines the network, `learncast.networks.linear_rnn.LinearRNN`"
@@ -37,6 +37,11 @@ SAID = {
         **dict.fromkeys((44, 45), "restated in (46)"),
     },
     "braun2022": {},
+    "generalise": {
+        7: "not applicable: it needs aligned modes and the population; steps are counted instead, against (7) in a test",
+        8: "not applicable: it needs one layer, white inputs and the population; (10) follows from it",
+        10: "not applicable: it needs one layer and white inputs; `planning.generalise.transfer.Transfer.worth` inverts (9) instead",
+    },
     "livi2025": {
         1: "not applicable: it is one step of `torch.optim.SGD`",
         2: "not applicable: it is one step of the optimiser; its rates are read in (7)",
@@ -102,9 +107,10 @@ if __name__ == "__main__":
         "",
         "Every equation is computed, restated in another one, or not applicable. `python docs/make_equations.py` writes this page",
         "from the docstrings. A test checks that it is current, that no equation is missing, and that each computed equation has",
-        "a reference test. `proca2025` is known only by its abstract, which has no equations.",
+        "a reference test. `proca2025` is known only by its abstract, which has no equations. `generalise` is our own theory of the",
+        "[held-out loss](theory/generalise.md).",
         "",
-        "| equation | computed in | difference from the paper, or why it is not computed |",
+        "| equation | computed in | difference from the paper, how our own equation is verified, or why it is not computed |",
         "|---|---|---|",
         *(f"| {equation} | {place} | {remark} |" for equation, place, remark in sorted(rows() + said(), key=_order)),
     ]

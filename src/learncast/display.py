@@ -269,7 +269,10 @@ def format_count(value: float) -> str:
 
 def format_interval(interval: tuple[float, float] | None) -> str:
     """Return "low to high"; empty if there is no interval."""
-    return "" if interval is None else f"{format_number(interval[0], 1)} to {format_number(interval[1], 1)}"
+    if interval is None:
+        return ""
+    low, high = (format_number(end, 0 if float(end).is_integer() else 1) for end in interval)
+    return f"{low} to {high}"
 
 
 def bracketed_interval(interval: tuple[float, float] | None) -> str:

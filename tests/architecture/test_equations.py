@@ -40,10 +40,11 @@ def claimed() -> dict[str, str]:
 
 @cache
 def marked() -> set[str]:
-    """Equations named by markers in the reference tests."""
+    """Equations named by markers in the reference tests and, for our own equations, in unit tests."""
     found: set[str] = set()
-    for path in (ROOT / "tests" / "reference").glob("test_*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for path in (*(ROOT / "tests" / "reference").glob("test_*.py"), *(ROOT / "tests" / "unit").rglob("test_*.py")):
+        text = path.read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(text)) if "mark.equation" in text else ():
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.equation":
                 found |= {arg.value for arg in node.args if isinstance(arg, ast.Constant)}
     return found
@@ -58,8 +59,9 @@ def test_every_tested_equation_is_claimed():
     assert marked() <= set(claimed())
 
 
-def test_citation_keys_exist():
-    assert {equation.split()[0] for equation in claimed()} <= set(BIBTEX)
+def test_every_equation_is_of_a_cited_paper_or_of_a_page_of_ours():
+    pages = {path.stem for path in (ROOT / "docs" / "theory").glob("*.md")}
+    assert {equation.split()[0] for equation in claimed()} <= set(BIBTEX) | pages
 
 
 def test_assumptions_named_in_docstrings_exist():
@@ -83,7 +85,9 @@ def test_equation_index_of_the_docs_is_current():
     assert {equation for equation, computed in listed if computed} == set(claimed())
     # Every equation is listed once, either as computed or with a remark.
     assert not {equation for equation, computed in listed if not computed} & set(claimed())
-    for paper, last in (("braun2022", 15), ("curriculum2025", 46), ("livi2025", 78)):
+    for paper, last in (("braun2022", 15), ("curriculum2025", 46), ("generalise", 12), ("livi2025", 78)):
         numbers = {int(n) for n in re.findall(rf"^\| {paper} Eq\. \((\d+)\) \|", text, flags=re.MULTILINE)}
         skipped = {74} if paper == "livi2025" else set()  # the paper has no such equation
         assert numbers == set(range(1, last + 1)) - skipped
+    page = (ROOT / "docs" / "theory" / "generalise.md").read_text(encoding="utf-8")
+    assert [int(n) for n in re.findall(r"\\tag\{(\d+)\}", page)] == list(range(1, 13))

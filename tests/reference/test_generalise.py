@@ -27,10 +27,10 @@ def prepared(x, y, rows, centre, scale):
     return (x - x[rows].mean(axis=0)) / size, y - y[rows].mean(axis=0)
 
 
-def path(network, x, y, rows, stops, learn, activation="linear", batches=None, mask=1.0):
+def path(network, x, y, rows, stops, learn, activation="linear", batches=None, mask=1.0, rate=RATE):
     """Loss of every trial after each stop of training on some trials by torch autograd, (stops, trials)."""
     torch = pytest.importorskip("torch")
-    f = {"linear": lambda h: h, "relu": torch.relu}[activation]
+    f = {"linear": lambda h: h, "relu": torch.relu, "tanh": torch.tanh}[activation]
     y = y if y.ndim == 3 else y[:, None]
     names = ("input", "recurrent", "output")
     values = (network.input_weights, network.recurrent_weights, network.output_weights)
@@ -54,7 +54,7 @@ def path(network, x, y, rows, stops, learn, activation="linear", batches=None, m
         slopes = torch.autograd.grad(losses(own).mean(), [weights[k] for k in learn])
         with torch.no_grad():
             for k, slope in zip(learn, slopes, strict=True):
-                weights[k] -= RATE * slope
+                weights[k] -= rate * slope
     return np.array(found)
 
 
@@ -79,17 +79,22 @@ KINDS = {
     "one layer": {"learn": ("input",)},
     "relu": {"activation": "relu"},
     "relu, prepared": {"activation": "relu", "centre": True, "scale": "channel"},
+    "tanh": {"activation": "tanh"},
+    "tanh, prepared, every step": {"activation": "tanh", "centre": True, "scale": "channel", "every_step": True},
+    "one tanh unit": {"activation": "tanh", "units": 1},
 }  # fmt: skip
 
 
+@pytest.mark.equation("generalise Eq. (2)")
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_curve_from_folds_is_that_of_plain_training_on_raw_trials(kind):
     options = dict(KINDS[kind])
     learn, activation = options.pop("learn", ("input", "output")), options.pop("activation", "linear")
-    x, y = trials(inputs=1 if activation == "relu" else 6, outputs=1 if activation == "relu" else 2,
+    x, y = trials(inputs=6 if activation == "linear" else 1, outputs=2 if activation == "linear" else 1,
                   every_step=options.pop("every_step", False))  # fmt: skip
+    units = options.pop("units", 5)
     task = lc.Task.from_samples(x, y, **options)
-    network = lc.LinearRNN.random(x.shape[2], 5, y.shape[-1], recurrence=0.8, scale=0.3, rng=1)
+    network = lc.LinearRNN.random(x.shape[2], units, y.shape[-1], recurrence=0.8, scale=0.3, rng=1)
     own = network if activation == "linear" else lc.Activated(network, activation)
     training = lc.Training(RATE, learn=learn if activation == "linear" else None)
     g = lc.generalise(task, own, training, most_steps=60, folds=4)
@@ -105,6 +110,21 @@ def test_the_curve_from_folds_is_that_of_plain_training_on_raw_trials(kind):
     assert g.stop == np.argmin(curve)
     assert g.loss == pytest.approx(curve.min(), rel=1e-8)
     assert g.rise == pytest.approx(curve[-1] / curve.min(), rel=1e-8)
+
+
+def test_tanh_units_that_saturate_and_test_inputs_that_are_larger_match_plain_training():
+    rng = np.random.default_rng(0)
+    x, x_test = (size * rng.standard_normal((number, 6, 1)) for size, number in ((1.0, 40), (3.0, 50)))
+    y, y_test = (np.sign(one.sum(axis=1)) @ [[1.0, -0.5]] for one in (x, x_test))
+    weights = np.array([[0.3], [-0.1], [0.2]]), np.diag([0.8, 0.5, 0.8]), 0.3 * rng.standard_normal((2, 3))
+    network, rate = lc.LinearRNN(*weights), 0.5
+    g = lc.generalise(lc.Task.from_samples(x, y), lc.Activated(network, "tanh"), learning_rate=rate,
+                      test=lc.Task.from_samples(x_test, y_test), most_steps=100)  # fmt: skip
+    both = np.concatenate([x, x_test]), np.concatenate([y, y_test])
+    losses = path(network, *both, np.arange(40), range(101), ("input", "output"), "tanh", rate=rate)
+    curve = losses[:, 40:].mean(axis=1)
+    np.testing.assert_allclose(g.curve["held_out"], curve[g.curve["steps"]], rtol=1e-8)
+    assert g.stop == np.argmin(curve)
 
 
 @pytest.mark.parametrize("learn", [("input", "output"), ("input", "recurrent", "output")])
@@ -138,6 +158,7 @@ def test_a_channel_that_is_constant_without_one_fold_is_not_scaled_there():
     np.testing.assert_allclose(g.curve["held_out"], curve[g.curve["steps"]], rtol=1e-8)
 
 
+@pytest.mark.equation("generalise Eq. (1)")
 @pytest.mark.parametrize("options", [{}, {"centre": True, "scale": "channel"}])
 @pytest.mark.parametrize("learn", [("input", "output"), ("input", "recurrent", "output")])
 def test_the_curve_on_test_trials_is_that_of_plain_training(learn, options):
@@ -205,3 +226,34 @@ def test_batches_are_those_of_plain_training_on_the_drawn_trials(shuffle):
     best = int(np.argmin(curve[grid]))
     between = np.arange(grid[best - 1], grid[min(best + 1, len(grid) - 1)] + 1)
     assert g.stop == between[np.argmin(curve[between])]
+
+
+@pytest.mark.parametrize("best", [0.6, 0.9, 1.5])
+def test_the_best_stop_of_a_balanced_mode_is_that_of_the_closed_form(best):
+    start, optimum, power, rate = 1e-3, 1.2, 0.5, 0.002
+    network = lc.TwoLayer(np.full((1, 1), np.sqrt(start)), np.full((1, 1), np.sqrt(start)))
+    train, population = (
+        lc.Task(np.full((1, 1, 1, 1), power), np.full((1, 1, 1), power * u), np.full((1, 1), 2.0))
+        for u in (optimum, best)
+    )
+    g = lc.generalise(train, network, learning_rate=rate, test=population, most_steps=6000)
+    if best > optimum:
+        assert (g.overfits, g.stop) == ("no", 6000)
+        return
+    steps = np.log((optimum / start - 1) / (optimum / best - 1)) / (2 * rate * power * optimum)
+    assert g.stop == pytest.approx(steps, rel=2 * rate * power * optimum)  # descent lags behind the flow by this share
+
+
+@pytest.mark.equation("generalise Eq. (6)")
+def test_the_edge_of_noise_is_the_largest_strength_of_drawn_noise():
+    rng, (n, m, P), tops, edges = np.random.default_rng(0), (24, 6, 600), [], []
+    for _ in range(20):
+        x, y = rng.standard_normal((P, 1, n)), 1.5 * rng.standard_normal((P, m))
+        network = lc.TwoLayer.random(n, 8, m, scale=0.1, rng=rng)
+        g = lc.generalise(lc.Task.from_samples(x, y), network, learning_rate=RATE, most_steps=1, folds=3)
+        values, vectors = np.linalg.eigh(x[:, 0].T @ x[:, 0] / P)
+        tops.append(np.linalg.svd(y.T @ x[:, 0] / P @ vectors / np.sqrt(values), compute_uv=False)[0])
+        edges.append(float(g.dataset["edge"]))
+    # The mean of the largest strength is just below the edge: its distance is of order (n + m)^(1/6) below n + m.
+    assert 0.85 < np.mean(tops) / np.mean(edges) < 1.0
+    assert np.mean(edges) == pytest.approx(1.5 * (np.sqrt(n) + np.sqrt(m)) / np.sqrt(P), rel=0.02)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +21,7 @@ from learncast.advice.request import EVALUATION, Request
 from learncast.display import Displayable, HtmlRepr, Plot, Reported, Table, format_number
 from learncast.procedure.stage import Stage
 from learncast.results import Result, described, spec_hash
-from learncast.theory.assumptions import Assumption, Condition, Trust
+from learncast.theory.assumptions import Assumption, Trust, read_conditions
 from learncast.training.loop import Loop
 from learncast.training.run import Execution, Records, TrainingRun, training_provenance
 from learncast.training.trainer import train
@@ -42,8 +43,7 @@ EXPECTED = (
 class AdvisedPlan(NamedTuple):
     """A plan: its stages, its score, and a description.
 
-    From a surrogate also the first task, the share of the excess loss at which it ends, the loss there, and whether the
-    plan may be recommended.
+    From a surrogate also the first task, the share of the excess loss at which it ends, and the loss there.
     """
 
     stages: tuple[Stage[object], ...]
@@ -52,45 +52,10 @@ class AdvisedPlan(NamedTuple):
     task: str = ""
     stop: float = math.nan
     stop_loss: float = math.nan
-    within_cap: bool = True
 
 
 #: Conditions of advice.
-CONDITIONS = {
-    "linear_at_start": Condition(
-        0.25,
-        "none: the untrained model should answer like its linear surrogate (measured: relative difference of answers)",
-        "the units are already nonlinear at the start, and the ranking is less certain",
-        "start from smaller weights",
-        binding=False,
-    ),
-    "surrogate_learns_target": Condition(
-        0.0,
-        "the surrogate must learn the target (measured: 1 if it does not)",
-        "no plan can be compared with direct training",
-        "lower the learning rate or the goal, or raise most_steps",
-    ),
-    "smooth_descent": Condition(
-        0.0,
-        "units without a kink, or an adaptive optimiser (measured: 1 for ReLU with SGD)",
-        "rankings agree only weakly with training, as do two trainings with each other",
-        "use tanh or a gated layer, or an adaptive optimiser",
-    ),
-    "squared_loss": Condition(
-        0.0,
-        "none: the surrogate minimises half the squared error with equal weights (measured: 1 for another loss or "
-        "other weights)",
-        "the model is trained on another loss than its surrogate",
-        "use the order of the plans as a shortlist",
-        binding=False,
-    ),
-    "fresh_optimizer": Condition(
-        0.0,
-        "every stage of the surrogate starts with a fresh optimiser (measured: 1 if an adaptive one is kept)",
-        "much of what a first stage saves is due to resetting an adaptive optimiser",
-        "reset the optimiser between stages",
-    ),
-}
+CONDITIONS = read_conditions(Path(__file__).with_name("conditions.toml"))
 
 
 class AdviceValidity(Assumption):
@@ -107,9 +72,8 @@ class Advice(Result, Reported, Displayable):
     ----------
     dataset : Dataset
         ``pilot_rate`` and ``pilot_loss`` over the pilots. Over ``plan``, best first: ``words`` (the plan in a
-        sentence), ``score`` (forecast time relative to direct training), ``rank``, and ``within_cap`` (whether it may
-        be recommended). From a surrogate also ``task``, ``stop`` (the share of the excess loss at which pretraining
-        ends) and ``stop_loss``.
+        sentence) and ``score`` (forecast time relative to direct training). From a surrogate also ``task``, ``stop``
+        (the share of the excess loss at which pretraining ends) and ``stop_loss``.
     provenance : Provenance
     request : Request or None
         The request, with the learning rate that was found and, for goals on decisions, the model after the best pilot;
@@ -127,7 +91,7 @@ class Advice(Result, Reported, Displayable):
     >>> training = lc.Training(0.02, optimizer="adam")
     >>> advice = lc.advise(model, target, {"last input": easy}, training, goal=lc.Loss(1.0))
     >>> advice.learning_rate, advice.recommended in advice.shortlist, advice.dataset.sizes["plan"]
-    (0.02, True, 7)
+    (0.02, True, 5)
     >>> [stage.goal.text for stage in advice.stages("no pretraining")]
     ['loss 1']
     >>> advice.train("no pretraining").status.name
@@ -161,7 +125,7 @@ class Advice(Result, Reported, Displayable):
 
     @property
     def shortlist(self) -> tuple[str, ...]:
-        """The best plans that may be recommended, at most three."""
+        """The best plans, at most three."""
         return _listed(self.dataset.attrs["shortlist"])
 
     @property
@@ -193,13 +157,9 @@ class Advice(Result, Reported, Displayable):
     @property
     def table(self) -> Table:
         """Every plan with its score, best first."""
-        columns = ("plan", str(self.dataset["score"].attrs["long_name"]), "may be recommended")
-        each = (self.dataset[name].values for name in ("plan", "score", "within_cap"))
-        rows = [
-            (str(plan), format_number(float(score)), "yes" if ok else "no")
-            for plan, score, ok in zip(*each, strict=True)
-        ]
-        return Table("Plans, best first", columns, rows)
+        score = self.dataset["score"]
+        rows = [(str(one["plan"].item()), format_number(float(one))) for one in score]
+        return Table("Plans, best first", ("plan", str(score.attrs["long_name"])), rows)
 
     @property
     def lines(self) -> dict[str, str]:
@@ -341,16 +301,10 @@ def _listed(text: object) -> tuple[str, ...]:
 #: Meaning and unit of the columns of a table of plans.
 COLUMNS = {
     "words": ("the plan in words", "1"),
-    "within_cap": ("whether it may be recommended", "1"),
     "task": ("task trained first", "1"),
     "stop": ("accuracy at which its training ends", "1"),
     "stop_loss": ("loss of the model at which its training ends", "target^2"),
 }
-
-
-def failed_conditions(measured: Mapping[str, float]) -> dict[str, Condition]:
-    """Return the conditions that do not hold."""
-    return {name: CONDITIONS[name] for name, value in measured.items() if value > CONDITIONS[name].allowed}
 
 
 def advice_of(
@@ -369,13 +323,12 @@ def advice_of(
     `measured` are the conditions of a surrogate's ranking.
     """
     rows = list(plans.values())
-    used = COLUMNS if measured else list(COLUMNS)[:2]
+    used = COLUMNS if measured else list(COLUMNS)[:1]
     columns: dict[str, tuple[object, ...]] = {
         name: ("plan", [getattr(row, name) for row in rows], described(*COLUMNS[name])) for name in used
     }
     score = "forecast time relative to training directly"
     columns["score"] = ("plan", [row.score for row in rows], described(score, "1"))
-    columns["rank"] = ("plan", [*range(1, len(rows) + 1)], described("place in the ranking", "1"))
     rule, factor = request.rule, 1.0 if pilots is None else pilots.factor
     given = rule.learning_rate / factor
     rates = np.zeros(0) if pilots is None else given * np.array(pilots.factors)

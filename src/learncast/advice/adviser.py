@@ -136,20 +136,11 @@ def _rate_and_help(request: Request, pilots: Pilots | None) -> Advice:
     assert isinstance(goal, TrialGoal)
     unsuitable = left_out(request)
     helpers = [one for one in request.candidates if one.name not in unsuitable]
-    excluded = "".join(f" {name} is left out: {reason}." for name, reason in unsuitable.items())
-    plans = {DIRECT: direct}
-    helps = "none: no candidate is suitable."
+    names, plans, helps = [one.name for one in helpers], {DIRECT: direct}, "none: no candidate is suitable."
     if helpers:
-        names, halfway = ", ".join(one.name for one in helpers), on_the_way(goal, request.chance(), HALFWAY)
+        halfway = on_the_way(goal, request.chance(), HALFWAY)
         until = "it is learned" if halfway is None else f"it reaches {halfway.text}"
         plans = {HELPED: AdvisedPlan(tuple(helped_stages(request, helpers)), words), DIRECT: direct}
-        helps = f"if it stalls, half of each batch comes from {names} until {until}."
-    return advice_of(
-        request,
-        pilots,
-        plans,
-        shortlist=list(plans),
-        helpers=[one.name for one in helpers],
-        help=helps + excluded,
-        expect=EXPECTED,
-    )
+        helps = f"if it stalls, half of each batch comes from {', '.join(names)} until {until}."
+    helps += "".join(f" {name} is left out: {reason}." for name, reason in unsuitable.items())
+    return advice_of(request, pilots, plans, shortlist=list(plans), helpers=names, help=helps, expect=EXPECTED)

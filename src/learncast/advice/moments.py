@@ -35,8 +35,6 @@ class Moments:
         Half the mean squared target.
     least : float
         Loss of the best linear map with an offset.
-    best : (outputs, variables)
-        The map with the least loss.
     """
 
     square: FloatArray
@@ -45,7 +43,6 @@ class Moments:
     least: float
     lags: int
     inputs: int
-    best: FloatArray
 
     @classmethod
     def of(cls, task: Task, *, means: tuple[FloatArray, FloatArray] | None = None, affine: bool = True) -> Moments:
@@ -98,13 +95,11 @@ class Moments:
     def _solved(
         cls, square: FloatArray, cross: FloatArray, constant: float, lags: int, inputs: int, *, affine: bool
     ) -> Moments:
-        """Add the best map and its loss."""
+        """Add the loss of the best map."""
         used = np.ones(len(square), dtype=bool) if affine else np.tile(np.arange(inputs + 1) < inputs, lags)
         best = np.linalg.lstsq(square[np.ix_(used, used)], cross[:, used].T, rcond=None)[0]
         least = max(constant - 0.5 * float(np.sum(cross[:, used].T * best)), 0.0)
-        full = np.zeros_like(cross)
-        full[:, used] = best.T
-        return cls(square, cross, constant, least, lags, inputs, full)
+        return cls(square, cross, constant, least, lags, inputs)
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,21 +15,19 @@ from torch import nn
 from learncast._core.errors import InvalidSpec
 from learncast._core.progress import Progress, silent
 from learncast._core.validation import FloatArray
-from learncast.advice.advice import DIRECT, SHORTLIST, Advice, AdvisedPlan, advice_of, failed_conditions
+from learncast.advice.advice import DIRECT, SHORTLIST, Advice, AdviceValidity, AdvisedPlan, advice_of
 from learncast.advice.moments import Moments, MomentStack, Rows
 from learncast.advice.request import AdviceTerms, Request
 from learncast.advice.surrogate import (
     BatchSlopes,
     LinearSurrogate,
     Parameters,
-    Passages,
     descend_surrogate,
     in_numbers,
     linear_surrogate,
     stacked,
     written_out,
 )
-from learncast.display import plural
 from learncast.procedure.goals import Explained, Loss
 from learncast.procedure.stage import Stage
 from learncast.tasks.recorded.streams import batches_of, from_batches
@@ -52,8 +50,9 @@ def rank_plans(request: Request, terms: AdviceTerms, *, progress: Progress = sil
     Only the order of the plans is reliable.
     """
     request.rule.check_elementwise()
-    forecaster = Forecaster.of(request, linear_surrogate(request.model), terms)
+    surrogate = linear_surrogate(request.model)
     request.check_fit()
+    forecaster = Forecaster.of(request, surrogate, terms)
     goal_loss, losses = forecaster.losses()
     direct = forecaster.direct(goal_loss)
     steps = forecaster.steps(goal_loss, direct, progress=progress)
@@ -71,10 +70,9 @@ def _surrogate_advice(forecaster: Forecaster, plans: dict[str, AdvisedPlan], tar
         "squared_loss": float(not loss.squared or bool(loss.steps or loss.outputs)),
         "fresh_optimizer": float(rule.adaptive and not request.training.reset_optimizer),
     }
-    failed = sorted(failed_conditions(measured).items(), key=lambda item: not item[1].binding)
-    kept = [name for name, plan in plans.items() if plan.within_cap and math.isfinite(plan.score)][:SHORTLIST] or [
-        DIRECT
-    ]
+    conditions = sorted((AdviceValidity(*pair) for pair in measured.items()), key=lambda one: not one.condition.binding)
+    failed = [(one.name, one.condition) for one in conditions if not one.holds]
+    kept = [name for name, plan in plans.items() if math.isfinite(plan.score)][:SHORTLIST] or [DIRECT]
     score = plans[kept[0]].score
     helps = (
         "no easier task is forecast to save steps" if kept[0] == DIRECT else f"forecast {score:.2f} of direct training"
@@ -201,20 +199,20 @@ class Forecaster:
             until = f"until {stop:.0%} of its excess loss is gone (loss {loss:.3g})"
             words = f"Train on {source.name} {until}, then {then}"
             stages = (Stage(source, Loss(loss, function=function)), last)
-            plans[name] = AdvisedPlan(stages, words, score, source.name, stop, loss, not stop > self.terms.cap)
+            plans[name] = AdvisedPlan(stages, words, score, source.name, stop, loss)
         return dict(sorted(plans.items(), key=lambda item: item[1].score))
 
     def direct(self, goal: float) -> float:
         """Return the surrogate's steps of direct training to a loss."""
         start, limits = self.surrogate.stacked(1), self.terms.most_steps
-        return float(self._run([self.target], start, np.array([[goal]]), key=0, limits=limits).steps[0, 0])
+        return float(self._run([self.target], start, np.array([[goal]]), key=0, limits=limits)[0][0, 0])
 
     def steps(self, goal: float, direct: float, *, progress: Progress = silent) -> FloatArray:
         """Return the steps of every plan, (first tasks, stops); infinite if it was given up."""
         members, most = self.first, self.terms.most_steps
         patience = PATIENCE * direct if math.isfinite(direct) else float(most)
         starts = [(start_loss(self.surrogate, one), one.moments.least) for one in members]
-        first = self._run(
+        begun, ends = self._run(
             members,
             self.surrogate.stacked(len(members)),
             np.array([[remaining(*pair, stop) for stop in self.terms.stops] for pair in starts]),
@@ -222,25 +220,25 @@ class Forecaster:
             limits=min(patience, most),
             progress=lambda step: progress(min(0.4 * step / patience, 0.4)),
         )
-        total = np.full_like(first.steps, np.inf)
-        reached = np.isfinite(first.steps)
-        states = [state for row in first.states for state in row if state is not None]
+        total = np.full_like(begun, np.inf)
+        reached = np.isfinite(begun)
+        states = [state for row in ends for state in row if state is not None]
         if states:
-            second = self._run(
+            rest, _ = self._run(
                 [self.target],
                 stacked(states),
                 np.full((len(states), 1), goal),
                 key=0,
-                limits=np.minimum(patience - first.steps[reached], most),
+                limits=np.minimum(patience - begun[reached], most),
                 progress=lambda step: progress(min(0.4 + 0.6 * step / patience, 1.0)),
             )
-            total[reached] = first.steps[reached] + second.steps[:, 0]
+            total[reached] = begun[reached] + rest[:, 0]
         progress(1.0)
         return total
 
     def _run(
         self, members: Sequence[Member], start: Parameters, goals: FloatArray, *, key: int, **options: Any
-    ) -> Passages:
+    ) -> tuple[FloatArray, list[list[Parameters | None]]]:
         moments = MomentStack.of([one.moments for one in members])
         training, rule = self.request.training, self.request.rule
         if rule.adaptive:
@@ -266,17 +264,12 @@ def remaining(start: float, least: float, accuracy: float) -> float:
 def _member(trials: Source, surrogate: LinearSurrogate, seed: int) -> Member:
     affine = surrogate.has_biases
     if trials.task is not None and trials.passes is None and trials.draw == trials.task.sample:
-        _check_task(trials.name, trials.task, surrogate)
         return Member(trials, Moments.of(trials.task, affine=affine))
     parts = _batches(trials, seed)
     first = next(parts)
-    _check_steps(trials.name, first.inputs)
     if first.weights is None and first.numeric:
         task, means = _statistics(trials, chain([first], parts))
-        _check_task(trials.name, task, surrogate)
         return Member(trials, Moments.of(task, means=means, affine=affine))
-    size, outputs = first.inputs.shape[2], surrogate.outputs  # labels need not show every class
-    _check_fit(trials.name, surrogate, inputs=size, outputs=outputs, every_step=first.every_step)
     return Member(trials, _written_moments(chain([first], parts), surrogate))
 
 
@@ -302,15 +295,10 @@ def _statistics(trials: Source, parts: Iterable[Batch]) -> tuple[Task, tuple[Flo
 
     def watched() -> Iterator[tuple[FloatArray, FloatArray]]:
         for x, y, _ in parts:
-            _check_steps(trials.name, x)
             sums[:] = (old + new for old, new in zip(sums, (len(x), x.sum(0), y.sum(0)), strict=True))
             yield x, y
 
-    if trials.passes is not None:
-        task = from_batches(watched(), name=trials.name)
-    else:
-        x, y = next(watched())
-        task = Task.from_samples(x, y, name=trials.name)
+    task = from_batches(watched(), name=trials.name)
     return task, (sums[1] / sums[0], np.atleast_2d(sums[2] / sums[0]))
 
 
@@ -318,46 +306,13 @@ def _written_moments(parts: Iterable[Batch], surrogate: LinearSurrogate) -> Mome
     """Return the moments of trials with labels or masks."""
     found = [in_numbers(batch.tensors(torch.float64), surrogate.outputs) for batch in parts]
     lags, inputs = max(x.shape[1] for x, _, _ in found), surrogate.inputs
-    readouts = lags if found[0][1].ndim == 3 else 1
-    most = max(200, WRITTEN // (readouts * lags * (inputs + 1)))
+    most = max(200, WRITTEN // ((lags if found[0][1].ndim == 3 else 1) * lags * (inputs + 1)))
+    pieces: list[Rows] = []
     total = 0
-
-    def rows() -> Iterator[Rows]:
-        nonlocal total
-        for x, y, w in found:
-            for k in range(0, len(x), 64):
-                if total >= most:
-                    return
-                part = slice(k, k + 64)
-                written, wanted = written_out(x[part], y[part], lags)
-                total += len(x[part])
-                weights = None if w is None else w[part].reshape(len(wanted), -1).numpy()
-                yield written.numpy(), wanted.numpy(), weights
-
-    pieces = list(rows())
+    for x, y, w in found:
+        for part in (slice(k, k + 64) for k in range(0, min(len(x), most - total), 64)):
+            written, wanted = written_out(x[part], y[part], lags)
+            total += len(x[part])
+            weights = None if w is None else w[part].reshape(len(wanted), -1).numpy()
+            pieces.append((written.numpy(), wanted.numpy(), weights))
     return Moments.of_rows(pieces, trials=total, lags=lags, inputs=inputs, affine=surrogate.has_biases)
-
-
-def _check_steps(name: str, x: FloatArray) -> None:
-    if x.ndim != 3:
-        raise InvalidSpec(f"inputs of {name!r} must be (trials, steps, inputs), got shape {x.shape}.", field=name)
-
-
-def _check_task(name: str, task: Task, surrogate: LinearSurrogate) -> None:
-    # A trial of one step has one target, which is both at the end and at every step.
-    every_step = surrogate.every_step if task.steps == 1 else task.targets == "every_step"
-    _check_fit(name, surrogate, inputs=task.inputs, outputs=task.outputs, every_step=every_step)
-
-
-def _check_fit(name: str, surrogate: LinearSurrogate, *, inputs: int, outputs: int, every_step: bool) -> None:
-    """Refuse trials whose channels or readout do not fit the model."""
-    if (inputs, outputs, every_step) != (surrogate.inputs, surrogate.outputs, surrogate.every_step):
-        raise InvalidSpec(
-            f"{name!r} must have {plural(surrogate.inputs, 'input')}, {plural(surrogate.outputs, 'output')} and "
-            f"targets {_when(surrogate.every_step)}, like the model, got {inputs}, {outputs} and {_when(every_step)}.",
-            field=name,
-        )
-
-
-def _when(every_step: bool) -> str:
-    return "at every step" if every_step else "at the end"

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from inspect import Parameter, signature
+from functools import cached_property
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from learncast._core.errors import InvalidSpec, UnsupportedModel
 from learncast._core.validation import between, count
@@ -20,16 +19,12 @@ from learncast.training.learner import check_answers
 from learncast.training.losses import LossFunction
 from learncast.training.sources import Batch, Source, Trials
 from learncast.training.torch_state import evaluating
-from learncast.training.updates import optimizer_of
+from learncast.training.update_rule import UpdateRule
 
 #: Held-out trials on which a goal is evaluated.
 EVALUATION = 500
 #: Names that say nothing about the task.
 _NAMELESS = ("recorded", "DataLoader", "<lambda>", "function", "partial", "Dataset")
-#: Torch optimisers that update every number independently, so that stacked copies move as single ones.
-ELEMENTWISE = ("SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam")
-#: Makes an optimiser for tensors under the model's parameter names.
-Make = Callable[[Mapping[str, Tensor]], torch.optim.Optimizer]
 
 
 @dataclass(frozen=True)
@@ -41,9 +36,8 @@ class AdviceTerms:
     find_rate : bool
         Whether pilots look for the learning rate; otherwise the given one is used.
     stops : sequence of float
-        Shares of the loss that pretraining may remove before it stops; for goals on the loss.
-    cap : float
-        Later stops are ranked but not recommended: their forecast is less certain, and they cost more if it is wrong.
+        Shares of the loss that pretraining may remove before it stops; for goals on the loss. Forecasts of later stops
+        are less certain, and later stops cost more if they are wrong.
     most_steps : int
         Steps after which the surrogate's direct training is given up.
 
@@ -51,68 +45,19 @@ class AdviceTerms:
     --------
     >>> import learncast as lc
     >>> lc.advice.AdviceTerms().stops
-    (0.5, 0.8, 0.95)
+    (0.5, 0.8)
     """
 
     find_rate: bool = True
-    stops: tuple[float, ...] = (0.5, 0.8, 0.95)
-    cap: float = 0.8
+    stops: tuple[float, ...] = (0.5, 0.8)
     most_steps: int = 20_000
 
     def __post_init__(self) -> None:
         stops = tuple(sorted({between("stops", stop, 0.0, 1.0) for stop in self.stops}))
-        if not any(stop <= between("cap", self.cap, 0.0, 1.0) for stop in stops):
-            raise InvalidSpec(f"stops must contain a stop of at most cap={self.cap:g}, got {stops}.", field="stops")
+        if not stops:
+            raise InvalidSpec("stops must contain a share of the loss.", field="stops")
         object.__setattr__(self, "stops", stops)
         count("most_steps", self.most_steps)
-
-
-@dataclass(frozen=True, eq=False)
-class UpdateRule:
-    """A torch optimiser with its settings.
-
-    Attributes
-    ----------
-    name : str
-        Name of the optimiser's class, in lower case.
-    learning_rate : float
-        Of its first parameter group.
-    made : callable
-        From parameters under the model's names to a new optimiser.
-    remembers : bool
-        Whether the optimiser has a state, so that resetting it matters.
-    elementwise : bool
-        Whether every number is updated independently of the others.
-    """
-
-    name: str
-    learning_rate: float
-    made: Make
-    remembers: bool
-    elementwise: bool
-
-    @classmethod
-    def of(cls, training: Training, model: nn.Module) -> UpdateRule:
-        """Return the update rule of a training."""
-        made = partial(optimizer_of, training)
-        example = made({name: nn.Parameter(value.detach().clone()) for name, value in model.named_parameters()})
-        kind = type(example).__name__
-        if signature(example.step).parameters["closure"].default is Parameter.empty:
-            raise InvalidSpec(f"optimizer must take steps without a closure, got {kind}.", field="optimizer")
-        remembers = kind != "SGD" or any(group["momentum"] for group in example.param_groups)
-        elementwise = kind in ELEMENTWISE and type(example) is getattr(torch.optim, kind)
-        return cls(kind.lower(), float(example.param_groups[0]["lr"]), made, remembers, elementwise)
-
-    def check_elementwise(self) -> None:
-        """Refuse optimisers that couple parameters."""
-        if not self.elementwise:
-            names = ", ".join(ELEMENTWISE)
-            raise InvalidSpec(f"optimizer must be one of {names}, got {self.name}.", field="optimizer")
-
-    @property
-    def adaptive(self) -> bool:
-        """Whether steps are divided by the size of past gradients, so that the noise of batches slows them."""
-        return self.name != "sgd"
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,7 +164,6 @@ class Request:
             "goal": self.goal.text,
             "chance": self.chance(),
             "loss": repr(self.loss),
-            "loss_meaning": self.loss.meaning,
             "optimizer_between_stages": "reset" if self.training.reset_optimizer else "kept",
             "optimizer": self.rule.name,
             "learning_rate": self.rule.learning_rate,

@@ -17,12 +17,12 @@ from learncast._core.errors import UnsupportedModel
 from learncast._core.progress import Progress, silent
 from learncast._core.validation import FloatArray
 from learncast.advice.moments import MomentStack
-from learncast.advice.request import Make
 from learncast.procedure.training import Training
 from learncast.training.cells import FullRecurrence, RateRNN, SteppedCell
 from learncast.training.losses import Answered
 from learncast.training.sources import Batch, Source
 from learncast.training.torch_state import evaluating
+from learncast.training.update_rule import Make
 
 Parameters = dict[str, Tensor]
 
@@ -31,13 +31,7 @@ Layer = tuple[Tensor, Tensor, Tensor]
 #: Supported recurrent layers.
 LAYERS: dict[type[nn.Module], str] = {nn.RNN: "rnn", nn.GRU: "gru", nn.LSTM: "lstm", RateRNN: "rate"}
 #: Value and slope at 0 of a rate network's units; a ReLU counts as active.
-AT_REST = {
-    "tanh": (0.0, 1.0),
-    "relu": (0.0, 1.0),
-    "linear": (0.0, 1.0),
-    "softplus": (log(2.0), 0.5),
-    "sigmoid": (0.5, 0.25),
-}
+AT_REST = {"softplus": (log(2.0), 0.5), "sigmoid": (0.5, 0.25)} | dict.fromkeys(("tanh", "relu", "linear"), (0.0, 1.0))
 #: Largest relative difference between the model and its layer with linear readout (float32 round-off).
 SAME = 1e-5
 #: Numbers of a batch, written out lag by lag, that are kept in memory at a time.
@@ -101,7 +95,6 @@ class LinearSurrogate:
     kind: str
     inputs: int
     outputs: int
-    hidden_size: int
     layers: int
     every_step: bool
     parameters: Mapping[str, Tensor]
@@ -182,7 +175,6 @@ def linear_surrogate(module: nn.Module, *, steps: int = 5) -> LinearSurrogate:
         kind=str(layer.nonlinearity) if kind in ("rnn", "rate") else kind,
         inputs=layer.input_size,
         outputs=readout.out_features,
-        hidden_size=layer.hidden_size,
         layers=getattr(layer, "num_layers", 1),
         every_step=_read_out_when(module, layer, readout, steps),
         parameters={name: value.detach().to(torch.float64).clone() for name, value in own.items()},
@@ -291,22 +283,6 @@ class _Filter(torch.autograd.Function):
 
 
 @dataclass(frozen=True, eq=False)
-class Passages:
-    """When copies of a surrogate passed their goals.
-
-    Attributes
-    ----------
-    steps : (copies, goals)
-        First step at which the loss is at most the goal; infinite if it was not reached.
-    states : list of lists of parameters
-        The parameters at that step; None if it was not reached.
-    """
-
-    steps: FloatArray
-    states: list[list[Parameters | None]]
-
-
-@dataclass(frozen=True, eq=False)
 class BatchSlopes:
     """Gradients on the batches of the model's training.
 
@@ -379,7 +355,7 @@ def descend_surrogate(
     batches: BatchSlopes | None = None,
     scale: float = 1.0,
     progress: Progress = silent,
-) -> Passages:
+) -> tuple[FloatArray, list[list[Parameters | None]]]:
     """Train copies of a surrogate until each has passed its goals.
 
     Parameters
@@ -400,6 +376,13 @@ def descend_surrogate(
         Factor of the gradient of half the squared error.
     progress : callable, optional
         Called with the number of steps taken.
+
+    Returns
+    -------
+    steps : (copies, goals)
+        First step at which the loss is at most the goal; infinite if it was not reached.
+    states : list of lists of parameters
+        The parameters at that step; None if it was not reached.
     """
     n, many = goals.shape
     steps, alive = np.full((n, many), np.inf), np.arange(n)
@@ -428,7 +411,7 @@ def descend_surrogate(
             _keep(moving, rule, index)
         if step % 16 == 15:
             progress(step + 1)
-    return Passages(steps, states)
+    return steps, states
 
 
 def _keep(moving: Parameters, rule: torch.optim.Optimizer, index: Tensor) -> None:

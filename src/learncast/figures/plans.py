@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
-from matplotlib.patches import Patch
 
 from learncast.figures.look import DIRECT, STAGED, THEORY, TRAINED, Look
 from learncast.figures.maps import STAR
@@ -258,12 +257,12 @@ def ranking(dataset: xr.Dataset, ax: Axes, *, most: int = 12, priced: bool = Fal
 
 
 def plan_scores(dataset: xr.Dataset, ax: Axes, *, most: int = 12, title: str = "") -> Axes:
-    """Draw the score of each plan relative to direct training, best first; plans beyond the cap are grey.
+    """Draw the score of each plan relative to direct training, best first.
 
     Parameters
     ----------
     dataset : Dataset
-        `Advice.dataset`: ``score`` and ``within_cap`` over plan.
+        `Advice.dataset`: ``score`` over plan.
     ax : Axes
     most : int
         Largest number of plans to draw.
@@ -280,10 +279,7 @@ def plan_scores(dataset: xr.Dataset, ax: Axes, *, most: int = 12, title: str = "
     >>> import xarray as xr
     >>> import learncast as lc
     >>> advice = xr.Dataset(
-    ...     {
-    ...         "score": ("plan", [0.7, 1.0], {"long_name": "steps relative to direct training"}),
-    ...         "within_cap": ("plan", [True, True]),
-    ...     },
+    ...     {"score": ("plan", [0.7, 1.0], {"long_name": "steps relative to direct training"})},
     ...     coords={"plan": ["easy first", "direct"]},
     ... )
     >>> figure, ax = plt.subplots()
@@ -292,8 +288,8 @@ def plan_scores(dataset: xr.Dataset, ax: Axes, *, most: int = 12, title: str = "
     >>> plt.close(figure)
     """
     few = dataset.isel(plan=slice(0, most))
-    rows, allowed = np.arange(few.sizes["plan"]), few["within_cap"].values.astype(bool)
-    ax.barh(rows, few["score"], color=[STAGED if one else "lightgrey" for one in allowed])
+    rows = np.arange(few.sizes["plan"])
+    ax.barh(rows, few["score"], color=STAGED)
     ax.axvline(1.0, color="black", linewidth=1, linestyle="--")
     above: Look = {"xycoords": ("data", "axes fraction"), "fontsize": 8, "ha": "center", "va": "bottom"}
     ax.annotate("direct training", (1.0, 1.0), **above)
@@ -304,7 +300,4 @@ def plan_scores(dataset: xr.Dataset, ax: Axes, *, most: int = 12, title: str = "
     for row, value in zip(rows, few["score"].values, strict=True):
         ax.annotate(f"{value:.2f}", (value, row), xytext=(4, 0), **text)
     ax.set_xlim(right=1.15 * max(1.0, float(few["score"].max())))  # space for the label of the longest bar
-    if not allowed.all():
-        bars = [Patch(color="lightgrey", label="stops beyond the cap: not recommended")]
-        key(ax, handles=bars, below=True)
     return label(ax, x=str(dataset["score"].attrs["long_name"]), y="", title=title)

@@ -102,7 +102,7 @@ def _deviations(name: str, expected: xr.DataArray, measured: list[xr.DataArray])
 def _t_factor(runs: object) -> Any:
     """Half-width of the interval of a mean in standard errors, by number of runs; nan for one."""
     with np.errstate(invalid="ignore"):
-        return scipy.stats.t.ppf((1 + CONFIDENCE) / 2, np.where(np.asarray(runs) > 1, np.asarray(runs) - 1, np.nan))
+        return scipy.special.stdtrit(np.where(np.asarray(runs) > 1, np.asarray(runs) - 1, np.nan), (1 + CONFIDENCE) / 2)
 
 
 def step_statistics(flow: float, descent: float, measured: FloatArray) -> dict[str, object]:

@@ -22,11 +22,11 @@ from learncast.planning.front import Front, front_with
 from learncast.planning.methods.method import Method
 from learncast.planning.plan_numbers import plan_dataset, ranking_table, stop_portrait
 from learncast.planning.search import DescentSearch, FlowSearch, Route
-from learncast.planning.summary import PROOFS, percent
+from learncast.planning.summary import percent
 from learncast.planning.terms import PoolTerms
 from learncast.procedure.goals import Goal
 from learncast.procedure.stage import Stage
-from learncast.results import Provenance, Steps, load_dataset, save_dataset
+from learncast.results import PROOFS, Provenance, Steps, load_dataset, save_dataset
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import Trust
 from learncast.theory.dynamics.solution import LearningTime
@@ -104,7 +104,7 @@ class Plan(Priced, Reported, Displayable):
     bound : float
         Lower bound of the flow cost of any plan that meets the terms; nan if unknown.
     proof : str
-        How good the recommendation is: a key of `learncast.planning.summary.PROOFS`.
+        How good the recommendation is: a key of `learncast.results.PROOFS`.
     counted : bool
         Whether steps are those of descent; otherwise descent was too long to count and they are the flow's.
     compares : bool
@@ -364,7 +364,7 @@ class Plan(Priced, Reported, Displayable):
     def _proof_text(self) -> str:
         if self.proof != "best found":
             flow = "" if self.proof == "robust" else f" Its flow costs {format_number(self.flow_route.total)}."
-            text = PROOFS[self.proof][0]
+            text = PROOFS[self.proof]["meaning"]
             return f"How good it is: {self.proof}. {text[:1].upper()}{text[1:]}.{flow}"
         if math.isnan(self.bound):
             return "How good it is: the best of the plans that were tried. A better one may exist."

@@ -187,7 +187,14 @@ class _Planner:
             return None
         with until(self.end):
             routes = in_time(self.whole_steps.pairs, None)
-        return None if routes is None else dict(zip(self.usable, map(self._in_pool, routes), strict=True))
+        if routes is None or self.descent is None:
+            return None
+        found = dict.fromkeys(self.usable, self.direct)
+        kept = [(k, int(route.durations[0])) for k, route in zip(self.usable, routes, strict=True) if route.order]
+        if kept:
+            tasks, stops = zip(*kept, strict=True)
+            found |= dict(zip(tasks, self.descent.price_singles(tasks, stops), strict=True))
+        return found
 
     def plan(self, progress: Progress) -> Plan:
         with until(self.end):

@@ -82,7 +82,7 @@ class SearchResult:
     lower_bound : float
         No route that meets the terms costs less by the flow; nan if no bound is known.
     proof : str
-        A key of `learncast.planning.summary.PROOFS`: how good the best route is by the flow.
+        A key of `learncast.results.PROOFS`: how good the best route is by the flow.
     """
 
     direct: Route
@@ -244,12 +244,31 @@ class DescentSearch(Search):
             else:
                 before, states = method.advance(task, states, [max(durations[k] - 1, 0), durations[k]])
                 allowed = allowed & self._may_stop(task, states, before)
-        rest, ends = method.steps_to(method.target, states, self.terms.goal)
+        return self._finished([order] * len(lengths), lengths, states, allowed)
+
+    def price_singles(self, tasks: Sequence[int], stops: Sequence[int]) -> list[Route]:
+        """Price each of several tasks before the target, with its own stop."""
+        start = self.method.start[None]
+        paths = [self.method.advance(k, start, [max(n - 1, 0), n]) for k, n in zip(tasks, stops, strict=True)]
+        allowed = [self._may_stop(k, after, before) for k, (before, after) in zip(tasks, paths, strict=True)]
+        states = np.concatenate([after for _, after in paths])
+        return self._finished([(k,) for k in tasks], [[n] for n in stops], states, np.concatenate(allowed))
+
+    def _finished(
+        self,
+        orders: Sequence[tuple[int, ...]],
+        lengths: list[list[int]],
+        states: FloatArray,
+        allowed: NDArray[np.bool_],
+    ) -> list[Route]:
+        """Routes that end with the target, trained from each of several states."""
+        target = self.method.target
+        rest, ends = self.method.steps_to(target, states, self.terms.goal)
         allowed = allowed & np.isfinite(rest) & self.remembers(ends)
         routes = []
-        for row, own, good in zip(lengths, rest.tolist(), allowed.tolist(), strict=True):
+        for order, row, own, good in zip(orders, lengths, rest.tolist(), allowed.tolist(), strict=True):
             kept = [(task, float(n)) for task, n in zip(order, row, strict=True) if n > 0]
-            total = float(self.terms.price((*order, method.target), (*row, own))) if good else math.inf
+            total = float(self.terms.price((*order, target), (*row, own))) if good else math.inf
             routes.append(Route(tuple(k for k, _ in kept), tuple(n for _, n in kept), own, total))
         return routes
 

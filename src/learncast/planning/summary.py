@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from learncast.results import Status
+from learncast.results import CLASS_WORDS, PROOFS, Status
 
 if TYPE_CHECKING:
     from learncast.planning.methods.method import Method
@@ -16,49 +16,6 @@ if TYPE_CHECKING:
 
 #: Share of resamples that an interval leaves out at each end.
 TAIL = 0.025
-
-#: How good a recommendation is: in a table, and at the end of a sentence.
-PROOFS = {
-    "exact": ("no schedule in whole steps that meets the terms costs less, to round-off", ""),
-    "certified": (
-        "by the gradient flow, no schedule that meets the terms costs less than the lower bound, which is within the "
-        "gap; whole steps were searched near the flow's best",
-        "; by the gradient flow, all orders and stops cost at least as much, up to the gap",
-    ),
-    "robust": (
-        "the stops are the best on average over resampled statistics",
-        "; the stop is the best on average over resampled data",
-    ),
-    "out of time": (
-        "the search ran out of time: a cheaper schedule may exist",
-        "; the best found in the time given, a better one may exist",
-    ),
-    "best found": (
-        "the search ended before its bounds met: a cheaper schedule may exist, down to the lower bound of the flow",
-        "; the best found, a better one may exist",
-    ),
-}
-
-#: What a forecast class means for a plan, and what it assumes.
-_CLASSES = {
-    "exact": (
-        "Exact for this network",
-        "assumes full-batch gradient descent at this learning rate on half the mean squared error",
-    ),
-    "integrated": (
-        "Counted on the statistics of these tasks for this network",
-        "assumes full-batch gradient descent at this learning rate on half the mean squared error",
-    ),
-    "response": (
-        "Measured on the network's own responses",
-        "assumes a fixed recurrence and gradient descent on half the mean squared error",
-    ),
-    "surrogate": (
-        "A ranking, not a count of steps",
-        "assumes that the network learns tasks in the order its linear part does",
-    ),
-    "outside": ("The theory does not hold exactly here", "treat the numbers as approximate"),
-}
 
 
 def percent(accuracy: float) -> str:
@@ -231,8 +188,9 @@ def _sensitivity(plan: Plan) -> str:
 
 
 def _trust(plan: Plan) -> str:
-    proof = PROOFS[plan.proof][1]
+    proof = PROOFS[plan.proof]["clause"]
     if not plan.trust.holds:
-        return f"{_CLASSES['outside'][0]}: {plan.trust.names}{proof}."
-    title, assumed = _CLASSES[plan.forecast_class]
+        return f"{CLASS_WORDS['outside']['of_plan']}: {plan.trust.names}{proof}."
+    words = CLASS_WORDS[plan.forecast_class]
+    title, assumed = words["of_plan"], words["assumes"]
     return f"{title}{proof}; {assumed}."

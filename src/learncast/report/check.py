@@ -35,7 +35,7 @@ def check_report(
 
     method = study.method()
     direct = Forecast(method, (Stage(study.target, study.goal),), (method.target,))
-    subject = plan_with(method, study.terms, strict=False) if study.candidates else direct
+    subject = plan_with(method, study.terms.with_(goal=study.goal), strict=False) if study.candidates else direct
     result = check(subject, seeds=seeds, batch=study.batch, tolerance=tolerance, processes=processes, progress=progress)
     return of_check(result, name=study.name, study=study.resolved())
 

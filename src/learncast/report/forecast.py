@@ -14,6 +14,7 @@ import numpy as np
 from learncast import Forecast, Goal, InvalidSpec, Stage, Status, Steps, UnsupportedModel
 from learncast._core.validation import FloatArray
 from learncast.display import Table, format_count, format_interval, format_number
+from learncast.networks.activated import Activated
 from learncast.planning.defaults import DATA_GOAL, chosen_table
 from learncast.planning.forecast import on_trials
 from learncast.planning.generalise.generalise import DependentTrials, generalise
@@ -181,7 +182,7 @@ def _held_out(method: Method, task: Task, steps: float) -> tuple[Generalisation 
     training, network = method.training.with_(batch=None), method.network
     most = max(min(HELD_OUT_STEPS, BEYOND * int(steps)), 1) if math.isfinite(steps) else HELD_OUT_STEPS
     try:
-        if not isinstance(learner_for(task, network, training), PooledLearner):
+        if isinstance(network, Activated) or not isinstance(learner_for(task, network, training), PooledLearner):
             return None, "`learncast generalise` forecasts the held-out loss."
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DependentTrials)  # it is among the remarks

@@ -71,16 +71,12 @@ def held_out_values(found: Generalisation) -> dict[str, Any]:
 
 
 def _transfer_values(transfer: Transfer) -> dict[str, Any]:
-    return {
-        "source": transfer.source,
-        "source_stop": transfer.source_stop,
+    names = ("source", "source_stop", "gain", "verdict", "last_gain", "distance")
+    return {name: getattr(transfer, name) for name in names} | {
         "direct_stop": transfer.direct.stop,
         "direct_loss": transfer.direct.loss,
-        "gain": transfer.gain,
         "gain_interval": list(transfer.gain_interval),
-        "verdict": transfer.verdict,
-        "last_gain": transfer.last_gain,
-        "distance": transfer.distance,
+        "worth": None if transfer.worth is None else list(transfer.worth),
     }
 
 

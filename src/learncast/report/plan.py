@@ -16,6 +16,7 @@ from learncast.planning.front import Front
 from learncast.planning.generalise.held_out_plan import HeldOutPlan, plan_held_out
 from learncast.planning.plan import Plan
 from learncast.planning.planner import plan_with
+from learncast.planning.terms import GENERALISE
 from learncast.report.generalise import held_out_values
 from learncast.report.report import (
     Report,
@@ -51,7 +52,7 @@ def plan_report(
     method : str
         As in `learncast.plan`.
     held_out : bool
-        Choose stops for the held-out loss instead of speed.
+        Choose stops for the held-out loss instead of speed, as the key plan of [generalise] does.
     progress : callable
     """
     if remember is not None:
@@ -62,6 +63,8 @@ def plan_report(
     within: Progress = lambda done: progress(share * done)  # noqa: E731
     plan: Plan
     if held_out:
+        study = study.with_held_out({"plan": True})
+    if study.terms.goal == GENERALISE:
         how = study.held_out
         del how["after"]
         for_speed = partial(plan_with, strict=False)

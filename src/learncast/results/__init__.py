@@ -9,10 +9,26 @@ from learncast.results.files import (
     save_dataset,
     spec_hash,
 )
-from learncast.results.steps import FORECAST_CLASSES, Status, Steps
+from learncast.results.steps import CLASS_WORDS, FORECAST_CLASSES, PROOFS, Status, Steps
 from learncast.results.trajectory import ALWAYS, COORDINATES, SCHEMA, STEPS, Trajectory, labelled
 
 __all__ = [
-    "ALWAYS", "COORDINATES", "FORECAST_CLASSES", "SCHEMA", "STEPS", "Provenance", "Result", "Status", "Steps",
-    "Trajectory", "described", "labelled", "load_dataset", "package_versions", "save_dataset", "spec_hash",
+    "ALWAYS",
+    "CLASS_WORDS",
+    "COORDINATES",
+    "FORECAST_CLASSES",
+    "PROOFS",
+    "SCHEMA",
+    "STEPS",
+    "Provenance",
+    "Result",
+    "Status",
+    "Steps",
+    "Trajectory",
+    "described",
+    "labelled",
+    "load_dataset",
+    "package_versions",
+    "save_dataset",
+    "spec_hash",
 ]  # fmt: skip

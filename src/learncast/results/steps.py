@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import enum
 import math
+import tomllib
 from dataclasses import dataclass
+from pathlib import Path
 
 from learncast.display import Displayable, HtmlRepr, Plot, format_count, format_number
 
@@ -27,17 +29,13 @@ class Status(enum.Enum):
     too_few_samples = "too few samples to estimate the number"
 
 
+_VOCABULARY = tomllib.loads(Path(__file__).with_name("vocabulary.toml").read_text(encoding="utf-8"))
+#: Words for each class of forecasts: what it promises and, for plans, what it means and assumes.
+CLASS_WORDS: dict[str, dict[str, str]] = _VOCABULARY["classes"]
 #: Classes of forecasts, from the most to the least certain, with what each promises.
-FORECAST_CLASSES = {
-    "exact": "linear network on which every condition of the theory holds: steps are right to round-off",
-    "integrated": "linear network, flow integrated numerically: steps are right to the solver's tolerance",
-    "response": "fixed recurrence, nonlinear units described by their measured responses: steps with a confidence "
-    "interval",
-    "surrogate": "everything is trained: a ranking and a shortlist of three by the linear surrogate, no step counts",
-    "estimated": "estimated from trials left out of the training: held-out losses with a confidence interval",
-    "measured": "measured on your own model and trials: numbers with sampling error, no forecast",
-    "outside": "a condition of the theory fails: read the numbers as an approximation",
-}
+FORECAST_CLASSES = {name: words["promise"] for name, words in CLASS_WORDS.items()}
+#: How good a recommended plan is: its meaning in a table, and the clause that ends a sentence.
+PROOFS: dict[str, dict[str, str]] = _VOCABULARY["proofs"]
 
 
 @dataclass(frozen=True, repr=False)

@@ -296,6 +296,8 @@ class GeneraliseSection(Section):
     """Name of a candidate on which the network is trained first."""
     seed: int = Field(default=0, ge=0)
     """Seed of the folds."""
+    plan: bool = False
+    """Whether a plan chooses the stops of the least held-out loss instead of the fewest steps."""
 
     @model_validator(mode="after")
     def _one_way(self) -> GeneraliseSection:
@@ -320,7 +322,7 @@ class StudySection(Section):
     sequence: list[Annotated[StageSection, BeforeValidator(_stage_section)]] = Field(default=[])
     """Tasks learned one after another, for `learncast forget`."""
     generalise: GeneraliseSection | None = None
-    """What is held out, for `learncast generalise`."""
+    """What is held out, for `learncast generalise` and plans for the held-out loss."""
 
     @model_validator(mode="after")
     def _names_differ(self) -> StudySection:

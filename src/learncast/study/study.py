@@ -25,7 +25,7 @@ from learncast.planning.generalise.folds import Folds
 from learncast.planning.learning_rate import suggest_rate
 from learncast.planning.methods.choice import method_for
 from learncast.planning.methods.method import Method
-from learncast.planning.terms import Terms, checked_pool
+from learncast.planning.terms import GENERALISE, Terms, checked_pool
 from learncast.procedure.stage import Stage
 from learncast.procedure.training import Training
 from learncast.study.network_sections import DeepSection, DefaultNetworkSection, NetworkSection, TwoLayerSection
@@ -154,9 +154,12 @@ class Study(StudyFile[StudySection]):
     @property
     def terms(self) -> Terms:
         """Terms of a plan: goal, costs and limits of the candidates."""
-        candidates = self.section.candidates
-        training = self.section.training
-        terms: dict[str, Any] = {"goal": self.goal, **training.model_dump(include={"max_stages", "switch_cost"})}
+        candidates, training = self.section.candidates, self.section.training
+        held_out = self.section.generalise is not None and self.section.generalise.plan
+        terms: dict[str, Any] = {
+            "goal": GENERALISE if held_out else self.goal,
+            **training.model_dump(include={"max_stages", "switch_cost"}),
+        }
         if candidates and self.section.target is not None:
             terms["costs"] = [section.cost for section in (*candidates, self.section.target)]
         for key in RULES[1:]:

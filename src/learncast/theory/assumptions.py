@@ -54,8 +54,12 @@ class Condition:
     binding: bool = True
 
 
-_TABLES = tomllib.loads(Path(__file__).with_name("conditions.toml").read_text(encoding="utf-8"))
-ASSUMPTIONS = {name: Condition(**table) for name, table in _TABLES.items()}
+def read_conditions(path: Path) -> dict[str, Condition]:
+    """Return the conditions in a TOML file, by name."""
+    return {name: Condition(**table) for name, table in tomllib.loads(path.read_text(encoding="utf-8")).items()}
+
+
+ASSUMPTIONS = read_conditions(Path(__file__).with_name("conditions.toml"))
 
 
 @dataclass(frozen=True)

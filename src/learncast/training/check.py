@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from scipy import stats
+from scipy.special import stdtrit
 
 from learncast._core.errors import InvalidSpec, NotLearned, UnsupportedModel
 from learncast._core.progress import Progress, check_time, noticed, silent, until
@@ -97,7 +97,7 @@ class CheckedCurriculum:
         n, m = len(measured), len(simulated)
         pooled = ((n - 1) * np.var(measured, ddof=1) + (m - 1) * np.var(simulated, ddof=1)) / (n + m - 2)
         # One step more, because counts are whole numbers.
-        return float(stats.t.ppf(1 - alarm / 2, n + m - 2) * np.sqrt(pooled * (1 / n + 1 / m))) + 1.0
+        return float(stdtrit(n + m - 2, 1 - alarm / 2) * np.sqrt(pooled * (1 / n + 1 / m))) + 1.0
 
     @property
     def on_a_saddle(self) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from learncast._core.validation import FloatArray
 from learncast.results import Status, described
@@ -180,7 +180,7 @@ def add_control(dataset: xr.Dataset, control: xr.Dataset) -> None:
     """
     margins = [one["signal_interval"].sel(side="high", drop=True) - one["signal"] for one in (dataset, control)]
     error = (margins[0] ** 2 + margins[1] ** 2) ** 0.5 / TWO_SIDED
-    differs = abs(dataset["signal"] - control["signal"]) > float(norm.isf(0.025 / dataset.sizes["lag"])) * error
+    differs = abs(dataset["signal"] - control["signal"]) > float(-ndtri(0.025 / dataset.sizes["lag"])) * error
     own = differs & (dataset["score"] > dataset["critical_score"])
     texts = {"signal": RATE, "score": "1", "reach": LAG}
     for name, units in texts.items():

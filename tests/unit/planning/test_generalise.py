@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -52,6 +53,9 @@ def trial_losses(maps, x, y):
     return ((np.einsum("smn,pn->spm", maps, x) - y) ** 2).sum(axis=2) / 2
 
 
+@pytest.mark.equation("generalise Eq. (3)")
+@pytest.mark.equation("generalise Eq. (4)")
+@pytest.mark.equation("generalise Eq. (5)")
 @pytest.mark.parametrize("seed", [6, 7])
 def test_intervals_are_those_of_the_formulas_on_plain_training(seed):
     x, y, _ = drawn(42, seed=seed)
@@ -60,16 +64,17 @@ def test_intervals_are_those_of_the_formulas_on_plain_training(seed):
     folds, grid, K = g.asked.samples.folds, g.curve["steps"].values, g.stop
     P = len(x)
 
-    def losses(left):
+    @cache
+    def losses(*left):
         kept = ~np.isin(folds, left)
         return trial_losses(train(net, x[kept], y[kept], steps), x, y)
 
     def curve(excluded):  # the corrected curve of the data without some folds
         inside = ~np.isin(folds, excluded)
-        full = losses(list(excluded))[:, inside]
+        full = losses(*excluded)[:, inside]
         total = full.mean(axis=1)
         for f in set(range(k)) - set(excluded):
-            own = losses([*excluded, f])
+            own = losses(*excluded, f)
             weight = (folds[inside] == f).mean()
             total = total + weight * (own[:, folds == f].mean(axis=1) - own[:, inside].mean(axis=1))
         return total
@@ -77,19 +82,23 @@ def test_intervals_are_those_of_the_formulas_on_plain_training(seed):
     whole = curve(())
     by_trial = np.empty((steps + 1, P))
     for f in range(k):
-        by_trial[:, folds == f] = losses([f])[:, folds == f]
-    se = by_trial[K].std(ddof=1) / math.sqrt(P)
-    gaps, noise = [], []
-    for j in range(k):
-        inner = np.concatenate([losses([j, g])[K, folds == g] for g in range(k) if g != j]).mean()
-        outer = by_trial[K, folds == j]
-        gaps.append((inner - outer.mean()) ** 2)
-        noise.append(outer.var(ddof=1) / len(outer))
-    nested = math.sqrt(max((k - 1) / k * (np.mean(gaps) - np.mean(noise)), 0.0))
+        by_trial[:, folds == f] = losses(f)[:, folds == f]
+
+    def nested_error(number):  # of losses (steps, trials), for each trial
+        se = number(by_trial).std(ddof=1) / math.sqrt(P)
+        gaps, noise = [], []
+        for j in range(k):
+            inner = np.concatenate([number(losses(j, g)[:, folds == g]) for g in range(k) if g != j]).mean()
+            outer = number(by_trial[:, folds == j])
+            gaps.append((inner - outer.mean()) ** 2)
+            noise.append(outer.var(ddof=1) / len(outer))
+        nested = math.sqrt(max((k - 1) / k * (np.mean(gaps) - np.mean(noise)), 0.0))
+        return np.clip(nested, se, math.sqrt(k) * se)
+
+    nested = nested_error(lambda losses: losses[K])
     without = np.array([curve((j,))[grid] for j in range(k)])
     best = without.min(axis=1)
     jackknife = math.sqrt((k - 1) / k * ((best - best.mean()) ** 2).sum())
-    nested = np.clip(nested, se, math.sqrt(k) * se)
     assert (nested > jackknife) == (seed == 7)  # one case for each error
     error = max(nested, jackknife)
     L = whole[K]
@@ -102,8 +111,7 @@ def test_intervals_are_those_of_the_formulas_on_plain_training(seed):
     least = math.sqrt((k - 1) / k * ((logs - logs.mean()) ** 2).sum()) * scipy.stats.t.ppf(0.975, k - 1) / 1.96
 
     def error_from(stop):
-        paired = (by_trial[-1] / whole[-1] - by_trial[stop] / whole[stop]).std(ddof=1) / math.sqrt(P)
-        return max(paired, least)
+        return max(nested_error(lambda losses: losses[-1] / whole[-1] - losses[stop] / whole[stop]), least)
 
     lower = whole[-1] / L * math.exp(-1.96 * error_from(K))
     upper = max(whole[-1] / whole[t] * math.exp(1.96 * error_from(t)) for t in grid[low : high + 1])
@@ -215,6 +223,18 @@ def test_about_as_many_trials_as_inputs_is_remarked():
     assert (len(g.remarks), len(many.remarks)) == (1, 0)
 
 
+@pytest.mark.parametrize("options", [{}, {"centre": True, "scale": "channel"}])
+def test_test_trials_that_are_training_trials_are_remarked(options):
+    x, y, _ = drawn(60)
+    both = [task_of(x[rows], y[rows], **options) for rows in (slice(0, 40), slice(33, 60))]
+    g = lc.generalise(both[0], network(), learning_rate=RATE, most_steps=20, test=both[1])
+    assert len(g.remarks) == 1
+    assert int(g.remarks[0].split()[0]) == 7
+    assert g.report().values["remarks"] == list(g.remarks)
+    same_inputs = task_of(x[:40], y[20:], **options)
+    assert lc.generalise(both[0], network(), learning_rate=RATE, most_steps=20, test=same_inputs).remarks == ()
+
+
 def test_folds_that_diverge_count_as_infinite_and_are_remarked():
     x = np.repeat([0.0, 1.0], [36, 24])[:, None]
     groups = ["silent"] * 36 + ["one"] * 12 + ["two"] * 12
@@ -253,6 +273,7 @@ def test_modes_above_the_edge_are_signal():
 # More trials
 
 
+@pytest.mark.equation("generalise Eq. (9)")
 @pytest.mark.parametrize("number", [60, 120])
 def test_losses_of_more_trials_are_close_to_those_of_the_population(number):
     x, y, teacher = drawn(4 * number, 10, 2, seed=1)
@@ -283,6 +304,7 @@ def test_nothing_is_claimed_beyond_twice_the_trials_if_unlimited_trials_are_unkn
 # Noise
 
 
+@pytest.mark.equation("generalise Eq. (11)")
 @pytest.mark.parametrize("correlation", [0.0, 0.6])
 @pytest.mark.parametrize("learn", [("input", "output"), ("input", "recurrent", "output")])
 @pytest.mark.parametrize("every_step", [False, True])
@@ -308,6 +330,7 @@ def test_noise_adds_the_loss_that_a_simulation_finds(learn, correlation, every_s
         assert abs(float(found[name][-1]) - total.mean()) < 4 * total.std() / math.sqrt(runs)  # false alarm 6e-5
 
 
+@pytest.mark.equation("generalise Eq. (12)")
 def test_noise_of_weights_adds_the_loss_that_a_simulation_finds():
     x, y, teacher = drawn()
     net, rng = network(), np.random.default_rng(0)
@@ -384,6 +407,21 @@ def test_a_source_of_three_times_the_amplitude_helps_and_an_opposite_one_hurts()
     assert found["three times"].last_gain < found["three times"].gain
     assert found["opposite"].gain < 1e-3
     assert found["opposite"].last_gain < -0.05
+    assert found["three times"].worth is None  # the trials are not in folds
+
+
+def test_a_source_is_worth_the_trials_after_which_direct_training_has_its_loss():
+    x, y, teacher = drawn(40, 12, 3, noise=1.5, seed=2)
+    source = task_of(*drawn(400, 12, noise=0.2, seed=9, teacher=teacher)[:2], name="same")
+    found = lc.generalise(task_of(x, y), network(12, 3), learning_rate=RATE, most_steps=300, after=source, folds=4)
+    transfer = found.transfer
+    curve = transfer.direct.trial_curve
+    for gain, number in zip((transfer.gain, *transfer.gain_interval), transfer.worth, strict=True):
+        if math.isfinite(number):
+            expected = float(curve.at(40)[0]) * (1 - gain)
+            assert float(curve.at(40 + number)[0]) == pytest.approx(expected, rel=1e-9)
+    assert transfer.worth.value > 0
+    assert found.report().values["after"]["worth"] == list(transfer.worth)
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 
 import numpy as np
 import pytest
@@ -107,6 +108,30 @@ def test_a_source_and_a_plan_for_the_held_out_loss(folder):
     plan = plan_report(study, held_out=True).values
     assert plan["held_out"]["direct"]["loss"] == direct["loss"]
     assert plan["held_out"]["after"][0]["loss"] == values["loss"]
+
+
+def test_plans_for_the_held_out_loss_agree_between_study_command_and_library(folder):
+    study = study_of(folder, "[generalise]\nplan = true\n")
+    assert study.terms.goal == "generalise"
+    by_key = CliRunner().invoke(app, ["plan", str(folder / "study.toml"), "--json"])
+    study_of(folder)
+    by_option = CliRunner().invoke(app, ["plan", str(folder / "study.toml"), "--held-out", "--json"])
+    assert (by_key.exit_code, by_key.stdout) == (0, by_option.stdout)
+    values = json.loads(by_key.stdout)
+    plan = lc.plan(study.target, study.candidates, study.network, learning_rate=0.02, terms=lc.Terms(goal="generalise"))
+    assert values["best"]["total"] == plan.total
+    assert values["held_out"]["recommended"]["loss"] == plan.chosen.loss
+    assert values["held_out"]["after"][0]["loss"] == plan.after[0].loss
+    assert values["held_out"]["fastest"] == {"total": plan.fastest.total, "loss": plan.fastest_loss}
+
+
+def test_a_plan_of_one_stage_for_the_held_out_loss_is_direct_training(folder):
+    study = study_of(folder, "[generalise]\nplan = true\nmost_steps = 100\nfolds = 3\n")
+    tables = tomllib.loads(study.resolved())
+    tables["training"]["max_stages"] = 1
+    values = plan_report(Study.from_dict(tables, folder=folder, source="study")).values
+    assert values["held_out"]["after"] == []
+    assert values["best"]["total"] == values["held_out"]["direct"]["stop"]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import scipy
 
 from learncast._core.validation import FloatArray
 from learncast.planning.generalise.folds import Labels, mean_error
-from learncast.planning.generalise.subsets import FoldLosses, Kept, Samples, Trials, learn
+from learncast.planning.generalise.subsets import FoldLosses, Kept, Samples, learn
 
 #: Stops per decade of the grid.
 PER_DECADE = 24
@@ -31,6 +31,8 @@ def stop_grid(most: int) -> list[int]:
 
 def corrected(full: FloatArray, without: FloatArray, weights: FloatArray) -> FloatArray:
     """Return the cross-validated loss with Burman's correction, (stops,).
+
+    Implements: generalise Eq. (2), against training in torch on raw trials, fold by fold
 
     Parameters
     ----------
@@ -91,13 +93,15 @@ class GivenCurve:
     states: FloatArray
     by_trial: FloatArray | None
 
-    def _error(self, values: FloatArray | None) -> FloatArray:
-        return np.zeros(len(self.stops)) if values is None else trial_error(values, np.arange(len(values)))
+    @property
+    def units(self) -> Labels:
+        """Unit of each trial for standard errors: itself."""
+        return np.arange(0 if self.by_trial is None else len(self.by_trial))
 
     @property
     def band(self) -> FloatArray:
         """Standard error of each loss as the loss of any test trials."""
-        return self._error(self.by_trial)
+        return np.zeros(len(self.stops)) if self.by_trial is None else mean_error(self.by_trial, self.units)
 
     def loss_error(self, place: int) -> float:
         """Standard error of the loss at a stop."""
@@ -107,15 +111,7 @@ class GivenCurve:
         """95% interval of the loss at the end over the loss at a stop."""
         if self.by_trial is None:
             return (float(self.curve[-1] / self.curve[place]),) * 2
-        low, high = (self.stops.index(n) for n in self.alike(place))
-        units = np.arange(len(self.by_trial))
-        return _rise_interval(self.curve, self.by_trial, units, place, range(low, high + 1), 0.0)
-
-    def alike(self, place: int) -> tuple[int, int]:
-        """First and last stop as good as the chosen one within the noise."""
-        if self.by_trial is None:
-            return self.stops[place], self.stops[place]
-        return _alike(self.stops, self.curve, self.by_trial, np.arange(len(self.by_trial)), place)
+        return _rise_interval(self, place, mean_error(_gaps(self.by_trial, self.curve), self.units))
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,35 +175,39 @@ class FoldCurve:
         return np.stack(curves)
 
     @cached_property
-    def plain_error(self) -> FloatArray:
-        """Standard error of the mean of the trials' losses, (stops,)."""
-        return trial_error(self.found.by_trial, self.units)
-
-    @cached_property
     def nested_error(self) -> FloatArray:
-        """Standard error by nested cross-validation (Bates, Hastie and Tibshirani), between 1 and √k plain ones."""
+        """Standard error of the curve by nested cross-validation, (stops,)."""
+        return self._nested(lambda losses: losses)
+
+    def _nested(self, number: Callable[[FloatArray], FloatArray]) -> FloatArray:
+        """Standard error of the mean of numbers that are linear in the losses (..., stops) of trials.
+
+        It is that of nested cross-validation (Bates, Hastie and Tibshirani), between 1 and √k plain ones. It includes
+        how far the number of this training differs from the mean over trainings.
+
+        Implements: generalise Eq. (4), against the formula on plain training
+        """
         k, gaps, noise = self.number, [], []
-        for j in range(k):
-            others = [g for g in range(k) if g != j]
-            weights = self.weights[others] / self.weights[others].sum()
-            inner = sum(w * self._row(j, g)[g] for w, g in zip(weights, others, strict=True))
-            with np.errstate(invalid="ignore"):
-                gaps.append((inner - self._row(j)[j]) ** 2)
-            noise.append(self._fold_variance(j))
         with np.errstate(invalid="ignore"):
+            by_trial = number(self.by_trial)
+            plain = mean_error(by_trial, self.units)
+            for j in range(k):
+                others = [g for g in range(k) if g != j]
+                weights = self.weights[others] / self.weights[others].sum()
+                inner = sum(w * number(self._row(j, g)[g]) for w, g in zip(weights, others, strict=True))
+                gaps.append((inner - number(self._row(j)[j])) ** 2)
+                inside = self.folds == j
+                alone = len(np.unique(self.units[inside])) < 2  # the error is then known from all folds only
+                noise.append(k * plain**2 if alone else mean_error(by_trial[inside], self.units[inside]) ** 2)
             nested = (k - 1) / k * (np.mean(gaps, axis=0) - np.mean(noise, axis=0))
         nested = np.where(np.isnan(nested), np.inf, np.maximum(nested, 0.0))
-        return np.clip(np.sqrt(nested), self.plain_error, math.sqrt(k) * self.plain_error)
-
-    def _fold_variance(self, fold: int) -> FloatArray:
-        """Squared standard error of the mean over the trials of a fold; from all folds if it has a single unit."""
-        inside = self.folds == fold
-        if len(np.unique(self.units[inside])) < 2:
-            return np.asarray(self.number * self.plain_error**2)
-        return trial_error(self.found.by_trial[inside], self.units[inside]) ** 2
+        return np.clip(np.sqrt(nested), plain, math.sqrt(k) * plain)
 
     def loss_error(self, place: int) -> float:
-        """Standard error of the loss at the chosen stop, the choice included."""
+        """Standard error of the loss at the chosen stop, the choice included.
+
+        Implements: generalise Eq. (5), against the formula on plain training; coverage in `benchmarks`
+        """
         best = self.without.min(axis=1)
         return float(max(self.nested_error[place], jackknife(best)))
 
@@ -220,15 +220,9 @@ class FoldCurve:
         """95% interval of the loss at the end over the loss at the chosen stop, the choice included."""
         with np.errstate(invalid="ignore", divide="ignore"):
             rises = np.log(self.without[:, -1] / self.without.min(axis=1))
-        low, high = (self.stops.index(n) for n in self.alike(place))
-        alike = range(low, high + 1)
         # The error from few folds is itself uncertain: Student's distribution.
-        least = float(jackknife(rises)) * float(scipy.stats.t.ppf(0.975, self.number - 1)) / NORMAL
-        return _rise_interval(self.curve, self.found.by_trial, self.units, place, alike, least)
-
-    def alike(self, place: int) -> tuple[int, int]:
-        """First and last stop as good as the chosen one within the noise, widened by one stop of the grid."""
-        return _alike(self.stops, self.curve, self.found.by_trial, self.units, place)
+        least = float(jackknife(rises)) * float(scipy.special.stdtrit(self.number - 1, 0.975)) / NORMAL
+        return _rise_interval(self, place, np.maximum(self._nested(lambda losses: _gaps(losses, self.curve)), least))
 
     @property
     def states(self) -> FloatArray:
@@ -241,24 +235,34 @@ class FoldCurve:
         return self.found.by_trial
 
 
-def _rise_interval(
-    curve: FloatArray, losses: FloatArray, units: Labels, place: int, alike: range, least_error: float
-) -> tuple[float, float]:
+def _gaps(losses: FloatArray, curve: FloatArray) -> FloatArray:
+    """Change of the logarithm of the rise from each stop with the losses (..., stops) of trials."""
+    return losses[..., -1:] / curve[-1] - losses / curve
+
+
+def _rise_interval(found: HeldOutCurve, place: int, errors: FloatArray) -> tuple[float, float]:
     """Interval of the rise on the logarithmic scale, up to that from any stop as good within the noise."""
+    curve = found.curve
     if not np.isfinite(curve[-1]):
         return 1.0, math.inf
-    gaps = losses[:, -1:] / curve[-1] - losses / curve
-    errors = np.maximum(trial_error(gaps, units), least_error)
+    first, last = (found.stops.index(n) for n in alike(found, place))
     with np.errstate(over="ignore"):
         low = curve[-1] / curve[place] * np.exp(-NORMAL * errors[place])
-        high = max(curve[-1] / curve[t] * np.exp(NORMAL * errors[t]) for t in (place, *alike))
+        high = max(curve[-1] / curve[t] * np.exp(NORMAL * errors[t]) for t in range(first, last + 1))
     return float(low), float(high)
 
 
-def _alike(stops: tuple[int, ...], curve: FloatArray, losses: FloatArray, units: Labels, place: int) -> tuple[int, int]:
+def alike(found: HeldOutCurve, place: int) -> tuple[int, int]:
+    """First and last stop as good as the one at a place within the noise, widened by one stop of the grid.
+
+    Implements: generalise Eq. (3), against the formula on plain training; coverage in `benchmarks`
+    """
+    stops, losses = found.stops, found.by_trial
+    if losses is None:
+        return stops[place], stops[place]
     with np.errstate(invalid="ignore"):
-        error = trial_error(losses - losses[:, place : place + 1], units)
-        inside = np.flatnonzero(curve - curve[place] <= NORMAL * error)
+        error = mean_error(losses - losses[:, place : place + 1], found.units)
+        inside = np.flatnonzero(found.curve - found.curve[place] <= NORMAL * error)
     low, high = min(inside.min(initial=place), place), max(inside.max(initial=place), place)
     return stops[max(low - 1, 0)], stops[min(high + 1, len(stops) - 1)]
 
@@ -267,19 +271,37 @@ HeldOutCurve = FoldCurve | GivenCurve
 Starts = Sequence[FloatArray] | None
 
 
-def fold_curve(trials: Trials, units: Labels, most: int, starts: Starts = None) -> tuple[FoldCurve, int]:
-    """Estimate the held-out curve from folds; return it on a grid that contains the best stop, and the best stop."""
-    rows, k = rows_of(trials.number), trials.number
-    grid = stop_grid(most)
+def outer_rows(samples: Samples, test: bool) -> list[Kept]:
+    """Rows that a held-out curve needs without its intervals."""
+    return [np.array([True, False])] if test else rows_of(samples.number)[: samples.number + 1]
+
+
+def held_out_losses(samples: Samples, losses: FloatArray, test: bool) -> FloatArray:
+    """Held-out loss, (stops,), from the losses (rows, folds, stops) of the outer rows."""
+    return losses[0, 1] if test else corrected(losses[0], losses[1:], samples.weights)
+
+
+def held_out_curve(
+    samples: Samples, units: Labels, most: int, test: bool, starts: Starts = None
+) -> tuple[HeldOutCurve, int]:
+    """Held-out curve on a grid that contains the best stop, and the best stop.
+
+    With `test`, the last of two folds is held out, otherwise every fold in turn.
+    """
+    grid, outer = stop_grid(most), outer_rows(samples, test)
 
     def curve(stops: Sequence[int]) -> FloatArray:
-        losses = learn(trials, rows[: k + 1], stops, starts=starts).losses
-        return corrected(losses[0], losses[1:], trials.weights)
+        return held_out_losses(samples, learn(samples, outer, stops, starts=starts).losses, test)
 
     stop = best_stop(grid, curve(grid), curve)
     stops = tuple(sorted({*grid, stop}))
-    found = learn(trials, rows, stops, by_trial=True, starts=starts)
-    return FoldCurve(trials.weights, units, trials.folds, stops, found), stop
+    rows = outer if test else rows_of(samples.number)
+    found = learn(samples, rows, stops, by_trial=samples.has_trials, starts=starts)
+    if not test:
+        return FoldCurve(samples.weights, units, samples.folds, stops, found), stop
+    by_trial = found.by_trial[samples.folds == 1] if samples.has_trials else None
+    (train, loss), (_, zero) = found.losses[0], found.zero[0]
+    return GivenCurve(stops, loss, train, float(zero), found.first, by_trial), stop
 
 
 def jackknife(values: FloatArray) -> FloatArray:
@@ -288,26 +310,3 @@ def jackknife(values: FloatArray) -> FloatArray:
     with np.errstate(invalid="ignore"):
         error = np.sqrt((k - 1) / k * ((values - values.mean(axis=0)) ** 2).sum(axis=0))
     return np.where(np.isnan(error), np.inf, error)
-
-
-def trial_error(values: FloatArray, units: Labels) -> FloatArray:
-    """Return the standard error of means over trials, infinite where descent diverges."""
-    with np.errstate(invalid="ignore"):
-        error = mean_error(values, units)
-    return np.where(np.isnan(error), np.inf, error)
-
-
-def given_curve(samples: Samples, most: int, starts: Starts = None) -> tuple[GivenCurve, int]:
-    """Loss on the last of two folds, the test trials, along training on the first, and the best stop."""
-    rows = [np.array([True, False])]
-    grid = stop_grid(most)
-
-    def curve(stops: Sequence[int]) -> FloatArray:
-        return learn(samples, rows, stops, starts=starts).losses[0, 1]
-
-    stop = best_stop(grid, curve(grid), curve)
-    stops = tuple(sorted({*grid, stop}))
-    found = learn(samples, rows, stops, by_trial=samples.has_trials, starts=starts)
-    by_trial = found.by_trial[samples.folds == 1] if samples.has_trials else None
-    (train, test), (_, zero) = found.losses[0], found.zero[0]
-    return GivenCurve(stops, test, train, float(zero), found.first, by_trial), stop

@@ -112,11 +112,16 @@ class Folds:
 
 
 def mean_error(values: FloatArray, units: Labels) -> FloatArray:
-    """Return the standard error of means over trials, (...,), of values (trials, ...), with trials of a unit as one."""
-    gaps = values - values.mean(axis=0)
-    if len(np.unique(units)) < len(units):
-        sums = np.zeros((int(units.max()) + 1, *gaps.shape[1:]))
-        np.add.at(sums, units, gaps)
-        gaps = sums
+    """Return the standard error of means over trials, (...,), of values (trials, ...), with trials of a unit as one.
+
+    It is infinite where descent diverges.
+    """
     number = len(np.unique(units))
-    return np.asarray(np.sqrt((gaps**2).sum(axis=0) * number / (number - 1)) / len(values))
+    with np.errstate(invalid="ignore"):
+        gaps = values - values.mean(axis=0)
+        if number < len(units):
+            sums = np.zeros((int(units.max()) + 1, *gaps.shape[1:]))
+            np.add.at(sums, units, gaps)
+            gaps = sums
+        error = np.sqrt((gaps**2).sum(axis=0) * number / (number - 1)) / len(values)
+    return np.where(np.isnan(error), np.inf, error)

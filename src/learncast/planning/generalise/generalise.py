@@ -7,7 +7,7 @@ import os
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,9 +15,10 @@ from numpy.typing import ArrayLike
 from learncast._core.errors import InvalidSpec, check_keywords, hinted
 from learncast._core.validation import FloatArray, count
 from learncast.networks import Network
-from learncast.planning.generalise.curve import HeldOutCurve, fold_curve, given_curve, rows_of, stop_grid
+from learncast.planning.generalise.curve import held_out_curve, outer_rows, rows_of, stop_grid
 from learncast.planning.generalise.folds import Folds
-from learncast.planning.generalise.learners import MapLearner, learner_for
+from learncast.planning.generalise.learners import learner_for
+from learncast.planning.generalise.map_learner import MapLearner, recorded_trials
 from learncast.planning.generalise.problem import HeldOutProblem
 from learncast.planning.generalise.result import Generalisation, class_numbers, notes, result_of
 from learncast.planning.generalise.subsets import (
@@ -27,11 +28,9 @@ from learncast.planning.generalise.subsets import (
     in_units_of,
     learn,
     raw_trials,
-    recorded_trials,
     sample_of,
 )
 from learncast.planning.generalise.transfer import (
-    outer_rows,
     source_path,
     source_stops,
     transfer_of,
@@ -74,7 +73,7 @@ def generalise(
         At least 20 recorded trials unless `test` is given. Trials may be a pair (inputs, targets), a data frame or a
         file, see `learncast.tasks.from_data`.
     network : LinearRNN, TwoLayer, Deep or Activated
-        The network before training; Activated with ReLU units and a fixed recurrence.
+        The network before training; Activated with one input and a fixed diagonal recurrence.
     training : Training, optional
         Learning rate, weights that learn, and batches.
     learning_rate : float, optional
@@ -133,11 +132,7 @@ def _task(given: Task | ArrayLike | str | os.PathLike[str], options: dict[str, A
 
 def _held_out(problem: HeldOutProblem, starts: Sequence[FloatArray] | None) -> Generalisation:
     """Held-out curve of training from the learner's start, or from one start for each row."""
-    found: HeldOutCurve
-    if problem.test is not None:
-        found, stop = given_curve(problem.samples, problem.most, starts)
-    else:
-        found, stop = fold_curve(cast(Trials, problem.samples), problem.units, problem.most, starts)
+    found, stop = held_out_curve(problem.samples, problem.units, problem.most, problem.test is not None, starts)
     if not np.isfinite(found.train).all():
         rate = problem.training.learning_rate
         raise InvalidSpec(
@@ -169,7 +164,7 @@ def _horizon(samples: Samples, test: bool) -> int:
     """Ten times the steps in which 99% of the training loss is learned, of what the most steps allow."""
     most = samples.learner.most_steps
     if samples.training.batch is not None:
-        samples = _full_batch(samples)
+        samples = replace(samples, training=samples.training.with_(batch=None))  # type: ignore[type-var]
     stops, kept = stop_grid(most), np.ones(samples.number, dtype=bool)
     if test:
         kept[-1] = False
@@ -179,10 +174,6 @@ def _horizon(samples: Samples, test: bool) -> int:
     if not np.isfinite(train).all() or fall[-1] <= 0:
         return min(most, 1000)
     return min(most, HORIZON * max(stops[int(np.argmax(fall >= 0.99 * fall[-1]))], 1))
-
-
-def _full_batch(samples: Samples) -> Samples:
-    return replace(samples, training=samples.training.with_(batch=None))  # type: ignore[type-var]
 
 
 def _with_test(task: Task, test: Task, learner: MapLearner, training: Training) -> Samples:

@@ -7,18 +7,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
-import numpy as np
-
 from learncast._core.errors import InvalidSpec
 from learncast._core.progress import Progress, silent
 from learncast.display import Table, format_count
 from learncast.networks import Network
-from learncast.planning.generalise.curve import corrected
+from learncast.planning.generalise.curve import held_out_losses, outer_rows
 from learncast.planning.generalise.folds import Folds
 from learncast.planning.generalise.generalise import generalise, generalise_after
 from learncast.planning.generalise.result import Generalisation
 from learncast.planning.generalise.subsets import learn
-from learncast.planning.generalise.transfer import outer_rows, source_path
+from learncast.planning.generalise.transfer import source_path
 from learncast.planning.methods.method import Method
 from learncast.planning.plan import Plan
 from learncast.planning.search import Route
@@ -116,7 +114,7 @@ def plan_held_out(
     """Choose the candidate and the stops of the least held-out loss; `plan_for` plans for speed."""
     if any(getattr(terms, name) is not None for name in ("least_accuracy", "most_accuracy", "most_excess_loss")):
         raise InvalidSpec("Limits on stages need a plan for speed.", field="goal")
-    target, pool = method.tasks[-1], method.tasks[:-1]
+    target, pool = method.tasks[-1], method.tasks[:-1] if terms.max_stages > 1 else ()
     direct = generalise(target, network, training, test=test, folds=folds, most_steps=most_steps)
     after = []
     for k, task in enumerate(pool):
@@ -148,10 +146,10 @@ def _loss_of(direct: Generalisation, plan: Plan) -> float:
     problem, steps = direct.asked, plan.stage_steps()
     if len(steps) > 2 or not all(map(math.isfinite, steps)):
         return math.nan
-    rows, starts = outer_rows(problem.samples, problem.test is not None), None
+    test = problem.test is not None
+    rows, starts = outer_rows(problem.samples, test), None
     if len(steps) == 2:
         task = plan.stages[0].task
         starts = list(source_path(problem, task, rows, [round(steps[0])])[0])
     losses = learn(problem.samples, rows, [round(steps[-1])], starts=starts).losses
-    curve = losses[0, 1] if problem.test is not None else corrected(losses[0], losses[1:], problem.samples.weights)
-    return float(np.asarray(curve)[0])
+    return float(held_out_losses(problem.samples, losses, test)[0])

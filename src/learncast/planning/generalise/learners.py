@@ -1,20 +1,21 @@
-"""Learners: how a network reads trials, and how many copies of it descend in parallel, each on its own statistics."""
+"""The learners of linear networks, and the choice of the learner of a network."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from learncast._core.errors import InvalidSpec, UnsupportedModel
+from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray
 from learncast.networks import Network
 from learncast.networks.activated import Activated
 from learncast.networks.deep import Deep, product
 from learncast.networks.linear_rnn import LinearRNN, check_fit
 from learncast.networks.two_layer import TwoLayer
+from learncast.planning.generalise.map_learner import MapLearner, recorded_trials
+from learncast.planning.generalise.response_learners import ReluLearner, TanhLearner
 from learncast.planning.methods.choice import check_plain_descent, default_learn
 from learncast.procedure.training import Training
 from learncast.tasks.covariance import check_memory
@@ -30,76 +31,7 @@ from learncast.theory.dynamics.learning_problem import (
 from learncast.theory.dynamics.steps.deep_descent import DeepDescent
 from learncast.theory.dynamics.steps.lag_descent import LagDescent
 from learncast.theory.dynamics.steps.pooled_descent import PooledDescent, hidden_basis, pull
-from learncast.theory.responses.features import Features
-from learncast.theory.responses.problem import FeatureProblem
-from learncast.theory.responses.response import active_units, check_network, linear_weights
-
-#: Bytes of the states of all rows that are kept at a time.
-STATE_MEMORY = 2**26
-
-
-class MapLearner(ABC):
-    """A network that answers M w to a window w of inputs, where the map M follows from its state.
-
-    Rows of states descend in parallel. Row r has the statistics S_r = E[w w^T] and R_r = E[y w^T].
-    """
-
-    #: Name of the method.
-    name: str
-    #: Whether windows are linear in the inputs.
-    linear = True
-    #: Steps of descent up to which a default horizon may reach.
-    most_steps = 10_000
-    #: State before training.
-    start: FloatArray
-
-    def __init__(self, learning_rate: float) -> None:
-        self.learning_rate = learning_rate
-
-    @abstractmethod
-    def windows(self, trials: MaskedTrials) -> FloatArray:
-        """Windows of inputs of every readout, (trials, readouts, values); 0 at readouts that do not count."""
-
-    def moments(self, task: Task) -> tuple[FloatArray, FloatArray] | None:
-        """E[w w^T] and E[y w^T] from the statistics of a task; None if its trials are needed."""
-        return None
-
-    @abstractmethod
-    def maps(self, states: FloatArray) -> FloatArray:
-        """Map of each state, (..., outputs, values)."""
-
-    def filters(self, states: FloatArray, steps: int, *, hidden: bool) -> FloatArray:
-        """Answer to a unit pulse in each input, or hidden unit, at each lag, (stops, lags, outputs, channels)."""
-        raise NotImplementedError
-
-    @abstractmethod
-    def step(self, power: FloatArray, cross: FloatArray, states: FloatArray) -> FloatArray:
-        """States of rows after one step on their statistics."""
-
-    def advance(
-        self, power: FloatArray, cross: FloatArray, states: FloatArray, stops: Sequence[int]
-    ) -> list[FloatArray]:
-        """States of rows after each of these increasing numbers of steps on their statistics."""
-        results, done = [], 0
-        with np.errstate(over="ignore", invalid="ignore"):
-            for stop in stops:
-                for _ in range(stop - done):
-                    states = self.step(power, cross, states)
-                results.append(states)
-                done = stop
-        return results
-
-    def path(
-        self, power: FloatArray, cross: FloatArray, states: FloatArray, stops: Sequence[int]
-    ) -> Iterator[tuple[slice, FloatArray]]:
-        """Yield the states after increasing numbers of steps, (stops, rows, ...), some stops at a time."""
-        size = max(1, int(STATE_MEMORY // max(states.nbytes, 1)))
-        for first in range(0, len(stops), size):
-            before = stops[first - 1] if first else 0
-            part = slice(first, min(first + size, len(stops)))
-            after = self.advance(power, cross, states, [n - before for n in stops[part]])
-            states = after[-1]
-            yield part, np.stack(after)
+from learncast.theory.responses.response import check_network
 
 
 class PooledLearner(MapLearner):
@@ -227,45 +159,6 @@ class LagLearner(MapLearner):
         return np.asarray(states - self.learning_rate * descent.loss_and_slopes(states)[1])
 
 
-class ReluLearner(MapLearner):
-    """ReLU units with fixed recurrence on one input. A window holds the response features at a readout."""
-
-    name = "responses"
-    linear = False
-
-    def __init__(self, network: Activated, learning_rate: float) -> None:
-        super().__init__(learning_rate)
-        active, w = active_units(network), linear_weights(network)
-        a, c = w.input_weights[active, 0], w.output_weights[:, active]
-        own = np.diagonal(w.recurrent_weights)[active]
-        self.recurrences = np.unique(own)
-        self.place = np.searchsorted(self.recurrences, own)
-        self.start = np.concatenate([a, c.ravel()])
-
-    def windows(self, trials: MaskedTrials) -> FloatArray:
-        (number, steps, _), readouts = trials.inputs.shape, trials.targets.shape[1]
-        decay, sign = np.repeat(self.recurrences, 2), np.tile([1.0, -1.0], len(self.recurrences))
-        z, windows = np.zeros((number, len(decay))), np.zeros((number, readouts, len(decay)))
-        for t in range(steps):
-            z = np.maximum(decay * z + sign * trials.inputs[:, t], 0.0)
-            if t >= steps - readouts:
-                windows[:, t - steps + readouts] = z
-        return windows * trials.counted[:, :, None]
-
-    def _problem(self, power: FloatArray, cross: FloatArray) -> FeatureProblem:
-        features = Features(self.recurrences, cross, power, np.zeros(len(power)))
-        return FeatureProblem(features, self.place, np.ones(2 * len(self.recurrences), dtype=bool))
-
-    def maps(self, states: FloatArray) -> FloatArray:
-        flat = states.reshape(-1, states.shape[-1])
-        empty = np.zeros((1, 1, 2 * len(self.recurrences)))
-        maps = self._problem(empty, empty).strengths(flat)
-        return maps.reshape(*states.shape[:-1], *maps.shape[1:])
-
-    def step(self, power: FloatArray, cross: FloatArray, states: FloatArray) -> FloatArray:
-        return np.asarray(states - self.learning_rate * self._problem(power, cross).loss_and_slopes(states)[1])
-
-
 def learner_for(task: Task, network: Network, training: Training) -> MapLearner:
     """Return the learner of a network and of the weights that learn."""
     default = default_learn(network)
@@ -290,8 +183,8 @@ def learner_for(task: Task, network: Network, training: Training) -> MapLearner:
 def _activated_learner(task: Task, network: Activated, training: Training) -> MapLearner:
     if training.learn is not None and set(training.learn) != set(default_learn(network)):
         raise InvalidSpec(f"Activated networks need a fixed recurrence, got learn={training.learn!r}.", field="learn")
-    check_network(network)
+    check_network(network, most_tanh_units=None)
     check_fit(task, network.network)
-    if network.activation != "relu":
-        raise UnsupportedModel("Held-out losses of tanh units are not forecast; use ReLU units.", field="network")
+    if network.activation == "tanh":
+        return TanhLearner(network, training.learning_rate, recorded_trials(task))
     return ReluLearner(network, training.learning_rate)

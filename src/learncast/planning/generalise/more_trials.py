@@ -44,6 +44,8 @@ class Expected(NamedTuple):
 class TrialCurve:
     """Held-out loss at the best stop, L(p) = a + (L0 - a) / (1 + (p / p0)^c), against the number of trials p.
 
+    Implements: generalise Eq. (9), against training on four times the trials
+
     Attributes
     ----------
     trials : int
@@ -98,7 +100,7 @@ class TrialCurve:
             return math.inf if self.known else math.nan
         if loss >= self.start:
             return 0.0
-        number = self.half * ((self.start - self.end) / (loss - self.end) - 1) ** (1 / self.exponent)
+        number = float(self.half * ((self.start - self.end) / (loss - self.end) - 1) ** (1 / self.exponent))
         return number if number <= self.most else math.inf if self.known else math.nan
 
     def trials_for(self, loss: float) -> Expected:

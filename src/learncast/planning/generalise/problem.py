@@ -10,7 +10,8 @@ import numpy as np
 
 from learncast.networks import Network
 from learncast.planning.generalise.folds import Folds, Labels
-from learncast.planning.generalise.learners import MapLearner, PooledLearner
+from learncast.planning.generalise.learners import PooledLearner
+from learncast.planning.generalise.map_learner import MapLearner
 from learncast.planning.generalise.subsets import Kept, Samples
 from learncast.procedure.training import Training
 from learncast.tasks.best_map import Correlations, best_map
@@ -60,11 +61,6 @@ class HeldOutProblem:
         rows = self.trials * readouts
         used = rank + readouts * (self.task.recording is not None and self.task.recording.centred)
         return (readouts * missed / (rows - used) if rows > ENOUGH * used else math.nan), rank
-
-    @property
-    def rank(self) -> int:
-        """Number of directions along which the windows vary."""
-        return self.fit[1]
 
     @cached_property
     def noise_loss(self) -> float:

@@ -14,11 +14,11 @@ import numpy as np
 from learncast._core.errors import InvalidSpec
 from learncast._core.validation import count, positive
 from learncast.display import Displayable, HtmlRepr, Plot, Reported, Table, format_count
-from learncast.planning.generalise.curve import NORMAL, HeldOutCurve
+from learncast.planning.generalise.curve import NORMAL, HeldOutCurve, alike
 from learncast.planning.generalise.folds import Labels
 from learncast.planning.generalise.learners import PooledLearner
 from learncast.planning.generalise.problem import HeldOutProblem
-from learncast.planning.generalise.subsets import Trials
+from learncast.planning.generalise.subsets import Trials, raw_trials, same_trials
 from learncast.results import STEPS, Provenance, described, load_dataset, save_dataset
 from learncast.tasks.best_map import Correlations
 from learncast.tasks.task import Task
@@ -221,16 +221,16 @@ class Generalisation(Displayable, Reported):
     def sentence(self) -> str:
         """The result in one sentence."""
         low, high = self.stop_set
-        alike = "" if low == high else f"; stops from {low:,} to {high:,} are as good within the noise"
+        others = "" if low == high else f"; stops from {low:,} to {high:,} are as good within the noise"
         loss = f"held-out loss {self.loss:.3g}, {_between(self.loss_interval)}"
         unsure = "; these trials do not show whether it overfits" if self.overfits == "cannot be told" else ""
         if self.stop == self.most_steps:
-            return f"The held-out loss still falls at step {self.stop:,}, the last{alike}; {loss}{unsure}."
+            return f"The held-out loss still falls at step {self.stop:,}, the last{others}; {loss}{unsure}."
         rise = f"training on to {self.most_steps:,} raises it {self.rise:.3g} times, {_between(self.rise_interval)}"
         if not math.isfinite(self.rise):
             rise = f"descent diverges before step {self.most_steps:,}"
         about = "" if low == high else "about "
-        return f"Stop after {about}{format_count(self.stop)} steps{alike}; {loss}; {rise}{unsure}."
+        return f"Stop after {about}{format_count(self.stop)} steps{others}; {loss}; {rise}{unsure}."
 
     def _html_repr(self) -> HtmlRepr:
         return HtmlRepr("Generalisation", self.sentence, [self.table], self.trust.standing)
@@ -269,7 +269,7 @@ def result_of(problem: HeldOutProblem, found: HeldOutCurve, stop: int, remarks: 
             "explained": ((found.zero - curve) / (found.zero - least), "share of the explainable loss", "1"),
         }
     scalars = {
-        "stop": (stop, *found.alike(place), STEPS), "loss": (loss, *loss_ends, "target^2"),
+        "stop": (stop, *alike(found, place), STEPS), "loss": (loss, *loss_ends, "target^2"),
         "rise": (rise, *rise_ends, "1"),
     }  # fmt: skip
     variables: dict[str, object] = {
@@ -309,7 +309,10 @@ def _hash(problem: HeldOutProblem, *parts: object) -> str:
 
 
 def _modes(problem: HeldOutProblem, found: HeldOutCurve) -> dict[str, object]:
-    """Modes of the target: strengths, edge of noise from the number of trials, and steps at which half is learned."""
+    """Modes of the target: strengths, edge of noise from the number of trials, and steps at which half is learned.
+
+    Implements: generalise Eq. (6), against the strengths of drawn noise
+    """
     learner = problem.learner
     names = ("strength", "signal", "learned")
     if not isinstance(learner, PooledLearner):
@@ -337,17 +340,19 @@ def _modes(problem: HeldOutProblem, found: HeldOutCurve) -> dict[str, object]:
 def notes(problem: HeldOutProblem, found: HeldOutCurve, stop: int) -> list[str]:
     """Notes on the data and on training."""
     lines = []
-    inputs = problem.rank
-    if problem.trials and FEW[0] < problem.trials / inputs < FEW[1]:
+    if problem.trials and problem.learner.any_map and FEW[0] < problem.trials / problem.fit[1] < FEW[1]:
         lines.append(
-            f"There are about as many trials ({problem.trials}) as input directions ({inputs}): the held-out loss is "
-            "least certain there."
+            f"There are about as many trials ({problem.trials}) as input directions ({problem.fit[1]}): the held-out "
+            "loss is least certain there."
         )
     if not np.isfinite(found.curve[-1]):
         last = found.stops[int(np.flatnonzero(np.isfinite(found.curve))[-1])]
         lines.append(f"Gradient descent without some folds diverges after {last:,} steps. Use a lower learning rate.")
     if stop == 0:
         lines.append("No training improves the held-out loss of the untrained network.")
+    repeated = _repeated(problem)
+    if repeated:
+        lines.append(f"{repeated:,} test trials are also training trials, so the held-out loss is too low.")
     dependence = _dependence(problem)
     if dependence > 0:
         lines.append(
@@ -355,6 +360,16 @@ def notes(problem: HeldOutProblem, found: HeldOutCurve, stop: int) -> list[str]:
             "loss may be too low. Hold out blocks of neighbouring trials."
         )
     return lines
+
+
+def _repeated(problem: HeldOutProblem) -> int:
+    """Number of test trials that are training trials."""
+    given = [raw_trials(task) for task in (problem.test, problem.task) if task is not None]
+    stored = [trials for trials in given if trials is not None]
+    if len(stored) < 2:
+        return 0
+    values = [np.concatenate([x.reshape(len(x), -1) for x in (one.inputs, one.targets)], axis=1) for one in stored]
+    return int(np.count_nonzero(same_trials(*values) >= 0))
 
 
 def _dependence(problem: HeldOutProblem) -> float:

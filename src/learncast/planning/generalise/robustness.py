@@ -8,8 +8,9 @@ import numpy as np
 
 from learncast._core.errors import InvalidSpec, UnsupportedModel
 from learncast._core.validation import FloatArray, between
-from learncast.planning.generalise.learners import MapLearner, PooledLearner
+from learncast.planning.generalise.learners import PooledLearner
 from learncast.planning.generalise.problem import HeldOutProblem
+from learncast.planning.generalise.response_learners import within_reach
 from learncast.planning.generalise.subsets import in_units_of, raw_trials, sample_of
 from learncast.results import STEPS, described
 from learncast.tasks.task import Task
@@ -26,7 +27,10 @@ def added_losses(
     session: Task | None,
     correlation: float,
 ) -> xr.Dataset:
-    """Loss that each kind of noise adds at every stop, their sum with the held-out loss, and its best stop."""
+    """Loss that each kind of noise adds at every stop, their sum with the held-out loss, and its best stop.
+
+    Implements: generalise Eq. (11), against a simulation with noise
+    """
     import xarray as xr
 
     learner, task = problem.learner, problem.task
@@ -43,7 +47,7 @@ def added_losses(
             gram = np.einsum("sjoi,skoi->sjk", filters, filters, optimize=True)
             added[name] = size**2 / 2 * np.einsum("sjk,jk->s", gram, _shared(task, correlation))
     if session is not None:
-        added["session"] = _session_loss(problem, learner, states, session) - held_out.values
+        added["session"] = _session_loss(problem, states, session) - held_out.values
     if not added:
         raise InvalidSpec("Name at least one of input, hidden, weights and session.", field="input")
     total = held_out.values + sum(added.values())
@@ -71,7 +75,10 @@ def _shared(task: Task, correlation: float) -> FloatArray:
 
 
 def _weight_noise(problem: HeldOutProblem, states: FloatArray, size: float) -> FloatArray:
-    """½[τ²(tr S |C|² + m tr(A S A^T)) + τ⁴ m h tr S] for noise of variance τ² in every input and output weight."""
+    """½[τ²(tr S |C|² + m tr(A S A^T)) + τ⁴ m h tr S] for noise of variance τ² in every input and output weight.
+
+    Implements: generalise Eq. (12), against a simulation with noise
+    """
     learner = problem.learner
     if not isinstance(learner, PooledLearner):
         raise UnsupportedModel(
@@ -88,11 +95,11 @@ def _weight_noise(problem: HeldOutProblem, states: FloatArray, size: float) -> F
     return np.asarray((size**2 * linear + size**4 * outputs * learner.units * trace) / 2)
 
 
-def _session_loss(problem: HeldOutProblem, learner: MapLearner, states: FloatArray, session: Task) -> FloatArray:
+def _session_loss(problem: HeldOutProblem, states: FloatArray, session: Task) -> FloatArray:
     if (session.inputs, session.outputs, session.steps) != (
         problem.task.inputs, problem.task.outputs, problem.task.steps,
     ):  # fmt: skip
         raise InvalidSpec("session must have the steps, inputs and outputs of the task.", field="session")
     raw = raw_trials(session)
     own = None if raw is None else in_units_of(raw, problem.task.recording)
-    return sample_of(session, learner, own).losses(learner.maps(states))
+    return within_reach(problem.learner, lambda one: sample_of(session, one, own).losses(one.maps(states)))

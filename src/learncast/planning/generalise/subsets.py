@@ -15,7 +15,8 @@ from learncast._core.progress import check_time
 from learncast._core.validation import FloatArray
 from learncast.planning.batches import MOST_SIMULATED
 from learncast.planning.generalise.folds import Labels
-from learncast.planning.generalise.learners import STATE_MEMORY, MapLearner
+from learncast.planning.generalise.map_learner import STATE_MEMORY, MapLearner, recorded_trials
+from learncast.planning.generalise.response_learners import within_reach
 from learncast.procedure.training import Training
 from learncast.tasks.recorded.masked import MaskedTrials
 from learncast.tasks.recorded.recording import Recording
@@ -26,6 +27,8 @@ from learncast.theory.dynamics.batch_draws import TrialDraws
 ROW_MEMORY = 2**28
 #: Share of a channel's mean square below which its variance over some folds is round-off of a constant channel.
 CONSTANT = 1e-12
+#: Difference below which two trials are the same, relative to the largest value.
+SAME = 1e-9
 #: Runs of training in batches, whose losses are averaged.
 RUNS = 4
 
@@ -65,7 +68,10 @@ class Sample:
         return cls(rows[:, : len(power)], rows[:, len(power) :], 1)
 
     def losses(self, maps: FloatArray) -> FloatArray:
-        """Half the mean squared error of maps (..., outputs, values); infinite if a map is not finite."""
+        """Half the mean squared error of maps (..., outputs, values); infinite if a map is not finite.
+
+        Implements: generalise Eq. (1), against training in torch on raw trials
+        """
         flat = maps.reshape(-1, *maps.shape[-2:])
         with np.errstate(over="ignore", invalid="ignore"):
             gaps = flat @ self.windows.T - self.targets.T
@@ -85,6 +91,10 @@ class Samples(ABC):
     @abstractmethod
     def samples(self, kept: Kept) -> list[Sample]:
         """Trials of each fold, prepared by the means and scales of the folds kept."""
+
+    def read_by(self, learner: MapLearner) -> Samples:
+        """Return these trials as another learner reads them; statistics have a single learner."""
+        return self
 
     @property
     def number(self) -> int:
@@ -174,6 +184,9 @@ class Trials(Samples):
         mean = 0.0 * units if rule is None else ((rule.input_mean / units) ** 2).mean(axis=0)
         return cls(recorded, learner, folds, mean, 1 / units, training)
 
+    def read_by(self, learner: MapLearner) -> Trials:
+        return self if learner is self.learner else replace(self, learner=learner)
+
     @property
     def prepared(self) -> bool:
         """Whether trials are centred or scaled."""
@@ -235,8 +248,14 @@ class Trials(Samples):
     def trial_losses(self, fold: int, maps: FloatArray) -> FloatArray:
         """Loss of each trial of a fold, (trials, stops), of maps (stops, runs, ...) that were learned without it."""
         inside, kept = self.folds == fold, np.arange(self.number) != fold
-        windows, targets = self.under(kept)
-        return losses_by_trial(windows[inside], targets[inside], maps)
+        windows, targets = (part[inside] for part in self.under(kept))
+        result = np.zeros((len(windows), len(maps)))
+        with np.errstate(over="ignore", invalid="ignore"):
+            for k, runs in enumerate(maps):
+                for one in runs:
+                    gaps = windows @ one.T - targets
+                    result[:, k] += np.einsum("pro,pro->p", gaps, gaps) / (2 * len(runs))
+        return np.where(np.isfinite(result), result, np.inf)
 
 
 @dataclass(frozen=True, eq=False)
@@ -276,6 +295,12 @@ def learn(
 
     Rows descend in several batches if their statistics would take too much memory.
     """
+    return within_reach(trials.learner, lambda own: _learn(trials.read_by(own), rows, stops, by_trial, starts))
+
+
+def _learn(
+    trials: Samples, rows: Sequence[Kept], stops: Sequence[int], by_trial: bool, starts: Sequence[FloatArray] | None
+) -> FoldLosses:
     learner, k = trials.learner, trials.number
     nothing = 0.0 * learner.maps(learner.start[None])[0]
     values = nothing.shape[-1]
@@ -364,24 +389,15 @@ class BatchMoments:
         return np.swapaxes(w, 1, 2) @ w / sizes, np.swapaxes(y, 1, 2) @ w / sizes
 
 
-def losses_by_trial(windows: FloatArray, targets: FloatArray, maps: FloatArray) -> FloatArray:
-    """Loss of each trial, (trials, stops), of maps (stops, runs, outputs, values), a mean over runs."""
-    result = np.zeros((len(windows), len(maps)))
-    with np.errstate(over="ignore", invalid="ignore"):
-        for k, runs in enumerate(maps):
-            for one in runs:
-                gaps = windows @ one.T - targets
-                result[:, k] += np.einsum("pro,pro->p", gaps, gaps) / (2 * len(runs))
-    return np.where(np.isfinite(result), result, np.inf)
-
-
-def recorded_trials(task: Task) -> MaskedTrials:
-    """Return the trials of a task, prepared as its statistics are."""
-    if task.recorded_trials is None:
-        stored = task.recording is not None and task.recording.blocks is not None
-        why = "its trials are too large to be stored" if stored else "it has no recorded trials"
-        raise InvalidSpec(f"Held-out losses need the trials of {task.name!r}, but {why}.", field="task")
-    return task.recorded_trials
+def same_trials(own: FloatArray, known: FloatArray) -> Labels:
+    """Return which of the known trials each own trial is, -1 if none."""
+    own, known = (values.reshape(len(values), -1) for values in (own, known))
+    weights = np.random.default_rng(0).standard_normal(known.shape[1])
+    allowed, marks = SAME * float(np.abs(known).max(initial=0.0)), known @ weights
+    order = np.argsort(marks)
+    at = np.searchsorted(marks[order], own @ weights - allowed * np.abs(weights).sum())
+    near = order[np.minimum(at, len(known) - 1)]
+    return np.where((np.abs(known[near] - own) <= allowed).all(axis=1), near, -1)
 
 
 def raw_trials(task: Task) -> MaskedTrials | None:
@@ -390,9 +406,7 @@ def raw_trials(task: Task) -> MaskedTrials | None:
     if trials is None or rule is None or not (trials.centred or trials.scaled):
         return trials
     inputs = trials.inputs * rule.scales + (rule.input_mean if trials.centred else 0.0)
-    targets = trials.targets + (rule.target_mean if trials.centred else 0.0)
-    live = trials.present[:, :, None], trials.counted[:, :, None]
-    return replace(trials, inputs=np.where(live[0], inputs, 0.0), targets=np.where(live[1], targets, 0.0))
+    return _with_values(trials, inputs, trials.targets + (rule.target_mean if trials.centred else 0.0))
 
 
 def in_units_of(trials: MaskedTrials, rule: Recording | None) -> MaskedTrials:
@@ -400,7 +414,10 @@ def in_units_of(trials: MaskedTrials, rule: Recording | None) -> MaskedTrials:
     if rule is None or not (rule.centred or rule.scaled):
         return trials
     inputs = (trials.inputs - (rule.input_mean if rule.centred else 0.0)) / rule.scales
-    targets = trials.targets - (rule.target_mean if rule.centred else 0.0)
+    return _with_values(trials, inputs, trials.targets - (rule.target_mean if rule.centred else 0.0))
+
+
+def _with_values(trials: MaskedTrials, inputs: FloatArray, targets: FloatArray) -> MaskedTrials:
     live = trials.present[:, :, None], trials.counted[:, :, None]
     return replace(trials, inputs=np.where(live[0], inputs, 0.0), targets=np.where(live[1], targets, 0.0))
 

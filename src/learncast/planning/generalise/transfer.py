@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray
 from learncast.display import Table
-from learncast.planning.generalise.curve import (
-    NORMAL,
-    FoldCurve,
-    corrected,
-    jackknife,
-    rows_of,
-    stop_grid,
-    trial_error,
-)
-from learncast.planning.generalise.folds import Labels
+from learncast.planning.generalise.curve import NORMAL, FoldCurve, held_out_losses, jackknife, stop_grid
+from learncast.planning.generalise.folds import Labels, mean_error
+from learncast.planning.generalise.map_learner import MapLearner
+from learncast.planning.generalise.response_learners import within_reach
 from learncast.planning.generalise.subsets import (
     GivenSamples,
     Kept,
@@ -28,11 +23,11 @@ from learncast.planning.generalise.subsets import (
     Trials,
     learn,
     raw_trials,
+    same_trials,
     sample_of,
 )
 from learncast.results import STEPS, described
 from learncast.tasks.best_map import best_map
-from learncast.tasks.recorded.masked import MaskedTrials
 from learncast.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -46,8 +41,6 @@ if TYPE_CHECKING:
 EVERY = 3
 #: Trials below which the error of a gain includes that of the choice of stops.
 FEW = 50
-#: Relative difference below which two trials are the same.
-SAME = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +65,8 @@ class Transfer:
     last_gain : float
         Gain if the source is trained until the last step of the table.
     distance : float
-        Squared distance of the map from the best map of the target after the source, over that before training.
+        Squared distance of the map from the best map of the target after the source, over that before training; nan
+        for tanh units, which cannot have any map.
     """
 
     source: str
@@ -92,11 +86,17 @@ class Transfer:
         return "helps" if low > 0 else "hurts" if high < 0 else "cannot be told"
 
     @cached_property
-    def worth(self) -> Expected:
-        """Trials that direct training needs beyond its own for the same held-out loss."""
+    def worth(self) -> Expected | None:
+        """Trials that direct training needs beyond its own for the same held-out loss; None if it is unknown.
+
+        It is infinite if no number of trials is enough, and nan beyond the largest number that is claimed.
+        """
         from learncast.planning.generalise.more_trials import Expected
 
-        curve = self.direct.trial_curve
+        try:
+            curve = self.direct.trial_curve
+        except InvalidSpec:
+            return None
         own = float(curve.at(curve.trials)[0])  # the fit need not pass through the loss itself
         ends = [curve.inverse(own * (1 - gain)) - curve.trials for gain in (self.gain, *self.gain_interval)]
         return Expected(*ends)
@@ -112,6 +112,8 @@ class Transfer:
             "best stop.",
             "cannot be told": f'These trials do not show whether "{self.source}" helps: it saves {size}.',
         }
+        if math.isnan(self.distance):
+            return words[self.verdict]
         closer = "closer to" if self.distance < 1 else "farther from"
         why = f"It moves the map {closer} the best map of the target (squared distance times {self.distance:.2g})"
         if self.verdict == "helps" and self.distance >= 1:
@@ -126,7 +128,16 @@ class Transfer:
         stops = self.table["steps"].values[self.table.argmin("steps").values]
         each = zip(self.table["source_steps"].values, stops, best, strict=True)
         rows = [(f"{n:,}", f"{m:,}", f"{loss:.4g}", f"{1 - loss / self.direct.loss:.1%}") for n, m, loss in each]
-        return Table(f"After {self.source}", ("steps on it", "then", "held-out loss", "gain"), rows, [self.sentence])
+        notes = [self.sentence, *self._worth_notes()]
+        return Table(f"After {self.source}", ("steps on it", "then", "held-out loss", "gain"), rows, notes)
+
+    def _worth_notes(self) -> list[str]:
+        if self.verdict != "helps" or self.worth is None or not math.isfinite(self.worth.low):
+            return []
+        value, low, high = self.worth
+        if not math.isfinite(high):
+            return [f"It is worth at least {low:,.0f} trials of the target."]
+        return [f"It is worth about {value:,.0f} trials of the target ({low:,.0f} to {high:,.0f})."]
 
 
 def source_path(problem: HeldOutProblem, source: Task, rows: list[Kept], stops: list[int]) -> FloatArray:
@@ -134,42 +145,34 @@ def source_path(problem: HeldOutProblem, source: Task, rows: list[Kept], stops: 
     target, learner, training = problem.samples, problem.learner, problem.training
     if source.recorded_trials is None or not isinstance(target, Trials):
         given = GivenSamples([sample_of(source, learner, source.recorded_trials)], learner, training)
-        states = learn(given, [np.array([True])], stops).first
-        return np.repeat(states[:, None], len(rows), axis=1)
+        return _same_path(given, len(rows), stops)
     folds = _shared_folds(problem, target, source)
-    samples = Trials.of(source, learner, training, folds)
     if (folds == target.number).all():
-        samples = replace(samples, folds=np.zeros_like(folds))
-        states = learn(samples, [np.array([True])], stops).first
-        return np.repeat(states[:, None], len(rows), axis=1)
+        return _same_path(Trials.of(source, learner, training), len(rows), stops)
+    samples = Trials.of(source, learner, training, folds)
     kept = [np.append(row, True)[: samples.number] for row in rows]
-    power, cross = (np.stack(part) for part in zip(*map(samples.moments, kept), strict=True))
     start = np.repeat(learner.start[None], len(rows), axis=0)
-    return np.concatenate([after for _, after in learner.path(power, cross, start, stops)])
+
+    def path(own: MapLearner) -> FloatArray:
+        power, cross = (np.stack(part) for part in zip(*map(samples.read_by(own).moments, kept), strict=True))
+        return np.concatenate([after for _, after in own.path(power, cross, start, stops)])
+
+    return within_reach(learner, path)
+
+
+def _same_path(source: Samples, rows: int, stops: list[int]) -> FloatArray:
+    """States of training on all of a source, for every row."""
+    return np.repeat(learn(source, [np.array([True])], stops).first[:, None], rows, axis=1)
 
 
 def _shared_folds(problem: HeldOutProblem, target: Trials, source: Task) -> Labels:
     """Fold of the target that has the same trial as each source trial, or one fold more for other trials."""
     parts = [raw_trials(t) for t in (problem.task, problem.test) if t is not None]
-    theirs, own = [part for part in parts if part is not None], raw_trials(source)
+    theirs, own = [part.inputs for part in parts if part is not None], raw_trials(source)
     assert own is not None
-    other = np.full(len(own), target.number)
-    if any(part.inputs.shape[1:] != own.inputs.shape[1:] for part in theirs):
-        return other
-    known = np.concatenate([part.inputs.reshape(len(part), -1) for part in theirs])
-    values, weights = _flat(own), np.random.default_rng(0).standard_normal(known.shape[1])
-    scale = float(np.abs(known).max(initial=0.0)) * np.abs(weights).sum() or 1.0
-    marks, order = known @ weights, np.argsort(known @ weights)
-    for k, mark in enumerate(values @ weights):
-        at = np.searchsorted(marks[order], mark - SAME * scale)
-        near = order[at : at + 1]
-        if len(near) and abs(marks[near[0]] - mark) <= SAME * scale and np.allclose(known[near[0]], values[k]):
-            other[k] = target.folds[near[0]]
-    return other
-
-
-def _flat(trials: MaskedTrials) -> FloatArray:
-    return trials.inputs.reshape(len(trials), -1)
+    if any(inputs.shape[1:] != own.inputs.shape[1:] for inputs in theirs):
+        return np.full(len(own), target.number)
+    return np.append(target.folds, target.number)[same_trials(own.inputs, np.concatenate(theirs))]
 
 
 def transfer_table(
@@ -182,7 +185,7 @@ def transfer_table(
     flat = path.reshape(-1, *path.shape[2:])
     losses = learn(samples, rows * len(path), stops, starts=list(flat)).losses
     each = losses.reshape(len(path), len(rows), *losses.shape[1:])
-    curves = [own[0, 1] if test else corrected(own[0], own[1:], samples.weights) for own in each]
+    curves = [held_out_losses(samples, own, test) for own in each]
     on_source = ("source_steps", source_stops, described("steps on the source", STEPS))
     coords = {"source_steps": on_source, "steps": stops}
     attrs = described("held-out loss", "target^2")
@@ -202,12 +205,19 @@ def transfer_of(
     problem, ratio = direct.asked, after.loss / direct.loss
     factor = math.exp(NORMAL * _log_ratio_error(after, direct, problem.test is None and problem.trials < FEW))
     last = float(table.isel(source_steps=-1).min("steps"))
+    ends = 1 - ratio * factor, 1 - ratio / factor
+    return Transfer(source.name, table, stop, after.loss, direct, 1 - ratio, ends, 1 - last / direct.loss,
+                    _distance(problem, state))  # fmt: skip
+
+
+def _distance(problem: HeldOutProblem, state: FloatArray) -> float:
+    """Squared distance of the map from the best map of the target, over that before training; nan if none is best."""
+    if not problem.learner.any_map:
+        return math.nan
     power, cross = problem.samples.moments(problem.kept)
     gaps = problem.learner.maps(np.stack([problem.learner.start, state])) - best_map(power, cross)
-    distances = np.einsum("soi,ij,soj->s", gaps, power, gaps)
-    distance = float(distances[1] / distances[0]) if distances[0] > 0 else math.inf
-    ends = 1 - ratio * factor, 1 - ratio / factor
-    return Transfer(source.name, table, stop, after.loss, direct, 1 - ratio, ends, 1 - last / direct.loss, distance)
+    before, after = np.einsum("soi,ij,soj->s", gaps, power, gaps).tolist()
+    return after / before if before > 0 else math.inf
 
 
 def _log_ratio_error(after: Generalisation, before: Generalisation, few: bool) -> float:
@@ -221,10 +231,5 @@ def _log_ratio_error(after: Generalisation, before: Generalisation, few: bool) -
         if few and isinstance(curve, FoldCurve):
             without.append(np.log(curve.without.min(axis=1)))
     units = before.asked.units if before.asked.test is None else np.arange(len(parts[0]))
-    error = float(trial_error((parts[0] - parts[1])[:, None], units)[0])
+    error = float(mean_error((parts[0] - parts[1])[:, None], units)[0])
     return max(error, float(jackknife(without[0] - without[1]))) if without else error
-
-
-def outer_rows(samples: Samples, test: bool) -> list[Kept]:
-    """Rows that a held-out curve needs without its intervals."""
-    return [np.array([True, False])] if test else rows_of(samples.number)[: samples.number + 1]

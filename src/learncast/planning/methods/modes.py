@@ -67,7 +67,7 @@ class ModeMethod(Method):
         """Each task's weighted strengths."""
         return tuple(m.problem for m in self.modes)
 
-    @property
+    @cached_property
     def start(self) -> FloatArray:
         alignment = self.modes[-1].alignment
         return np.stack([alignment.input_weight, alignment.output_weight])
@@ -93,6 +93,8 @@ class ModeMethod(Method):
         return self.modes[task].accuracy(self.strengths(states)).min(axis=-1)
 
     def flow(self, task: int, state: FloatArray) -> ModeSolution:
+        if state is self.start:
+            return self.from_start[task]
         return self.solve(self.modes[task].with_weights(state[0], state[1]))
 
     def flow_states(self, flow: Solution, times: FloatArray) -> FloatArray:

@@ -36,7 +36,7 @@ class FlowSchedule:
     lower_bound : float
         No schedule that meets the terms costs less.
     proof : str
-        A key of `learncast.planning.summary.PROOFS`.
+        A key of `learncast.results.PROOFS`.
     excess_loss : (places,)
         Excess loss of each participating task at the end.
     """

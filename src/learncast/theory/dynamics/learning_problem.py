@@ -385,14 +385,16 @@ def pooled_curvature(
 
     `cross` is E[y z^T] and `power` is E[z z^T].
     """
-    gauss_newton, error = _gauss_newton_curvature(cross, power, first, second, learn)
+    return _completed(_gauss_newton_curvature(cross, power, first, second, learn), cross, power, first, second)
+
+
+def _completed(
+    parts: tuple[float, float], cross: FloatArray, power: FloatArray, first: FloatArray, second: FloatArray
+) -> float:
+    """Return the largest eigenvalue of the full Hessian of both layers, given its Gauss-Newton part and its error."""
+    gauss_newton, error = parts
     if error <= _PRECISION**2 * gauss_newton:
         return gauss_newton
-    return _full_curvature(cross, power, first, second)
-
-
-def _full_curvature(cross: FloatArray, power: FloatArray, first: FloatArray, second: FloatArray) -> float:
-    """Return the largest eigenvalue of the full Hessian of both layers."""
     n = first.shape[1]
     layers = np.concatenate([first, second.T], axis=1)
     # Reduce the hidden space to the span of [A, C^T] and one direction beyond it, which represents all others.
@@ -413,7 +415,7 @@ def sharpest_curvature(cross: FloatArray, power: FloatArray, places: Sequence[tu
     largest = 0.0
     for k in sorted(range(len(places)), key=lambda k: bounds[k][1] - bounds[k][0]):
         if not sum(bounds[k]) <= largest:
-            largest = float(np.maximum(largest, pooled_curvature(cross, power, *places[k])))  # nan stays nan
+            largest = float(np.maximum(largest, _completed(bounds[k], cross, power, *places[k])))  # nan stays nan
     return largest
 
 
