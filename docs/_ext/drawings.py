@@ -207,41 +207,6 @@ def default_windows(axes: Any) -> None:
 
 
 @_sized(columns=2, width=3.9)
-def default_courses(axes: Any) -> None:
-    """Figure T at the preset default, from stored numbers: median time scale of the units, and exponent of the envelope, during training with AdamW."""
-    numbers, names = _stored("T"), ("median time scale (steps)", "exponent of the envelope")
-    for ax, name in zip(axes, names, strict=True):
-        for cell, marker in CELLS.items():
-            ax.semilogy(numbers["updates"], numbers[f"{cell}: {name}"], marker=marker, ms=4, label=cell)
-        ax.set(xlabel="gradient steps", ylabel=name)
-        ax.set_yticks([1, 2, 5, 10, 20], ["1", "2", "5", "10", "20"])
-        ax.minorticks_off()
-    axes[0].legend(frameon=False, fontsize=8, loc="center")
-
-
-@_sized(columns=2, width=3.9)
-def default_table(axes: Any) -> None:
-    """Appendix C at the preset default, from stored numbers: rank correlation and correlation of logarithms between first-order and exact envelopes (left), and slope of the logarithms (right), by cell and optimiser."""
-    numbers, cells = _stored("C"), [*CELLS, "GRU, eq. 58"]
-    marks = {"SGD": ("o", -0.15), "AdamW": ("s", 0.0), "RMSprop": ("^", 0.15)}
-    for k, (optimizer, (marker, aside)) in enumerate(marks.items()):
-        places = np.arange(len(cells)) + aside
-        for ax, name, fill in (
-            (axes[0], "spearman", "none"),
-            (axes[0], "pearson", f"C{k}"),
-            (axes[1], "slope", f"C{k}"),
-        ):
-            values = [numbers[f"{cell}, {optimizer}: {name}"] for cell in cells]
-            words = f"{optimizer}, {name.capitalize()}" if ax is axes[0] else optimizer
-            ax.plot(places, values, marker, color=f"C{k}", mfc=fill, ms=5, label=words)
-    for ax, words in zip(axes, ("correlation", "slope"), strict=True):
-        ax.set_xticks(range(len(cells)), cells, rotation=35, ha="right", fontsize=8)
-        ax.set_ylabel(words)
-    axes[0].legend(frameon=False, fontsize=7)
-    axes[1].axhline(1, color="0.5", ls=":", lw=1)
-
-
-@_sized(columns=2, width=3.9)
 def skill_bars(axes: Any) -> None:
     """Left: measured steps of the chosen plan relative to the best plan, goals on a loss. Right: steps to a decision goal relative to direct training at the usual rate."""
     import sys

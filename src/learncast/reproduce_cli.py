@@ -31,16 +31,13 @@ def reproduce(
     ] = None,
     shard: Annotated[str | None, typer.Option(metavar="K/N", help="Only train the K-th of N shards.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Report the missing runs and their cost.")] = False,
-    formats: Annotated[str, typer.Option("--format", help="Formats of the figures.")] = "png,pdf,svg",
+    formats: Annotated[str, typer.Option("--format", help="Formats of the figures, of png,pdf,svg.")] = "png",
     seeds: Annotated[str | None, typer.Option(help="Seeds of learnability, e.g. 212,1001.")] = None,
     cells: Annotated[str | None, typer.Option(help="Cells of learnability, e.g. const-gate,paper-gru.")] = None,
     stored: Annotated[
         bool, typer.Option("--stored", help="Draw the results of learnability that come with learncast.")
     ] = False,
     device: Annotated[str | None, typer.Option(help="Device of learnability: auto, cpu or cuda.")] = None,
-    optimum: Annotated[
-        str | None, typer.Option(help="Optimum of curriculum's ReLU runs: response (ours) or trained (the paper's).")
-    ] = None,
     *,
     options: RunOptions,
 ) -> None:
@@ -58,7 +55,6 @@ def reproduce(
         "seeds": None if seeds is None else read_whole_numbers("--seeds", seeds).tolist(),
         "cells": read_words(cells),
         "device": device,
-        "optimum": optimum,
     }
     # The first one checks the options before they name a store.
     preset = Reproduction(paper, **wanted, store=out).preset

@@ -17,7 +17,7 @@ from learncast import InvalidSpec, tasks
 from learncast.figures import page, stop_curves
 from learncast.papers import open_paper, reproduce
 from learncast.papers.curriculum import paper
-from learncast.papers.curriculum.pools import PoolPlan, TaskPool, plan_of, pool_runs, scores, with_forecasts
+from learncast.papers.curriculum.pools import SIZES, TaskPool, forecasts_of, network, panel, panel_runs
 
 RESOLUTION = 12
 STEPS, RECURRENCE, START, RATE = 50, 0.96, 1e-4, 1e-3
@@ -110,7 +110,7 @@ def test_3b_shows_both_meanings_of_kappa(small, reading, timescale):
 @pytest.mark.parametrize(
     ("panel", "flow", "descent"), [("2B", 446.49, 447), ("2C", 241.93, 243)], ids=["weaker", "stronger"]
 )
-def test_samples_agree_with_descent_and_training(small, panel, flow, descent):
+def test_samples_agree_with_training(small, panel, flow, descent):
     figure = small.figure(panel)
     dataset = figure.make()
     numbers = figure.numbers(dataset)
@@ -118,14 +118,7 @@ def test_samples_agree_with_descent_and_training(small, panel, flow, descent):
     assert numbers["curriculum, flow steps"] == pytest.approx(flow, abs=0.005)
     assert numbers["curriculum, descent steps"] == descent
     # With batches of a thousand, three hundred steps of training deviate by some hundredths of the optimum.
-    assert numbers["largest gap of theory and trained, share of optimum"] < 0.15
-    # Descent enters the tolerance around the target's optimum at the predicted step, plus or minus one.
-    strengths = dataset["descent_curriculum"].values
-    best = dataset.attrs["target_optimum"]
-    outside = np.flatnonzero(np.abs(strengths - best) > 0.01 * best)
-    assert abs(outside[-1] + 1 - descent) <= 1
-    # The gap is of the order of learning rate times curvature.
-    assert numbers["largest gap of theory and descent, share of optimum"] < 0.06
+    assert numbers["largest gap of theory and training, share of optimum"] < 0.15
     assert figure.draw(dataset).axes[0].get_xlabel() == "training time (gradient steps)"
 
 
@@ -156,73 +149,6 @@ def test_integration_profiles_are_exponential(small):
 
 
 @pytest.mark.slow
-def test_the_supplement_has_sixteen_samples(small):
-    figure = small.figure("S5")
-    dataset = figure.make()
-    assert dataset.sizes["sample"] == 16
-    numbers = figure.numbers(dataset)
-    for key, flow in (
-        ("target_strength 0.75", 446.49),
-        ("input_strength 0.5", 304.73),
-        ("timescale 20", 538.71),
-    ):
-        assert numbers[f"{key}, linear, curriculum, flow steps"] == pytest.approx(flow, abs=0.005)
-        # ReLU units: response theory against one run
-        assert numbers[f"{key}, relu, largest gap of theory and trained, share of optimum"] < 0.2
-    assert len(figure.draw(dataset).axes) == 16
-
-
-@pytest.mark.slow
-def test_relu_curricula_are_learned_when_forecast():
-    """The trials are shorter than in the paper, so that a few hundred steps of training are enough."""
-    target = tasks.integration(steps=10, name="target")
-    pool = TaskPool("target_strength", target, (1.5,), (1.5,))
-    plan = PoolPlan.of(pool, "relu", values=(1.5,), stops=(0.6,))
-    runs = lc.training.train_all([plan.job(place, seed) for place in (0, 1) for seed in (0, 1)], processes=1)
-    assert all(run.status.name == "ok" for run in runs)
-    dataset = with_forecasts(plan, np.array([float(run.steps) for run in runs]).reshape(2, 2))
-    assert dataset["measured"].sizes == {"value": 1, "stop": 1, "seed": 2}
-    # With batches of a thousand one run has a standard deviation of about 2%.
-    measured, predicted = dataset["measured"].mean("seed"), dataset["predicted"]
-    np.testing.assert_allclose(measured, predicted, rtol=0.1)
-    assert (dataset["predicted_low"] <= predicted + 5).all()
-    # The linear theory is wrong here, so the agreement is due to the response theory.
-    assert (np.abs(dataset["linear_predicted"] / measured - 1) > 0.3).all()
-    assert stop_curves(dataset, page()[1][0]).get_ylabel()
-
-
-def test_scores_of_a_known_forecast():
-    """Two tasks with three stops: the forecast has an error of 10% and chooses a wrong stop once."""
-    measured = np.array([100.0, 80.0, 90.0, 200.0, 150.0, 180.0])
-    response = measured * np.array([1.1, 1.1, 1.1, 0.9, 0.9, 0.7])
-    dataset = xr.Dataset(
-        {
-            "measured": ("curriculum", measured),
-            "response": ("curriculum", response),
-            "value": ("curriculum", [1.0] * 3 + [2.0] * 3),
-            "direct_measured": ("pool_name", [120.0]),
-            "direct_response": ("pool_name", [120.0]),
-        },
-        coords={"pool": ("curriculum", ["a"] * 6), "pool_name": ["a"]},
-    )
-    score = scores(dataset, "response")
-    assert score["curricula"] == 6
-    assert score["sign of the speedup right"] == 1.0
-    assert score["median error"] == pytest.approx(0.1)
-    assert score["regret of the stop, largest"] == pytest.approx(180 / 150)
-    assert score["regret of the stop, mean"] == pytest.approx((1 + 180 / 150) / 2)
-
-
-@pytest.mark.slow
-def test_the_response_table_forecasts_one_tanh_unit(small):
-    figure = small.figure("4Y")
-    dataset = figure.make()
-    # One run of three thousand steps deviates by about 1%.
-    assert figure.numbers(dataset)["largest error"] < 0.03
-    assert isinstance(figure.draw(dataset), Figure)
-
-
-@pytest.mark.slow
 def test_a_panel_of_figure_4_has_linear_and_relu_units(small):
     figure = small.figure("4A")
     dataset = figure.make()
@@ -237,16 +163,17 @@ def test_a_panel_of_figure_4_has_linear_and_relu_units(small):
 def test_the_paper_has_all_figures(small):
     assert [figure.name for figure in small.figures] == [
         *("1A", "1B", "1C", "2A", "2B", "2C", "2D", "3A", "3B", "3C", "3D"),
-        *("4A", "4B", "4C", "4D", "4X", "4Y", "R", "S5"),
+        *("4A", "4B", "4C", "4D"),
     ]
-    assert [figure.name for figure in small.chosen("4")] == ["4A", "4B", "4C", "4D", "4X", "4Y"]
+    assert [figure.name for figure in small.chosen("4")] == ["4A", "4B", "4C", "4D"]
     assert all(figure.caption.endswith(".") for figure in small.figures)
     assert small.citation == "curriculum2025"
 
 
 def test_reproducing_one_figure_writes_its_files(tmp_path):
     shares = []
-    made = reproduce("curriculum", figure="3A", out=tmp_path / "out", progress=shares.append)
+    formats = ("png", "pdf", "svg")
+    made = reproduce("curriculum", figure="3A", out=tmp_path / "out", progress=shares.append, formats=formats)
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         *(f"figure_3A.{suffix}" for suffix in ("csv", "nc", "pdf", "png", "svg")),
         "numbers.json",
@@ -301,71 +228,13 @@ def test_the_data_of_figure_1_have_their_closed_form(small):
     first, end = steps_to(START, *statistics(s_yx=0.75), 0.9)
     then, _ = steps_to(end, *statistics(), 0.99)
     assert [float(ways[name][0]) for name in ("first", "then")] == pytest.approx([first, then], rel=1e-9)
-    weights = small.figure("1B").data()
-    assert (weights["input_weights"].shape, weights["recurrent_weights"].shape) == ((128, 1), (128, 128))
-    np.testing.assert_array_equal(weights["recurrent_weights"], 0.96 * np.eye(128))
+    assert small.figure("1B").data()["neurons"].values.tolist() == [1, 128, 1]
     numbers = small.figure("1C").numbers(small.figure("1C").data())
     assert numbers["orthogonal vectors: share of the flow from other modes"] == 0
     assert numbers["random vectors: share of the flow from other modes"] > 0.1
     for name in ("1A", "1B", "1C"):
         figure = small.figure(name)
         assert name in figure.draw(figure.data()).axes[0].get_title(loc="left")
-
-
-@pytest.mark.slow
-def test_relu_runs_can_end_where_training_converges(monkeypatch):
-    """As in the paper, each task is trained to its optimum once for all curricula."""
-    target = tasks.integration(steps=10, name="target")
-    pool = TaskPool("target_strength", target, (1.5,), (1.5,))
-    monkeypatch.setattr("learncast.papers.curriculum.pools.pools", lambda: {"ten": pool})
-    plan_of.cache_clear()
-    [run] = pool_runs("ten", "relu", "smoke", "trained")
-    result = run.function(run.settings)
-    plan_of.cache_clear()
-    assert result["steps"].shape == (3,)  # direct, and two stops
-    assert bool(result["learned"].all())
-    # The response optimum is the best strength of one ReLU unit; training ends within its own noise of it.
-    best = float(PoolPlan.of(pool, "relu", values=(1.5,), stops=(0.5,)).forecasts[0].modes[-1].optimum[0])
-    assert float(result["optimum"].sel(task="target")) == pytest.approx(best, rel=0.03)
-
-
-def test_the_caption_depends_on_the_optimum():
-    captions = [paper(resolution=RESOLUTION, optimum=o).figure("4A").caption for o in ("response", "trained")]
-    assert captions[0] != captions[1]
-
-
-def test_alignment_and_growth_do_not_add_up(small, monkeypatch):
-    monkeypatch.setattr("learncast.papers.curriculum.rotated.ANGLES", np.array([0.0, 1.2]))
-    monkeypatch.setattr("learncast.papers.curriculum.rotated.SPREADS", (1.0, 3.0))
-    monkeypatch.setattr("learncast.papers.curriculum.rotated.DRAWS", 1)
-    figure = small.figure("R")
-    dataset = figure.make()
-    assert (dataset["aligned"] <= dataset["learned"]).all()
-    assert (dataset["aligned"].sel(angle=0) == 0).all()
-    np.testing.assert_allclose(dataset["learned"].sel(angle=0), dataset["growing_alone"].sel(angle=0))
-    assert float(dataset["error"].sel(spread=1).max()) == 0  # exact
-    numbers = figure.numbers(dataset)
-    for spread in ("1", "3"):
-        least, most = numbers[f"variances 1 to {spread}: learning over the longer of both, least and most"]
-        assert 0.9 < least <= most < 1.1
-        assert numbers[f"variances 1 to {spread}: learning over the sum of both, least and most"][1] < 0.8
-    assert len(figure.draw(dataset).axes) == 2
-
-
-def test_the_number_of_a_supplementary_figure_names_it():
-    paper = open_paper("curriculum")
-    assert [figure.name for figure in paper.chosen("5")] == ["S5"]
-    assert [figure.name for figure in paper.chosen("4")] == ["4A", "4B", "4C", "4D", "4X", "4Y"]
-
-
-def test_the_default_has_a_range_of_stops_with_seeds():
-    runs = [run.settings for run in open_paper("curriculum").figure("4A").runs("default")]
-    relu = {(run["stop"], run["seed"]) for run in runs if run["activation"] == "relu"}
-    assert {stop for stop, _ in relu} == {None, 0.3, 0.6, 0.9}
-    assert {seed for _, seed in relu} == {0, 1}
-    assert {run["rate"] for run in runs} == {5e-3}
-    tanh = open_paper("curriculum").figure("4Y").runs("default")
-    assert len({run.settings["task"] for run in tanh}) > 1
 
 
 @pytest.mark.parametrize(("seeds", "bars"), [(1, 0), (3, 1)])
@@ -386,8 +255,41 @@ def test_error_bars_are_drawn_only_where_there_are_several_seeds(seeds, bars):
     assert container.has_yerr == bool(bars)
 
 
-def test_samples_in_portraits_are_named_by_the_figure_that_trains_them(small):
-    for panel, names in {"2A": ["2B", "2C"], "3D": ["S5", "S5"]}.items():
-        figure = small.figure(panel)
-        drawn = figure.draw(figure.data())
-        assert [text.get_text() for text in drawn.axes[0].texts if text.get_text() in names] == names
+@pytest.fixture
+def short_pool(monkeypatch):
+    """The trials are shorter than in the paper, so that a few hundred steps of training are enough."""
+    pool = TaskPool("target_strength", tasks.integration(steps=10, name="target"), (1.5,))
+    monkeypatch.setattr("learncast.papers.curriculum.pools.pools", lambda: {"ten": pool})
+    forecasts_of.cache_clear()
+    yield pool
+    forecasts_of.cache_clear()
+
+
+@pytest.mark.slow
+def test_relu_curricula_are_learned_when_forecast(short_pool):
+    """As in the paper, a stage ends near the strength at which training of its task converges."""
+    runs = panel_runs("ten", "smoke")
+    dataset = panel("ten", [run.function(run.settings) for run in runs], "smoke").sel(activation="relu")
+    measured, predicted = dataset["measured"].isel(seed=0), dataset["predicted"]
+    # One run with batches of a thousand has a standard deviation of about 2%, and so has its optimum.
+    np.testing.assert_allclose(measured, predicted, rtol=0.15)
+    np.testing.assert_allclose(dataset["direct_measured"], dataset["direct_predicted"], rtol=0.15)
+    # The linear theory is wrong here, so the agreement is due to the response theory.
+    stages = [lc.Stage(short_pool.first(1.5), goal=0.9), lc.Stage(short_pool.target, goal=0.99)]
+    linear = lc.follow(stages, network("linear"), learning_rate=1e-3).steps.descent
+    assert abs(linear / float(measured.sel(value=1.5, stop=0.9)) - 1) > 0.3
+    assert stop_curves(dataset, page()[1][0]).get_ylabel()
+
+
+def test_the_default_has_a_range_of_stops_with_seeds():
+    size = SIZES["default"]
+    assert len(size.stops) == 3
+    assert size.seeds["relu"] > 1
+    assert len(forecasts_of("4A", "relu", "default")) == 1 + 2 * 3  # direct, then two first tasks
+    assert size.rate == 5e-3
+
+
+def test_samples_in_the_portrait_are_named_by_the_figure_that_trains_them(small):
+    figure = small.figure("2A")
+    drawn = figure.draw(figure.data())
+    assert {"2B", "2C"} <= {text.get_text() for text in drawn.axes[0].texts}

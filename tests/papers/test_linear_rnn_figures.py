@@ -13,7 +13,7 @@ from learncast.papers import open_paper, reproduce
 from learncast.papers.linear_rnn import experiment, networks, paper, pictures
 
 SMALL = paper()
-NAMES = ["S1", "S2a", "S2b", "S2c", "S3a", "S3b", "S3c", "NTK", "sensory"]
+NAMES = ["S1", "S2a", "S2b", "S3a", "S3b", "NTK", "sensory"]
 #: Smaller than the smallest preset.
 SIZE = {"seeds": 1, "points": 12, "accuracy": 0.99, "few": True}
 GOLDEN = {
@@ -34,7 +34,7 @@ def numbers(name):
 
 
 #: Figures that train many networks.
-LONG = ("S1", "S2b", "S2c", "S3a", "S3b", "S3c", "sensory", "NTK")
+LONG = ("S1", "S2b", "S3a", "S3b", "sensory", "NTK")
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in LONG else n for n in NAMES])
@@ -60,12 +60,6 @@ def test_half_loss_times_are_the_reference_values(monkeypatch):
 def test_networks_learn_in_the_predicted_order():
     # Effective starts are exact for vanishing weights. At 0.03 their error is 1%, and that of descent is as large.
     assert numbers("S1")["largest gap of networks and theory, share"] < 0.02
-    random = made("S1")["random"].isel(seed=0)
-    late, early = random.sel(order="late x 1"), random.sel(order="early x 1")
-    assert (late < early).values.tolist() == [True, True, False]
-    # Ranges over the seeds of an independent run with spectral radius 0.3, widened by 10%.
-    assert 0.9 * 1.3 < late[0] < 1.1 * 1.5
-    assert 0.9 * 21 < early[0] < 1.1 * 28
 
 
 def test_best_recurrences_are_the_reference_values():
@@ -88,18 +82,6 @@ def test_losses_on_longer_trials_have_their_formula():
         assert values[f"weights {rho:g}^(10 - t) by step, loss at T2 = 20"] == pytest.approx(formula, rel=DIGITS)
         at = made("S2b")["start_networks"].sel(decay=rho, network_horizon=20)
         np.testing.assert_allclose(at, formula, rtol=0.05)  # trained to 1% of the map
-    # A start with a large radius keeps its own modes, which the short trial does not constrain.
-    contracting, wide = (made("S2b")["delay_networks"].sel(radius=r, network_horizon=40) for r in (0.3, 0.9))
-    assert float(contracting.max()) < 0.3 * float(wide.min())
-
-
-def test_largest_stable_rates_are_the_reference_values():
-    values, golden = numbers("S2c"), GOLDEN["sharpness"]
-    rates = dict(zip(golden["inputs"]["rho"], golden["expected"]["lr_max"], strict=True))
-    assert values["rho = 0.8"] == pytest.approx(rates[0.8], rel=DIGITS)
-    assert values["rho = 1"] == pytest.approx(rates[1.0], rel=DIGITS)
-    # Nine bisections of a ratio of 4.4 leave 0.15% on each side; growth in 300 steps needs another 0.4%.
-    assert values["largest gap of descent and theory, share"] < 6e-3
 
 
 @pytest.mark.slow
@@ -133,16 +115,6 @@ def test_late_pulses_jump_at_the_reference_values():
             assert (target @ k) / target.sum() == pytest.approx((model @ k) / model.sum(), rel=1e-3)
 
 
-@pytest.mark.slow
-def test_two_pulses_have_the_reference_transitions():
-    values = numbers("S3c")
-    assert (values["lag 1: transition"], values["lag 2: transition"]) == ("none", "continuous")
-    assert values["lag 2: at r"] == pytest.approx(0.5, abs=1e-3)
-    assert values["lag 3: at r"] == pytest.approx(1.1496, abs=6e-4)
-    assert values["lag 3, r = 1.5: separatrix, b0"] == pytest.approx(0.16857, abs=3e-3)  # between two strengths
-    assert values["networks"] == values["networks that end as predicted"] == 4
-
-
 def test_kernels_change_as_in_the_reference_run():
     total, block = (
         made("NTK")["misalignment"].sel(kernel=kernel).isel(seed=0) for kernel in ("all weights", "W_y block")
@@ -152,8 +124,7 @@ def test_kernels_change_as_in_the_reference_run():
     np.testing.assert_allclose(block.sel(network="recurrent"), [0.600, 0.447], rtol=0.1)
     np.testing.assert_allclose(block.sel(network="feedforward control"), [0.577, 0.231], rtol=0.15)
     assert (total.sel(network="feedforward control") < 0.1).all()
-    assert float(made("NTK")["relative_loss"].isel(network=slice(0, 2)).max()) <= 1e-4
-    assert SMALL.figure("NTK").draw(made("NTK")).get_supxlabel()
+    assert float(made("NTK")["relative_loss"].max()) <= 1e-4
 
 
 def test_sensory_tasks_have_the_reference_modes():
@@ -203,8 +174,6 @@ def test_pictures_have_a_note(preset, more):
 def test_the_full_paper_can_be_reproduced(tmp_path):
     summary = reproduce("linear-rnn", preset="smoke", out=tmp_path)
     assert list(summary["figures"]) == NAMES
-    values = summary["figures"]["S3c"]["numbers"]
-    assert values["networks that end as predicted"] == values["networks"] == 4
     assert not re.search(r"NaN|Infinity", (tmp_path / "numbers.json").read_text())
 
 

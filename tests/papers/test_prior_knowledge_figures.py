@@ -251,23 +251,14 @@ def test_the_flow_of_a_reversal_ends_on_the_saddle_and_training_leaves_it():
     norm = 0.5 * np.sum(cross(descent.random_task(3, 2, np.random.default_rng(8))) ** 2)
     assert values["excess loss, flow at its end"] == pytest.approx(norm, rel=1e-3)  # four digits are reported
     assert abs(values["excess loss, training at its end"]) < 1e-6
-    assert values["training leaves the saddle, steps after the switch"] > 500
+    escape = values["training leaves the saddle, steps after the switch"]
+    assert escape > 2 * values["one layer: steps to the same loss"]
+    # Recorded every 10 steps; descent is slower than the flow by half the rate times a curvature of about 2.
+    assert values["the flow from these weights leaves the saddle, steps"] == pytest.approx(
+        escape, abs=10 + 0.02 * escape
+    )
     saddle = made("6A")["network_function"].sel(source="theory").isel(time=-1)
     np.testing.assert_allclose(saddle, 0.0, atol=1e-12)
-
-
-def test_the_integrated_flow_predicts_the_time_on_the_saddle():
-    dataset, values = made("6A"), numbers("6A")
-    # First order in the rate: 0.01 times a curvature of about 2.
-    assert values["steps on the saddle, largest gap of integrated flow and training, share"] < 0.02
-    steps = dataset["measured_escape"].values
-    assert (np.diff(steps, axis=1) > 0).all()  # less noise, longer time
-    # Noise grows as exp(s t), so a tenth of it takes ln(10) / s longer.
-    largest = np.linalg.svd(cross(descent.random_task(3, 2, np.random.default_rng(8))), compute_uv=False)[0]
-    decades = -np.diff(np.log10(dataset["noise"].values))
-    np.testing.assert_allclose(np.diff(steps, axis=1) / decades, np.log(10) / (largest * 0.01), rtol=0.1)
-    assert values["without noise: steps on the saddle until round-off ends it"] > steps.max()
-    assert values["one layer: steps to the same loss"] < steps.min()
 
 
 def _first_below(rate):
@@ -381,7 +372,7 @@ def test_descent_follows_its_update_equations(name):
 
 
 @pytest.mark.parametrize("name", ["2C", "6E"])
-def test_training_in_torch_follows_the_update_equations(name):
+def test_training_follows_the_update_equations(name):
     """The trials have exactly the second moments of the task, so training is descent on these up to rounding."""
     if name == "2C":
         rng = np.random.default_rng(3)
@@ -423,7 +414,6 @@ def test_the_full_preset_can_be_reproduced(tmp_path):
         assert forgetting[f"{targets}, linear: mean absolute gap"] < 1e-3
     for kind in ("tanh", "ReLU"):
         assert forgetting[f"random targets, {kind}: networks that forget 1% more than predicted"] >= 45
-    assert summary["figures"]["6A"]["numbers"]["networks pushed off the saddle by noise"] == 50
 
 
 def test_the_paper_has_a_name():

@@ -219,3 +219,13 @@ def test_zero_and_opposed_functions_are_fully_misaligned():
     for network in (opposed, zero):
         solution = lc.forecast(task, network, learning_rate=RATE, method="flow").solution
         assert misalignment(solution, [0.0])[0] == 1.0
+
+
+@pytest.mark.parametrize("spread", [1.0, 3.0])
+def test_alignment_and_growth_do_not_add_up(spread):
+    """The map grows while it turns: learning takes about as long as the longer of both."""
+    task, network = switched(1.2, spread)
+    turned = lc.TwoLayer(network.first @ rotation(4, 1.2).T, network.second)
+    rotated, grown = (time_to_align(lc.forecast(task, n, learning_rate=RATE).solution, 0.95) for n in (network, turned))
+    assert rotated.learned < 0.8 * (rotated.aligned + grown.learned)
+    assert rotated.learned == pytest.approx(max(rotated.aligned, grown.learned), rel=0.1)

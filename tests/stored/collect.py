@@ -116,9 +116,9 @@ def figures() -> list[Case]:
     """The papers' figures whose data are made in less than half a minute each."""
     quick = {"curriculum": "1A 1B 1C 2A 2D 3A 3B 3C 3D", "prior-knowledge": "3B 4C 6B 6C 6D"}
     trained = {
-        "curriculum": "2B 2C 4A 4B 4C 4D 4X 4Y R S5",
+        "curriculum": "2B 2C 4A 4B 4C 4D",
         "prior-knowledge": "1B 1C 1D 2A 2B 2C 2D 3C 4A 4D 4E 4F 5A 5B 5D 6A 6E 6G 6H",
-        "linear-rnn": "S1 S2a S2b S2c S3a S3b S3c NTK sensory",
+        "linear-rnn": "S1 S2a S2b S3a S3b NTK sensory",
     }
     return [
         Case(f"{paper} {name}", f"figures-{paper}", (paper, name), slow=slow, torch=slow)

@@ -7,19 +7,18 @@ __all__, __getattr__, __dir__ = exported(
     __name__,
     {
         "advice": "advised_training pilot_losses",
-        "cells": "curves_by_cell envelope_agreement envelopes_by_cell networks_by_cell noise_scales_by_cell "
-        "requirements_by_cell statistic_by_cell tail_indices_by_cell windows_by_cell",
+        "cells": "envelopes_by_cell networks_by_cell noise_scales_by_cell tail_indices_by_cell windows_by_cell",
         "claims": "dial verdicts",
         "curves": "decoupling forgetting_curves held_out_curve item_paths learning_curve learning_curves loss_curve "
         "mode_strengths step_count",
-        "maps": "basin_map portrait stop_map",
+        "maps": "portrait stop_map",
         "matrices": "loss_matrix matrix predicted_and_trained spectrum",
-        "networks": "agreement_by_kind escapes networks_on_lines networks_per_case spread_by_kind",
+        "networks": "agreement_by_kind networks_on_lines networks_per_case spread_by_kind",
         "look": "COLOURS SAVED THEORY",
         "page": "Figure axis_label composite key label new_axes page png save sheet style svg",
         "profiles": "integration_profiles lag_covariances step_profile",
         "plans": "curriculum_paths loss_paths plan_scores ranking stop_curve",
-        "runs": "deviations goal_curves predicted_and_measured predictions stop_curves training_over_theory",
+        "runs": "deviations goal_curves predicted_and_measured stop_curves training_over_theory",
         "schematics": "decoupling_scheme layer_scheme mode_scheme network_scheme tree",
         "windows": "envelope time_scale_histogram time_scale_survival window_curve window_over_training",
     },

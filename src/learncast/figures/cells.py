@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 
-from learncast._core.validation import FloatArray
 from learncast.figures.look import COLOURS, TOKENS, Look
 from learncast.figures.page import key, label, logarithmic, name_line
 from learncast.figures.windows import ENVELOPE, FIT, LAG, with_key
@@ -138,7 +137,7 @@ def windows_by_cell(
     last, longest = float(dataset["lag"][-1]), dataset.attrs.get("longest_task_lag")
     if longest is not None:
         ax.axhline(float(longest), color="grey", linewidth=0.8, linestyle=":")
-        name_line(ax, float(longest), "task's longest lag")
+        name_line(ax, float(longest), "task's longest lag", x=0.62, up=-8)
     ax.set_ylim(-0.03 * last, 1.05 * last)
     if legend:
         key(ax, below=True, ncols=2, columnspacing=0.8)
@@ -179,9 +178,8 @@ def tail_indices_by_cell(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> A
     for j, (kind, text) in enumerate({"pooled": "single terms", "block": "means of 16 terms"}.items()):
         points(dataset[f"{kind}_tail_index"], ax, shift=0.3 * j - 0.15, hollow=j == 0)
         ax.plot([], [], "o", color="0.4", markerfacecolor="0.4" if j else "none", markersize=3, label=text)
-    for height, text in ((2.0, "finite variance"), (1.47, "product of two normals")):
-        ax.axhline(height, **FIT)
-        name_line(ax, height, text, x=0.0)
+    for height, text, line in ((2.0, "finite variance", "--"), (1.47, "product of two normals", ":")):
+        ax.axhline(height, **FIT | {"linestyle": line}, label=text)
     ax.set_ylim(1.0, 2.25)
     return with_key(ax, "", r"tail index $\hat\alpha$", title, below=True, ncols=2)
 
@@ -272,208 +270,6 @@ def noise_scales_by_cell(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> A
     ax.plot([], [], **{**FIT, "color": "0.4"}, label="envelope, rescaled")
     ax.set_yscale("log")
     return with_key(ax, LAG, r"noise scale $\hat\sigma_\alpha$ (change per gradient)", title)
-
-
-def envelope_agreement(dataset: xr.Dataset, ax: Axes, *, legend: bool = True, title: str = "") -> Axes:
-    """Draw first-order over exact envelopes, one point per lag, with the line of equality.
-
-    Parameters
-    ----------
-    dataset : Dataset
-        ``envelope`` and ``exact_envelope`` over (cell, seed, lag).
-    ax : Axes
-    legend : bool
-        Draw a legend.
-    title : str
-
-    Returns
-    -------
-    Axes
-        `ax`.
-
-    Examples
-    --------
-    >>> import matplotlib.pyplot as plt
-    >>> import xarray as xr
-    >>> import learncast as lc
-    >>> dims = ("cell", "seed", "lag")
-    >>> dataset = xr.Dataset(
-    ...     {"envelope": (dims, [[[1.0, 0.5, 0.25]]]), "exact_envelope": (dims, [[[1.0, 0.6, 0.2]]])},
-    ...     coords={"cell": ["GRU"]},
-    ... )
-    >>> figure, ax = plt.subplots()
-    >>> lc.figures.envelope_agreement(dataset, ax).get_ylabel()
-    'first-order envelope'
-    >>> [text.get_text() for text in ax.get_legend().get_texts()]
-    ['equal', 'GRU']
-    >>> plt.close(figure)
-    """
-    exact = dataset["exact_envelope"].values
-    span = np.array([exact[exact > 0].min(), exact[exact > 0].max()])
-    ax.plot(span, span, **FIT, label="equal")
-    for cell, colour, one in _cells(dataset):
-        for row, (x, y) in enumerate(zip(one["exact_envelope"].values, one["envelope"].values, strict=True)):
-            name = cell if row == 0 else None
-            dashed = "--" if cell not in CELLS else "-"
-            ax.plot(x, y, "o", linestyle=dashed, color=colour, markersize=2.2, linewidth=0.7, label=name)
-    ax.set_xscale("log")
-    ax.set_yscale("log")
-    if legend:
-        key(ax)
-    return label(ax, x="exact envelope\n(change per gradient)", y="first-order envelope", title=title)
-
-
-def statistic_by_cell(dataset: xr.Dataset, ax: Axes, *, variable: str, legend: bool = True, title: str = "") -> Axes:
-    """Draw one statistic of every run as a point, with one marker per optimizer.
-
-    Parameters
-    ----------
-    dataset : Dataset
-        The variable over (cell, optimizer, seed); 1 is perfect.
-    ax : Axes
-    variable : str
-    legend : bool
-        Draw a legend.
-    title : str
-
-    Returns
-    -------
-    Axes
-        `ax`.
-
-    Examples
-    --------
-    >>> import matplotlib.pyplot as plt
-    >>> import xarray as xr
-    >>> import learncast as lc
-    >>> dataset = xr.Dataset(
-    ...     {"slope": (("cell", "optimizer", "seed"), [[[0.98, 1.01], [0.9, 0.95]]], {"short_name": "slope"})},
-    ...     coords={"cell": ["GRU"], "optimizer": ["SGD", "Adam"]},
-    ... )
-    >>> figure, ax = plt.subplots()
-    >>> lc.figures.statistic_by_cell(dataset, ax, variable="slope").get_ylabel()
-    'slope'
-    >>> [text.get_text() for text in ax.get_legend().get_texts()]
-    ['SGD', 'Adam']
-    >>> plt.close(figure)
-    """
-    cells = dataset["cell"].values
-    for j, optimizer in enumerate(dataset["optimizer"].values):
-        values = dataset[variable].sel(optimizer=optimizer).values
-        spots = np.repeat(np.arange(len(cells)) + 0.2 * (j - 1), values.shape[1])
-        look: Look = {"color": COLOURS[(0, 1, 2)[j % 3]], "markersize": 3.2, "linestyle": "none"}
-        ax.plot(spots, values.ravel(), "osD"[j % 3], **look, label=str(optimizer))
-    ax.axhline(1.0, **FIT)
-    ax.set_xticks(range(len(cells)), [str(cell) for cell in cells], rotation=35, ha="right", rotation_mode="anchor")
-    if legend:
-        key(ax)
-    return label(ax, x="", y=dataset[variable].attrs["short_name"], title=title)
-
-
-def requirements_by_cell(
-    dataset: xr.Dataset, ax: Axes, *, measure: Callable[[xr.Dataset], tuple[FloatArray, FloatArray]], title: str = ""
-) -> Axes:
-    """Draw the sequences that lags need over their envelope, one point per lag, with lines of slope -2.
-
-    Parameters
-    ----------
-    dataset : Dataset
-        Data of several cells.
-    ax : Axes
-    measure : callable
-        Function from one cell's dataset to the sequences and the envelope of its lags.
-    title : str
-
-    Returns
-    -------
-    Axes
-        `ax`.
-
-    Examples
-    --------
-    >>> import matplotlib.pyplot as plt
-    >>> import xarray as xr
-    >>> import learncast as lc
-    >>> dataset = xr.Dataset(
-    ...     {"sequences": (("cell", "lag"), [[10.0, 40.0, 160.0]]), "envelope": (("cell", "lag"), [[1.0, 0.5, 0.25]])},
-    ...     coords={"cell": ["GRU"]},
-    ... )
-    >>> def measure(one):
-    ...     return one["sequences"].values, one["envelope"].values
-    >>> figure, ax = plt.subplots()
-    >>> _ = lc.figures.requirements_by_cell(dataset, ax, measure=measure)
-    >>> ax.get_legend().get_texts()[0].get_text()
-    'GRU (3 lags)'
-    >>> plt.close(figure)
-    """
-    for cell, colour, one in _cells(dataset):
-        needed, envelope = measure(one)
-        ax.plot(envelope, needed, "o", color=colour, markersize=2.5, alpha=0.8, label=f"{cell} ({len(needed)} lags)")
-        if len(needed):
-            ends = np.array([envelope.min(), envelope.max()])
-            middle = np.exp(np.mean(np.log(needed))) * np.exp(np.mean(np.log(envelope))) ** 2
-            ax.plot(ends, middle / ends**2, **{**FIT, "color": colour})
-    ax.plot([], [], **FIT, label=r"slope $-\kappa=-2$")
-    ax.set_xscale("log")
-    ax.set_yscale("log")
-    return with_key(ax, ENVELOPE, r"sequences needed $N(\ell)$", title)
-
-
-def curves_by_cell(
-    values: xr.DataArray,
-    ax: Axes,
-    *,
-    y: str,
-    band: tuple[xr.DataArray, xr.DataArray] | None = None,
-    legend: bool = True,
-    title: str = "",
-) -> Axes:
-    """Draw a quantity of every cell over training.
-
-    Parameters
-    ----------
-    values : DataArray over (cell, update)
-    ax : Axes
-    y : str
-        Label of the quantity.
-    band : pair of DataArray over (cell, update), optional
-        Limits of a band around each curve, on a logarithmic axis.
-    legend : bool
-        Draw a legend.
-    title : str
-
-    Returns
-    -------
-    Axes
-        `ax`.
-
-    Examples
-    --------
-    >>> import matplotlib.pyplot as plt
-    >>> import xarray as xr
-    >>> import learncast as lc
-    >>> values = xr.DataArray(
-    ...     [[0.5, 0.9], [0.5, 0.7]], dims=("cell", "update"), coords={"cell": ["GRU", "LSTM"], "update": [10, 100]}
-    ... )
-    >>> figure, ax = plt.subplots()
-    >>> lc.figures.curves_by_cell(values, ax, y="accuracy").get_ylabel()
-    'accuracy'
-    >>> [text.get_text() for text in ax.get_legend().get_texts()]
-    ['GRU', 'LSTM']
-    >>> plt.close(figure)
-    """
-    for cell in values["cell"].values:
-        one, colour = values.sel(cell=cell), _colour(str(cell))
-        ax.plot(values["update"], one, "o-", color=colour, markersize=2.5, label=str(cell))
-        if band is not None:
-            low, high = (end.sel(cell=cell) for end in band)
-            finite = np.isfinite(low) & np.isfinite(high)
-            ax.fill_between(values["update"], low, high, where=finite, color=colour, alpha=0.15, linewidth=0)
-    for along in "x" if band is None else "xy":
-        logarithmic(ax, along)
-    if legend:
-        key(ax)
-    return label(ax, x="training (gradient steps)", y=y, title=title)
 
 
 def _cells(dataset: xr.Dataset) -> Iterator[tuple[str, str, xr.Dataset]]:

@@ -175,7 +175,7 @@ def networks_on_lines(
     >>> lc.figures.networks_on_lines(lines, ax, networks=lines[:, 1:]).get_ylabel()
     'recurrence'
     >>> [text.get_text() for text in ax.get_legend().get_texts()]
-    ['long trials', 'short trials']
+    ['long trials', 'short trials', 'trained networks']
     >>> plt.close(figure)
     """
     either = lines if lines is not None else networks
@@ -196,6 +196,8 @@ def networks_on_lines(
             face = colour if styles[k % len(styles)] == "-" else "white"
             dots: Look = {"color": colour, "markerfacecolor": face, "markersize": 3.5, "alpha": 0.8}
             ax.plot(places, heights.ravel(), "o", **dots, linestyle="none", label=name if lines is None else None)
+    if lines is not None and networks is not None:
+        ax.plot([], [], "o", color="grey", markersize=3.5, label="trained networks")
     if named:
         key(ax)
     return label(ax, x=axis_label(either[x]), y=axis_label(either), title=title)
@@ -240,57 +242,3 @@ def networks_per_case(predicted: xr.DataArray, networks: xr.DataArray, ax: Axes,
     ax.set_xticks(places, [str(name) for name in predicted["case"].values], rotation=30, ha="right")
     key(ax)
     return label(ax, x="", y=axis_label(predicted), title=title)
-
-
-def escapes(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
-    """Draw the time that training and theory spend at a saddle over the noise.
-
-    Parameters
-    ----------
-    dataset : Dataset
-        ``measured_escape`` and ``integrated_escape`` over (draw, noise); ``unkicked_escape`` and ``one_layer_step``.
-    ax : Axes
-    title : str
-
-    Returns
-    -------
-    Axes
-        `ax`.
-
-    Examples
-    --------
-    >>> import matplotlib.pyplot as plt
-    >>> import xarray as xr
-    >>> import learncast as lc
-    >>> dataset = xr.Dataset(
-    ...     {
-    ...         "measured_escape": (("draw", "noise"), [[300.0, 200.0, 100.0]]),
-    ...         "integrated_escape": (("draw", "noise"), [[301.0, 201.0, 101.0]]),
-    ...         "unkicked_escape": 600.0,
-    ...         "one_layer_step": 20.0,
-    ...     },
-    ...     coords={"noise": [1e-6, 1e-4, 1e-2]},
-    ... )
-    >>> figure, ax = plt.subplots()
-    >>> lc.figures.escapes(dataset, ax).get_xlabel()
-    'noise'
-    >>> [text.get_text() for text in ax.get_legend().get_texts()]
-    ['training', 'flow']
-    >>> plt.close(figure)
-    """
-    noise, measured = dataset["noise"], dataset["measured_escape"]
-    for k, (spots, line) in enumerate(zip(measured.values, dataset["integrated_escape"].values, strict=True)):
-        ax.semilogx(noise, spots, "o", color=COLOURS[0], markersize=3.5, alpha=0.7, label=None if k else "training")
-        ax.semilogx(noise, line, **THEORY | {"linewidth": 1.0}, label=None if k else "flow")
-    for name, text, colour in (
-        ("unkicked_escape", "training without noise: only round-off", COLOURS[3]),
-        ("one_layer_step", "one layer", COLOURS[2]),
-    ):
-        height = float(dataset[name])
-        if np.isfinite(height):
-            place: Look = {"xytext": (0, 2), "textcoords": "offset points", "fontsize": 6.5}
-            ax.axhline(height, color=colour, linewidth=1.0, linestyle="--")
-            ax.annotate(text, (float(noise.min()), height), color=colour, **place)
-    ax.set_ylim(bottom=0.0)
-    key(ax, loc="lower left", bbox_to_anchor=(0.0, 0.12))
-    return label(ax, x=axis_label(noise), y="gradient steps to half\nthe loss of the saddle", title=title)

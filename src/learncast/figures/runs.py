@@ -9,7 +9,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 
 from learncast.figures.look import COLOURS, DIRECT, LARGER, PALE, SMALLER, THEORY, Look
-from learncast.figures.page import axis_label, key, label, logarithmic, name_line, shortened
+from learncast.figures.page import axis_label, key, label, name_line, shortened
 from learncast.results import Trajectory
 
 
@@ -282,48 +282,3 @@ def stop_curves(dataset: xr.Dataset, ax: Axes, *, name: str = "value", legend: b
     if legend:
         key(ax, below=True, ncols=2)
     return label(ax, x="accuracy at which the first task stops", y="total gradient steps", title=title)
-
-
-def predictions(dataset: xr.Dataset, ax: Axes, *, theory: str, title: str = "") -> Axes:
-    """Draw measured over predicted steps of many curricula, coloured by pool.
-
-    Parameters
-    ----------
-    dataset : Dataset
-        Predicted steps and ``measured`` over curriculum, with ``pool``.
-    ax : Axes
-    theory : str
-        Variable of the prediction.
-    title : str
-
-    Returns
-    -------
-    Axes
-        `ax`.
-
-    Examples
-    --------
-    >>> import matplotlib.pyplot as plt
-    >>> import xarray as xr
-    >>> import learncast as lc
-    >>> dataset = xr.Dataset(
-    ...     {"flow": ("curriculum", [60.0, 100.0, 180.0]), "measured": ("curriculum", [62.0, 101.0, 185.0])},
-    ...     coords={"pool": ("curriculum", ["4A", "4A", "4B"])},
-    ... )
-    >>> figure, ax = plt.subplots()
-    >>> lc.figures.predictions(dataset, ax, theory="flow").get_ylabel()
-    'measured gradient steps'
-    >>> [text.get_text() for text in ax.get_legend().get_texts()]
-    ['equal', '4A', '4B']
-    >>> plt.close(figure)
-    """
-    ends = [float(f(dataset[key])) for f in (np.min, np.max) for key in ("measured", theory)]
-    span = np.array([0.85 * min(ends), 1.15 * max(ends)])
-    ax.plot(span, span, **{**THEORY, "linewidth": 1.2}, label="equal")
-    for k, pool in enumerate(dict.fromkeys(dataset["pool"].values.tolist())):
-        one = dataset.isel(curriculum=np.flatnonzero(dataset["pool"].values == pool))
-        ax.plot(one[theory], one["measured"], "o", color=COLOURS[k], markersize=3, alpha=0.75, label=str(pool))
-    for along in "xy":
-        logarithmic(ax, along)
-    key(ax, title="first task varies as in")
-    return label(ax, x="predicted gradient steps", y="measured gradient steps", title=title)

@@ -16,7 +16,7 @@ from learncast._core.files import draft_folder, write_file
 from learncast._core.packages import torch_package
 from learncast._core.progress import Progress, noticed, silent, within
 from learncast._core.validation import FloatArray, between, one_of
-from learncast.papers.paper import FORMATS, Paper, PaperFigure
+from learncast.papers.paper import Paper, PaperFigure
 from learncast.papers.runs import Compute, PaperRun, remembered
 from learncast.theory.dynamics import mode_equation
 from learncast.theory.dynamics.modes import ModeSolution
@@ -41,8 +41,7 @@ def open_paper(name: str, **choices: object) -> Paper:
     name : str
         A key of `PAPERS`.
     **choices
-        Options of the paper: ``optimum`` of curriculum; ``seeds``, ``cells`` and ``device`` of learnability. None
-        stands for the default.
+        Options of the paper: ``seeds``, ``cells`` and ``device`` of learnability. None stands for the default.
 
     Returns
     -------
@@ -76,7 +75,7 @@ def reproduce(
     out: str | Path = "reproduced",
     progress: Progress = silent,
     compute: Compute | None = None,
-    formats: Sequence[str] = FORMATS,
+    formats: Sequence[str] = ("png",),
     **choices: object,
 ) -> dict[str, Any]:
     """Reproduce a paper's figures, or one of them, and write pictures, data and numbers to a folder.
@@ -112,7 +111,7 @@ def reproduce(
     >>> import tempfile
     >>> import learncast as lc
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     made = lc.papers.reproduce("curriculum", figure="3A", out=folder, formats=["png"])
+    ...     made = lc.papers.reproduce("curriculum", figure="3A", out=folder)
     >>> made["figures"]["3A"]["files"]
     ['figure_3A.png', 'figure_3A.nc', 'figure_3A.csv']
     """

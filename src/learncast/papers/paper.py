@@ -22,7 +22,7 @@ from learncast._core.packages import torch_package
 from learncast._core.progress import Progress, silent
 from learncast._core.validation import one_of
 from learncast.papers.runs import Compute, PaperRun, remembered
-from learncast.results import Provenance, save_dataset, spec_hash
+from learncast.results import Provenance, described, save_dataset, spec_hash
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -49,6 +49,18 @@ def painted(draw: Callable[..., object], *, width: float = 3.4, height: float = 
     from learncast.figures.page import sheet
 
     return lambda dataset: sheet(partial(draw, dataset, **options), width=width, height=height)
+
+
+def schematic(
+    draw: Callable[..., object], sizes: Sequence[int]
+) -> tuple[Callable[[], xr.Dataset], Paint, Callable[..., Numbers]]:
+    """Return data, picture and numbers of a drawing of a network with these numbers of neurons."""
+    from learncast.figures.page import sheet
+
+    neurons = xr.Dataset({"neurons": ("layer", list(sizes), described("neurons", "1"))})
+    picture = partial(draw, sizes=sizes, title="the network")
+    numbers = {"input, hidden and output neurons": list(sizes)}
+    return lambda: neurons, lambda _: sheet(picture, width=3.5, height=2.0), lambda _: numbers.items()
 
 
 def short(value: ArrayLike) -> Any:
@@ -199,7 +211,7 @@ class Paper:
         return {n: panels for n, panels in pages.items() if len(panels) > 1 and all(p in chosen for p in panels)}
 
     def write(
-        self, figure: PaperFigure, dataset: xr.Dataset, folder: Path, *, preset: str, formats: Sequence[str] = FORMATS
+        self, figure: PaperFigure, dataset: xr.Dataset, folder: Path, *, preset: str, formats: Sequence[str]
     ) -> dict[str, object]:
         """Write one figure's pictures, data and table, and return its caption, numbers and files."""
         from learncast.figures.page import style
@@ -213,24 +225,16 @@ class Paper:
         write_file(folder / f"{stem}.csv", table_of(dataset))
         return {"caption": figure.caption, "numbers": numbers, "files": [*names, f"{stem}.nc", f"{stem}.csv"]}
 
-    def write_page(
-        self,
-        number: str,
-        panels: Sequence[tuple[PaperFigure, xr.Dataset]],
-        folder: Path,
-        *,
-        preset: str,
-        formats: Sequence[str] = FORMATS,
-    ) -> list[str]:
+    def write_page(self, page: str, panels: Panels, folder: Path, *, preset: str, formats: Sequence[str]) -> list[str]:
         """Write the pages with all panels of a figure, and return the names of the files."""
         from learncast.figures.page import composite, style
 
         names = []
         with style():
             pages = composite([(figure.draw, dataset) for figure, dataset in panels])
-            for k, page in enumerate(pages):
-                stem = f"figure_{number}" if len(pages) == 1 else f"figure_{number}_page{k + 1}"
-                stamped = self._stamped(page, preset, *(figure for figure, _ in panels))
+            for k, made in enumerate(pages):
+                stem = f"figure_{page}" if len(pages) == 1 else f"figure_{page}_page{k + 1}"
+                stamped = self._stamped(made, preset, *(figure for figure, _ in panels))
                 names += _write_pictures(stamped, folder / stem, formats)
         return names
 
@@ -241,6 +245,10 @@ class Paper:
         least = preset == "smoke" and any(figure.trained for figure in figures)
         text = ", ".join(filter(None, (self.note, f"preset {preset}" if least else "")))
         return stamped(page, text) if text else page
+
+
+#: Figures with their data.
+Panels = Sequence[tuple[PaperFigure, xr.Dataset]]
 
 
 def _write_pictures(figure: Figure, path: Path, formats: Sequence[str]) -> list[str]:

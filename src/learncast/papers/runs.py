@@ -34,9 +34,9 @@ class PaperRun:
     >>> import learncast as lc
     >>> runs = lc.papers.open_paper("curriculum").figure("4A").runs("smoke")
     >>> len(runs)
-    10
-    >>> runs[0].settings["activation"], runs[0].settings["seed"]
-    ('linear', 0)
+    2
+    >>> [run.settings["activation"] for run in runs]
+    ['linear', 'relu']
     """
 
     function: RunFunction
@@ -95,15 +95,3 @@ def share_of(progress: Progress, done: float, until: float) -> Progress:
 def only(results: Sequence[xr.Dataset], preset: str) -> xr.Dataset:
     """Return the data of a figure with a single run."""
     return results[0]
-
-
-def parts_of(number: int, together: int = 10) -> list[dict[str, int]]:
-    """Split a number of networks into parts that are trained together, one run each."""
-    return [{"first": k, "end": min(k + together, number)} for k in range(0, number, together)]
-
-
-def joined(dim: str, parts: Sequence[xr.Dataset], preset: str = "") -> xr.Dataset:
-    """Concatenate runs along a dimension; variables without this dimension are equal in all runs."""
-    return xr.concat(
-        parts, dim, data_vars="minimal", coords="minimal", compat="equals", join="exact", combine_attrs="override"
-    )

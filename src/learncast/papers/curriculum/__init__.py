@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
 
 from learncast import figures
-from learncast._core.validation import one_of
-from learncast.papers.curriculum import alignment, pools, rotated, samples
-from learncast.papers.curriculum.pools import OPTIMA, READINGS, SAMPLES
-from learncast.papers.paper import Numbers, Paper, PaperFigure, captions_of, painted
+from learncast.papers.curriculum import alignment, pools, samples
+from learncast.papers.curriculum.pools import LEARNING_RATE, READINGS
+from learncast.papers.curriculum.samples import SAMPLES
+from learncast.papers.paper import Numbers, Paper, PaperFigure, captions_of, painted, schematic
+from learncast.papers.runs import only
 from learncast.results import described
 from learncast.tasks.families import leaky_profile
 
@@ -27,25 +27,25 @@ if TYPE_CHECKING:
 
 
 def _portrait(panel: str, values: tuple[float, float], resolution: int) -> xr.Dataset:
-    pool = pools.pools()[SAMPLES[panel][0]]
+    """Return the steps saved over the value and the stop of the first task; 3B for each meaning of kappa = 0.5."""
+    pool, parts = pools.pools()[PORTRAITS[panel]], []
     grid = np.linspace(*values, resolution), np.linspace(0.005, 0.995, resolution)
-    dataset, recipe = pools.portrait_of(pool, "linear", *grid), pool.target.recipe
+    targets = [pool.target]
+    if panel == "3B":
+        targets = [pool.target.varied(timescale=timescale, name="target") for timescale in READINGS.values()]
+    for target in targets:
+        every = pools.portrait_of(replace(pool, target=target), "linear", *grid, LEARNING_RATE)
+        parts.append(every[["speedup_steps", "direct_steps", "singular_accuracy"]])
+    both = xr.concat(parts, "reading", combine_attrs="override").assign_coords(reading=list(READINGS)[: len(parts)])
+    recipe = pool.target.recipe
     assert recipe is not None
-    return dataset.assign_attrs(target_value=float(recipe.parameters[pool.vary]), panel=panel)
+    attrs = {"target_value": float(recipe.parameters[pool.vary]), "panel": panel}
+    return (both if len(parts) > 1 else both.isel(reading=0, drop=True)).assign_attrs(attrs)
 
 
-def _both_readings(values: tuple[float, float], resolution: int) -> xr.Dataset:
-    """Return the portrait of 3B for each meaning of the paper's kappa = 0.5."""
-    pool, parts = pools.pools()["4C"], []
-    grid = np.linspace(*values, resolution), np.linspace(0.005, 0.995, resolution)
-    for timescale in READINGS.values():
-        read = replace(pool, target=pool.target.varied(timescale=timescale, name="target"))
-        parts.append(pools.portrait_of(read, "linear", *grid))
-    both = xr.concat(parts, "reading", combine_attrs="override").assign_coords(reading=list(READINGS))
-    return both.assign_attrs(target_value=0.5, panel="3B")
-
-
-#: Axis labels and symbols of the parameters that vary.
+#: Pool of each portrait.
+PORTRAITS = {"2A": "4A", "2D": "4B", "3B": "4C", "3D": "4D"}
+#: Axis labels of the parameters that vary.
 LABELS = {
     "target_strength": r"first task's cross strength $s_{yx}$",
     "input_strength": r"first task's input strength $s_{xx}$ (input$^2$)",
@@ -63,10 +63,7 @@ def _draw_portrait(dataset: xr.Dataset) -> figures.Figure:
     def draw(reading: object, title: str, ax: Axes) -> None:
         one = dataset if reading is None else dataset.sel(reading=reading)
         figures.portrait(one, ax, target_value=own, y=LABELS[vary], title=title)
-        # The samples are trained with the first reading.
-        samples = SAMPLES[panel][1] if reading in (None, "rate") else ()
-        for marker, letter, (value, accuracy) in zip("so", "BC", samples, strict=False):
-            name = f"2{letter}" if panel == "2A" else "S5"
+        for marker, (name, (value, accuracy)) in zip("so", SAMPLES.items() if panel == "2A" else (), strict=False):
             look: dict[str, Any] = {"markerfacecolor": "white", "markeredgecolor": "black", "markersize": 5.5}
             ax.plot(accuracy, value, marker=marker, linestyle="none", **look)
             beside = (-5, -9) if accuracy > 0.85 else (6, -3)
@@ -128,55 +125,38 @@ def _profile_numbers(dataset: xr.Dataset) -> Numbers:
         yield f"sum at {axis} {value:g}", round(float(total[k]), 4)
 
 
-def paper(resolution: int = 240, optimum: str = "response") -> Paper:
+def paper(resolution: int = 240) -> Paper:
     """Return all figures.
 
     Parameters
     ----------
     resolution : int
         Grid points along each axis of a portrait.
-    optimum : {"response", "trained"}
-        When ReLU networks of figure 4 have learned: at the optimum of their response features, or where training
-        converges, as in the paper.
     """
-    one_of("optimum", optimum, OPTIMA)
     captions, shared = captions_of(__name__)
-    runs_of = partial(partial, samples.sample_runs)
     values: dict[str, dict[str, object]] = {}
-    every, units = list(product(SAMPLES, range(2))), ("linear", "relu")
-    scores = partial(pools.scoreboard, optimum), partial(pools.scoreboard_runs, optimum)
     profiles = painted(figures.integration_profiles, title="leaky integration")
     paths = painted(samples.draw_paths, width=3.5, height=2.7)
     parts: dict[str, tuple[Any, ...]] = {
         "1A": (alignment.two_ways, alignment.draw_two_ways, alignment.two_way_numbers),
-        "1B": (alignment.architecture, alignment.draw_architecture, alignment.architecture_numbers),
+        "1B": schematic(figures.network_scheme, (1, 128, 1)),
         "1C": (alignment.rotated_frame, alignment.draw_rotated_frame, alignment.rotated_numbers),
         "3A": (_lag_covariances, painted(figures.lag_covariances, title="AR(1) inputs"), _profile_numbers),
         "3C": (_integration_profiles, profiles, _profile_numbers),
-        "4X": (scores[0], pools.draw_scoreboard, pools.scoreboard_numbers, scores[1]),
-        "4Y": (pools.tanh_table, pools.draw_tanh, pools.tanh_numbers, pools.tanh_runs),
-        "R": (rotated.times, rotated.draw, rotated.numbers),
-        "S5": (
-            partial(samples.supplement, every),
-            samples.draw_supplement,
-            samples.supplement_numbers,
-            runs_of(every, units),
-        ),
     }
     for name, span in {"2A": (0.1, 3.0), "2D": (0.1, 3.0), "3B": (-0.5, 0.9), "3D": (1.0, 50.0)}.items():
-        values[name] = {"samples": "2B (square) and 2C (circle)" if name == "2A" else "S5"}
-        portrait = partial(_both_readings if name == "3B" else partial(_portrait, name), span, resolution)
-        parts[name] = (portrait, _draw_portrait, _portrait_numbers)
-    for k, name in enumerate(("2B", "2C")):
-        values[name] = dict(zip(("value", "stop"), SAMPLES["2A"][1][k], strict=True))
-        chosen: list[tuple[str, int]] = [("2A", k)]
-        data = partial(samples.only_sample, chosen)
-        parts[name] = (data, paths, samples.sample_numbers, runs_of(chosen, ("linear",)))
-    for name in ("4A", "4B", "4C", "4D"):
-        values[name] = {"vary": pools.pools()[name].vary.replace("_", " ")}
-        runs = partial(pools.panel_runs, name, optimum)
-        parts[name] = (partial(pools.panel, name, optimum), pools.draw_panel, pools.panel_numbers, runs)
-    shared["end"] = shared[optimum]
+        parts[name] = (partial(_portrait, name, span, resolution), _draw_portrait, _portrait_numbers)
+    for name, sample in SAMPLES.items():
+        values[name] = dict(zip(("value", "stop"), sample, strict=True))
+        parts[name] = (only, paths, samples.sample_numbers, partial(samples.sample_runs, name))
+    for name, pool in pools.pools().items():
+        values[name] = {"vary": pool.vary.replace("_", " ")}
+        parts[name] = (
+            partial(pools.panel, name),
+            pools.draw_panel,
+            pools.panel_numbers,
+            partial(pools.panel_runs, name),
+        )
     made = (
         PaperFigure(name, text.format(**shared, **values.get(name, {})), *parts[name])
         for name, text in captions.items()

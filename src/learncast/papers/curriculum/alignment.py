@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import xarray as xr
 
-from learncast import LinearRNN, Stage, figures, follow
+from learncast import figures
 from learncast._core.validation import FloatArray
 from learncast.figures.look import COLOURS, FIRST, TARGET
-from learncast.papers.curriculum.pools import ACCURACY, LEARNING_RATE, SAMPLES, network, pools
+from learncast.papers.curriculum.samples import SAMPLES, curricula
 from learncast.papers.paper import Numbers, short
 from learncast.results import STEPS, described
 
@@ -63,24 +63,16 @@ def mode_updates(
 
 def two_ways() -> xr.Dataset:
     """Figure 1A: the time of direct training, and of training a first task and then the target."""
-    name, choices = SAMPLES["2A"]
-    pool, net = pools()[name], network("linear")
-    assert isinstance(net, LinearRNN)
-    target = Stage(pool.target, goal=ACCURACY)
-    rows = []
-    for value, stop in choices:
-        staged = follow([Stage(pool.first(value), goal=stop), target], network=net, learning_rate=LEARNING_RATE)
-        rows.append([one.steps.flow for one in staged.stages])
-    direct = follow([target], network=net, learning_rate=LEARNING_RATE).steps.flow
-    first, then = np.array(rows).T
+    both = [curricula(name) for name in SAMPLES]
+    first, then = np.array([[one.steps.flow for one in each["curriculum"].stages] for each in both]).T
+    direct = both[0]["direct"].steps.flow
     return xr.Dataset(
         {
             "first": ("value", first, described("time to learn the first task", STEPS)),
             "then": ("value", then, described("time to learn the target after it", STEPS)),
             "direct": ((), direct, described("time to learn the target directly", STEPS)),
         },
-        coords={"value": [value for value, _ in choices]},
-        attrs={"vary": pool.vary},
+        coords={"value": [value for value, _ in SAMPLES.values()]},
     )
 
 
@@ -109,31 +101,6 @@ def two_way_numbers(dataset: xr.Dataset) -> Numbers:
         both = [float(dataset[name][k]) for name in ("first", "then")]
         yield f"first s_yx = {value:g}: both stages, flow steps", short(both)
         yield f"first s_yx = {value:g}: steps saved", short(float(dataset["direct"]) - sum(both))
-
-
-def architecture() -> xr.Dataset:
-    """Figure 1B: the weights of the network at the start; W_x and W_y are learned."""
-    net = network("linear")
-    assert isinstance(net, LinearRNN)
-    weights = {"input": net.input_weights, "recurrent": net.recurrent_weights, "output": net.output_weights}
-    return xr.Dataset(
-        {
-            f"{name}_weights": ((f"{name}_row", f"{name}_column"), value, described(f"{name} weights", "1"))
-            for name, value in weights.items()
-        }
-    )
-
-
-def draw_architecture(dataset: xr.Dataset) -> figures.Figure:
-    """Draw inputs, hidden state and outputs, and the weights that learn."""
-    sizes = [dataset.sizes[name] for name in ("input_column", "recurrent_row", "output_row")]
-    return figures.sheet(partial(figures.network_scheme, sizes=sizes, title="the network"), width=3.5, height=1.9)
-
-
-def architecture_numbers(dataset: xr.Dataset) -> Numbers:
-    """Yield the number of non-zero weights at the start."""
-    for name in ("input", "recurrent", "output"):
-        yield f"{name} weights that are not 0", int((np.abs(dataset[f"{name}_weights"]) > 0).sum())
 
 
 def rotated_frame(hidden: int = 6) -> xr.Dataset:

@@ -1,33 +1,30 @@
-"""The figures and the table of appendix C of livi2025, on the learnability of gated networks; tests of its claims."""
+"""The figures of livi2025, on the learnability of gated networks, and tests of its claims."""
 
 from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from importlib.resources import files
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import xarray as xr
-from scipy.stats import pearsonr, spearmanr
 
 from learncast import figures
 from learncast._core.errors import SchemaMismatch
 from learncast._core.progress import Progress, silent
-from learncast._core.validation import FloatArray, one_of
+from learncast._core.validation import one_of
 from learncast.papers.learnability import claims, pictures
-from learncast.papers.learnability.pictures import LAWS, STATISTICS
-from learncast.papers.learnability.preset import CELLS, PRESETS, VALIDATED, Preset
-from learncast.papers.learnability.runs import diagnosis_runs, stacked, validation_runs
+from learncast.papers.learnability.pictures import LAWS
+from learncast.papers.learnability.preset import CELLS, PRESETS, Preset
+from learncast.papers.learnability.runs import diagnosis_runs, stacked
 from learncast.papers.paper import Paper, PaperFigure, captions_of
 from learncast.papers.runs import PaperRun
 from learncast.results import described, spec_hash
 
-#: Name of a GRU whose envelope has the auxiliary terms of eq. (58).
-AUXILIARY = "GRU, eq. 58"
 #: Results of the preset default that come with the package: a table of datasets by run, in JSON.
 STORED = files(__name__).joinpath("stored.json.gz")
 
@@ -46,7 +43,7 @@ def paper(seeds: Sequence[int] | None = None, cells: Sequence[str] | None = None
         one_of("cells", cell, tuple(CELLS))
     if device is not None:
         one_of("device", device, ("auto", "cpu", "cuda"))
-    given: dict[str, Any] = {"seeds": seeds, "validation_seeds": seeds, "cells": cells}
+    given: dict[str, Any] = {"seeds": seeds, "cells": cells}
     own: dict[str, Any] = {key: tuple(value) for key, value in given.items() if value is not None}
     sizes = {name: replace(one, **own, device=device or one.device) for name, one in PRESETS.items()}
     survival, powers = (
@@ -63,38 +60,27 @@ def paper(seeds: Sequence[int] | None = None, cells: Sequence[str] | None = None
         "5": ("AdamW", scales, pictures.scale_numbers),
         "12": ("AdamW", powers, pictures.time_scale_numbers),
         "13": ("AdamW", pictures.draw_histograms, pictures.time_scale_numbers),
-        "N": ("AdamW", pictures.draw_requirements, pictures.requirement_numbers),
-        "T": ("AdamW", pictures.draw_courses, pictures.course_numbers),
     }
     for first, optimizer in ((6, "SGD"), (9, "SGD with momentum")):
         parts[f"{first}"] = (optimizer, pictures.draw_envelopes, pictures.envelope_numbers)
         parts[f"{first + 1}"] = (optimizer, survival, pictures.time_scale_numbers)
         parts[f"{first + 2}"] = (optimizer, pictures.draw_noise, pictures.noise_numbers)
     captions, shared = captions_of(__name__)
-    every: dict[str, PaperFigure] = {}
+
+    def figure(name: str, caption: str, make: Any, picture: Any, numbers: Any, runs: Any) -> PaperFigure:
+        def data(results: list[xr.Dataset], preset: str) -> xr.Dataset:
+            return cast(xr.Dataset, make(results, sizes[preset])).assign_attrs(preset=preset)
+
+        return PaperFigure(name, caption, data, picture, numbers, lambda preset: runs(sizes[preset]))
+
+    made = (claims.claims, claims.draw_claims, claims.claim_numbers, claims.claim_runs)
+    every = {"claims": figure("claims", captions["claims"], *made)}
     for name, (optimizer, picture, numbers) in parts.items():
         phrases = {key: text.format(optimizer=optimizer, ours=shared["ours"]) for key, text in shared.items()}
-        data = partial(_sized, sizes, partial(diagnoses, optimizer))
-        runs = partial(_runs, sizes, partial(diagnosis_runs, optimizer))
         caption = captions[name].format(optimizer=optimizer, **phrases)
-        every[name] = PaperFigure(name, caption, data, picture, numbers, runs)
-    for name, made, draw, numbers, needed in (
-        ("C", validation, pictures.draw_validation, pictures.validation_numbers, validation_runs),
-        ("claims", claims.claims, claims.draw_claims, claims.claim_numbers, claims.claim_runs),
-    ):
-        data, runs = partial(_sized, sizes, made), partial(_runs, sizes, needed)
-        every[name] = PaperFigure(name, captions[name], data, draw, numbers, runs)
+        data, runs = partial(diagnoses, optimizer), partial(diagnosis_runs, optimizer)
+        every[name] = figure(name, caption, data, picture, numbers, runs)
     return Paper("learnability", "livi2025", tuple(every[name] for name in captions), tuple(PRESETS), stored=stored)
-
-
-def _sized(
-    sizes: Mapping[str, Preset], data: Callable[..., xr.Dataset], results: list[xr.Dataset], preset: str
-) -> xr.Dataset:
-    return data(results, sizes[preset]).assign_attrs(preset=preset)
-
-
-def _runs(sizes: Mapping[str, Preset], runs: Callable[[Preset], list[PaperRun]], preset: str) -> list[PaperRun]:
-    return runs(sizes[preset])
 
 
 def stored(runs: Sequence[PaperRun], *, progress: Progress = silent) -> list[xr.Dataset]:
@@ -140,39 +126,3 @@ def diagnoses(optimizer: str, results: list[xr.Dataset], preset: Preset) -> xr.D
         "task_lags": list(preset.main.task_lags),
     }
     return dataset
-
-
-def validation(results: list[xr.Dataset], preset: Preset) -> xr.Dataset:
-    """Return the envelopes of every run with their correlations and slopes, over (cell, optimizer, seed).
-
-    A GRU occurs a second time with the auxiliary terms of eq. (58).
-    """
-    each = len(results) // (len(preset.cells) * len(VALIDATED))
-    rows = [xr.concat(results[k : k + each], "seed", join="exact") for k in range(0, len(results), each)]
-    by_cell = [xr.concat(rows[k : k + len(VALIDATED)], "optimizer") for k in range(0, len(rows), len(VALIDATED))]
-    cells = [CELLS[cell] for cell in preset.cells]
-    if "paper-gru" in preset.cells:
-        gru = by_cell[preset.cells.index("paper-gru")]
-        by_cell.append(gru.assign(envelope=gru["envelope_auxiliary"].assign_attrs(gru["envelope"].attrs)))
-        cells.append(AUXILIARY)
-    joined = xr.concat(by_cell, "cell").drop_vars("envelope_auxiliary").transpose("cell", "optimizer", "seed", "lag")
-    columns = [joined[name].values for name in ("envelope", "exact_envelope", "frobenius")]
-    compared = np.array([_compared(*(c[k] for c in columns)) for k in np.ndindex(columns[0].shape[:-1])])
-    for k, (name, (title, text)) in enumerate(STATISTICS.items()):
-        values = compared[:, k].reshape(columns[0].shape[:-1])
-        joined[name] = (("cell", "optimizer", "seed"), values, described(text, "1") | {"short_name": title})
-    return joined.assign_coords(cell=cells, optimizer=list(VALIDATED))
-
-
-def _compared(first: FloatArray, exact: FloatArray, norm: FloatArray) -> tuple[float, float, float, float]:
-    """Return rank correlation, correlation of logarithms, and slopes; nan if fewer than three lags are positive."""
-    used = (first > 0) & (exact > 0) & (norm > 0)
-    if used.sum() < 3:
-        return (np.nan,) * 4
-    y, x, z = (np.log(values[used]) for values in (first, exact, norm))
-    return (
-        float(spearmanr(first[used], exact[used]).statistic),
-        float(pearsonr(x, y).statistic),
-        float(np.polyfit(x, y, 1)[0]),
-        float(np.polyfit(z, y, 1)[0]),
-    )

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from functools import partial
 from importlib.resources import files
 from itertools import islice
@@ -28,27 +27,9 @@ CRITERIA: Claim = tomllib.loads(
 )
 #: Fewer seeds cannot reach the level of an order, whatever they show: 1 / 20 for three against three.
 FEWEST = 4
+#: Texts of a verdict: holds, fails or undecided; what the claim says; its numbers; what would decide it; why it fails.
 _TEXTS = ("verdict", "says", "reason", "larger", "cause")
 HOLDS, FAILS, UNDECIDED = "holds", "fails", "undecided"
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """The decision on one claim at one size.
-
-    Attributes
-    ----------
-    verdict : {"holds", "fails", "undecided"}
-    reason : str
-        Numbers behind the verdict, or why there is none.
-    """
-
-    name: str
-    says: str
-    verdict: str
-    reason: str
-    larger: str
-    cause: str
 
 
 def claim_runs(preset: Preset) -> list[PaperRun]:
@@ -75,8 +56,8 @@ def claims(results: Sequence[xr.Dataset], preset: Preset) -> xr.Dataset:
         made = made.merge(tables["dial"].drop_dims("cell") if dial else {})
         rows = verdicts(tables)
         for key in _TEXTS:
-            made[key] = ("claim", [getattr(row, key) for row in rows])
-        parts.append(made.assign_coords(claim=[row.name for row in rows]))
+            made[key] = ("claim", [row[key] for row in rows])
+        parts.append(made.assign_coords(claim=[row["name"] for row in rows]))
     longest = [size.task_lags[-1] for size in preset.sizes]
     return xr.concat(parts, "size", combine_attrs="drop").assign_coords(size=longest)
 
@@ -100,7 +81,7 @@ def measures(dataset: xr.Dataset, size: RunSize) -> xr.Dataset:
         "time_scale_spread": spread,
         "pooled_tail_index": dataset["pooled_tail_index"].values,
         "block_tail_index": dataset["block_tail_index"].values,
-        "loss_fall": 1 - dataset["watched_loss"].values[..., -1] / dataset["watched_loss"].values[..., 0],
+        "loss_fall": (1 - dataset["last_loss"] / dataset["first_loss"]).values,
     }
     for noise in ("total", "per_lag"):
         columns[f"{noise}_slope_error"] = np.abs(requirement_slopes(near, noise) + 2)
@@ -112,10 +93,6 @@ def measures(dataset: xr.Dataset, size: RunSize) -> xr.Dataset:
     texts = CRITERIA["measures"] | {"loss_fall": "share of the loss that is gone"}
     variables = {name: (("cell", "seed"), values, described(texts[name], "1")) for name, values in columns.items()}
     made = xr.Dataset(variables, {"cell": dataset["cell"].values, "seed": dataset["seed"].values})
-    course = dataset[["watched_loss", "watched_envelope"]]
-    shares = _laws(course["short_lag"].values.astype(float), course["watched_envelope"].values)[1]
-    made["course_loss"] = course["watched_loss"].drop_attrs()
-    made["course_power_share"] = (course["watched_envelope"].dims[:-1], shares)
     return made.assign_attrs(longest_lag=float(dataset["lag"][-1]))
 
 
@@ -147,28 +124,21 @@ def _slopes(x: FloatArray, y: FloatArray) -> FloatArray:
 
 def requirement_slopes(one: xr.Dataset, noise: str) -> FloatArray:
     """Return the slope of the log of the sequences that a lag needs on that of its envelope, for detected lags."""
-    needed, f = detected_requirements(one, noise)
-    few = np.isfinite(needed).sum(axis=-1) < 3
+    needed, f = one["required_sequences"].sel(noise=noise).transpose(*one["envelope"].dims), one["envelope"]
+    used = (one["score"] > one["critical_score"]) & np.isfinite(needed) & (needed > 0) & (f > 0)
+    few = (used.sum("lag") < 3).values
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(few, np.nan, _slopes(np.log(f), np.log(needed)))
-
-
-def detected_requirements(one: xr.Dataset, noise: str) -> tuple[FloatArray, FloatArray]:
-    """Return required sequences and envelope, along lags; nan where a lag is not detected."""
-    needed, f = one["required_sequences"].sel(noise=noise), one["envelope"]
-    used = ((one["score"] > one["critical_score"]) & np.isfinite(needed) & (needed > 0) & (f > 0)).values
-    values = (part.transpose(*f.dims).values for part in (needed, f))
-    kept, envelope = (np.where(used, part, np.nan) for part in values)
-    return kept, envelope
+        slopes = _slopes(np.log(f.where(used).values), np.log(needed.where(used).values))
+    return np.where(few, np.nan, slopes)
 
 
 def _dial(dataset: xr.Dataset) -> xr.Dataset:
     """Return drop, recovered weight and loss over (gate, seed), and their rank correlation over gates."""
-    end = dataset["watched_envelope"].isel(update=-1).transpose("gate", "seed", "short_lag")
+    end = dataset["short_envelope"].transpose("gate", "seed", "short_lag")
     drop = _laws(end["short_lag"].values.astype(float), end.values)[0]
     recovered = dataset["recovered"].transpose("gate", "seed").values
     ranks = [float(spearmanr(*pair).statistic) for pair in zip(drop.T, recovered.T, strict=True)]
-    first, loss = (dataset["watched_loss"].isel(update=k).transpose("gate", "seed").values for k in (0, -1))
+    first, loss = (dataset[f"{k}_loss"].transpose("gate", "seed").values for k in ("first", "last"))
     fall = (1 - loss / first).max(axis=0)  # of the gate that learns best
     return xr.Dataset(
         {
@@ -182,17 +152,18 @@ def _dial(dataset: xr.Dataset) -> xr.Dataset:
     )
 
 
-def verdicts(tables: dict[str, xr.Dataset]) -> list[Verdict]:
-    """Decide every claim from the measures under AdamW, under SGD and of the dial."""
+def verdicts(tables: dict[str, xr.Dataset]) -> list[dict[str, str]]:
+    """Decide every claim from the measures under AdamW, under SGD and of the dial: its name and `_TEXTS`."""
     corrected = _corrected(tables["AdamW"])
     return [_verdict(claim, tables, corrected) for claim in CRITERIA["claim"]]
 
 
-def _verdict(claim: Claim, tables: dict[str, xr.Dataset], corrected: dict[tuple[str, str], float]) -> Verdict:
+def _verdict(claim: Claim, tables: dict[str, xr.Dataset], corrected: dict[tuple[str, str], float]) -> dict[str, str]:
     name = claim["name"]
 
-    def decided(verdict: str, reason: str) -> Verdict:
-        return Verdict(name, claim["says"], verdict, reason, claim["larger"], claim.get("cause", ""))
+    def decided(verdict: str, reason: str) -> dict[str, str]:
+        texts = {key: str(claim.get(key, "")) for key in ("name", "says", "larger", "cause")}
+        return texts | {"verdict": verdict, "reason": reason}
 
     data = claim.get("data", "AdamW")
     if data not in tables:
@@ -281,7 +252,7 @@ def _corrected(table: xr.Dataset) -> dict[tuple[str, str], float]:
 
 
 def claim_numbers(dataset: xr.Dataset) -> Numbers:
-    """Yield verdict and numbers of every claim and size, and AdamW beside SGD at equal loss."""
+    """Yield verdict and numbers of every claim and size."""
     for size in dataset["size"].values:
         at = f" lags to {size}" if dataset.sizes["size"] > 1 else ""
         yield from ((f"{name}{at}", value) for name, value in _numbers_of(dataset.sel(size=size)))
@@ -293,25 +264,9 @@ def _numbers_of(one: xr.Dataset) -> Numbers:
         text = f"{row['verdict']}: {row['says']} {row['reason']}."
         text += f" Decidable with {row['larger']}." if row["verdict"] == UNDECIDED else ""
         yield str(name), text + (f" Cause: {row['cause']}." if row["cause"] and row["verdict"] == FAILS else "")
-    yield from ((f"{cell} at equal loss: SGD, AdamW", values) for cell, values in equal_losses(one))
     if "dial_drop" in one:
         yield "dial: gates", short(one["gate"])
         yield from ((f"dial: {key}", short(one[f"dial_{key}"].median("seed"))) for key in ("drop", "recovered", "loss"))
-
-
-def equal_losses(one: xr.Dataset, tolerance: float = 0.02) -> Iterator[tuple[str, str]]:
-    """Yield the power's share under SGD and under AdamW where their losses are within the tolerance."""
-    if "sgd_course_loss" not in one:
-        return
-    for cell in one["cell"].values:
-        losses = one["sgd_course_loss"].sel(cell=cell).median("seed").dropna("update")
-        if losses.size:
-            final, adam = float(losses[-1]), one["course_loss"].sel(cell=cell).median("seed").dropna("update")
-            k = int(np.abs(adam.values - final).argmin())
-            near, share = float(adam[k]), one["sgd_power_share"].sel(cell=cell)
-            other = one["course_power_share"].sel(cell=cell, update=adam["update"][k])
-            if abs(near - final) <= tolerance:
-                yield str(cell), f"power share {_range(share)} at {final:.2f}, {_range(other)} at {near:.2f}"
 
 
 def draw_claims(dataset: xr.Dataset) -> figures.Figure:

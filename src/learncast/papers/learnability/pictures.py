@@ -11,7 +11,6 @@ import numpy as np
 import xarray as xr
 
 from learncast import figures
-from learncast.papers.learnability.claims import detected_requirements, requirement_slopes
 from learncast.papers.learnability.preset import CELLS
 from learncast.papers.paper import Numbers, short
 
@@ -19,12 +18,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 LAWS = ("exponential", "power")
-STATISTICS = {
-    "spearman": ("Spearman correlation", "rank correlation of the first-order and the exact envelope"),
-    "pearson": ("Pearson correlation of logs", "correlation of the envelopes' logarithms"),
-    "slope": ("slope of log f on log exact f", "slope of log first-order on log exact envelope"),
-    "slope_frobenius": ("slope on log norm", "slope of log first-order envelope on log Frobenius norm"),
-}
 
 
 def envelope_numbers(dataset: xr.Dataset) -> Numbers:
@@ -43,7 +36,7 @@ def envelope_numbers(dataset: xr.Dataset) -> Numbers:
             more = one["envelope_auxiliary"].mean("seed")
             key = f"{cell}: envelope with eq. (58)'s terms over without, first and last lag"
             yield key, short((more / mean)[[0, -1]])
-        yield f"{cell}: loss, first and last", short(one["watched_loss"].mean("seed")[[0, -1]])
+        yield f"{cell}: loss, first and last", short([one[f"{k}_loss"].mean("seed") for k in ("first", "last")])
 
 
 def window_numbers(dataset: xr.Dataset) -> Numbers:
@@ -94,48 +87,6 @@ def noise_numbers(dataset: xr.Dataset) -> Numbers:
     yield from scale_numbers(dataset)
 
 
-def requirement_numbers(dataset: xr.Dataset) -> Numbers:
-    """Yield slopes of the logarithm of the sequences a lag needs on that of its envelope; eq. (26) predicts -2."""
-    for cell, one in _cells(dataset):
-        for noise, text in (("per_lag", "its own noise"), ("total", "all gradient noise")):
-            yield f"{cell}: slope of log N on log f by seed, against {text}", short(requirement_slopes(one, noise))
-
-
-def course_numbers(dataset: xr.Dataset) -> Numbers:
-    """Yield loss, time scales, exponent of the envelope and tail index during training."""
-    yield "updates", [int(k) for k in dataset["update"].values]
-    for cell, one in _cells(dataset):
-        scales = one["watched_time_scale"]
-        yield f"{cell}: loss", short(one["watched_loss"].mean("seed"))
-        medians = [_quantiles(scales.isel(update=k))[1] for k in range(one.sizes["update"])]
-        yield f"{cell}: median time scale (steps)", medians
-        for name, text in (("exponent", "exponent of the envelope"), ("tail", "median tail index")):
-            yield f"{cell}: {text}", short(_course(one, name))
-
-
-def _course(one: xr.Dataset, name: str) -> xr.DataArray:
-    """Return minus the slope of log envelope on log lag, or the median tail index, during training."""
-    if name == "tail":
-        return one["watched_tail_index"].median(("short_lag", "seed"))
-    from learncast.windows.transport import power_of_lag
-
-    mean = one["watched_envelope"].mean("seed").transpose("update", "short_lag")
-    return xr.DataArray([power_of_lag(one["short_lag"].values, f) for f in mean.values], {"update": one["update"]})
-
-
-def validation_numbers(dataset: xr.Dataset) -> Numbers:
-    """Yield the table: means of every statistic by cell and optimiser and by cell, and ranges over all runs."""
-    for cell, optimizer, name in product(dataset["cell"].values, dataset["optimizer"].values, STATISTICS):
-        one = dataset[name].sel(cell=cell, optimizer=optimizer)
-        yield f"{cell}, {optimizer}: {name.replace('_', ' ')}", short(one.mean("seed"))
-    for cell, name in product(dataset["cell"].values, ("spearman", "pearson")):
-        values = dataset[name].sel(cell=cell)
-        yield f"{cell}: {name}, mean and standard deviation", short([values.mean(), values.std()])
-    for name in STATISTICS:
-        values = dataset[name]
-        yield f"all {values.size}: {name.replace('_', ' ')}, least and largest", short([values.min(), values.max()])
-
-
 def draw_envelopes(dataset: xr.Dataset) -> figures.Figure:
     """Draw envelopes on linear, semilogarithmic (exponential fit) and doubly logarithmic axes (power fit)."""
     heads = (f"{dataset.attrs['optimizer']}, linear", "semilogarithmic", "doubly logarithmic")
@@ -182,46 +133,6 @@ def draw_histograms(dataset: xr.Dataset) -> figures.Figure:
         for cell, one in _cells(dataset)
     )
     return figures.sheet(*draws, columns=min(3, dataset.sizes["cell"]), width=2.3, height=1.9)
-
-
-def draw_requirements(dataset: xr.Dataset) -> figures.Figure:
-    """Draw required sequences against the envelope, for both kinds of noise."""
-
-    def measure(noise: str, one: xr.Dataset) -> tuple[np.ndarray, np.ndarray]:
-        needed, f = detected_requirements(one, noise)
-        return needed[np.isfinite(needed)], f[np.isfinite(needed)]
-
-    titles = {"per_lag": "against the lag's own noise", "total": "against all gradient noise"}
-    draws = (
-        partial(figures.requirements_by_cell, dataset, measure=partial(measure, noise), title=title)
-        for noise, title in titles.items()
-    )
-    return figures.sheet(*draws, width=3.5, height=2.8)
-
-
-def draw_courses(dataset: xr.Dataset) -> figures.Figure:
-    """Draw loss, time scales and exponent during training."""
-    over = [dim for dim in dataset["watched_time_scale"].dims if dim not in ("cell", "update")]
-    low, middle, high = dataset["watched_time_scale"].quantile((0.1, 0.5, 0.9), over, method="lower", skipna=True)
-    loss = partial(figures.curves_by_cell, dataset["watched_loss"].mean("seed"), y="loss", title="loss")
-    y = r"time scale $\tau$ (steps)"
-    scales = partial(figures.curves_by_cell, middle, y=y, band=(low, high), legend=False, title="time scales")
-    exponent = xr.concat([_course(one, "exponent") for _, one in _cells(dataset)], dataset["cell"])
-    exponents = partial(figures.curves_by_cell, exponent, y="exponent of the envelope", legend=False, title="envelope")
-    return figures.sheet(loss, scales, exponents, width=2.36, height=2.4)
-
-
-def draw_validation(dataset: xr.Dataset) -> figures.Figure:
-    """Draw first-order against exact envelopes under every optimiser, and the statistics of the table."""
-    envelopes = (
-        partial(figures.envelope_agreement, dataset.sel(optimizer=k), legend=not j, title=k)
-        for j, k in enumerate(dataset["optimizer"].values)
-    )
-    statistics = (
-        partial(figures.statistic_by_cell, dataset, variable=name, legend=not j)
-        for j, name in enumerate(("spearman", "pearson", "slope"))
-    )
-    return figures.sheet(*envelopes, *statistics, columns=3, width=2.36, height=2.5)
 
 
 def _cells(dataset: xr.Dataset) -> list[tuple[str, xr.Dataset]]:

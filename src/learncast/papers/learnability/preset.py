@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
@@ -22,12 +22,6 @@ OPTIMIZERS: dict[str, dict[str, object]] = {
     "AdamW": {"kind": "adamw", "weight_decay": 1e-4},
     "SGD": {"kind": "sgd", "weight_decay": 1e-4},
     "SGD with momentum": {"kind": "sgd", "weight_decay": 1e-4, "momentum": 0.9},
-}
-#: Optimisers of appendix C, from `diagnostics/run_envelope_validation_batch.sh` of the authors' commit f43916c.
-VALIDATED: dict[str, dict[str, object]] = {
-    "SGD": {"kind": "sgd", "weight_decay": 1e-4},
-    "AdamW": {"kind": "adamw", "weight_decay": 1e-4},
-    "RMSprop": {"kind": "rmsprop", "weight_decay": 1e-4, "momentum": 0.9, "alpha": 0.99},
 }
 
 
@@ -50,7 +44,7 @@ class RunSize:
     sequences: int
     batch: int
     lags: tuple[int, ...]  # to diagnose
-    task_lags: tuple[int, ...] = ()  # in the multi-lag target
+    task_lags: tuple[int, ...]  # in the multi-lag target
 
     @property
     def gate(self) -> float:
@@ -71,20 +65,17 @@ class Preset:
         Runs on the multi-lag task; figures 1 to 13 show the first size, claims are tested at all.
     schedules : dict
         Training by each optimiser; the figures of others are left out.
-    validation : RunSize
-        Runs of the table of appendix C, on its task of harmonics, for `validation_updates` updates.
     diagnosed : int
         Sequences on which trained networks are diagnosed; none was used in training.
     sample_sizes : tuple of int
         Numbers of sequences for which windows are computed.
     exact : int
         Sequences whose Jacobians are multiplied.
-    seeds, validation_seeds : tuple of int
-        Seeds of figures 1 to 13, and of the table.
+    seeds : tuple of int
     stack : int
         Networks of different seeds that are trained in one tensor.
-    watched, moments : int, tuple of int
-        Sequences on which a network is diagnosed during training, and the updates at which it is.
+    watched : int
+        Sequences on which losses are measured.
     early : int
         Update after which the windows of AdamW are measured as well as at the end.
     dial : tuple of float
@@ -95,14 +86,10 @@ class Preset:
 
     sizes: tuple[RunSize, ...]
     schedules: dict[str, Schedule]
-    validation: RunSize
-    validation_updates: int
     diagnosed: int
     sample_sizes: tuple[int, ...]
     exact: int
     seeds: tuple[int, ...]
-    validation_seeds: tuple[int, ...]
-    moments: tuple[int, ...]
     early: int
     dial: tuple[float, ...] = ()
     dial_updates: int = 0
@@ -113,18 +100,15 @@ class Preset:
     clip: float = 1.0
     device: str = "cpu"
     memory: int = 2**28
-    main: RunSize = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "main", self.sizes[0])
+    @property
+    def main(self) -> RunSize:
+        """Size of figures 1 to 13."""
+        return self.sizes[0]
 
     def cells_of(self, optimizer: str) -> tuple[str, ...]:
         """Return the cells that an optimiser trains."""
         return tuple(cell for cell in self.schedules[optimizer].cells if cell in self.cells)
-
-
-#: A table of the presets' file.
-Table = dict[str, Any]
 
 
 def _lags(given: list[Any]) -> tuple[int, ...]:
@@ -133,14 +117,14 @@ def _lags(given: list[Any]) -> tuple[int, ...]:
     return tuple(int(lag) for lag in np.unique(np.concatenate(parts)))
 
 
-def _size(given: Table) -> RunSize:
-    return RunSize(**given | {name: _lags(given[name]) for name in ("lags", "task_lags") if name in given})
+def _size(given: dict[str, Any]) -> RunSize:
+    return RunSize(**given | {name: _lags(given[name]) for name in ("lags", "task_lags")})
 
 
-def _preset(given: Table) -> Preset:
+def _preset(given: dict[str, Any]) -> Preset:
     """Return a preset from its table in `presets.toml`."""
-    own: Table = {key: tuple(value) if isinstance(value, list) else value for key, value in given.items()}
-    own |= {"sizes": tuple(_size(one) for one in given["sizes"]), "validation": _size(given["validation"])}
+    own: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in given.items()}
+    own["sizes"] = tuple(_size(one) for one in given["sizes"])
     schedules = {name: {"cells": tuple(CELLS), **one} for name, one in given["schedules"].items()}
     own["schedules"] = {name: Schedule(**one | {"cells": tuple(one["cells"])}) for name, one in schedules.items()}
     return Preset(**own)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from functools import cache, partial
 from itertools import product
 from typing import TYPE_CHECKING, Any, Self
 
@@ -16,9 +14,9 @@ from numpy.typing import NDArray
 from learncast import UnsupportedModel, tasks
 from learncast._core.progress import Progress, silent
 from learncast._core.validation import FloatArray
-from learncast.papers.learnability.preset import CELLS, OPTIMIZERS, VALIDATED, Preset, RunSize, Schedule
+from learncast.papers.learnability.preset import CELLS, OPTIMIZERS, Preset, RunSize, Schedule
 from learncast.papers.runs import PaperRun, Settings, share_of
-from learncast.results import STEPS, described
+from learncast.results import described
 
 if TYPE_CHECKING:
     from learncast.windows.example_model import CellReadout, Optimizer, Stack
@@ -26,21 +24,23 @@ if TYPE_CHECKING:
 Pair = tuple[FloatArray, FloatArray]
 #: Share of a run's progress that is training.
 TRAINING = 0.8
-#: Variables of a diagnosis that figures need, and those that are recorded during training.
+#: Variables of a diagnosis that figures need, and those that need a control.
 _KEPT = ["envelope", "envelope_gate", "signal", "score", "critical_score", "tail_index", "scale", "total_scale",
          "required_sequences", "window", "null_window", "time_scale"]  # fmt: skip
 _CONTROLLED = ["exact_envelope", "control_signal", "control_score", "attributable", "attributable_reach"]
-_WATCHED = ["envelope", "tail_index", "time_scale"]
 #: Sequences on which single terms of a gradient are collected, and two forms of an envelope compared.
 _FEW = 64
-_RATE = "parameter change per gradient"
-#: Appendix C's task: lags and weights of the target, harmonics, longest period and noise.
-HARMONIC_LAGS, HARMONIC_WEIGHTS, HARMONICS, PERIOD, NOISE = (5, 20, 50), (1.0, 0.5, 0.25), 5, 50.0, 0.01
+#: Cells whose gates start at random biases.
+RANDOM = ("paper-gru", "paper-lstm")
+
+
+def _tuples(table: Settings) -> dict[str, Any]:
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
 
 
 @dataclass(frozen=True)
-class Run:
-    """Networks of one cell that are trained in one tensor, one for each gate and seed.
+class DiagnosedRun:
+    """Networks of one cell on the multi-lag task that are trained in one tensor, one for each gate and seed.
 
     Attributes
     ----------
@@ -48,39 +48,50 @@ class Run:
         Kind, learning rate and settings.
     gates : tuple of float or None
         Constant gates, or initial values of shared and diagonal gates. None: random biases of a GRU or LSTM.
-    normalised : bool
-        Whether the candidate is normalised.
     """
 
     cell: str
     optimizer: dict[str, Any]
     seeds: tuple[int, ...]
     gates: tuple[float | None, ...]
-    normalised: bool
     training: RunSize
     updates: int
     clip: float
     device: str
     exact: int
+    diagnosed: int
+    sample_sizes: tuple[int, ...]
+    nulls: int
+    watched: int
+    early: int
+    memory: int
 
     @classmethod
     def of(cls, cell: str, preset: Preset, **own: object) -> PaperRun:
         """Return the run of a cell in a preset; it contains only the settings that determine its result."""
         names = {field.name for field in fields(cls)} & {field.name for field in fields(preset)}
         shared = {name: getattr(preset, name) for name in names}
-        function = diagnose if cls is DiagnosedRun else compare_envelopes
-        return PaperRun(function, asdict(cls(cell=cell, **{**shared, **own})), estimated_seconds)
+        return PaperRun(diagnose, asdict(cls(cell=cell, **{**shared, **own})), estimated_seconds)
 
     @classmethod
     def from_dict(cls, stored: Settings) -> Self:
         """Return the run of the result of `asdict`, whose tuples may have become lists."""
-        values = _with_tuples(stored)
-        return cls(**{**values, "training": RunSize(**values["training"])})
+        return cls(**_tuples(stored) | {"training": RunSize(**_tuples(stored["training"]))})
 
     @property
     def networks(self) -> list[tuple[float | None, int]]:
         """Gate and seed of every network."""
         return list(product(self.gates, self.seeds))
+
+    def direction(self, seed: int) -> FloatArray:
+        """Return the direction of the inputs to which the target of a seed refers."""
+        return tasks.random_direction(self.training.inputs, np.random.default_rng([seed, 0]))
+
+    def trials(self, number: int, stream: int, seed: int) -> Pair:
+        """Return sequences of the multi-lag task."""
+        given: dict[str, Any] = {"steps": self.training.steps, "lags": self.training.task_lags}
+        rng = np.random.default_rng([seed, stream])
+        return tasks.multi_lag_trials(number, rng, direction=self.direction(seed), **given)
 
     def model(self, gate: float | None, seed: int) -> CellReadout:
         """Return a network before training, on its device, with the authors' initial biases and readout."""
@@ -88,7 +99,7 @@ class Run:
 
         sizes: dict[str, Any] = {"inputs": self.training.inputs, "outputs": 1, "hidden_size": self.training.hidden_size}
         sizes |= {} if gate is None else {"gate": gate}
-        model = build_model(self.cell, seed=seed, layer_norm=self.normalised, orthogonal=True, **sizes)
+        model = build_model(self.cell, seed=seed, layer_norm=True, orthogonal=True, **sizes)
         published_start(model, random_biases=gate is None, seed=seed)
         place = "cuda" if self.device == "auto" else self.device
         try:
@@ -98,29 +109,16 @@ class Run:
                 return model
             raise UnsupportedModel(f"device {place!r} is not available. Use --device cpu.", field="device") from error
 
-    def trainer(self, data: Callable[[int], Pair]) -> Trainer:
+    def trainer(self, sequences: int | None = None) -> Trainer:
         """Return the trainer of the networks on the trials of each seed."""
         from learncast.windows.example_model import Stack
 
         stack = Stack([self.model(*one) for one in self.networks], self.optimizer)
-        trials = {seed: data(seed) for seed in self.seeds}
+        trials = {seed: self.trials(sequences or self.training.sequences, 3, seed) for seed in self.seeds}
         pairs = zip(*(trials[seed] for _, seed in self.networks), strict=True)
         inputs, targets = (np.stack(parts).astype(np.float32) for parts in pairs)
         orders = [epochs(np.random.default_rng([k, 2]), inputs.shape[1], self.training.batch) for _, k in self.networks]
         return Trainer(stack, inputs, targets, map(np.stack, zip(*orders, strict=True)), self.clip)
-
-
-def _with_tuples(value: object) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _with_tuples(item) for key, item in value.items()}
-    return tuple(value) if isinstance(value, list) else value
-
-
-def epochs(rng: np.random.Generator, sequences: int, batch: int) -> Iterator[NDArray[np.int64]]:
-    """Yield batches; every epoch visits all sequences in a new order, without an incomplete batch."""
-    while True:
-        order = rng.permutation(sequences)
-        yield from (order[k : k + batch] for k in range(0, sequences - batch + 1, batch))
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,56 +141,41 @@ class Trainer:
         return list(zip(self.stack.models, self.stack.optimizers, strict=True))
 
 
-@dataclass(frozen=True)
-class DiagnosedRun(Run):
-    """A run on the multi-lag task."""
-
-    diagnosed: int
-    sample_sizes: tuple[int, ...]
-    nulls: int
-    watched: int
-    moments: tuple[int, ...]
-    early: int
-    memory: int
-
-    def direction(self, seed: int) -> FloatArray:
-        """Return the direction of the inputs to which the target of a seed refers."""
-        return tasks.random_direction(self.training.inputs, np.random.default_rng([seed, 0]))
-
-    def trials(self, number: int, stream: int, seed: int) -> Pair:
-        """Return sequences of the multi-lag task."""
-        given: dict[str, Any] = {"steps": self.training.steps, "lags": self.training.task_lags}
-        rng = np.random.default_rng([seed, stream])
-        return tasks.multi_lag_trials(number, rng, direction=self.direction(seed), **given)
+def epochs(rng: np.random.Generator, sequences: int, batch: int) -> Iterator[NDArray[np.int64]]:
+    """Yield batches; every epoch visits all sequences in a new order, without an incomplete batch."""
+    while True:
+        order = rng.permutation(sequences)
+        yield from (order[k : k + batch] for k in range(0, sequences - batch + 1, batch))
 
 
 def diagnose(settings: Settings, progress: Progress = silent) -> xr.Dataset:
-    """Train networks and return their diagnosis, over (gate, seed), and some of it during training."""
+    """Train networks and return their diagnosis at the end, windows early on, and both losses, over (gate, seed)."""
     run = DiagnosedRun.from_dict(settings)
-    trainer = run.trainer(partial(run.trials, run.training.sequences, 3))
-    moments = sorted({k for k in (*run.moments, run.early) if 0 < k < run.updates} | {run.updates})
-    parts: list[list[xr.Dataset]] = [[] for _ in run.networks]
-    extra: list[dict[str, xr.DataArray]] = [{} for _ in run.networks]
-    for before, after in zip([0, *moments], moments, strict=False):
-        part = share_of(progress, TRAINING * before / run.updates, TRAINING * after / run.updates)
-        losses = trainer.train(after - before, part)
-        for k, (_, seed) in enumerate(run.networks):
-            parts[k].append(_watched(run, *trainer.each()[k], seed).assign(batch_loss=float(losses[-10:, k].mean())))
-            if after == run.early < run.updates:
-                early = _window(run, *trainer.each()[k], seed, control=True)
-                extra[k] = {"early_window": early["window"], "early_reach": early["attributable_reach"]}
+    trainer, done, found = run.trainer(), 0, [dict[str, xr.DataArray]() for _ in run.networks]
+    for until in sorted({1, run.early or 1, run.updates}):
+        trainer.train(until - done, share_of(progress, TRAINING * done / run.updates, TRAINING * until / run.updates))
+        done = until
+        for own, (_, seed), each in zip(found, run.networks, trainer.each(), strict=True):
+            if until == 1:
+                own["first_loss"] = _loss(run, each[0], seed)
+            if until == run.early < run.updates:
+                own["early_window"] = _window(run, *each, seed, control=True)["window"]
     results = []
-    for k, (_, seed) in enumerate(run.networks):
-        course = xr.concat(parts[k], "update", combine_attrs="override").rename({n: f"watched_{n}" for n in _WATCHED})
-        course = course.assign_coords(update=("update", moments, described("training", STEPS)))
-        end = _end(run, *trainer.each()[k], seed)
-        results.append(xr.merge([end, course, xr.Dataset(extra[k])], combine_attrs="override"))
-        progress(TRAINING + (1 - TRAINING) * (k + 1) / len(run.networks))
+    for own, (_, seed), each in zip(found, run.networks, trainer.each(), strict=True):
+        results.append(_end(run, *each, seed).assign(own | {"last_loss": _loss(run, each[0], seed)}))
+        progress(TRAINING + (1 - TRAINING) * len(results) / len(run.networks))
     joined = xr.concat(results, "network", combine_attrs="override", join="exact", data_vars="all")
     rows = [joined.isel(network=slice(k, k + len(run.seeds))) for k in range(0, len(results), len(run.seeds))]
     over = [row.rename(network="seed").assign_coords(seed=list(run.seeds)) for row in rows]
     gates = [np.nan if gate is None else gate for gate in run.gates]
     return xr.concat(over, "gate", combine_attrs="override", join="exact").assign_coords(gate=gates)
+
+
+def _loss(run: DiagnosedRun, model: CellReadout, seed: int) -> xr.DataArray:
+    """Return the mean squared error on sequences that are not used in training."""
+    inputs, targets = run.trials(run.watched, 5, seed)
+    error = float(np.mean((model.answers(inputs) - targets) ** 2))
+    return xr.DataArray(error, attrs=described("mean squared error", "target^2"))
 
 
 def _window(
@@ -208,17 +191,15 @@ def _window(
     return window(model, inputs, targets, measurement=measurement, **options).dataset.isel(layer=0, drop=True)
 
 
-def _watched(run: DiagnosedRun, model: CellReadout, optimizer: Optimizer, seed: int) -> xr.Dataset:
-    """Return envelope, tail index, time scales and loss on a few sequences."""
+def _short_envelope(run: DiagnosedRun, model: CellReadout, optimizer: Optimizer, seed: int) -> xr.DataArray:
+    """Return the envelope at the task's lags on a few sequences."""
     from learncast.windows import DetectionRule, Measurement, window
 
     inputs, targets = run.trials(run.watched, 5, seed)
     lags = tuple(lag for lag in run.training.lags if lag <= run.training.task_lags[-1])
     options: dict[str, Any] = {"measurement": Measurement(lags=lags, directions=1), "rule": DetectionRule(nulls=19)}
     now = window(model, inputs, targets, optimizer=optimizer, **options).dataset.isel(layer=0, drop=True)
-    error = model.answers(inputs) - targets
-    kept = now[_WATCHED].rename(lag="short_lag")
-    return kept.assign(watched_loss=((), float(np.mean(error**2)), described("mean squared error", "target^2")))
+    return now["envelope"].rename(lag="short_lag")
 
 
 def _end(run: DiagnosedRun, model: CellReadout, optimizer: Optimizer, seed: int) -> xr.Dataset:
@@ -231,6 +212,8 @@ def _end(run: DiagnosedRun, model: CellReadout, optimizer: Optimizer, seed: int)
         merged = merged.assign({f"paper_rule_{name}": theirs[name] for name in ("window", "validity_silent_null")})
     elif run.diagnosed:
         merged = _window(run, model, optimizer, seed)[_KEPT]
+    else:
+        merged["short_envelope"] = _short_envelope(run, model, optimizer, seed)
     longest, z = run.training.task_lags[-1], (inputs @ run.direction(seed))[..., None]
     moments = [(v[:, longest:] * z[:, :-longest]).mean() for v in (model.answers(inputs), targets)]
     recovered = described("weight of the task's longest lag in the answers, share of the target's", "1")
@@ -239,12 +222,10 @@ def _end(run: DiagnosedRun, model: CellReadout, optimizer: Optimizer, seed: int)
         text = {"pooled": "single terms of the gradient", "block": "means of 16 of them"}[name]
         merged[f"{name}_tail_index"] = ((), value, described(f"tail index of {text}, median over lags", "1"))
     if run.diagnosed:
-        first, more, *_ = envelopes(model, optimizer, inputs, list(run.training.lags))
-        merged["envelope_auxiliary"] = ("lag", merged["envelope"].values * more / first, _AUXILIARY)
+        about = described("envelope with the auxiliary terms of eq. (58)", merged["envelope"].attrs["units"])
+        factor = _auxiliary(model, optimizer, inputs, list(run.training.lags))
+        merged["envelope_auxiliary"] = ("lag", merged["envelope"].values * factor, about)
     return merged
-
-
-_AUXILIARY = described("envelope with the auxiliary terms of eq. (58)", _RATE)
 
 
 def _tails(run: DiagnosedRun, model: CellReadout, inputs: FloatArray, targets: FloatArray, seed: int) -> list[float]:
@@ -259,21 +240,19 @@ def _tails(run: DiagnosedRun, model: CellReadout, inputs: FloatArray, targets: F
     return [float(value) for value in np.nanmedian(np.array(found, dtype=float), axis=0)]
 
 
-def envelopes(
-    model: CellReadout, optimizer: Optimizer, inputs: FloatArray, lags: list[int]
-) -> tuple[FloatArray, FloatArray, Any, Any]:
-    """Return the first-order envelope without and with a GRU's auxiliary terms, the replay and its base rates."""
+def _auxiliary(model: CellReadout, optimizer: Optimizer, inputs: FloatArray, lags: list[int]) -> FloatArray:
+    """Return the factor by which a GRU's auxiliary terms enlarge the envelope; nan for other cells."""
     from learncast.windows.cells import PaperGRU
     from learncast.windows.layers import capture
     from learncast.windows.transport import base_rates, mean_transport, parameter_rates
 
+    if not isinstance(model.block, PaperGRU):
+        return np.full(len(lags), np.nan)
     seen = capture(model, model.weights.new_tensor(inputs))
     replay = seen.replay()
     rates = base_rates(replay, parameter_rates(optimizer, seen.layers[0].own))
-    first, more = mean_transport(replay, lags, rates=rates).envelope, np.full(len(lags), np.nan)
-    if isinstance(model.block, PaperGRU):
-        more = mean_transport(replay, lags, rates=rates, auxiliary=True).envelope
-    return first, more, replay, rates
+    first, more = (mean_transport(replay, lags, rates=rates, auxiliary=k).envelope for k in (False, True))
+    return np.asarray(more / first)
 
 
 def _parts(seeds: tuple[int, ...], number: int) -> list[tuple[int, ...]]:
@@ -288,26 +267,24 @@ def diagnosis_runs(optimizer: str, preset: Preset, size: RunSize | None = None) 
     own = _trained_by(optimizer, schedule, size or preset.main)
     own |= {} if optimizer == "AdamW" else {"early": 0}
     return [
-        DiagnosedRun.of(cell, preset, **own, seeds=seeds, gates=(_gate(cell, size or preset.main),))
+        DiagnosedRun.of(
+            cell, preset, **own, seeds=seeds, gates=(None if cell in RANDOM else (size or preset.main).gate,)
+        )
         for cell in preset.cells_of(optimizer)
         for seeds in _parts(preset.seeds, preset.stack)
     ]
 
 
-def _gate(cell: str, size: RunSize) -> float | None:
-    return None if cell in ("paper-gru", "paper-lstm") else size.gate
-
-
 def _trained_by(optimizer: str, schedule: Schedule, size: RunSize) -> dict[str, object]:
     chosen = OPTIMIZERS[optimizer] | {"learning_rate": schedule.rate}
-    return {"optimizer": chosen, "updates": schedule.updates, "normalised": True, "training": size}
+    return {"optimizer": chosen, "updates": schedule.updates, "training": size}
 
 
 def dial_runs(preset: Preset, size: RunSize | None = None) -> list[PaperRun]:
     """Return the runs of ConstGate with several gates, whose envelopes are those recorded during training."""
     schedule = replace(preset.schedules["AdamW"], updates=preset.dial_updates)
     own = _trained_by("AdamW", schedule, size or preset.main)
-    own |= {"gates": preset.dial, "moments": (1,), "early": 0, "diagnosed": 0}
+    own |= {"gates": preset.dial, "early": 0, "diagnosed": 0}
     parts = _parts(preset.seeds, preset.stack) if preset.dial else []
     return [DiagnosedRun.of("const-gate", preset, **own, seeds=seeds) for seeds in parts]
 
@@ -321,117 +298,15 @@ def stacked(results: Sequence[xr.Dataset], cells: Sequence[str]) -> xr.Dataset:
     return xr.concat(plain, "cell", **options).assign_coords(cell=[CELLS[cell] for cell in cells])
 
 
-class ValidatedRun(Run):
-    """A run of appendix C."""
-
-
-def validation_runs(preset: Preset) -> list[PaperRun]:
-    """Return the runs of every cell and optimiser of appendix C."""
-    own: dict[str, object] = {"normalised": False, "training": preset.validation, "updates": preset.validation_updates}
-    return [
-        ValidatedRun.of(cell, preset, **own, optimizer={**kind, "learning_rate": 1e-3}, seeds=seeds, gates=(gate,))
-        for cell in preset.cells
-        for kind in VALIDATED.values()
-        for seeds in _parts(preset.validation_seeds, preset.stack)
-        # The value of the constant gate, and the initial value of shared and diagonal gates.
-        for gate in (0.1 if cell not in ("paper-gru", "paper-lstm") else None,)
-    ]
-
-
-def harmonic_trials(
-    trials: int, rng: np.random.Generator, *, steps: int, direction: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Return random sequences of appendix C's task: sums of five harmonics with random phases, and their delayed tanh.
-
-    x_t,d = sum_k sin(2 pi k t / 50 + phase_k,d) / k and y_t = sum_j c_j tanh(u x_{t - lag_j}) + noise.
-
-    Returns
-    -------
-    inputs : (trials, steps, inputs)
-    targets : (trials, steps, 1)
-    """
-    phases = rng.uniform(0.0, 2 * np.pi, (trials, HARMONICS, len(direction)))
-    inputs = np.zeros((trials, steps, len(direction)))
-    for order, phase in enumerate(phases.swapaxes(0, 1), start=1):
-        inputs += np.sin(2 * np.pi * order * np.arange(steps)[None, :, None] / PERIOD + phase[:, None]) / order
-    targets, signal = NOISE * rng.standard_normal((trials, steps, 1)), np.tanh(inputs @ direction)
-    for lag, weight in zip(HARMONIC_LAGS, HARMONIC_WEIGHTS, strict=True):
-        targets[:, lag:, 0] += weight * signal[:, : steps - lag]
-    return inputs, targets
-
-
-def compare_envelopes(settings: Settings, progress: Progress = silent) -> xr.Dataset:
-    """Train networks, and return first-order and exact envelopes on some of their training sequences, over seeds."""
-    from learncast.windows.transport.exact import exact_transport
-
-    run = ValidatedRun.from_dict(settings)
-    training, lags = run.training, list(run.training.lags)
-
-    def data(seed: int) -> Pair:
-        u = tasks.random_direction(training.inputs, np.random.default_rng([seed, 0]))
-        rng = np.random.default_rng([seed, 3])
-        return harmonic_trials(training.sequences, rng, steps=training.steps, direction=u)
-
-    trainer = run.trainer(data)
-    trainer.train(run.updates, share_of(progress, 0, 0.5))
-    rows = []
-    for (model, optimizer), inputs in zip(trainer.each(), trainer.inputs, strict=True):
-        first, more, replay, rates = envelopes(model, optimizer, inputs[: run.exact], lags)
-        exact = exact_transport(replay, lags, rates=rates)
-        rows.append([first, more, exact.envelope, exact.frobenius])
-        progress(0.5 + 0.5 * len(rows) / len(run.seeds))
-    texts = {
-        "envelope": described("first-order envelope", _RATE),
-        "envelope_auxiliary": _AUXILIARY,
-        "exact_envelope": described("envelope of the exact diagonal", _RATE),
-        "frobenius": described("Frobenius norm of the exact transport", "1"),
-    }
-    columns = dict(zip(texts, np.array(rows).swapaxes(0, 1), strict=True))
-    made = {name: (("seed", "lag"), columns[name], text) for name, text in texts.items()}
-    return xr.Dataset(made, {"lag": lags, "seed": list(run.seeds)})
-
-
-#: Time steps and sequences of the data on which costs are measured.
-_SHORT, _LEAST = 64, 16
+#: CPU time of an update relative to that of ConstGate.
+SLOWER = {"const-gate": 1.0, "shared-gate": 1.2, "diag-gate": 1.4, "paper-gru": 1.9, "paper-lstm": 2.2}
 
 
 def estimated_seconds(settings: Settings) -> float:
-    """Estimate the CPU seconds of a run on this device from passes over short sequences."""
-    run = (DiagnosedRun if "diagnosed" in settings else ValidatedRun).from_dict(settings)
-    update, diagnosis = _seconds(run.cell, run.training, len(run.networks), run.device)
-    seconds = run.updates * update
-    if isinstance(run, DiagnosedRun):
-        watched = 0.5 * run.watched * sum(k <= run.updates for k in run.moments)
-        # With two directions: two rules and a control at the end, a rule and a control early on.
-        seconds += len(run.networks) * diagnosis * ((4.5 if run.early else 1) * run.diagnosed + watched)
-    return seconds * run.training.steps / min(run.training.steps, _SHORT)
-
-
-@cache
-def _seconds(cell: str, size: RunSize, number: int, device: str) -> tuple[float, float]:
-    """Measure the seconds of an update of stacked networks, and of the diagnosis of a sequence, on short sequences.
-
-    The cost of an update is a line through those of two small batches.
-    """
-    from learncast.windows import DetectionRule, Measurement, window
-
-    rng, short = np.random.default_rng(0), min(size.steps, _SHORT)
-    data = rng.standard_normal((3 * _LEAST, short, size.inputs)), rng.standard_normal((3 * _LEAST, short, 1))
-    gates = (None,) if cell in ("paper-gru", "paper-lstm") else (0.1,)
-    run = Run(cell, {"kind": "sgd", "learning_rate": 1e-3}, tuple(range(number)), gates, True, size, 1, 1.0, device, 0)
-    batches = np.array([_LEAST, 3 * _LEAST])
-    trainers = [replace(run, training=replace(size, batch=int(batch))).trainer(lambda _: data) for batch in batches]
-    slope, start = np.polyfit(batches, [_cpu_seconds(partial(one.train, 1)) for one in trainers], 1)
-    lags = tuple(int(lag) for lag in np.unique(np.linspace(1, short - 2, len(size.lags)).round()))
-    options: dict[str, Any] = {"rule": DetectionRule(nulls=19), "measurement": Measurement(lags=lags)}
-    diagnosis = _cpu_seconds(partial(window, trainers[0].stack.models[0], *data, **options))
-    update = max(float(start), 0.0) + max(float(slope), 0.0) * size.batch
-    return update, diagnosis / len(data[0]) * len(size.lags) / len(lags)
-
-
-def _cpu_seconds(call: Callable[[], object]) -> float:
-    """Return the CPU seconds of a call, after one that loads what it needs."""
-    call()
-    begun = time.process_time()
-    call()
-    return time.process_time() - begun
+    """Estimate the CPU seconds of a run, from times measured on one core of a server."""
+    run = DiagnosedRun.from_dict(settings)
+    size, number = run.training, len(run.networks)
+    update = SLOWER[run.cell] * (100 + 0.03 * number * size.batch * size.hidden_size)
+    # With two directions: two rules and a control at the end, a rule and a control early on.
+    sequences = number * (4.5 if run.early else 1) * (run.diagnosed or run.watched)
+    return 1e-6 * size.steps * (run.updates * update + sequences * (6 + 0.3 * len(size.lags)))

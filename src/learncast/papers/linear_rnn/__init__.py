@@ -33,18 +33,15 @@ def experiment(settings: Settings, progress: Progress = silent) -> xr.Dataset:
 
 
 def _experiments(seeds: int, points: int, accuracy: float, few: bool) -> dict[str, Callable[[], xr.Dataset]]:
-    starts, recurrences = ((0.06, 0.6), (0.8, 1.0)) if few else ((0.06, 0.14, 0.3, 0.6, 0.9), (0.4, 0.6, 0.8, 1.0, 1.1))
-    decays = (0.8, 1.0) if few else (0.4, 0.6, 0.8, 0.9, 1.0, 1.1, 1.25)
+    recurrences = (0.8, 1.0) if few else (0.4, 0.6, 0.8, 1.0, 1.1)
     backgrounds = (0.15,) if few else (0.05, 0.1, 0.15, 0.19, 0.25)
     gains = (0.1, 1.0) if few else (0.1, 0.3, 1.0, 3.0, 10.0)
     return {
         "S1": partial(networks.order, seeds, points // 2, recurrences),
         "S2a": partial(networks.recurrences, 100 if few else 400),
         "S2b": partial(networks.horizons, seeds, accuracy),
-        "S2c": partial(networks.stable_rates, points, decays),
         "S3a": partial(networks.terms, points),
         "S3b": partial(networks.late_pulses, points, backgrounds),
-        "S3c": partial(networks.two_pulses, points, 7 if few else 19, starts),
         "NTK": partial(networks.turned_kernels, gains, seeds),
         "sensory": partial(networks.sensory_networks, seeds, accuracy),
     }
@@ -57,10 +54,8 @@ def paper() -> Paper:
         "S1": (pictures.draw_order, pictures.order_numbers),
         "S2a": (pictures.draw_recurrences, pictures.recurrence_numbers),
         "S2b": (pictures.draw_horizons, pictures.horizon_numbers),
-        "S2c": (pictures.draw_rates, pictures.rate_numbers),
         "S3a": (pictures.draw_terms, pictures.term_numbers),
         "S3b": (pictures.draw_late_pulses, pictures.late_pulse_numbers),
-        "S3c": (pictures.draw_two_pulses, pictures.two_pulse_numbers),
         "NTK": (pictures.draw_kernels, pictures.kernel_numbers),
         "sensory": (pictures.draw_sensory, pictures.sensory_numbers),
     }

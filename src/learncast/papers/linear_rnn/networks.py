@@ -17,15 +17,15 @@ from learncast.tasks import sensory
 from learncast.theory.dynamics.descent import Descent, descend
 from learncast.theory.dynamics.learning_problem import lag_statistics
 from learncast.theory.dynamics.recurrent_mode import mode_trajectory
-from learncast.theory.recurrence import basins, optimum, stability, tradeoff
-from learncast.theory.recurrence.feature_learning import feature_learning, kernel_change
+from learncast.theory.recurrence import optimum, stability, tradeoff
+from learncast.theory.recurrence.feature_learning import feature_learning
 from learncast.theory.recurrence.order import descent_half_loss_time, half_loss_time, order_reversal
 
 HIDDEN = 64
 STEPS = 10
 TIME = "steps x learning rate"
-#: What learns with and without the recurrence.
-ALL, FROZEN = ("input", "recurrent", "output"), ("input", "output")
+#: What learns.
+ALL = ("input", "recurrent", "output")
 
 
 def random_network(rng: np.random.Generator, *, gain: float, recurrent_gain: float) -> LinearRNN:
@@ -58,12 +58,12 @@ def trained(run: Descent) -> LinearRNN:
 
 
 @cache
-def fitted(name: str, seed: int, accuracy: float, *, recurrent_gain: float = 0.3, **given: float) -> LinearRNN:
-    """Train a 64-unit network with input and output gain 0.3 on a sensory task.
+def fitted(name: str, seed: int, accuracy: float, **given: float) -> LinearRNN:
+    """Train a 64-unit network with all gains 0.3 on a sensory task.
 
     The learning rate is half of the largest stable one, at the start and at the task's best single mode.
     """
-    start = random_network(np.random.default_rng(seed), gain=0.3, recurrent_gain=recurrent_gain)
+    start = random_network(np.random.default_rng(seed), gain=0.3, recurrent_gain=0.3)
     task = getattr(sensory, name)(STEPS, **given)
     best = optimum.best_mode(task)
     ends = start, mode_network(best.recurrence, best.strength)
@@ -103,24 +103,17 @@ def order(seeds: int, points: int, starts: Sequence[float], *, initial: float = 
         network = scalar_network(np.random.default_rng(seed), recurrence=starts[j], initial=initial)
         rate = min(float(predicted[i, j]) / 600, 5e-3)
         measured[i, j, seed] = descent_half_loss_time(several[i], network, learning_rate=rate)
-    gains, random = np.array([0.3, 0.6, 0.9]), np.empty((2, 3, seeds))
-    for i, j, seed in np.ndindex(random.shape):
-        network = random_network(np.random.default_rng(seed), gain=0.3, recurrent_gain=float(gains[j]))
-        random[i, j, seed] = descent_half_loss_time(several[i], network, learning_rate=3e-3)
     late, early = strengths[:2]
     return xr.Dataset(
         {
             "theory": (("series", "recurrence"), theory(lines), described("half-loss time", TIME)),
             "networks": (("series", "network_recurrence", "seed"), measured, described("half-loss time", TIME)),
             "told": (("series", "network_recurrence"), predicted, described("half-loss time", TIME)),
-            "random": (("order", "gain", "seed"), random, described("half-loss time", TIME)),
         },
         coords={
             "series": list(tasks),
-            "order": ["late x 1", "early x 1"],
             "recurrence": ("recurrence", lines, described("initial recurrence b0", "1")),
             "network_recurrence": at,
-            "gain": ("gain", gains, described("initial spectral radius, random recurrence", "1")),
         },
         attrs={"reversal": order_reversal(late, early, initial=initial).recurrence, "initial": initial},
     )
@@ -158,77 +151,36 @@ def horizons(seeds: int, accuracy: float, *, last: int = 50) -> xr.Dataset:
     """S2b: loss on longer trials, by lag (end) and by step (start), of modes and of trained networks."""
     clock, at = np.arange(STEPS, last + 1), np.arange(STEPS, last + 1, 5)
     leaks, decays = (0.99, 1.0, 1.01), (0.9, 1.0, 1.1)
+    summed = [fitted("integrate", seed, accuracy) for seed in range(seeds)]
 
     def ones(k: FloatArray) -> FloatArray:
         return np.ones(len(k))
 
-    def loss(model: Any, strengths: Any, where: Any, anchor: str, share: bool = False) -> FloatArray:
-        longer = stability.extrapolation(model, strengths, where, anchor=anchor)
-        return longer.unexplained if share else longer.loss
-
     def by_step(rho: float) -> object:
         return lambda t: rho ** (STEPS - t)
 
-    def delayed(k: FloatArray) -> FloatArray:
-        return (k >= 3).astype(float)
+    def of_mode(b: float, strengths: Any, anchor: str) -> FloatArray:
+        return stability.extrapolation(optimum.Optimum(b, 1.0, 0.0, 0.0, ""), strengths, clock, anchor=anchor).loss
 
-    modes = {b: optimum.Optimum(b, 1.0, 0.0, 0.0, "") for b in (*leaks, *decays)}
-    delay = optimum.best_recurrence(delayed(np.arange(float(STEPS)))).best
-    summed = [fitted("integrate", seed, accuracy) for seed in range(seeds)]
-    by_decay = {
-        rho: [fitted("leaky", seed, accuracy, decay=rho) for seed in range(seeds)] if rho != 1 else summed
-        for rho in decays
-    }
-    radii = (0.3, 0.9)
-    waiting = [[fitted("evidence_delay", seed, accuracy, recurrent_gain=g) for seed in range(seeds)] for g in radii]
-    waited = [[loss(n, delayed, at, "end", True) for n in nets] for nets in waiting]
+    def of_networks(nets: list[LinearRNN], strengths: Any, anchor: str) -> FloatArray:
+        return np.transpose([stability.extrapolation(n, strengths, at, anchor=anchor).loss for n in nets])
 
-    def table(dim: str, rows: object, share: bool = False) -> tuple[object, ...]:
-        """Return losses over (dim, horizon), or over (dim, horizon, seed) if the rows are lists of networks."""
-        text = described("unexplained share", "1") if share else described("loss", "target^2")
-        values = np.array(rows)
-        if values.ndim == 2:
-            return (dim, "horizon"), values, text
-        return (dim, "network_horizon", "seed"), values.transpose(0, 2, 1), text
-
+    by_decay = [[fitted("leaky", k, accuracy, decay=r) for k in range(seeds)] if r != 1 else summed for r in decays]
+    started = [of_networks(nets, by_step(r), "start") for r, nets in zip(decays, by_decay, strict=True)]
+    text, networks = described("loss", "target^2"), ("network_horizon", "seed")
     return xr.Dataset(
         {
-            "end": table("leak", [loss(modes[b], ones, clock, "end") for b in leaks]),
-            "start": table("decay", [loss(modes[r], by_step(r), clock, "start") for r in decays]),
-            "end_networks": table("exact", [[loss(n, ones, at, "end") for n in summed]]),
-            "start_networks": table("decay", [[loss(n, by_step(r), at, "start") for n in by_decay[r]] for r in decays]),
-            "delay": ("horizon", loss(delay, delayed, clock, "end", True), described("unexplained share", "1")),
-            "delay_networks": table("radius", waited, True),
+            "end": (("leak", "horizon"), [of_mode(b, ones, "end") for b in leaks], text),
+            "start": (("decay", "horizon"), [of_mode(r, by_step(r), "start") for r in decays], text),
+            "end_networks": (("exact", *networks), [of_networks(summed, ones, "end")], text),
+            "start_networks": (("decay", *networks), started, text),
         },
         coords={
             "leak": list(leaks),
             "exact": [1.0],
-            "radius": list(radii),
             "decay": list(decays),
             "horizon": ("horizon", clock, described("steps in a trial T2", "steps")),
             "network_horizon": at,
-        },
-    )
-
-
-def stable_rates(points: int, networks: Sequence[float]) -> xr.Dataset:
-    """S2c: the largest stable learning rate at a zero-loss mode, by sharpness and by bisection on descent."""
-    decays = np.linspace(0.3, 1.3, points)
-    measured = [
-        stability.largest_kept_rate(mode_network(r), sensory.leaky(STEPS, decay=r), np.random.default_rng(k))
-        for k, r in enumerate(networks)
-    ]
-    text = described("largest stable learning rate", "1")
-    return xr.Dataset(
-        {
-            "theory": (("series", "decay"), [[stable(r) for r in decays]], text),
-            "networks": (("series", "network_decay"), [measured], text),
-            "told": ("network_decay", [stable(r) for r in networks], text),
-        },
-        coords={
-            "series": ["2 / sharpness"],
-            "decay": ("decay", decays, described("recurrence of the solution rho", "1")),
-            "network_decay": list(networks),
         },
     )
 
@@ -305,43 +257,6 @@ def late_pulses(points: int, backgrounds: Sequence[float]) -> xr.Dataset:
     )
 
 
-def two_pulses(points: int, rows: int, starts: Sequence[float]) -> xr.Dataset:
-    """S3c: the best recurrence of two pulses, and where training ends over its start at lag 3."""
-    lags, grid = (1, 2, 3), np.linspace(0.05, 3.0, points)
-    k = np.arange(STEPS)
-
-    def pulses(m: int, r: float) -> FloatArray:
-        return np.where(k == 0, 1.0, np.where(k == m, r, 0.0))
-
-    lines = [best(pulses(m, r) for r in grid) for m in lags]
-    strengths, boundary = np.linspace(0.8, 2.6, rows), np.full(rows, np.nan)
-    for n, r in enumerate(strengths):
-        edges = basins.basins(pulses(3, r), input_weight=0.1, low=0.01, high=0.99, points=5, tolerance=1e-4).boundaries
-        boundary[n] = edges[0] if len(edges) else np.nan
-    at = np.linspace(0.9, 2.4, len(starts)).tolist()
-    tasks = [sensory.two_pulse(STEPS, 3, r) for r in at]
-    changes = [tradeoff.two_pulse_transition(STEPS, m) for m in lags]
-    ends = [[ending(task, start, learning_rate=0.03, steps=1600) for task in tasks] for start in starts]
-    return xr.Dataset(
-        {
-            "best": (("series", "pulse"), lines, described("best recurrence b*", "1")),
-            "endless": ("pulse", tradeoff.two_pulse_recurrence(grid)),
-            "boundary": ("strength", boundary),
-            "network_end": (("network_start", "network_strength"), ends),
-            "transition": ("series", [change.parameter for change in changes]),
-            "kind": ("series", [change.kind for change in changes]),
-            **{side: ("series", [getattr(change, side) for change in changes]) for side in ("below", "above")},
-        },
-        coords={
-            "series": [f"lag {m}" for m in lags],
-            "pulse": ("pulse", grid, described("strength r of the earlier pulse", "1")),
-            "strength": ("strength", strengths, described("strength r of the earlier pulse", "1")),
-            "network_start": ("network_start", list(starts), described("initial recurrence b0", "1")),
-            "network_strength": at,
-        },
-    )
-
-
 #: Names of the sensory tasks in the figure, and their functions.
 SENSORY = {
     "sum": "integrate",
@@ -383,22 +298,18 @@ def sensory_networks(seeds: int, accuracy: float) -> xr.Dataset:
 
 
 def turned_kernels(gains: Sequence[float], seeds: int, *, recurrent_gain: float = 0.6) -> xr.Dataset:
-    """1 - alignment of tangent kernels before and after training, of three networks with the same start."""
+    """1 - alignment of tangent kernels before and after training, of two networks with the same start."""
     task = sensory.leaky(STEPS, decay=0.8)
-    kinds, kernels = ("recurrent", "feedforward control", "recurrence frozen"), ("all weights", "W_y block")
-    turned, losses = np.empty((3, 2, len(gains), seeds)), np.empty((3, len(gains), seeds))
+    kinds, kernels = ("recurrent", "feedforward control"), ("all weights", "W_y block")
+    turned, losses = np.empty((2, 2, len(gains), seeds)), np.empty((2, len(gains), seeds))
     for i, seed in np.ndindex(len(gains), seeds):
         network = random_network(np.random.default_rng(seed), gain=gains[i], recurrent_gain=recurrent_gain)
         rate = 0.25 * min(stability.largest_stable_rate(network, steps=STEPS).learning_rate, stable(0.8))
         both = feature_learning(task, network, learning_rate=rate)
-        # With frozen recurrence the loss may be unreachable; four times the steps of the others show this.
-        most = 4 * max(both.steps)
-        run = descend(task, network, Training(rate, learn=FROZEN, most_steps=most), goal=0.99)
-        frozen = kernel_change(network, trained(run), steps=STEPS, learn=FROZEN)
-        for k, change in enumerate((both.recurrent, both.feedforward, frozen)):
+        for k, change in enumerate((both.recurrent, both.feedforward)):
             assert change is not None
             turned[k, :, i, seed] = change.total.misalignment, change.blocks["output"].misalignment
-        losses[:, i, seed] = *both.losses, run.loss[-1] / (0.5 * task.target_power)
+        losses[:, i, seed] = both.losses
     return xr.Dataset(
         {
             "misalignment": (("network", "kernel", "gain", "seed"), turned),

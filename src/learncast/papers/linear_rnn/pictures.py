@@ -9,7 +9,7 @@ import xarray as xr
 from scipy.stats import gmean
 
 from learncast._core.validation import FloatArray
-from learncast.figures import Figure, basin_map, key, networks_on_lines, networks_per_case, page
+from learncast.figures import Figure, key, networks_on_lines, networks_per_case, page
 from learncast.figures.look import COLOURS, GREY, THEORY
 from learncast.figures.page import axis_label, label, name_line, name_time
 from learncast.papers.linear_rnn.networks import STEPS
@@ -22,9 +22,9 @@ PICTURED = (0.55, 1.6)
 PLACES = {
     "ramp up": (7, -10),
     "delay 3": (7, -10),
-    "pulse at lag 5": (7, -11),
+    "pulse at lag 5": (7, -15),
     "sum": (9, -13),
-    "pulse at lag 4": (-7, 2),
+    "pulse at lag 4": (-9, 13),
 }
 
 
@@ -35,24 +35,18 @@ def order_numbers(dataset: xr.Dataset) -> Numbers:
         for b in dataset["network_recurrence"].values:
             yield f"{name}, b0 = {b:g}: half-loss time", short(dataset["told"].sel(series=name, network_recurrence=b))
     yield "largest gap of networks and theory, share", short(np.abs(dataset["networks"] / dataset["told"] - 1).max())
-    for gain in dataset["gain"].values:
-        for name in dataset["order"].values:
-            yield f"random W_h, radius {gain:g}: {name}", _range(dataset["random"].sel(order=name, gain=gain))
 
 
 def draw_order(dataset: xr.Dataset) -> Figure:
-    """Draw half-loss times against the initial recurrence, and those of random recurrences."""
-    figure, (left, right) = page(1, 2, width=3.5, height=2.7)
+    """Draw half-loss times against the initial recurrence."""
+    figure, (left,) = page(width=3.8, height=2.9)
     look: dict[str, object] = {"colours": COLOURS[:2] * 2, "styles": ("-", "-", "--", "--")}
     title = r"$W_h=b_0 I$: theory and networks"
     networks_on_lines(dataset["theory"], left, networks=dataset["networks"], **look, title=title)
     tie = float(dataset.attrs["reversal"])
     left.axvline(tie, color="grey", linewidth=0.7)
     name_time(left, tie, f"tie at {tie:.3f}", high=0.1)
-    random = dataset["random"].rename(order="series")
-    networks_on_lines(None, right, networks=random, title="random $W_h$: networks only")
-    for ax in (left, right):
-        ax.set_yscale("log")
+    left.set_yscale("log")
     return figure
 
 
@@ -101,14 +95,11 @@ def horizon_numbers(dataset: xr.Dataset) -> Numbers:
         yield f"weights {r:g}^(10 - t) by step, loss at T2 = 20", short(loss)
     summed = dataset["end_networks"].sel(exact=1.0).isel(network_horizon=-1)
     yield f"networks trained on the sum, loss at T2 = {last}", _range(summed)
-    for radius in dataset["radius"].values:
-        waiting = dataset["delay_networks"].sel(network_horizon=40, radius=radius)
-        yield f"networks trained on the delay from radius {radius:g}, unexplained at T2 = 40", _range(waiting)
 
 
 def draw_horizons(dataset: xr.Dataset) -> Figure:
-    """Draw losses against the length of the trial: by lag, by step, and after a delay."""
-    figure, axes = page(1, 3, width=2.36, height=2.6)
+    """Draw losses against the length of the trial: by lag and by step."""
+    figure, axes = page(1, 2, width=3.5, height=2.6)
     for ax, dim, text, title in (
         (axes[0], "leak", "$b$ = {:g}", "end anchor: the sum"),
         (axes[1], "decay", "target {:g}$^{{10-t}}$", "start anchor: by step"),
@@ -121,33 +112,6 @@ def draw_horizons(dataset: xr.Dataset) -> Figure:
         networks_on_lines(lines, ax, networks=dots, title=title)
         ax.set_yscale("symlog", linthresh=1e-3)
         ax.set_ylim(bottom=0.0)
-    one = dataset["delay"].expand_dims(series=["best single mode, $b^*$ = 1.15"])
-    networks_on_lines(one, axes[2], colours=("black",), styles=(":",), title="end anchor: delay 3")
-    for k, radius in enumerate(dataset["radius"].values):
-        many = dataset["delay_networks"].sel(radius=radius)
-        look: dict[str, Any] = {"color": COLOURS[2 + k], "markersize": 2.8, "linewidth": 0.5, "alpha": 0.8}
-        paths = axes[2].plot(many["network_horizon"], many, "o-", **look)
-        paths[0].set_label(f"networks from radius {radius:g}")
-    axes[2].set_yscale("log")
-    axes[2].set_ylim(1e-7, 1e7)
-    key(axes[2], loc="upper left")
-    return figure
-
-
-def rate_numbers(dataset: xr.Dataset) -> Numbers:
-    """Yield the largest stable rates, and the deviation of descent from them."""
-    for rho, rate in zip(dataset["network_decay"].values, dataset["told"].values, strict=True):
-        yield f"rho = {rho:g}", short(rate)
-    yield "largest gap of descent and theory, share", short(np.abs(dataset["networks"] / dataset["told"] - 1).max())
-
-
-def draw_rates(dataset: xr.Dataset) -> Figure:
-    """Draw the largest stable rates against the recurrence of the solution."""
-    figure, (ax,) = page(width=3.5, height=2.6)
-    title = "sharper with longer memory"
-    networks_on_lines(dataset["theory"], ax, networks=dataset["networks"], named=False, title=title)
-    key(ax, ["theory: 2 / sharpness", "64-unit networks, by bisection"])
-    ax.set_yscale("log")
     return figure
 
 
@@ -221,36 +185,6 @@ def late_pulse_numbers(dataset: xr.Dataset) -> Numbers:
         yield f"T = 20, networks from b0 = {start:g}: b at the end", short(ends)
 
 
-def draw_two_pulses(dataset: xr.Dataset) -> Figure:
-    """Draw the best recurrence over the earlier pulse, and the result of training."""
-    figure, (left, right) = page(1, 2, width=3.5, height=2.8)
-    first = np.where(dataset["kind"] == "first order", dataset["transition"], np.nan)
-    best = with_jumps(dataset["best"], first, dataset)
-    for k in np.flatnonzero(np.isfinite(first)):
-        ends = [float(dataset[name][k]) for name in ("below", "above")]
-        left.plot([first[k]] * 2, ends, ":", color=COLOURS[k], linewidth=1.0)
-    networks_on_lines(best, left, title="two pulses, the earlier $r$ times as strong")
-    left.plot(dataset["pulse"], dataset["endless"], **THEORY, label="lag 2, infinite trial")
-    key(left, loc="lower right")
-    better = float(dataset["transition"][-1])
-    basin_map(dataset, right, better_beyond=better, title="lag 3: result of training")
-    return figure
-
-
-def two_pulse_numbers(dataset: xr.Dataset) -> Numbers:
-    """Yield the kinds of the transitions, and how many networks end as predicted."""
-    for k, name in enumerate(dataset["series"].values):
-        yield f"{name}: transition", str(dataset["kind"][k].item())
-        if np.isfinite(dataset["transition"][k]):
-            yield f"{name}: at r", short(dataset["transition"][k])
-    edge = np.interp(dataset["network_strength"], dataset["strength"], np.nan_to_num(dataset["boundary"], nan=2.0))
-    uses = np.abs(dataset["network_end"]) > 0.1
-    agree = uses == (dataset["network_start"] > xr.DataArray(edge, dims="network_strength"))
-    yield "lag 3, r = 1.5: separatrix, b0", short(np.interp(1.5, dataset["strength"], dataset["boundary"]))
-    yield "networks", int(agree.size)
-    yield "networks that end as predicted", int(agree.sum())
-
-
 def draw_kernels(dataset: xr.Dataset) -> Figure:
     """Draw the change of both kernels against the gain."""
     figure, axes = page(1, 2, width=3.5, height=3.0)
@@ -258,14 +192,9 @@ def draw_kernels(dataset: xr.Dataset) -> Figure:
         one = dataset["misalignment"].sel(kernel=kernel).rename(network="series")
         mean = one.reduce(gmean, "seed").assign_attrs(described("1 - alignment with the initial kernel", "1"))
         title = {"all weights": "all weights that learn", "W_y block": "$W_y$ block: hidden states"}[kernel]
-        look: dict[str, object] = {"styles": ("-", "--", "-"), "named": ax is axes[0], "title": title}
+        look: dict[str, object] = {"styles": ("-", "--"), "named": ax is axes[0], "title": title}
         networks_on_lines(mean, ax, networks=one, **look)
         ax.set(xscale="log", yscale="log", ylim=(0.5 * float(dataset["misalignment"].min()), 2.0))
-    figure.supxlabel(
-        "Read the left panel with care: the feedforward kernel has an isotropic part |W_y|² that limits its change.\n"
-        "The W_y block starts equal in both networks: at small gain both learn the same features.",
-        fontsize=6.5,
-    )
     return figure
 
 

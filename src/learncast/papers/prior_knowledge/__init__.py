@@ -10,24 +10,19 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import xarray as xr
-
 from learncast import figures
-from learncast.papers.paper import Paper, PaperFigure, captions_of
+from learncast.papers.paper import Paper, PaperFigure, captions_of, painted, schematic
 from learncast.papers.prior_knowledge import continual, learning, revision
 from learncast.papers.prior_knowledge.descent import RATE, draw_functions, gaps
 from learncast.papers.prior_knowledge.kingdom import ITEMS, structure
 from learncast.papers.prior_knowledge.revision import KICK
-from learncast.papers.runs import joined, only
-from learncast.results import described
+from learncast.papers.runs import only
 
 #: Runs of the figures for which networks are trained in torch.
 TRAINED = {
     **dict.fromkeys(("2C", "2D"), learning.architecture_runs),
     **dict.fromkeys(("5B", "5C"), continual.pair_runs),
     **dict.fromkeys(("5D", "5E"), continual.five_runs),
-    "6A": revision.reversal_runs,
-    **dict.fromkeys(("6E", "6F", "6G", "6H"), revision.revision_runs),
 }
 
 
@@ -35,23 +30,25 @@ def paper() -> Paper:
     """Return all figures."""
     outputs, everything, revised = learning.outputs_from, learning.everything_from, revision.revised
     both, all_five = partial(gaps, ("network_function", "loss")), partial(gaps, learning.QUANTITIES)
-    pairs, five, draw_structure = partial(joined, "network"), partial(joined, "sequence"), learning.draw_structure
+    deviations = painted(figures.deviations, width=3.5, height=2.6, title="theory against training")
+    draw_structure, five = learning.draw_structure, partial(draw_functions, "five networks of 2C", name="loss")
     starts, ends = ("small weights", "large weights"), ("two fish swapped", "colour hierarchy")
     made: dict[str, tuple[Any, Any, Any]] = {
+        "1A": schematic(figures.layer_scheme, (3, 5, 2)),
         "1B": (partial(outputs, "1B"), partial(draw_functions, "from small weights"), both),
         "1C": (partial(outputs, "1C"), partial(draw_functions, "from large weights"), both),
         "1D": (partial(outputs, "1D"), partial(draw_functions, "from learned weights"), both),
         "2A": (partial(everything, "2A"), partial(learning.draw_everything, "small start"), all_five),
         "2B": (partial(everything, "2B"), partial(learning.draw_everything, "large start"), all_five),
-        "2C": (learning.architectures, learning.draw_deviations, learning.deviation_numbers),
-        "2D": (learning.five_architectures, learning.draw_five, partial(gaps, ("loss",))),
+        "2C": (learning.architectures, deviations, learning.deviation_numbers),
+        "2D": (learning.five_architectures, five, partial(gaps, ("loss",))),
         "3B": (partial(structure, slice(1)), partial(draw_structure, slice(1)), learning.structure_numbers),
         "4C": (learning.three_targets, learning.draw_targets, learning.target_numbers),
         "3F": (learning.regimes, learning.draw_regimes, learning.regime_numbers),
         "5A": (continual.three_tasks, continual.draw_sequence, both),
-        "5B": (pairs, continual.draw_forgetting, continual.forgetting_numbers),
-        "5C": (pairs, continual.draw_imbalance, continual.imbalance_numbers),
-        "6A": (only, revision.draw_reversal, revision.reversal_numbers),
+        "5B": (only, continual.draw_forgetting, continual.forgetting_numbers),
+        "5C": (only, continual.draw_imbalance, continual.imbalance_numbers),
+        "6A": (revision.reversal, revision.draw_reversal, revision.reversal_numbers),
         "6B": (revision.shallow_reversal, partial(draw_functions, "reversal, one layer"), revision.shallow_numbers),
         "6C": (structure, revision.draw_features, learning.structure_numbers),
         "6D": (structure, partial(draw_structure, slice(1, 3)), learning.structure_numbers),
@@ -64,13 +61,7 @@ def paper() -> Paper:
     def drawn(draw: Any, title: str, **options: object) -> Any:
         return lambda _: figures.sheet(partial(draw, title=title, **options), width=3.4, height=2.2)
 
-    sizes, tree = (3, 5, 2), partial(figures.tree, leaves=ITEMS)
-    scheme = drawn(figures.layer_scheme, "the network", sizes=sizes)
-    made["1A"] = (
-        partial(xr.Dataset, {"neurons": ("layer", list(sizes), described("neurons", "1"))}),
-        scheme,
-        learning.size_numbers,
-    )
+    tree = partial(figures.tree, leaves=ITEMS)
     made["3A"] = (partial(structure, slice(1)), drawn(tree, "the living kingdom"), learning.structure_numbers)
     decoupled = partial(learning.decoupling_from, "4A")
     made["4B"] = (decoupled, drawn(figures.decoupling_scheme, "decoupling"), learning.decoupling_numbers)
@@ -80,7 +71,7 @@ def paper() -> Paper:
         data = partial(learning.decoupling_from, name)
         made[name] = (data, learning.draw_decoupling, learning.decoupling_numbers)
     for name, what in (("5D", "loss"), ("5E", "forgetting")):
-        made[name] = (five, partial(continual.draw_table, what), partial(continual.table_numbers, what))
+        made[name] = (only, partial(continual.draw_table, what), partial(continual.table_numbers, what))
     captions, shared = captions_of(__name__)
     values: dict[str, object] = {"rate": RATE, "kick": KICK}
     values |= {name: text.format(**values) for name, text in shared.items()}

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import product
+from typing import cast
 
 import numpy as np
 import xarray as xr
@@ -16,7 +17,7 @@ from learncast._core.validation import FloatArray
 from learncast.papers.paper import Numbers, short
 from learncast.papers.prior_knowledge import descent
 from learncast.papers.prior_knowledge.learning import NETWORKS
-from learncast.papers.runs import PaperRun, Settings, parts_of
+from learncast.papers.runs import PaperRun, Settings
 from learncast.planning.forget import stages_of
 from learncast.results import described
 
@@ -26,8 +27,6 @@ KINDS = {"linear": "linear", "tanh": "tanh", "relu": "ReLU"}
 TARGETS = {"linear teacher": (6, 7), "random targets": (16, 17)}
 #: Number of sequences of five tasks for 5D and E; the first is shown.
 SEQUENCES = {"default": 1, "smoke": 1, "full": 10}
-#: Sequences of five tasks in one run.
-FEW = 5
 #: Learning rate and steps of each task in 5B to E.
 FAST, STAGE = 0.02, 4000
 
@@ -37,18 +36,10 @@ def of_kind(kind: str, network: TwoLayer) -> TwoLayer | Activated:
     return network if kind == "linear" else Activated(network, kind)
 
 
-def _imbalance(network: TwoLayer | Activated) -> float:
-    """Return the imbalance of the layers of a network with any activation."""
-    layers = network.network if isinstance(network, Activated) else network
-    assert isinstance(layers, TwoLayer)
-    return layers.imbalance_share
-
-
 def loss_on(network: TwoLayer | Activated, pairs: descent.Pairs) -> float:
     """Return half the squared error, summed over outputs and averaged over trials."""
     x, y = pairs
-    answers = network.respond(x) if isinstance(network, Activated) else x @ network.function.T
-    return float(0.5 * ((answers - y) ** 2).sum() / len(x))
+    return float(0.5 * ((network.respond(x) - y) ** 2).sum() / len(x))
 
 
 def three_tasks() -> xr.Dataset:
@@ -103,10 +94,6 @@ class _Samples:
     losses: list[FloatArray]
     set_aside: int
 
-    def part(self, first: int, end: int) -> _Samples:
-        """Return some of the samples."""
-        return _Samples(self.sequences[first:end], self.starts[first:end], self.losses[first:end], self.set_aside)
-
 
 def _two_tasks(make: Maker, rng: np.random.Generator) -> tuple[list[descent.Pairs], TwoLayer]:
     inputs, outputs = (int(n) for n in rng.integers(2, 9, 2))
@@ -138,17 +125,13 @@ def _sampled(number: int, length: int) -> list[_Samples]:
     return samples
 
 
-def _trained_part(
-    samples: Sequence[_Samples],
-    settings: Settings,
-    table: Callable[[_Samples, list[Trained]], xr.Dataset],
-    progress: Progress,
+def _trained_on(
+    samples: Sequence[_Samples], table: Callable[[_Samples, list[Trained]], xr.Dataset], progress: Progress
 ) -> xr.Dataset:
-    """Train the networks of some of the samples together, and return the table of each kind of targets."""
-    here = [one.part(settings["first"], settings["end"]) for one in samples]
-    sequences, starts = ([x for d in here for x in getattr(d, name)] for name in ("sequences", "starts"))
+    """Train the networks of all samples together, and return the table of each kind of targets."""
+    sequences, starts = ([x for one in samples for x in getattr(one, name)] for name in ("sequences", "starts"))
     stages, begun, parts = trained_in_turn(sequences, starts, progress), 0, []
-    for one in here:
+    for one in samples:
         own = slice(begun, begun + len(one.starts))
         parts.append(table(one, [[networks[own] for networks in stage] for stage in stages]))
         begun = own.stop
@@ -159,7 +142,8 @@ def _forgetting(samples: _Samples, stages: list[Trained]) -> xr.Dataset:
     """Return the predicted and measured forgetting of the first of two tasks, and the balance of the layers."""
     first = [sequence[0] for sequence in samples.sequences]
     losses = np.array([[[loss_on(*one) for one in zip(k, first, strict=True)] for k in stage] for stage in stages])
-    balance = np.array([[[_imbalance(network) for network in kind] for kind in stage] for stage in stages])
+    linear = [[[cast(TwoLayer, getattr(n, "network", n)) for n in kind] for kind in stage] for stage in stages]
+    balance = np.array([[[n.imbalance_share for n in kind] for kind in stage] for stage in linear])
     predicted, over = [table[1, 0] - table[0, 0] for table in samples.losses], ("kind", "network")
     variables: dict[str, object] = {
         "predicted": ("network", predicted, described("predicted forgetting", "target^2")),
@@ -172,14 +156,13 @@ def _forgetting(samples: _Samples, stages: list[Trained]) -> xr.Dataset:
 
 
 def train_pairs(settings: Settings, progress: Progress = silent) -> xr.Dataset:
-    """Train on some of the pairs of tasks of 5B."""
-    return _trained_part(_sampled(settings["networks"], 2), settings, _forgetting, progress)
+    """Train on the pairs of tasks of 5B."""
+    return _trained_on(_sampled(settings["networks"], 2), _forgetting, progress)
 
 
 def pair_runs(preset: str) -> list[PaperRun]:
     """Figure 5B, C: pairs of random tasks in turn."""
-    number = NETWORKS[preset]
-    return [PaperRun(train_pairs, {"networks": number, **part}) for part in parts_of(number)]
+    return [PaperRun(train_pairs, {"networks": NETWORKS[preset]})]
 
 
 def _tables(samples: _Samples, stages: list[Trained]) -> xr.Dataset:
@@ -200,14 +183,13 @@ def _tables(samples: _Samples, stages: list[Trained]) -> xr.Dataset:
 
 
 def train_fives(settings: Settings, progress: Progress = silent) -> xr.Dataset:
-    """Train on some of the sequences of five tasks of 5D."""
-    return _trained_part(_sampled(settings["sequences"], 5), settings, _tables, progress)
+    """Train on the sequences of five tasks of 5D."""
+    return _trained_on(_sampled(settings["sequences"], 5), _tables, progress)
 
 
 def five_runs(preset: str) -> list[PaperRun]:
     """Figure 5D, E: loss of each of five tasks after each has been learned in turn."""
-    number = SEQUENCES[preset]
-    return [PaperRun(train_fives, {"sequences": number, **part}) for part in parts_of(number, FEW)]
+    return [PaperRun(train_fives, {"sequences": SEQUENCES[preset]})]
 
 
 def draw_sequence(dataset: xr.Dataset) -> figures.Figure:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -11,7 +10,6 @@ import numpy as np
 import xarray as xr
 
 from learncast import TwoLayer, descend, figures, forecast, tasks
-from learncast._core.progress import Progress, silent, within
 from learncast._core.validation import FloatArray
 from learncast.papers.paper import Numbers, short
 from learncast.results import STEPS, described
@@ -19,14 +17,16 @@ from learncast.theory.dynamics.balanced.two_layer import TwoLayerSolution, check
 
 #: Labels of the ``source`` dimension of quantities that are both trained and predicted.
 SOURCES = ("descent", "theory")
-#: Quantities that are compared, by their names in `TwoLayerSolution.at`.
-QUANTITIES = ("network_function", "input_gram", "output_gram")
+#: Quantities of a network that are compared, by their names in `TwoLayerSolution.at`.
+QUANTITIES: dict[str, Callable[[TwoLayer], FloatArray]] = {
+    "network_function": lambda network: network.function,
+    "input_gram": lambda network: network.first.T @ network.first,
+    "output_gram": lambda network: network.second @ network.second.T,
+}
 #: Learning rate of figures that do not vary it.
 RATE = 0.002
 #: Inputs (trials, inputs) and targets (trials, outputs).
 Pairs = tuple[FloatArray, FloatArray]
-#: Maps the number of a task and a start to the network at every recorded step.
-Learn = Callable[[int, TwoLayer], Sequence[TwoLayer]]
 
 
 def solved(task: tasks.Task, network: TwoLayer, learning_rate: float) -> TwoLayerSolution:
@@ -55,7 +55,8 @@ def training(
     settled: bool = False,
     kick: float = 0.0,
     rng: np.random.Generator | None = None,
-    learn: Learn | None = None,
+    starts: list[TwoLayer] | None = None,
+    names: Sequence[str] = ("network_function",),
 ) -> xr.Dataset:
     """Learn tasks with white inputs one after another, by descent and by the exact flow.
 
@@ -73,14 +74,15 @@ def training(
         Standard deviation of the noise on every weight of the descent at each switch.
     rng : numpy Generator
         Generator of the noise.
-    learn : callable, optional
-        Trains the network on the task with a number; by default descent on its statistics.
+    starts : list, optional
+        The network of the descent at the start of each task is appended to it.
+    names : sequence of str
+        Keys of `QUANTITIES`.
 
     Returns
     -------
     xarray.Dataset
-        ``network_function``, ``input_gram``, ``output_gram`` and the ``loss`` of every task over (source, time, ...);
-        the time of a switch occurs twice.
+        The quantities and the ``loss`` of every task over (source, time, ...); the time of a switch occurs twice.
     """
     expected = actual = network
     stages, problems, times = [], [], np.arange(0, steps + 1, every)
@@ -88,11 +90,12 @@ def training(
         if k and kick:
             assert rng is not None, "a kick needs its generator"
             actual = TwoLayer(*(w + kick * rng.standard_normal(w.shape) for w in (actual.first, actual.second)))
-        path = learn(k, actual) if learn is not None else descended(task, actual, learning_rate, times)
+        if starts is not None:
+            starts.append(actual)
+        path = descended(task, actual, learning_rate, times)
         exact = solved(task, expected, learning_rate)
-        theory = exact.at(times).dataset[list(QUANTITIES)]
-        grams = ([n.function for n in path], [n.first.T @ n.first for n in path], [n.second @ n.second.T for n in path])
-        trained = theory.copy(data={name: np.array(v) for name, v in zip(QUANTITIES, grams, strict=True)})
+        theory = exact.at(times).dataset[list(names)]
+        trained = theory.copy(data={name: np.array([QUANTITIES[name](network) for network in path]) for name in names})
         stage = xr.concat([trained, theory], dim="source")
         stages.append(stage.assign_coords(time=stage["time"] + k * steps, stage=("time", [k] * len(times))))
         problems.append(exact.problem)
@@ -102,26 +105,6 @@ def training(
     losses = np.stack([problem.loss(joined["network_function"].values) for problem in problems], axis=-1)
     joined["loss"] = (("source", "time", "task"), losses, described("loss", "target^2"))
     return joined.drop_attrs(deep=False)
-
-
-@dataclass(frozen=True, eq=False)
-class StageTrainer:
-    """Trains one linear network on the trials of one task after another in torch; a `learn` of `training`."""
-
-    pairs: Sequence[Pairs]
-    plan: Mapping[str, Any]  # learning_rate, steps and every, as in `training`
-    progress: Progress = silent
-    starts: list[TwoLayer] = field(default_factory=list)
-
-    def __call__(self, stage: int, network: TwoLayer) -> list[TwoLayer]:
-        """Return the recorded networks; the start of every stage is appended to `starts`."""
-        from learncast.training.ensembles import train_ensemble
-
-        self.starts.append(network)
-        part = within(self.progress, stage, len(self.pairs))
-        run = train_ensemble(self.pairs[stage], [network], **self.plan, record=("weights",), progress=part)
-        layers = (run[f"{name}_weights"].values[:, 0] for name in ("input", "output"))
-        return [TwoLayer(*pair) for pair in zip(*layers, strict=True)]
 
 
 def random_pairs(inputs: int, outputs: int, rng: np.random.Generator) -> Pairs:
@@ -175,9 +158,10 @@ def curves(dataset: xr.Dataset, name: str, **options: object) -> Callable[..., o
     return partial(figures.learning_curves, dataset[name], switches=switches, **options)
 
 
-def draw_functions(title: str, dataset: xr.Dataset) -> figures.Figure:
-    """Draw the network function over training."""
-    return figures.sheet(curves(dataset, "network_function", title=title), width=3.4, height=2.2)
+def draw_functions(title: str, dataset: xr.Dataset, *, name: str = "network_function") -> figures.Figure:
+    """Draw the network function over training, or the loss of every network."""
+    names = {"names": [str(one) for one in dataset["network"].values]} if name == "loss" else {}
+    return figures.sheet(curves(dataset, name, title=title, **names), width=3.4, height=2.4 if names else 2.2)
 
 
 def gaps(names: Sequence[str], dataset: xr.Dataset) -> Numbers:

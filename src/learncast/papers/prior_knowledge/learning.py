@@ -14,7 +14,7 @@ from learncast._core.validation import FloatArray
 from learncast.papers.paper import Numbers, short
 from learncast.papers.prior_knowledge import descent
 from learncast.papers.prior_knowledge.kingdom import ITEMS, living_kingdom
-from learncast.papers.runs import PaperRun, Settings, joined, parts_of, share_of
+from learncast.papers.runs import PaperRun, Settings, share_of
 from learncast.results import STEPS, described
 from learncast.theory.dynamics.balanced.two_layer import TwoLayerSolution
 from learncast.theory.representation.coupling import peak_time, two_mode_coupling
@@ -26,8 +26,8 @@ TARGETS = {"4D": ((1.5, 0.8), (0.3, 1.2)), "4E": ((2.0, 0.0), (0.0, 1.0)), "4F":
 SHAPES = {"4D": "dense", "4E": "unequal diagonal", "4F": "equal diagonal"}
 #: Number of networks in 2C and of each kind in 5B.
 NETWORKS = {"default": 50, "smoke": 6, "full": 50}
-#: Ratio of the largest to the smallest learning rate of 2C, as in the paper; the largest, and its steps.
-FINEST, COARSE, ENDS = 100, 0.05, 240
+#: Ratios of the largest to each learning rate of 2C, as in the paper; the largest, and its steps.
+FINER, COARSE, ENDS = np.array([1, 2, 5, 10, 20, 50, 100]), 0.05, 240
 
 
 def outputs_from(panel: str) -> xr.Dataset:
@@ -44,7 +44,8 @@ def everything_from(panel: str) -> xr.Dataset:
     rng = np.random.default_rng(2)
     task, items = descent.random_task(3, 2, rng), np.sqrt(3) * np.eye(3)
     network = TwoLayer.balanced(3, 4, 2, scale=0.02 if panel == "2A" else 0.8, rng=rng)
-    dataset = descent.training([task], network, learning_rate=descent.RATE, steps=4000, every=40)
+    plan: dict[str, Any] = {"learning_rate": descent.RATE, "steps": 4000, "every": 40}
+    dataset = descent.training([task], network, **plan, names=list(descent.QUANTITIES))
     grams = zip(dataset["input_gram"].values, dataset["output_gram"].values, strict=True)
     kernels = [[kernel_of_grams(*both, items) for both in zip(*of, strict=True)] for of in grams]
     over = ("source", "time", "output", "output_other")
@@ -68,35 +69,28 @@ def _cases(networks: int) -> tuple[list[descent.Pairs], list[TwoLayerSolution]]:
     return pairs, cases
 
 
-def _finer(finest: int) -> FloatArray:
-    """Return the ratio of the largest to each learning rate."""
-    return np.array([k for k in (1, 2, 5, 10, 20, 50, 100) if k <= finest], dtype=float)
-
-
 def train_architectures(settings: Settings, progress: Progress = silent) -> xr.Dataset:
-    """Train some of the random architectures at every learning rate, and return their losses."""
+    """Train the random architectures at every learning rate, and return their losses."""
     from learncast.training.ensembles import train_ensemble
 
-    pairs, cases = _cases(settings["networks"])
-    here, finer, losses = slice(settings["first"], settings["end"]), _finer(settings["finest"]), []
-    starts, done = [cast(TwoLayer, case.network) for case in cases[here]], np.cumsum([0, *finer]) / finer.sum()
-    for i, k in enumerate(finer.astype(int)):
+    (pairs, cases), losses = _cases(settings["networks"]), []
+    starts, done = [cast(TwoLayer, case.network) for case in cases], np.cumsum([0, *FINER]) / FINER.sum()
+    for i, k in enumerate(FINER.tolist()):
         plan: dict[str, Any] = {"learning_rate": COARSE / k, "steps": ENDS * k, "every": k}
-        run = train_ensemble(pairs[here], starts, **plan, progress=share_of(progress, done[i], done[i + 1]))
+        run = train_ensemble(pairs, starts, **plan, progress=share_of(progress, done[i], done[i + 1]))
         losses.append(run["loss"].values.T)  # at the times of the largest rate's steps
     return xr.Dataset({"loss": (("learning_rate", "network", "time"), np.stack(losses))})
 
 
 def architecture_runs(preset: str) -> list[PaperRun]:
-    """Return the runs of `architectures`."""
-    size = {"networks": NETWORKS[preset], "finest": FINEST}
-    return [PaperRun(train_architectures, size | part) for part in parts_of(NETWORKS[preset])]
+    """Return the run of `architectures`."""
+    return [PaperRun(train_architectures, {"networks": NETWORKS[preset]})]
 
 
 def architectures(results: list[xr.Dataset], preset: str) -> xr.Dataset:
     """Figure 2C, D: random architectures, trained at several learning rates."""
-    losses = joined("network", results)["loss"].values
-    steps, cases, finer = np.arange(ENDS + 1), _cases(NETWORKS[preset])[1], _finer(FINEST)
+    losses = results[0]["loss"].values
+    steps, cases = np.arange(ENDS + 1), _cases(NETWORKS[preset])[1]
     theory = np.stack([case.at(steps)["loss"].values for case in cases])
     gap, both = np.abs(losses - theory).max(axis=2).T, np.stack([losses[0].T, theory.T])
     sizes = [(case.network.inputs, case.network.hidden_size, case.network.outputs) for case in cases]
@@ -107,7 +101,7 @@ def architectures(results: list[xr.Dataset], preset: str) -> xr.Dataset:
         },
         coords=descent.over_steps(steps)
         | {
-            "learning_rate": ("learning_rate", COARSE / finer, described("learning rate", "1")),
+            "learning_rate": ("learning_rate", COARSE / FINER, described("learning rate", "1")),
             "network": ["-".join(map(str, size)) for size in sizes],
         },
     )
@@ -154,6 +148,7 @@ def _gram(network: TwoLayer) -> FloatArray:
     return np.asarray(factor @ factor.T)
 
 
+@cache
 def decoupling_from(panel: str) -> xr.Dataset:
     """Figure 4: A^T A in the singular basis of a 2 x 2 target, from one start at several scales."""
     scales = {"intermediate": 0.3} if panel == "4A" else SCALES
@@ -188,11 +183,6 @@ def three_targets() -> xr.Dataset:
     )
 
 
-def size_numbers(dataset: xr.Dataset) -> Numbers:
-    """Yield the numbers of neurons."""
-    yield "input, hidden and output neurons", [int(n) for n in dataset["neurons"].values]
-
-
 def draw_targets(dataset: xr.Dataset) -> figures.Figure:
     """Draw the three matrices on one scale."""
     top, names = float(np.abs(dataset["target"]).max()), [str(name) for name in dataset["panel"].values]
@@ -222,19 +212,6 @@ def draw_everything(title: str, dataset: xr.Dataset) -> figures.Figure:
     return figures.sheet(first, *rest, columns=3, width=2.36, height=2.0)
 
 
-def draw_deviations(dataset: xr.Dataset) -> figures.Figure:
-    """Draw the deviation of theory from training against the learning rate."""
-    draw = partial(figures.deviations, dataset, title="theory against training")
-    return figures.sheet(draw, width=3.5, height=2.6)
-
-
-def draw_five(dataset: xr.Dataset) -> figures.Figure:
-    """Draw the learning curves of a few networks."""
-    names = [str(name) for name in dataset["network"].values]
-    draw = descent.curves(dataset, "loss", names=names, title="five networks of 2C")
-    return figures.sheet(draw, width=3.5, height=2.6)
-
-
 def draw_structure(which: slice, dataset: xr.Dataset) -> figures.Figure:
     """Draw singular value decomposition and similarity matrices of tasks."""
     draws: list[object] = []
@@ -248,7 +225,8 @@ def draw_structure(which: slice, dataset: xr.Dataset) -> figures.Figure:
     for task in dataset["task"].values[which]:
         for name, letter in letters.items():
             rows = ITEMS if name == "input_similarity" else None
-            columns = ITEMS if name in ("input_vectors", "input_similarity") else None
+            last = task == dataset["task"].values[which][-1]
+            columns = ITEMS if last and name in ("input_vectors", "input_similarity") else None
             heading = f"{task}\n{letter}" if name == "output_vectors" else letter
             draws.append(
                 partial(figures.matrix, dataset[name].sel(task=task), rows=rows, columns=columns, title=heading)

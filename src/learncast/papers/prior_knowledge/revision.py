@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
 
 from learncast import TwoLayer, figures, tasks
-from learncast._core.progress import Progress, silent
 from learncast.figures.look import COLOURS
 from learncast.papers.paper import Numbers, short
 from learncast.papers.prior_knowledge import descent
 from learncast.papers.prior_knowledge.kingdom import BY_COLOUR, ITEMS, living_kingdom, revisions
-from learncast.papers.runs import PaperRun, Settings, share_of
-from learncast.results import STEPS, Status, described
-from learncast.theory.dynamics.balanced.two_layer import TwoLayerSolution, shallow
+from learncast.results import STEPS, described
+from learncast.theory.dynamics.balanced.two_layer import shallow
 from learncast.theory.dynamics.gradient_flow import gradient_flow
 from learncast.theory.dynamics.pooled import PooledProblem
 from learncast.theory.representation.similarity import scaled_to_plane
@@ -29,85 +27,35 @@ if TYPE_CHECKING:
 KICK = 1e-6
 #: Learning rate of the reversal.
 SLOW = 0.01
-#: Number of noise levels and of draws of each in 6A.
-SIZES, DRAWS = {"default": 4, "smoke": 4, "full": 10}, {"default": 2, "smoke": 2, "full": 5}
 #: Number of random starts of the revision for comparison.
 CONTROLS = 5
-#: Largest number of steps until a network leaves the saddle.
-PATIENCE = 12000
 
 
-def reversal_runs(preset: str) -> list[PaperRun]:
-    """Figure 6A: a task learned completely, then its opposite; and the time on the saddle against the noise."""
-    return [PaperRun(train_reversal, {"sizes": SIZES[preset], "draws": DRAWS[preset]})]
-
-
-def train_reversal(settings: Settings, progress: Progress = silent) -> xr.Dataset:
-    """Train the reversal with several noise levels and draws of each."""
-    rng = np.random.default_rng(8)
-    x, y = descent.random_pairs(3, 2, rng)
-    task = tasks.from_pairs(x, y, name="task")
+def reversal() -> xr.Dataset:
+    """Figure 6A: a task learned completely, then its opposite, and the steps at which the saddle between is left."""
+    rng, starts = np.random.default_rng(8), list[TwoLayer]()
+    task = descent.random_task(3, 2, rng, name="task")
     start = TwoLayer.balanced(3, 5, 2, scale=0.02, rng=rng)
+    plan: dict[str, Any] = {"learning_rate": SLOW, "steps": 3000, "every": 10, "kick": KICK, "rng": rng}
     both = [task, tasks.reversed(task, name="reversed")]
-    plan: dict[str, Any] = {"learning_rate": SLOW, "steps": 3000, "every": 10}
-    learn = descent.StageTrainer([(x, y), (x, -y)], plan, progress=share_of(progress, 0, 0.3))
-    dataset = descent.training(both, start, settled=True, kick=KICK, rng=rng, learn=learn, **plan)
-    escapes = _escapes((x, -y), both[1], descent.learned(task, start, SLOW), settings, rng, share_of(progress, 0.3, 1))
-    return dataset.assign(escape_step=_escape(dataset, dataset["loss"].isel(task=1))).merge(escapes)
+    dataset = descent.training(both, start, settled=True, starts=starts, **plan)
+    return _with_escapes(dataset, dataset["loss"].isel(task=1), both[1], starts[1], SLOW)
 
 
-def _escapes(
-    pairs: descent.Pairs,
-    task: tasks.Task,
-    start: TwoLayer,
-    settings: Settings,
-    rng: np.random.Generator,
-    progress: Progress,
+def _with_escapes(
+    dataset: xr.Dataset, loss: xr.DataArray, task: tasks.Task, start: TwoLayer, rate: float
 ) -> xr.Dataset:
-    """Return the steps from the switch until half of the saddle's loss is left, for noise on the learned weights."""
-    from learncast.training.ensembles import train_ensemble
-
-    sizes, draws = np.geomspace(1e-2, 1e-8, settings["sizes"]), settings["draws"]
-    first, second = (rng.standard_normal((draws, *w.shape)) for w in (start.first, start.second))
-    noisy = [
-        TwoLayer(start.first + size * a, start.second + size * b)
-        for a, b in zip(first, second, strict=True)
-        for size in sizes
-    ]
-    least = PooledProblem.of(task, start).least_loss
-    # The saddle of the reversal is at zero weights, which have the full loss of the task.
-    half = 0.5 * (0.5 * task.target_power - least)
-    plan: dict[str, Any] = {"learning_rate": SLOW, "steps": PATIENCE, "target_loss": least + half, "every": PATIENCE}
-    run = train_ensemble(pairs, [*noisy, start], **plan, progress=progress)
-    measured = [float(n) if s is Status.ok else np.inf for n, s in zip(run.steps, run.status, strict=True)]
-    # The closed form treats the noisy weights as balanced.
-    balanced = [TwoLayerSolution(PooledProblem.of(task, n), n, SLOW, separatrix_tolerance=0) for n in noisy]
-    steps = {
-        "measured": (measured[:-1], "training"),
-        "integrated": ([flow_step(task, n, half, SLOW) for n in noisy], "flow, integrated"),
-        "balanced": ([solution.time_to_loss(half) for solution in balanced], "flow, as if balanced"),
-    }
-    variables: dict[str, object] = {}
-    for key, (values, text) in steps.items():
-        table = np.reshape(np.asarray(values), (draws, len(sizes)))
-        variables[f"{key}_escape"] = (("draw", "noise"), table, described(f"time on the saddle, {text}", STEPS))
-    variables["unkicked_escape"] = ((), measured[-1], described("time on the saddle without noise", STEPS))
-    variables["one_layer_step"] = ((), _one_layer(), described("time of one layer to the same loss", STEPS))
-    return xr.Dataset(variables, coords={"noise": ("noise", sizes, described("noise on every weight", "1"))})
-
-
-def flow_step(task: tasks.Task, network: TwoLayer, excess: float, rate: float) -> float:
-    """Return the first step at which the integrated flow's excess loss is at most `excess`, inf after `PATIENCE`."""
-    step = float(np.ceil(gradient_flow(task, network, learning_rate=rate).time_to_loss(excess)))
-    return step if step <= PATIENCE else float("inf")
-
-
-def _escape(dataset: xr.Dataset, loss: xr.DataArray) -> xr.DataArray:
-    """Return the first step of the last stage with half of the flow's final loss; nan if the flow leaves no loss."""
-    saddle = float(loss.sel(source="theory")[-1])
-    left = (loss.sel(source="descent") < saddle / 2) & (dataset["stage"] == 1)
-    step = float(dataset["time"][left.values.argmax()]) if saddle > 1e-3 and bool(left.any()) else np.nan
-    return xr.DataArray(step, attrs=described("time at which training leaves the saddle", STEPS))
+    """Add the steps at which training, and the integrated flow from its weights, leave the saddle; nan without one."""
+    theory, switch = loss.sel(source="theory"), float(descent.stage_of(dataset, 1)["time"][0])
+    least = float(PooledProblem.of(task, start).least_loss)
+    saddle, step, predicted = float(theory[-1]) - least, np.nan, np.nan
+    left = (loss.sel(source="descent") - least < saddle / 2) & (dataset["stage"] == 1)
+    if saddle > 1e-3 and bool(left.any()):
+        step = float(dataset["time"][left.values.argmax()])
+        predicted = switch + float(np.ceil(gradient_flow(task, start, learning_rate=rate).time_to_loss(saddle / 2)))
+    text = described("time at which training leaves the saddle", STEPS)
+    flow = described("time at which the integrated flow leaves the saddle", STEPS)
+    return dataset.assign(escape_step=((), step, text), flow_escape_step=((), predicted, flow))
 
 
 def shallow_reversal() -> xr.Dataset:
@@ -123,9 +71,7 @@ def shallow_reversal() -> xr.Dataset:
         stages.append(both.assign_coords(time=both["time"] + k * steps, stage=("time", [k] * both.sizes["time"])))
     joined = xr.concat(stages, dim="time")
     named = joined.assign_coords(descent.over_steps(joined["time"])).assign_attrs(described("network function W", "1"))
-    return named.to_dataset(name="network_function").assign(
-        one_layer_step=((), _one_layer(), described("time to half of the loss without weights", STEPS))
-    )
+    return named.to_dataset(name="network_function")
 
 
 def _one_layer() -> float:
@@ -133,48 +79,37 @@ def _one_layer() -> float:
     return float(np.ceil(np.log(8) / (-2 * np.log1p(-SLOW))))
 
 
-def revision_runs(preset: str) -> list[PaperRun]:
-    """Return the runs of `revised`, which do not depend on the preset."""
-    return [PaperRun(train_revision, {"panel": k}) for k in range(2)]
-
-
-def revised(results: list[xr.Dataset], preset: str) -> xr.Dataset:
+@cache
+def revised() -> xr.Dataset:
     """Figure 6E to H: small weights, the living kingdom, then the swap; large weights, then the colours (`panel`)."""
-    joined = xr.concat(results, dim="panel").assign_coords(panel=["two fish swapped", "colour hierarchy"])
-    return joined.assign_coords(descent.over_steps(joined["time"]))
+    joined = xr.concat([_revision(k) for k in range(2)], dim="panel")
+    named = joined.assign_coords(panel=["two fish swapped", "colour hierarchy"])
+    return named.assign_coords(descent.over_steps(joined["time"]))
 
 
-def train_revision(settings: Settings, progress: Progress = silent) -> xr.Dataset:
+def _revision(k: int) -> xr.Dataset:
     """Train one panel: the living kingdom, then its revision."""
-    k, tree = settings["panel"], living_kingdom()
-    rate, scale, revision = (0.01, descent.RATE)[k], (0.003, 0.25)[k], revisions()[k]
-    rng, both = np.random.default_rng(9 + k), [tree, revision]
+    rate, scale, tree, revision = (0.01, descent.RATE)[k], (0.003, 0.25)[k], living_kingdom(), revisions()[k]
+    rng, starts = np.random.default_rng(9 + k), list[TwoLayer]()
     start = descent.regular_start([tree], 16, rng, scale=scale, learning_rate=rate)
     plan: dict[str, Any] = {"learning_rate": rate, "steps": 6000, "every": 20}
-    learn = descent.StageTrainer([(t.items, t.features.T) for t in both], plan, progress=progress)
-    dataset = descent.training(both, start, settled=True, kick=KICK, rng=rng, learn=learn, **plan)
+    dataset = descent.training([tree, revision], start, settled=True, kick=KICK, rng=rng, starts=starts, **plan)
     current = dataset["loss"].values[:, np.arange(dataset.sizes["time"]), dataset["stage"].values]
     dataset["loss_in_training"] = (("source", "time"), current, described("loss in training", "target^2"))
     outputs = np.sqrt(len(ITEMS)) * dataset["network_function"].isel(column=k).drop_attrs()
     dataset["item_output"] = outputs.assign_attrs(described("output for one item", "target"))
-    dataset["escape_step"] = _escape(dataset, dataset["loss_in_training"])
-    dataset["control_loss"] = _control(revision, learn.starts[1], rate, plan["steps"], plan["every"], rng)
-    half = float(dataset["loss_in_training"].sel(source="theory")[-1]) / 2
-    predicted = flow_step(revision, learn.starts[1], half, rate) if np.isfinite(dataset["escape_step"]) else np.nan
-    text = described("time at which the integrated flow leaves the saddle", STEPS)
-    dataset["told_escape_step"] = ((), predicted + 6000, text)
+    dataset["control_loss"] = _control(revision, starts[1], rng, **plan)
+    dataset = _with_escapes(dataset, dataset["loss_in_training"], revision, starts[1], rate)
     return dataset.drop_vars("task")
 
 
-def _control(
-    task: tasks.Task, learned: TwoLayer, rate: float, steps: int, every: int, rng: np.random.Generator
-) -> xr.DataArray:
+def _control(task: tasks.Task, learned: TwoLayer, rng: np.random.Generator, **plan: Any) -> xr.DataArray:
     """Return the losses of the revision from random balanced weights with the variance of the learned weights."""
     size, parts = _size(learned), []
     for _ in range(CONTROLS):
-        random = descent.regular_start([task], learned.hidden_size, rng, scale=1.0, learning_rate=rate)
+        random = descent.regular_start([task], learned.hidden_size, rng, scale=1.0, learning_rate=plan["learning_rate"])
         start = TwoLayer(*(w * size / _size(random) for w in (random.first, random.second)))
-        parts.append(descent.training([task], start, learning_rate=rate, steps=steps, every=every)["loss"])
+        parts.append(descent.training([task], start, **plan)["loss"])
     losses = xr.concat(parts, "draw").isel(task=0, drop=True).drop_vars("stage").rename(time="control_time")
     return losses.assign_attrs(described("loss from random weights of the same variance", "target^2"))
 
@@ -184,12 +119,12 @@ def _size(network: TwoLayer) -> float:
     return float(np.sqrt(np.mean(np.concatenate([network.first.ravel(), network.second.ravel()]) ** 2)))
 
 
-def paths(stage: int, results: list[xr.Dataset], preset: str, points: int = 25) -> xr.Dataset:
+def paths(stage: int, points: int = 25) -> xr.Dataset:
     """Return the outputs for all items, at times that divide the path evenly, scaled to a plane.
 
     The paths of the living kingdom from small and from large weights are in one map, because they have one end.
     """
-    runs, outputs = revised(results, preset), []
+    runs, outputs = revised(), []
     for k in (0, 1):
         functions = runs["network_function"].isel(panel=k, time=runs["stage"].values == stage).values
         way = np.linalg.norm(np.diff(functions[0], axis=0), axis=(1, 2)).cumsum()
@@ -261,37 +196,32 @@ def draw_paths(titles: Sequence[str], dataset: xr.Dataset) -> figures.Figure:
 
 
 def draw_reversal(dataset: xr.Dataset) -> figures.Figure:
-    """Draw the network function during the reversal, and the time on the saddle against the noise."""
+    """Draw the network function during the reversal, and the loss of the reversed task."""
     function = descent.curves(dataset, "network_function", title="reversal, two layers")
-    return figures.sheet(function, partial(figures.escapes, dataset, title="time on the saddle"), width=3.5, height=2.4)
+    loss = dataset["loss"].isel(task=1, drop=True).to_dataset(name="loss")
+    return figures.sheet(
+        function, descent.curves(loss, "loss", legend=False, title="loss of the reversed task"), width=3.5, height=2.4
+    )
 
 
 def reversal_numbers(dataset: xr.Dataset) -> Numbers:
-    """Yield the loss on the saddle, and how long it holds the training of many networks."""
+    """Yield the loss on the saddle, and when training and the flow leave it."""
     first, last = descent.stage_of(dataset, 0), dataset.isel(time=-1)
-    learned = first.isel(time=-1).sel(source="theory")
+    learned, switch = first.isel(time=-1).sel(source="theory"), float(first["time"][-1])
     least = float(learned["loss"].isel(task=0))
     yield "half the squared norm of the task", short(0.5 * (learned["network_function"] ** 2).sum())
     yield "excess loss, flow at its end", short(last["loss"].sel(source="theory").isel(task=1) - least)
     yield "excess loss, training at its end", short(np.round(last["loss"].sel(source="descent")[1] - least, 12))
-    yield "training leaves the saddle, steps after the switch", int(dataset["escape_step"] - first["time"][-1])
-    measured = dataset["measured_escape"]
-    yield "networks pushed off the saddle by noise", int(measured.size)
-    for size in (0, -1):
-        noise = float(dataset["noise"][size])
-        yield f"noise of {noise:g}: measured steps on the saddle", short(measured.isel(noise=size))
-    for name, flow in (("integrated", "integrated flow"), ("balanced", "closed form, as if balanced")):
-        gap = np.abs(dataset[f"{name}_escape"] / measured - 1)
-        yield f"steps on the saddle, largest gap of {flow} and training, share", short(gap.max())
-    yield "without noise: steps on the saddle until round-off ends it", short(dataset["unkicked_escape"])
-    yield "one layer: steps to the same loss", int(dataset["one_layer_step"])
+    yield "training leaves the saddle, steps after the switch", int(dataset["escape_step"] - switch)
+    yield "the flow from these weights leaves the saddle, steps", int(dataset["flow_escape_step"] - switch)
+    yield "one layer: steps to the same loss", int(_one_layer())
     yield from descent.gaps(["network_function"], first)
 
 
 def shallow_numbers(dataset: xr.Dataset) -> Numbers:
     """Yield the steps of one layer through the reversal."""
     yield from descent.gaps(["network_function"], dataset)
-    yield "steps after the switch to half of the loss without weights", int(dataset["one_layer_step"])
+    yield "steps after the switch to half of the loss without weights", int(_one_layer())
 
 
 def revision_numbers(dataset: xr.Dataset) -> Numbers:
@@ -309,7 +239,7 @@ def revision_numbers(dataset: xr.Dataset) -> Numbers:
         controls = dataset["control_loss"].isel(panel=k).sel(source="descent").transpose("draw", ...).values < 0.01
         times = [int(dataset["control_time"][line.argmax()]) if line.any() else None for line in controls]
         yield f"{name} from random balanced weights of the same variance: steps to a loss of 0.01", times
-        predicted, switch = float(dataset["told_escape_step"][k]), float(descent.stage_of(dataset, 1)["time"][0])
+        predicted, switch = float(dataset["flow_escape_step"][k]), float(descent.stage_of(dataset, 1)["time"][0])
         if np.isfinite(predicted):
             escape = int(float(dataset["escape_step"][k]) - switch)
             yield f"then {name}: training leaves the saddle, steps after the switch", escape

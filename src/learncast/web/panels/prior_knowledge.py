@@ -7,11 +7,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
-from typing import TYPE_CHECKING, Literal
+from itertools import pairwise
+from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
 
-from learncast import Accuracy, InvalidSpec, Stage, Task, TwoLayer
+from learncast import Accuracy, Deep, InvalidSpec, Stage, Task, TwoLayer
 from learncast._core.validation import FloatArray
 from learncast.display import format_loss, plural
 from learncast.planning.forecast import Forecast, follow, forecast
@@ -65,12 +66,20 @@ class PriorKnowledgeState(State):
     first_steps: float = _partial_training(100.0, "Steps of task A", (1.0, 10_000.0), 0.01, scale="log", unit=STEPS)
     start: Literal["balanced", "random"] = _network("balanced", "Initial weights", choices=_STARTS)
     start_scale: float = _network(0.1, "Scale of the initial weights", (1e-3, 2.0), 0.01, scale="log")
-    imbalance: float = _network(0.0, "Balance of the layers, lambda", (-4.0, 4.0), 0.05, when={"start": ("balanced",)})
+    layers: int = _network(2, "Layers", (2, 4), 1, unit="layers")
+    imbalance: float = _network(
+        0.0, "Balance of the layers, lambda", (-4.0, 4.0), 0.05, when={"start": ("balanced",), "layers": ("2",)}
+    )
     hidden_size: int = _network(3, "Hidden units", (1, 10), 1, unit="units")
     seed: int = _network(4, "Random seed", (0, 99), 1, unit="seed")
     learning_rate: float = _training(0.05, "Learning rate", (1e-3, 0.5), 0.01, unit="1/step", scale="log")
     accuracy: float = _training(0.99, "Counts as learned at", (0.5, 0.999), 0.001, unit="accuracy")
     time: float = control(1.0, "time shown", (0.0, 1.0), kind="hidden")
+
+    @property
+    def weight_scale(self) -> float:
+        """Standard deviation of the weights of each layer; the map of more layers begins as large as that of two."""
+        return self.start_scale ** (2 / self.layers)
 
     @property
     def steps_of_a(self) -> float:
@@ -138,16 +147,23 @@ class SequentialLearning:
             steps = [steps for k, steps in places if k == stage]
             if steps:
                 rows.append(solution.at(steps))
-        names = ("input_gram", "output_gram", "network_function", "loss")
-        return {name: np.concatenate([row[name].values for row in rows]) for name in names}
+        first, last = self.weights[0], self.weights[-1]
+        names = ("input_gram", "output_gram", "network_function", "loss") if len(self.weights) == 2 else ("loss",)
+        frames = {name: np.concatenate([row[name].values for row in rows]) for name in names}
+        if len(self.weights) > 2:
+            products = (np.linalg.multi_dot(one[::-1]) for one in zip(*self.weights, strict=True))
+            grams = {"input_gram": first.swapaxes(1, 2) @ first, "output_gram": last @ last.swapaxes(1, 2)}
+            frames |= grams | {"network_function": np.array(list(products))}
+        return frames
 
     @cached_property
-    def weights(self) -> tuple[FloatArray, FloatArray]:
-        """Weights of both layers at each frame, computed at some of them."""
+    def weights(self) -> tuple[FloatArray, ...]:
+        """Weights of every layer at each frame, computed at some of them."""
         places = [self.locate(share) for share in np.linspace(0.0, 1.0, FRAMES)[::_HELD].tolist()]
-        networks = [self.curriculum.flows[stage].network_at(steps) for stage, steps in places]
-        first, second = (np.array([getattr(one, name) for one in networks]) for name in ("first", "second"))
-        return np.repeat(first, _HELD, axis=0)[:FRAMES], np.repeat(second, _HELD, axis=0)[:FRAMES]
+        flows = self.curriculum.flows
+        networks = [cast(TwoLayer | Deep, flows[stage].network_at(steps)) for stage, steps in places]
+        layers = zip(*(n.weights if isinstance(n, Deep) else (n.first, n.second) for n in networks), strict=True)
+        return tuple(np.repeat(np.array(layer), _HELD, axis=0)[:FRAMES] for layer in layers)
 
     @property
     def trained(self) -> tuple[float, ...]:
@@ -187,8 +203,12 @@ def _rotation(size: int, degrees: float) -> FloatArray:
     return matrix
 
 
-def starting_network(state: PriorKnowledgeState) -> TwoLayer:
+def starting_network(state: PriorKnowledgeState) -> TwoLayer | Deep:
     """Return the network before training, with the weights that a study gives it."""
+    if state.layers > 2:
+        make = Deep.random if state.start == "random" else Deep.balanced
+        hidden = (state.hidden_size,) * (state.layers - 1)
+        return make(state.size, hidden, state.size, scale=state.weight_scale, rng=state.seed)
     sizes, rng = (state.size, state.hidden_size, state.size), np.random.default_rng(state.seed)
     if state.start == "random":
         return TwoLayer.random(*sizes, scale=state.start_scale, rng=rng)
@@ -211,7 +231,9 @@ def study_of(state: PriorKnowledgeState) -> str:
     """Return the study with which `learncast forget` gives the numbers of the panel."""
     network = {"kind": "two-layer", "hidden_size": state.hidden_size, "start": state.start}
     network |= {"scale": state.start_scale, "seed": state.seed}
-    if state.start == "balanced":
+    if state.layers > 2:
+        network |= {"kind": "deep", "layers": state.layers, "scale": state.weight_scale}
+    elif state.start == "balanced":
         network["imbalance"] = state.imbalance
     stages: list[dict[str, object]] = []
     for task in two_tasks(state):
@@ -254,11 +276,12 @@ def _grams(state: PriorKnowledgeState, learning: SequentialLearning) -> View:
     frames, k = learning.frames, round(state.time * (FRAMES - 1))
     stages = [learning.locate(share)[0] for share in np.linspace(0.0, 1.0, FRAMES).tolist()]
     maps = np.array([pooled_statistics(task, 0.0)[0].T for task in learning.curriculum.tasks])
+    product, last = " ".join(f"W{k}" for k in range(state.layers, 0, -1)), f"W{state.layers}"
     matrices = (
-        ("network_function", "Map of the network, W2 W1", "output", "input", frames["network_function"]),
+        ("network_function", f"Map of the network, {product}", "output", "input", frames["network_function"]),
         ("wanted", "Map of the task in training", "output", "input", maps[stages]),
         ("input_gram", "Input gram matrix, W1'W1", "input", "input", frames["input_gram"]),
-        ("output_gram", "Output gram matrix, W2 W2'", "output", "output", frames["output_gram"]),
+        ("output_gram", f"Output gram matrix, {last} {last}'", "output", "output", frames["output_gram"]),
     )
     elapsed = np.linspace(0.0, float(learning.boundaries[-1]), FRAMES)
     times = tuple(f"{time:.4g}, while {NAMES[stage]} is trained" for time, stage in zip(elapsed, stages, strict=True))
@@ -375,17 +398,18 @@ def _outcome(steps: Steps) -> str:
 
 
 def _diagram(state: PriorKnowledgeState, learning: SequentialLearning) -> Diagram:
-    """Draw both layers at each frame."""
+    """Draw every layer at each frame."""
+    hidden = ["hidden"] if state.layers == 2 else [f"hidden layer {k}" for k in range(1, state.layers)]
+    names = ["input", *hidden, "output"]
     edges = tuple(
-        Edge(f"{source} {i}", f"{target} {j}", name, float(weights[-1, j, i]), weights[:, j, i])
-        for name, source, target, weights in zip(
-            ("W1", "W2"), ("input", "hidden"), ("hidden", "output"), learning.weights, strict=True
-        )
+        Edge(f"{source} {i}", f"{target} {j}", f"W{k}", float(weights[-1, j, i]), weights[:, j, i])
+        for k, ((source, target), weights) in enumerate(zip(pairwise(names), learning.weights, strict=True), start=1)
         for j in range(weights.shape[1])
         for i in range(weights.shape[2])
     )
-    layers = (("input", state.size), ("hidden", state.hidden_size), ("output", state.size))
-    return Diagram(f"A two-layer linear network of {state.hidden_size} hidden units", layers, edges)
+    sizes = [state.size, *(state.hidden_size for _ in hidden), state.size]
+    title = f"A linear network of {state.layers} layers with {plural(sum(sizes[1:-1]), 'hidden unit')}"
+    return Diagram(title, tuple(zip(names, sizes, strict=True)), edges)
 
 
 _PARTS = {"grams": _grams, "learning": _curves, "forgetting": _forgetting}

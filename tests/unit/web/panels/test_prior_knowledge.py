@@ -25,7 +25,7 @@ from learncast.web import FRAMES, PriorKnowledgeState, View, all_panels, to_plai
 PANEL = next(panel for panel in all_panels() if panel.name == "prior-knowledge")
 DEFAULT = PriorKnowledgeState()
 RANGES = [c for c in PANEL.controls if c.kind == "range"]
-WHOLE = ("size", "hidden_size", "seed")
+WHOLE = ("size", "layers", "hidden_size", "seed")
 #: Each control at its bounds or with each of its choices.
 EXTREMES = [
     (c.key, int(value) if c.key in WHOLE else value)
@@ -214,6 +214,8 @@ STUDIES = [
     {"hidden_size": 1, "size": 5},
     {"start": "random", "seed": 3},
     {"seed": 0},
+    {"layers": 3, "start_scale": 0.5, "knowledge": "steps", "first_steps": 50.0},
+    {"layers": 4, "start": "random", "start_scale": 0.6},
 ]
 
 
@@ -374,3 +376,17 @@ def test_frames_are_the_solutions_at_their_times():
 def test_the_answer_gives_descent_steps_only(changes, numbers):
     answer = PANEL.parts["learning"](PriorKnowledgeState(**changes)).answer
     assert re.findall(r"\d+(?:\.\d+)?", answer) == numbers
+
+
+def test_more_layers_take_the_steps_of_descent_on_every_layer():
+    state = PriorKnowledgeState(layers=3, start_scale=0.6, knowledge="steps", first_steps=40.0)
+    views = shown(state)
+    weights, (cross, _) = list(module.starting_network(state).weights), expected_maps(state)
+    assert len(weights) == 3
+    for _ in range(40):
+        W1, W2, W3 = weights
+        error = state.learning_rate * (cross - W3 @ W2 @ W1)
+        weights = [W1 + (W3 @ W2).T @ error, W2 + W3.T @ error @ W1.T, W3 + error @ (W2 @ W1).T]
+    expected = 0.5 * np.sum((weights[2] @ weights[1] @ weights[0] - cross) ** 2)
+    assert chart(views["forgetting"], "loss_after").traces[0].z[1, 0] == pytest.approx(expected, rel=1e-9)
+    assert len({edge.label for edge in views["learning"].diagram.edges}) == 3
