@@ -12,7 +12,7 @@ from matplotlib.path import Path
 
 from learncast._core.validation import FloatArray
 from learncast.figures.look import COLOURS, DIRECT, ON_LIGHT, PALE, SAVED, Look
-from learncast.figures.page import axis_label, colour_bar, key, label, name_time, wrapped
+from learncast.figures.page import colour_bar, key, label, wrapped
 
 #: Marker of a plan.
 STAR: Look = {
@@ -165,57 +165,3 @@ def stop_map(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     clipped = finite.size and float(finite.max()) > top
     colour_bar(ax, mesh, "steps saved (blue) or lost (red)", extend="both" if clipped else "neither")
     return label(ax, x=wrapped(f"steps on {dataset.attrs['candidate']}", 34), y="tolerance (1 − accuracy)", title=title)
-
-
-def basin_map(dataset: xr.Dataset, ax: Axes, *, better_beyond: float | None = None, title: str = "") -> Axes:
-    """Draw where training ends over its start and the task: shaded if it ends recurrent, networks as dots.
-
-    Parameters
-    ----------
-    dataset : Dataset
-        ``boundary`` over ``strength``, above which a start ends recurrent (nan for none), and ``network_end`` over
-        (network_start, network_strength), the final recurrence of networks.
-    ax : Axes
-    better_beyond : float, optional
-        Strength beyond which the recurrent end has the lower loss, drawn as a dashed line.
-    title : str
-
-    Returns
-    -------
-    Axes
-        `ax`.
-
-    Examples
-    --------
-    >>> import matplotlib.pyplot as plt
-    >>> import xarray as xr
-    >>> import learncast as lc
-    >>> basins = xr.Dataset(
-    ...     {
-    ...         "boundary": ("strength", [0.8, 0.5, 0.2]),
-    ...         "network_end": (("network_start", "network_strength"), [[0.0, 0.9], [0.7, 0.9]]),
-    ...     },
-    ...     coords={"strength": [0.5, 1.0, 1.5], "network_start": [0.3, 0.6], "network_strength": [0.9, 1.4]},
-    ... )
-    >>> figure, ax = plt.subplots()
-    >>> lc.figures.basin_map(basins, ax).get_ylabel()
-    'network start'
-    >>> [text.get_text() for text in ax.get_legend().get_texts()]
-    ['ends recurrent, theory', 'separatrix, theory', 'network ended recurrent', 'network ended feedforward']
-    >>> plt.close(figure)
-    """
-    r, boundary = dataset["strength"].values, dataset["boundary"].values
-    ax.fill_between(r, boundary, 1.0, color=COLOURS[5], alpha=0.35, linewidth=0, label="ends recurrent, theory")
-    ax.plot(r, boundary, color="black", linestyle=(0, (1, 1.2)), label="separatrix, theory")
-    ends = dataset["network_end"]
-    starts, strengths = np.meshgrid(ends["network_start"], ends["network_strength"], indexing="ij")
-    recurrent = np.abs(ends.values) > 0.1
-    style: Look = {"s": 16, "edgecolors": COLOURS[0], "linewidths": 0.9, "zorder": 3}
-    for chosen, face, name in ((recurrent, COLOURS[0], "recurrent"), (~recurrent, "white", "feedforward")):
-        ax.scatter(strengths[chosen], starts[chosen], color=face, label=f"network ended {name}", **style)
-    if better_beyond is not None:
-        ax.axvline(better_beyond, color="grey", linestyle="--", linewidth=0.8)
-        name_time(ax, better_beyond, "recurrent is\nbetter beyond")
-    ax.set(xlim=(float(r.min()), float(r.max())), ylim=(0.0, 1.0))
-    key(ax, below=True, ncols=2)
-    return label(ax, x=axis_label(dataset["strength"]), y=axis_label(ends["network_start"]), title=title)
