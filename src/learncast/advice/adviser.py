@@ -128,11 +128,11 @@ def _rate_and_help(request: Request, pilots: Pilots | None) -> Advice:
     target, goal = request.target, request.goal
     if isinstance(goal, Explained):
         raise InvalidSpec("goal must be Loss, DecisionAccuracy or Measured if there are no candidates.", field="goal")
-    words = f"Train on {target.name} directly"
+    words, expect = f"Train on {target.name} directly", EXPECTED[request.rule.adaptive]
     direct = AdvisedPlan((Stage(target, goal),), words)
     if isinstance(goal, Loss) or not request.candidates:
         helps = "none: no easier tasks were given."
-        return advice_of(request, pilots, {DIRECT: direct}, shortlist=[DIRECT], help=helps, expect=EXPECTED)
+        return advice_of(request, pilots, {DIRECT: direct}, shortlist=[DIRECT], help=helps, expect=expect)
     assert isinstance(goal, TrialGoal)
     unsuitable = left_out(request)
     helpers = [one for one in request.candidates if one.name not in unsuitable]
@@ -143,4 +143,4 @@ def _rate_and_help(request: Request, pilots: Pilots | None) -> Advice:
         plans = {HELPED: AdvisedPlan(tuple(helped_stages(request, helpers)), words), DIRECT: direct}
         helps = f"if it stalls, half of each batch comes from {', '.join(names)} until {until}."
     helps += "".join(f" {name} is left out: {reason}." for name, reason in unsuitable.items())
-    return advice_of(request, pilots, plans, shortlist=list(plans), helpers=names, help=helps, expect=EXPECTED)
+    return advice_of(request, pilots, plans, shortlist=list(plans), helpers=names, help=helps, expect=expect)
