@@ -145,7 +145,7 @@ def draw(found: dict[str, tuple[tuple[int, ...], list[float], float]]) -> None:
             logs = np.log(sizes)
             through = np.exp(np.mean(np.log(seconds[1:])) + slope * (logs - logs[1:].mean()))
             ax.loglog(sizes, through, ":", color="black", lw=1)
-            ax.loglog(sizes, seconds, "o-", color="#0072b2", ms=4, lw=1)
+            ax.loglog(sizes, seconds, "o-", color="C0", ms=4, lw=1)
             ax.set(title=f"{name}: {slope:.2f}", xlabel=name.split(" of ")[0], ylabel="CPU seconds")
             ax.set_xticks(sizes, [f"{size // 1000}k" if size >= 10_000 else f"{size}" for size in sizes])
             ax.set_yticks([seconds[0], seconds[-1]], [f"{second:.2g}" for second in (seconds[0], seconds[-1])])

@@ -90,8 +90,8 @@ sphinx_gallery_conf = {
 
 html_theme = "pydata_sphinx_theme"
 html_title = "learncast"
-html_static_path = ["_static"]
-html_css_files = ["site.css"]
+html_static_path = ["_static", "../src/learncast/tokens.css"]
+html_css_files = ["tokens.css", "site.css"]
 html_copy_source = False
 html_show_sourcelink = False
 html_favicon = "_static/favicon.svg"

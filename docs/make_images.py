@@ -15,12 +15,13 @@ import numpy as np
 
 import learncast as lc
 from learncast.figures import save
+from learncast.figures.look import read_tokens
 from learncast.report.plan import plan_report
 from learncast.study import Study
 
 ROOT = Path(__file__).parents[1]
 IMAGES = ROOT / "docs" / "images"
-PINNED = "#curriculum?time=0.4"
+PINNED = "#curriculum"
 LEARNING = "#prior-knowledge"
 
 
@@ -43,17 +44,17 @@ def badges() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     pythons = [one.rpartition(" ")[2] for one in project["classifiers"] if re.search(r"Python :: 3\.\d+$", one)]
     facts = {"Python": ", ".join(pythons), "licence": project["license"], "types": "mypy strict", "telemetry": "none"}
-    parts, x = [], 0
+    parts, x, tokens = [], 0, read_tokens()
     for name, value in facts.items():
         left, right = (round(6.6 * len(text)) + 16 for text in (name, value))
         parts += [
-            f'<rect x="{x}" width="{left + right}" height="20" rx="4" fill="#555"/>',
-            f'<path d="M{x + left} 0h{right - 4}a4 4 0 0 1 4 4v12a4 4 0 0 1-4 4H{x + left}z" fill="#0072b2"/>',
+            f'<rect x="{x}" width="{left + right}" height="20" rx="4" fill="{tokens["faint"]}"/>',
+            f'<path d="M{x + left} 0h{right - 4}a4 4 0 0 1 4 4v12a4 4 0 0 1-4 4H{x + left}z" fill="{tokens["curriculum"]}"/>',
             f'<text x="{x + left / 2}" y="14">{name}</text><text x="{x + left + right / 2}" y="14">{value}</text>',
         ]
         x += left + right + 6
     size = f'width="{x - 6}" height="20" font-size="11" font-family="Verdana, DejaVu Sans, sans-serif"'
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} fill="#fff" text-anchor="middle">'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} fill="white" text-anchor="middle">'
     text = f"{head}{''.join(parts)}</svg>\n"
     (IMAGES / "badges.svg").write_text(text, encoding="utf-8")
 

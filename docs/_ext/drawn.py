@@ -18,9 +18,11 @@ from docutils.parsers.rst import directives
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
+from learncast.figures.look import TOKEN_FILE, read_tokens
+
 FOLDER = Path("generated/drawn")
 #: Colours of text and lines on a light and on a dark page.
-INK = {"light": "#333333", "dark": "#d6d6d6"}
+INK = {look: read_tokens(dark=look == "dark")["ink"] for look in ("light", "dark")}
 
 
 class Drawn(SphinxDirective):
@@ -34,7 +36,9 @@ class Drawn(SphinxDirective):
         module = drawings if hasattr(drawings, self.arguments[0]) else pictures
         draw = getattr(module, self.arguments[0])
         source = inspect.getsource(draw)
-        stamp = hashlib.sha256((source + inspect.getsource(drawings._sized)).encode()).hexdigest()[:12]
+        stamp = hashlib.sha256(
+            (source + inspect.getsource(drawings._sized) + TOKEN_FILE.read_text(encoding="utf-8")).encode()
+        ).hexdigest()[:12]
         figure = nodes.figure(classes=["drawn"])
         for look in INK:
             path = FOLDER / f"{self.arguments[0]}-{stamp}-{look}.svg"

@@ -13,12 +13,11 @@ import pandas as pd
 from drawings import _sized
 
 import learncast as lc
+from learncast.figures.look import DIRECT, FIRST, FORGOTTEN, TARGET
 
 ROOT = Path(__file__).parents[2]
 TABLE = ROOT / "examples" / "recorded_trials.csv"
 INPUTS, TARGETS = ["input_left", "input_right"], ["target_left", "target_right"]
-#: Direct training is grey, a first task orange, the target blue.
-DIRECT, FIRST, TARGET, FORGOTTEN = "#808080", "#d9701a", "#1f86c7", "#c2408f"
 NETWORK = lc.LinearRNN.random(inputs=2, hidden_size=64, outputs=2, recurrence=0.9, scale=0.05, rng=0)
 RATE = 2e-3
 

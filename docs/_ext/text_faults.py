@@ -1,36 +1,97 @@
-"""Texts of a figure that are clipped or lie on each other."""
+"""Faults of a figure: texts that are clipped or lie on each other, legends on data, and axis titles longer than the axis."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import combinations
 from typing import Any
 
+import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
+
+#: Pixels between two places on a curve or in a bar that are tested.
+SPACING = 2.0
 
 
 def text_boxes(figure: Figure) -> list[tuple[str, Any]]:
     """Words and place of each text that is shown, in pixels."""
     FigureCanvasAgg(figure).draw()
-    beyond = {id(label) for ax in figure.axes for axis in (ax.xaxis, ax.yaxis) for label in _not_drawn(axis)}
+    every = [one for ax in figure.axes for one in (ax, *ax.child_axes)]
+    beyond = {id(label) for ax in every for axis in (ax.xaxis, ax.yaxis) for label in _not_drawn(ax, axis)}
     texts = [one for one in figure.findobj(Text) if one.get_visible() and one.get_text().strip()]
     texts = [one for one in texts if id(one) not in beyond]
-    return [(one.get_text(), one.get_window_extent().padded(-0.5)) for one in texts]
+    # The box around a slanted text is larger than the text.
+    return [(one.get_text(), one.get_window_extent().padded(-0.5)) for one in texts if one.get_rotation() % 90 == 0]
 
 
 def faults(figure: Figure) -> list[str]:
-    """Texts outside the figure and pairs of texts that overlap."""
+    """Texts outside the figure, pairs of texts that overlap, legends on data or titles, and axis titles that are too long."""
     boxes, inside = text_boxes(figure), figure.bbox.padded(1)
     clipped = [words for words, box in boxes if not _within(box, inside)]
-    return clipped + [f"{a!r} on {b!r}" for (a, one), (b, other) in combinations(boxes, 2) if one.overlaps(other)]
+    overlaps = [f"{a!r} on {b!r}" for (a, one), (b, other) in combinations(boxes, 2) if one.overlaps(other)]
+    return clipped + overlaps + [fault for ax in figure.axes for fault in _axes_faults(ax, boxes)]
 
 
-def _not_drawn(axis: Any) -> list[Text]:
-    """Labels of ticks beyond the ends of an axis."""
+def _axes_faults(ax: Axes, boxes: list[tuple[str, Any]]) -> Iterator[str]:
+    box = ax.get_window_extent()
+    for words, title, room in (
+        (ax.get_ylabel(), ax.yaxis.label, box.height),
+        (ax.get_xlabel(), ax.xaxis.label, box.width),
+    ):
+        place = title.get_window_extent()
+        if words and (place.height if room == box.height else place.width) > room + 1:
+            yield f"{words!r} is longer than its axis"
+    legend = ax.get_legend()
+    if legend is None:
+        return
+    frame = legend.get_window_extent().padded(-1)
+    own = {text.get_text() for text in legend.findobj(Text)}
+    yield from (f"legend on {words!r}" for words, other in boxes if words not in own and frame.overlaps(other))
+    for name, points in _marks(ax):
+        shown = points[_inside(points, box)]
+        if _inside(shown, frame).any():
+            yield f"legend on the data of {name!r}"
+
+
+def _inside(points: Any, box: Any) -> Any:
+    """Whether each point lies in a box."""
+    x, y = points.T
+    return (x > box.x0) & (x < box.x1) & (y > box.y0) & (y < box.y1)
+
+
+def _marks(ax: Axes) -> Iterator[tuple[str, Any]]:
+    """Names and places, in pixels, of curves, points and bars; straight guide lines do not count."""
+    for line in ax.get_lines():
+        points = line.get_transform().transform(line.get_xydata())
+        points = points[np.isfinite(points).all(axis=1)]
+        if len(points) > 2:
+            yield str(line.get_label()), _dense(points) if line.get_linestyle() != "None" else points
+    for bar in ax.patches:
+        box = bar.get_window_extent()
+        if 0 < box.width < 0.98 * ax.bbox.width and 0 < box.height < 0.98 * ax.bbox.height:
+            x, y = np.meshgrid(np.arange(box.x0, box.x1, SPACING), np.arange(box.y0, box.y1, SPACING))
+            yield "a bar", np.column_stack([x.ravel(), y.ravel()])
+    for group in ax.collections:
+        if len(offsets := np.ma.filled(group.get_offsets(), np.nan)) > 1:
+            yield str(group.get_label()), group.get_offset_transform().transform(offsets)
+
+
+def _dense(points: Any) -> Any:
+    """Places along a curve, at most `SPACING` apart."""
+    lengths = np.hypot(*np.diff(points, axis=0).T)
+    along = np.concatenate([[0.0], np.cumsum(lengths)])
+    places = np.linspace(0.0, along[-1], 2 + int(along[-1] / SPACING))
+    return np.column_stack([np.interp(places, along, points[:, k]) for k in (0, 1)])
+
+
+def _not_drawn(ax: Axes, axis: Any) -> list[Text]:
+    """Labels of ticks beyond the ends of an axis, and of axes without a frame."""
     low, high = sorted(axis.get_view_interval())
     ticks = [*axis.get_major_ticks(), *axis.get_minor_ticks()]
-    ticks = [tick for tick in ticks if not low <= tick.get_loc() <= high]
+    ticks = [tick for tick in ticks if not (ax.axison and low <= tick.get_loc() <= high)]
     return [label for tick in ticks for label in (tick.label1, tick.label2)]
 
 

@@ -112,9 +112,9 @@ low, high = plan.saving_interval
 print(f"saves {plan.saving:.0f} steps, 95% interval {low:.0f} to {high:.0f}")
 
 _, ax = plt.subplots(figsize=(7, 1.6), layout="constrained")
-ax.plot([low, high], [0, 0], color="#0072B2", linewidth=4)
+ax.plot([low, high], [0, 0], color=lc.figures.COLOURS[0], linewidth=4)
 ax.plot(plan.saving, 0, "ko")
-ax.axvline(0, color="#D55E00", linestyle="--")
+ax.axvline(0, color=lc.figures.COLOURS[1], linestyle="--")
 ax.set(xlabel="gradient steps saved", yticks=[])
 plt.show()
 
@@ -132,7 +132,7 @@ run = lc.training.train((inputs, answers), network, lc.Training(2e-3), steps=ste
 trajectory = forecast.solution.at(np.arange(steps + 1))
 
 _, ax = plt.subplots(figsize=(7, 3.2), layout="constrained")
-ax.plot(run.dataset["time"], run.dataset["loss"], color="#0072B2", alpha=0.7, linewidth=3, label="training in torch")
+ax.plot(run.dataset["time"], run.dataset["loss"], color=lc.figures.COLOURS[0], alpha=0.7, linewidth=3, label="training in torch")
 ax.plot(trajectory.time, trajectory["loss"], "k:", label="forecast")
 ax.axvline(plan.direct_steps, color="grey", linewidth=0.8)
 ax.set(xlabel="gradient steps", ylabel="loss (half the mean squared error)")

@@ -24,7 +24,7 @@ network = lc.TwoLayer.balanced(8, 16, kinds.outputs, scale=0.01, rng=np.random.d
 
 _, axes = plt.subplots(1, 2, figsize=(7, 2.6), layout="constrained")
 for ax, task in zip(axes, [kinds, colours], strict=True):
-    ax.imshow(task.features, cmap="RdBu", vmin=-2, vmax=2)
+    ax.imshow(task.features, cmap=lc.figures.SAVED, vmin=-2, vmax=2)
     ax.set(title=task.name, xlabel="item", ylabel="feature")
 plt.show()
 
@@ -102,7 +102,7 @@ rnn = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01)
 plan = lc.plan(target, [stronger], rnn, learning_rate=1e-3, terms=lc.Terms(0.8))
 front = plan.front(stronger, points=8)
 _, ax = plt.subplots(figsize=(7, 3.0), layout="constrained")
-ax.plot(front.excess_loss, front.total, "o-", color="#0072B2")
+ax.plot(front.excess_loss, front.total, "o-", color=lc.figures.COLOURS[0])
 ax.set(xlabel="excess loss of 'stronger targets' at the end", ylabel="total flow steps")
 plt.show()
 

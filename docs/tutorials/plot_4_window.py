@@ -80,7 +80,7 @@ for condition in early.validity():
 train(130)
 late = windows.window(model, x, y, optimizer=optimizer, **options)
 _, ax = plt.subplots(figsize=(7, 3.4), layout="constrained")
-for name, result, colour in [("after 20 steps", early, "#56B4E9"), ("after 150 steps", late, "#0072B2")]:
+for name, result, colour in [("after 20 steps", early, lc.figures.COLOURS[5]), ("after 150 steps", late, lc.figures.COLOURS[0])]:
     layer = result.dataset.isel(layer=0)
     ax.semilogy(layer["lag"], layer["envelope"], "o-", color=colour, markersize=4, label=name)
 ax.set(xlabel="lag (steps)", ylabel="envelope: effective learning rate")
@@ -118,7 +118,7 @@ class Gated(nn.Module):
 
 
 _, ax = plt.subplots(figsize=(7, 3.2), layout="constrained")
-for gate, colour in [(0.5, "#D55E00"), (0.05, "#0072B2")]:
+for gate, colour in [(0.5, lc.figures.COLOURS[1]), (0.05, lc.figures.COLOURS[0])]:
     cell = Gated(gate)
     result = windows.window(cell, x, y, optimizer=torch.optim.SGD(cell.parameters(), lr=0.1), **options)
     layer = result.dataset.isel(layer=0)

@@ -92,11 +92,11 @@ logistic = optimum / (1 + (optimum / u0 - 1) * np.exp(-2 * beta_yx * rate * t))
 
 _, ax = plt.subplots(figsize=(7, 3.6), layout="constrained")
 ax.plot(
-    run.dataset["time"], run.dataset["strength"].values[:, 0], color="#0072B2", linewidth=3, alpha=0.7, label="torch"
+    run.dataset["time"], run.dataset["strength"].values[:, 0], color=lc.figures.COLOURS[0], linewidth=3, alpha=0.7, label="torch"
 )
-ax.plot(t, ode.sol(np.minimum(t, ode.t[-1])).prod(axis=0), color="#E69F00", label="ODE solver, to the band")
+ax.plot(t, ode.sol(np.minimum(t, ode.t[-1])).prod(axis=0), color=lc.figures.COLOURS[4], label="ODE solver, to the band")
 ax.plot(t, logistic, "k:", label="equation")
-ax.axhspan(0.99 * optimum, 1.01 * optimum, color="#BBBBBB", label="learned")
+ax.axhspan(0.99 * optimum, 1.01 * optimum, color="0.75", label="learned")
 ax.set(xlabel="gradient steps", ylabel="strength $u$")
 ax.legend()
 plt.show()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import math
+import re
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
@@ -24,8 +25,18 @@ DISPLAY_SECONDS = 10.0
 #: Rows of a table in an HTML repr.
 MOST_ROWS = 8
 
+
+def _style() -> str:
+    """Read the style sheet; the tokens apply to learncast's own elements only, and follow the page to light or dark."""
+    sheet = Path(__file__).with_suffix(".css")
+    tokens = sheet.with_name("tokens.css").read_text(encoding="utf-8")
+    tokens = re.sub(r"/\*.*?\*/", "", tokens[: tokens.index("}") + 1], flags=re.DOTALL)
+    own = re.sub(r"\s*\n\s*", "", tokens).replace(":root", ".learncast").replace("color-scheme: light dark;", "")
+    return f"{own}\n{sheet.read_text(encoding='utf-8')}"
+
+
 #: Style sheet of notebook reprs and HTML reports.
-STYLE = Path(__file__).with_suffix(".css").read_text(encoding="utf-8")
+STYLE = _style()
 
 
 def html_page(title: str, body: str) -> str:

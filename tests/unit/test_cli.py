@@ -487,7 +487,7 @@ def test_the_report_links_to_its_settings_in_the_explorer(study, tmp_path):
 
 def test_the_report_suits_dark_and_narrow_screens(filed):
     text = (filed.out / "report.html").read_text(encoding="utf-8")
-    assert "prefers-color-scheme: dark" in text
+    assert "light-dark(" in text
     assert 'name="viewport"' in text
 
 

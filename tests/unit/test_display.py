@@ -1,5 +1,6 @@
 """Every result has an HTML repr with tables and a plot, and a `plot` method."""
 
+import html
 import json
 import re
 import subprocess
@@ -172,3 +173,13 @@ def test_every_result_has_a_report_with_its_own_numbers():
     with pytest.raises(lc.UnsupportedModel) as error:
         report_of(task)
     assert error.value.field == "result"
+
+
+def test_a_page_gives_the_answer_the_figure_the_doubt_and_the_details_in_this_order():
+    page = PLAN.report().html("<svg></svg>")
+    places = [page.index(part) for part in ('class="lead"', "<svg>", 'class="badge"', "<details>", "<table>", "<pre>")]
+    assert places == sorted(places)
+    lead = page.partition('class="lead">')[2].partition("</p>")[0]
+    report = PLAN.report()
+    assert report.lead.startswith(html.unescape(lead))
+    assert len(html.unescape(lead)) <= 200 < len(report.lead)

@@ -31,11 +31,30 @@ def test_axe_finds_no_violation(visit):
         assert found == [], panel
 
 
+@pytest.mark.parametrize("panel", PANELS)
+def test_the_picture_is_at_most_eight_tab_stops_away(visit, panel):
+    visit.open(f"#{panel}")
+    visit.page.keyboard.press("Tab")
+    assert visit.page.evaluate("document.activeElement.id") == "skip"
+    stops, focused = 1, "document.activeElement.closest('#main-chart .plot') !== null"
+    while not visit.page.evaluate(focused):
+        visit.page.keyboard.press("Tab")
+        stops += 1
+        assert stops <= 8
+    visit.page.focus("#skip")
+    visit.page.keyboard.press("Enter")
+    assert visit.page.evaluate(focused)
+    # Arrow keys move between the panels, which are one stop.
+    visit.page.focus("#panels a[aria-current]")
+    visit.page.keyboard.press("ArrowRight")
+    assert visit.page.evaluate("document.activeElement.dataset.panel") != panel
+
+
 def test_the_tab_key_follows_the_order_of_the_page(visit):
     visit.open("#curriculum")
     where = """() => {
         const one = document.activeElement;
-        const place = one.closest('header, #examples, #stage, #controls, #views');
+        const place = one.closest('header, #examples, #stage, #side-chart, #controls, #views');
         return [place ? place.id || place.tagName.toLowerCase() : 'none', one.className, one.id];
     }"""
     seen = []
@@ -46,4 +65,4 @@ def test_the_tab_key_follows_the_order_of_the_page(visit):
             seen.append(place)
         if place == "views":
             break
-    assert seen == ["header", "examples", "stage", "controls", "views"]
+    assert seen == ["header", "examples", "stage", "side-chart", "controls", "views"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -72,7 +73,7 @@ def test_panels_load_without_errors(visit, panel, request):
 def test_the_portrait_is_that_of_the_library(visit):
     visit.open("#curriculum")
     expected = portrait()
-    np.testing.assert_array_equal(np.array(visit.numbers("portrait")), expected["speedup_steps"].values.T)
+    np.testing.assert_array_equal(np.array(visit.numbers("portrait")), expected["speedup_steps"].values)
     assert visit.reading("direct training") == float(expected["direct_descent_steps"])
 
 
@@ -94,7 +95,7 @@ def test_a_dragged_slider_changes_the_chart_and_the_last_position_wins(visit):
     assert recurrence < 0.96
     after = np.array(visit.numbers("portrait"))
     assert not np.array_equal(before, after)
-    np.testing.assert_array_equal(after, portrait(recurrence=recurrence)["speedup_steps"].values.T)
+    np.testing.assert_array_equal(after, portrait(recurrence=recurrence)["speedup_steps"].values)
     # Three parts and forty positions: positions passed while a request runs are not requested.
     assert visit.part_requests - before_drag <= 3 * 41
     assert visit.errors == []
@@ -171,12 +172,20 @@ def test_tables_studies_and_pictures_are_downloaded(visit, panel):
     name, content = saved(visit, "#study")
     assert name == f"{panel}.toml"
     assert content.decode().startswith("# learncast ")
-    name, content = saved(visit, ".chart figcaption button >> nth=0")
+    name, content = saved(visit, ".chart .save button >> nth=0")
     assert name.endswith(".png")
     assert content.startswith(b"\x89PNG")
-    name, content = saved(visit, ".chart figcaption button >> nth=1")
+    name, content = saved(visit, ".chart .save button >> nth=1")
     assert name.endswith(".svg")
     assert b"<svg" in content[:200]
+    # The picture explains itself: title, settings and legend.
+    chart = visit.page.locator(".chart").first
+    texts = " ".join(re.findall(r">([^<]+)<", content.decode()))
+    assert chart.locator("h2").inner_text() in texts
+    first = visit.page.locator("#form .control:visible label").first.inner_text().partition(" (")[0]
+    assert first in texts
+    for name in chart.locator(".legend li").all_inner_texts():
+        assert name.strip() in texts
     assert visit.errors == []
 
 
@@ -198,9 +207,8 @@ def test_everything_works_by_keyboard(visit):
     visit.page.keyboard.press("Escape")
     visit.page.wait_for_function("() => !document.querySelector('[data-reading=\"both stages\"]')")
     # The tab key reaches every control and button.
-    hidden = (
-        "() => [...document.querySelectorAll('button, input, select, a, .plot')].filter(e => e.tabIndex < 0).length"
-    )
+    hidden = """() => [...document.querySelectorAll('button, input, select, a:not(nav a, .examples a), .plot')]
+        .filter(e => e.tabIndex < 0).length"""
     assert visit.page.evaluate(hidden) == 0
 
 

@@ -106,6 +106,15 @@ def test_a_name_with_markup_stays_text(visit, trials, tmp_path):
     assert visit.errors == []
 
 
+def test_a_file_shows_its_progress_at_once(visit, trials):
+    visit.open("#curriculum")
+    visit.page.route("**/api/curriculum/file", lambda route: None)  # never answered
+    visit.page.set_input_files("#file", trials[0])
+    visit.page.wait_for_selector("#busy:visible")
+    assert trials[0].name in visit.page.locator("#busy").inner_text()
+    assert visit.page.locator(".spinner:visible").count() == 1
+
+
 def test_an_unreadable_file_gives_an_error_with_its_name(visit, tmp_path):
     (tmp_path / "broken.npz").write_bytes(b"nothing of the kind")
     visit.open("#curriculum")
@@ -156,8 +165,8 @@ def test_a_slow_setting_shows_its_progress_and_can_be_cancelled(visit):
     visit.open("#curriculum?pin_value=none")
     visit.page.route("**/api/curriculum/portrait", lambda route: None)  # never answered
     visit.page.locator("#control-activation").select_option("relu")
-    waiting = visit.page.locator('[data-part="portrait"] .waiting')
-    waiting.wait_for(state="visible")
+    waiting = visit.page.locator("#busy")
+    waiting.locator("text=Cancel").wait_for(state="visible")
     assert "rectified" in waiting.inner_text()
     assert visit.page.locator('[data-part="portrait"]').get_attribute("aria-busy") == "true"
     waiting.locator("text=Cancel").click()

@@ -20,12 +20,57 @@ def current_map(visit):
 def test_the_answer_comes_first(visit):
     visit.open("")
     answer = visit.page.locator("#answer").inner_text()
-    assert re.findall(r"\d+(?:\.\d+)?", answer) == ["1.5", "1", "168", "331", "187", "330"]
+    assert re.findall(r"\d+(?:\.\d+)?", answer) == ["1.5", "1", "168", "331"]
     assert visit.reading("both stages") == 168
     assert visit.reading("direct training") == 331
-    # The chart, its answer and the time slider are on the first screen.
-    assert visit.plot("portrait").bounding_box()["y"] < 400
+    assert visit.page.locator(".note.warning, .note.error").count() == 0
+    # The race, the portrait and the time slider are on the first screen, the race first.
+    race, portrait = (visit.plot(key).bounding_box() for key in ("race", "portrait"))
+    assert race["x"] + race["width"] < portrait["x"]
+    assert race["width"] > portrait["width"]
+    assert max(race["y"], portrait["y"]) < 400
     assert visit.page.locator("#player").bounding_box()["y"] < 900
+
+
+def test_playing_shows_the_race_up_to_the_present(visit):
+    visit.open("")
+    assert visit.plot("race").locator(".later").count() == 0
+    visit.page.click("#player .play")
+    visit.page.wait_for_function("() => Number(document.querySelector('#player input').value) > 0.1")
+    visit.page.click("#player .play")
+    plot = visit.plot("race")
+    assert float(plot.locator(".later").get_attribute("width")) > 50
+    marked = float(plot.locator(".time-mark line").get_attribute("x1"))
+    assert float(plot.locator(".later").get_attribute("x")) == marked
+    # A point on each of the two curves.
+    assert plot.locator(".time-mark .dot").count() == 2
+
+
+def test_the_old_answer_is_dimmed_behind_one_spinner(visit):
+    visit.open("")
+    held, holding = [], True
+    visit.page.route("**/api/curriculum/*", lambda route: held.append(route) if holding else route.continue_())
+    visit.page.fill("#control-recurrence", "0.9")
+    visit.page.wait_for_selector("#busy:visible")
+    assert visit.page.locator(".spinner:visible").count() == 1
+    visit.page.wait_for_function("() => getComputedStyle(document.querySelector('#race')).opacity < 0.6")
+    assert "168" in visit.page.locator("#answer").inner_text()
+    holding = False
+    for route in held:
+        route.continue_()
+    visit.settled()
+    assert visit.page.locator(".spinner:visible").count() == 0
+    assert "168" not in visit.page.locator("#answer").inner_text()
+    visit.page.wait_for_function("() => getComputedStyle(document.querySelector('#race')).opacity === '1'")
+
+
+def test_the_pin_is_named_only_if_there_is_one(visit):
+    visit.open("#curriculum")
+    hint = visit.page.locator('[data-chart="portrait"] .hint')
+    assert "pin." in hint.inner_text()
+    visit.open("#curriculum?pin_value=none")
+    assert "pin." not in hint.inner_text()
+    assert visit.page.locator('[data-chart="race"] .hint:visible').count() == 0
 
 
 def test_the_tour_leads_through_every_example(visit):
@@ -107,7 +152,7 @@ def test_the_time_is_dragged_in_a_chart(visit):
     visit.page.mouse.move(box["x"] + box["width"] * 0.5, y, steps=5)
     visit.page.mouse.up()
     assert float(visit.page.locator("#player input").input_value()) == pytest.approx(0.5, abs=0.02)
-    assert visit.plot("strength").locator(".time-mark .dot").count() == 4
+    assert visit.plot("race").locator(".time-mark .dot").count() == 2
     plot.focus()
     visit.page.keyboard.press("ArrowRight")
     assert float(visit.page.locator("#player input").input_value()) == pytest.approx(0.51, abs=0.02)
@@ -158,7 +203,7 @@ def test_settings_are_kept_and_compared(visit):
     assert direct[3] == f"{now:,.0f}"
     assert direct[1] == f"331 (now +{float(f'{now - 331:.3g}'):,.0f})"
     # The previous setting is drawn faintly, and kept pins are marked in the chart.
-    assert visit.plot("strength").evaluate("plot => plot.data.filter(t => t.meta === 'previous').length") > 0
+    assert visit.plot("race").evaluate("plot => plot.data.filter(t => t.meta === 'previous').length") > 0
     assert visit.plot("portrait").evaluate("plot => plot.data.find(t => t.name === 'kept').text") == ["A", "B"]
     visit.page.click("#kept th a >> nth=0")
     visit.page.wait_for_function("document.querySelector('#control-recurrence').value === '0.96'")
@@ -221,7 +266,7 @@ def test_on_a_phone_the_chart_stays_visible(visit):
     for key in ("recurrence", "accuracy"):
         slider = visit.page.locator(f'[data-key="{key}"] input[type=range]')
         slider.evaluate("e => e.scrollIntoView({ block: 'end' })")
-        chart, control = visit.plot("portrait").bounding_box(), slider.bounding_box()
+        chart, control = visit.plot("race").bounding_box(), slider.bounding_box()
         assert chart["y"] >= 0
         assert chart["height"] >= 140
         assert control["y"] > chart["y"] + chart["height"], "the slider is behind the chart"
@@ -231,8 +276,9 @@ def test_on_a_phone_the_chart_stays_visible(visit):
 @PHONE
 def test_the_page_works_by_touch(visit):
     visit.open("#curriculum")
+    visit.plot("portrait").evaluate("e => e.scrollIntoView({ block: 'end' })")
     box = visit.plot("portrait").locator(".nsewdrag").first.bounding_box()
-    visit.page.touchscreen.tap(box["x"] + box["width"] * 0.8, box["y"] + box["height"] * 0.7)
+    visit.page.touchscreen.tap(box["x"] + box["width"] * 0.7, box["y"] + box["height"] * 0.2)
     visit.settled()
     assert float(address(visit)["pin_value"]) == pytest.approx(0.2 + 0.8 * 2.8, abs=0.1)
     visit.page.locator('[data-key="target_strength"] .help').tap()

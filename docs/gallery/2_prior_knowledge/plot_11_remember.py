@@ -18,6 +18,6 @@ plan = lc.plan(target, [stronger, weaker], network, learning_rate=1e-3, terms=lc
 front = plan.front(stronger, points=8)
 
 _, ax = plt.subplots(figsize=(6, 3.4), layout="constrained")
-ax.plot(front.excess_loss, front.total, "o-", color="#0072B2")
+ax.plot(front.excess_loss, front.total, "o-", color=lc.figures.COLOURS[0])
 ax.set(xlabel="excess loss of 'stronger targets' at the end", ylabel="total flow steps", ylim=(0, None))
 plt.show()

@@ -16,7 +16,8 @@ back = lc.tasks.reversed(task, name="reversed")
 times = np.linspace(0, 400, 400)
 
 _, ax = plt.subplots(figsize=(6, 3.6), layout="constrained")
-for imbalance, colour in zip([0.0, 0.01, 0.1, 1.0], ["#0072B2", "#009E73", "#E69F00", "#D55E00"], strict=True):
+colours = [lc.figures.COLOURS[k] for k in (0, 2, 4, 1)]
+for imbalance, colour in zip([0.0, 0.01, 0.1, 1.0], colours, strict=True):
     start = lc.TwoLayer.balanced(2, 2, 2, scale=0.1, imbalance=imbalance, rng=np.random.default_rng(1))
     learned = lc.forecast(task, start, learning_rate=0.02).solution.network_at(np.inf)
     solution = lc.forecast(back, learned, learning_rate=0.02).solution

@@ -24,7 +24,7 @@ for seed in range(10):
     ax.plot(
         times,
         solution.at(times)["excess_loss"],
-        color="#D55E00" if stuck else "#0072B2",
+        color=lc.figures.COLOURS[1] if stuck else lc.figures.COLOURS[0],
         alpha=0.8,
         label=None if name in labelled else name,
     )

@@ -14,7 +14,8 @@ import learncast as lc
 
 task = lc.tasks.static(np.diag([2.0, 1.0, 0.5, 0.25]), name="four modes")
 _, ax = plt.subplots(figsize=(6, 3.6), layout="constrained")
-for imbalance, colour in zip([0.0, 1.0, 4.0, 16.0], ["#0072B2", "#56B4E9", "#E69F00", "#D55E00"], strict=True):
+colours = [lc.figures.COLOURS[k] for k in (0, 5, 4, 1)]
+for imbalance, colour in zip([0.0, 1.0, 4.0, 16.0], colours, strict=True):
     network = lc.TwoLayer.balanced(4, 4, 4, scale=0.05, imbalance=imbalance, rng=np.random.default_rng(2))
     solution = lc.forecast(task, network, learning_rate=0.01).solution
     times = np.linspace(0, solution.time_to(0.99).flow_steps, 60)

@@ -22,6 +22,6 @@ for angle in np.deg2rad(directions):
     losses.append(float(table.sel(task="first").isel(stage=-1)))
 
 _, ax = plt.subplots(figsize=(6, 3.4), layout="constrained")
-ax.plot(np.rad2deg(angles), losses, "o-", color="#0072B2")
+ax.plot(np.rad2deg(angles), losses, "o-", color=lc.figures.COLOURS[0])
 ax.set(xlabel="largest angle between output modes (degrees)", ylabel="loss of the first task after the second")
 plt.show()

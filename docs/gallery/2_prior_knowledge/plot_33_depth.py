@@ -33,6 +33,6 @@ for number in layers:
 
 left.set(xlabel="gradient steps", ylabel="strength of the mode", title="First mode (solid) and second (dashed)")
 left.legend(frameon=False, loc=(0.62, 0.52))
-right.bar([str(number) for number in layers], saved, color="tab:blue")
+right.bar([str(number) for number in layers], saved, color=lc.figures.COLOURS[0])
 right.set(xlabel="layers", ylabel="steps saved", title="Pretraining on stronger targets")
 plt.show()

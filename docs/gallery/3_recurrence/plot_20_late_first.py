@@ -9,11 +9,12 @@ and each further step takes longer by the same factor. With a recurrence of 1, a
 import matplotlib.pyplot as plt
 import numpy as np
 
+from learncast.figures import COLOURS
 from learncast.theory import half_strength_time
 
 lags = np.arange(8)
 _, ax = plt.subplots(figsize=(6, 3.4), layout="constrained")
-for start, colour in zip([0.6, 0.8, 1.0], ["#D55E00", "#E69F00", "#0072B2"], strict=True):
+for start, colour in zip([0.6, 0.8, 1.0], [COLOURS[1], COLOURS[4], COLOURS[0]], strict=True):
     pulses = np.eye(len(lags))
     times = [
         half_strength_time(pulse, recurrence=start, input_weight=0.01, learning_rate=1e-2).steps for pulse in pulses

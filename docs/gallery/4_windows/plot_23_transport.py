@@ -11,6 +11,7 @@ import matplotlib.pyplot as plt
 import torch
 from torch import nn
 
+from learncast.figures import COLOURS
 from learncast.windows.layers import replays
 from learncast.windows.transport import exact_transport, transport_factors
 
@@ -27,8 +28,8 @@ zeroth, first = zip(
 )
 exact = exact_transport(replay, lags).diagonal.mean(axis=1)
 _, ax = plt.subplots(figsize=(6, 3.4), layout="constrained")
-ax.semilogy(lags, zeroth, "o-", color="#56B4E9", label="gates only")
-ax.semilogy(lags, first, "o-", color="#0072B2", label="first order")
+ax.semilogy(lags, zeroth, "o-", color=COLOURS[5], label="gates only")
+ax.semilogy(lags, first, "o-", color=COLOURS[0], label="first order")
 ax.semilogy(lags, exact, "k:", label="exact")
 ax.set(xlabel="lag (steps)", ylabel="mean transport of a unit to itself")
 ax.legend()

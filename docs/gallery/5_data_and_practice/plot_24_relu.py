@@ -21,9 +21,9 @@ linear = lc.forecast(task, network, learning_rate=2e-3, goal=0.95).steps
 _, ax = plt.subplots(figsize=(6, 3.4), layout="constrained")
 for n, time in zip(trials, times, strict=True):
     low, high = time.interval
-    ax.plot([n, n], [low, high], color="#0072B2", linewidth=3)
+    ax.plot([n, n], [low, high], color=lc.figures.COLOURS[0], linewidth=3)
     ax.plot(n, time.flow_steps, "o", color="black")
-ax.axhline(linear.flow, color="#D55E00", linestyle="--", label="linear units")
+ax.axhline(linear.flow, color=lc.figures.COLOURS[1], linestyle="--", label="linear units")
 ax.set(xscale="log", xlabel="trials on which the responses are measured", ylabel="gradient steps to 95%")
 ax.legend()
 plt.show()

@@ -21,7 +21,7 @@ for trials in numbers:
     task = lc.Task.from_samples(evidence, answer)
     steps = lc.forecast(task, network, learning_rate=2e-3, goal=0.95).steps
     low, high = steps.interval
-    ax.plot([trials, trials], [low, high], color="#0072B2", linewidth=3)
+    ax.plot([trials, trials], [low, high], color=lc.figures.COLOURS[0], linewidth=3)
     ax.plot(trials, steps.descent, "o", color="black")
 ax.set(xscale="log", xlabel="recorded trials", ylabel="gradient steps to 95%", xticks=numbers, xticklabels=numbers)
 ax.minorticks_off()

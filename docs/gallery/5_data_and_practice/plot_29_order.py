@@ -28,7 +28,7 @@ gaps = np.array([gap(rate) for rate in rates])
 fit = linregress(np.log(rates), np.log(gaps))
 print(f"fitted order {fit.slope:.2f} +- {fit.stderr:.2f}")
 _, ax = plt.subplots(figsize=(6, 3.4), layout="constrained")
-ax.loglog(rates, gaps, "o", color="#0072B2", label="measured")
+ax.loglog(rates, gaps, "o", color=lc.figures.COLOURS[0], label="measured")
 ax.loglog(rates, gaps[-1] * rates / rates[-1], "k:", label="slope 1")
 ax.set(
     xlabel="learning rate",

@@ -19,5 +19,5 @@ for name, rate in rates.items():
     run = lc.descend(task, network, lc.Training(rate, optimizer=name), steps=500)
     ax.semilogy(run.at(range(501))["excess_loss"].clip(min=1e-12), label=f"{name}, learning rate {rate:g}")
 ax.set(xlabel="steps", ylabel="excess loss", ylim=(1e-8, None))
-ax.legend(loc="upper right")
+ax.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
 plt.show()

@@ -14,7 +14,7 @@ __all__, __getattr__, __dir__ = exported(
         "maps": "portrait stop_map",
         "matrices": "loss_matrix matrix predicted_and_trained spectrum",
         "networks": "agreement_by_kind networks_on_lines networks_per_case spread_by_kind",
-        "look": "COLOURS THEORY",
+        "look": "COLOURS SAVED THEORY",
         "page": "Figure axis_label composite key label new_axes page png save sheet style svg",
         "profiles": "integration_profiles lag_covariances step_profile",
         "plans": "curriculum_paths loss_paths plan_scores ranking stop_curve",

@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 
-from learncast.figures.look import COLOURS, Look
+from learncast.figures.look import COLOURS, TOKENS, Look
 from learncast.figures.page import key, label, logarithmic, name_line
 from learncast.figures.windows import ENVELOPE, FIT, LAG, with_key
 
@@ -280,4 +280,4 @@ def _cells(dataset: xr.Dataset) -> Iterator[tuple[str, str, xr.Dataset]]:
 
 def _colour(cell: str) -> str:
     """Return the colour of a cell, the same in every figure."""
-    return COLOURS[CELLS.index(cell)] if cell in CELLS else "#8C5A00"
+    return COLOURS[CELLS.index(cell)] if cell in CELLS else TOKENS["warning"]

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from numpy.typing import ArrayLike
 
 from learncast._core.validation import FloatArray
-from learncast.figures.look import COLOURS, DIRECT, GREY, STAGED, THEORY, TRAINED, Look
+from learncast.figures.look import COLOURS, FIRST, GREY, STAGED, THEORY, TRAINED, Look
 from learncast.figures.page import axis_label, key, label, logarithmic, name_time, shortened
 from learncast.results import Steps
 
@@ -271,8 +271,8 @@ def held_out_curve(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     ax.fill_between(steps, live["low"], live["high"], color=STAGED, alpha=0.18, linewidth=0)
     ax.plot(steps, live["train"], color=GREY, label="training")
     ax.plot(steps, live["held_out"], color=STAGED, linewidth=1.8, label="held out")
-    ax.axvline(stop, color=DIRECT, linewidth=0.9)
-    ax.plot([stop], [float(dataset["loss"])], color=DIRECT, marker="o", markersize=4, label="best stop")
+    ax.axvline(stop, color=FIRST, linewidth=0.9)
+    ax.plot([stop], [float(dataset["loss"])], color=FIRST, marker="o", markersize=4, label="best stop")
     top = np.nanmax(np.where(np.isfinite(live["held_out"]), live["held_out"], np.nan))
     ax.set_ylim(0.0, 1.15 * max(top, float(dataset["loss_high"])))
     logarithmic(ax)

@@ -6,15 +6,17 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.colors import TwoSlopeNorm
+from matplotlib.contour import QuadContourSet
 from matplotlib.lines import Line2D
+from matplotlib.path import Path
 
 from learncast._core.validation import FloatArray
-from learncast.figures.look import Look
-from learncast.figures.page import colour_bar, key, label
+from learncast.figures.look import COLOURS, DIRECT, ON_LIGHT, PALE, SAVED, Look
+from learncast.figures.page import axis_label, colour_bar, key, label, name_time, wrapped
 
 #: Marker of a plan.
 STAR: Look = {
-    "marker": "*", "markersize": 10, "color": "#F0E442", "markeredgecolor": "black", "clip_on": False
+    "marker": "*", "markersize": 10, "color": COLOURS[7], "markeredgecolor": "black", "clip_on": False
 }  # fmt: skip
 
 
@@ -29,8 +31,8 @@ def portrait(
 ) -> Axes:
     """Draw the steps saved over a task parameter and the stopping accuracy of the first task.
 
-    Blue saves and red costs, each on its own scale; white breaks even (black contour). The dotted red line is the
-    parameter of the target. On the cyan line the first task ends at the optimum of the target.
+    Blue saves and red costs, each on its own scale; white breaks even (black contour). The dotted grey line is the
+    parameter of the target. On the yellow line the first task ends at the optimum of the target.
 
     Parameters
     ----------
@@ -72,30 +74,38 @@ def portrait(
     top = max(float(np.percentile(gains, clip)) if gains.size else 0.0, 1e-9)
     bottom = max(float(np.percentile(finite, clip)) if finite.size else 0.0, top)
     norm = TwoSlopeNorm(0.0, -bottom, top)
-    mesh = ax.pcolormesh(_edges(stops), _edges(values), speedup, cmap="RdBu", norm=norm, rasterized=True)
+    mesh = ax.pcolormesh(_edges(stops), _edges(values), speedup, cmap=SAVED, norm=norm, rasterized=True)
     known = speedup[np.isfinite(speedup)]
     lines: list[Line2D] = []
     if min(speedup.shape) > 1 and known.size and known.min() < 0 < known.max():
         without_infinite = np.where(np.isfinite(speedup), speedup, np.nan)
-        ax.contour(stops, values, without_infinite, levels=[0.0], colors="black", linewidths=0.8)
-        lines.append(Line2D([], [], color="black", linewidth=0.8, label="breaks even"))
+        _without_specks(ax.contour(stops, values, without_infinite, levels=[0.0], colors=ON_LIGHT, linewidths=0.8))
+        lines.append(Line2D([], [], color=ON_LIGHT, linewidth=0.8, label="breaks even"))
     singular = dataset["singular_accuracy"].values
     inside = np.isfinite(singular) & (singular <= stops.max()) & (singular >= stops.min())
     if inside.any():
         name = "target's optimum"
-        lines += ax.plot(np.where(inside, singular, np.nan), values, color="cyan", linewidth=1.4, label=name)
+        lines += ax.plot(np.where(inside, singular, np.nan), values, color=COLOURS[7], linewidth=1.4, label=name)
     if target_value is not None:
-        lines.append(ax.axhline(target_value, color="red", linewidth=1.2, linestyle=":", label="target's own value"))
+        lines.append(ax.axhline(target_value, color=DIRECT, linewidth=1.4, linestyle=":", label="target's own value"))
     if lines:
-        # A grey background, on which cyan is visible.
-        box: Look = {"frameon": True, "facecolor": "#DDDDDD", "framealpha": 1.0, "edgecolor": "none"}
+        # A grey background, on which yellow is visible.
+        box: Look = {"frameon": True, "facecolor": PALE, "framealpha": 1.0, "edgecolor": "none"}
         key(ax, handles=lines, below=True, ncols=2, **box)
     below, above = bool(known.size and known.min() < -bottom), bool(known.size and known.max() > top)
     extend = "both" if below and above else "min" if below else "max" if above else "neither"
     bar = colour_bar(ax, mesh, f"steps saved{' (two scales)' if bottom > 1.01 * top else ''}", extend=extend)
     bar.set_ticks([_round(v) for v in (-bottom, -bottom / 2, 0.0, top / 2, top)])
     y = y or f"first task's {vary.replace('_', ' ')}"
-    return label(ax, x="accuracy at which the first task stops", y=y, title=title)
+    return label(ax, x="accuracy at which it stops", y=y, title=title)
+
+
+def _without_specks(contour: QuadContourSet) -> None:
+    """Remove the pieces of a contour that are shorter than a tenth of the axes, which would look like stray marks."""
+    size = np.array(contour.axes.viewLim.size)
+    pieces = [Path(one) for path in contour.get_paths() for one in path.to_polygons(closed_only=False)]
+    kept = [one for one in pieces if (np.array(one.get_extents().size) > size / 10).any()]
+    contour.set_paths([Path.make_compound_path(*kept)])
 
 
 def _edges(values: FloatArray) -> FloatArray:
@@ -147,13 +157,65 @@ def stop_map(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     finite = np.abs(saving[np.isfinite(saving)])
     top = max(float(np.percentile(finite, 97)) if finite.size else 0.0, 1e-9)
     x, y = dataset["stop"].values, 1.0 - dataset["accuracy"].values
-    mesh = ax.pcolormesh(_edges(x), _edges(y), saving, cmap="RdBu", vmin=-top, vmax=top, rasterized=True)
+    mesh = ax.pcolormesh(_edges(x), _edges(y), saving, cmap=SAVED, vmin=-top, vmax=top, rasterized=True)
     if finite.size and np.nanmin(saving) < 0 < np.nanmax(saving):
-        ax.contour(x, y, saving, levels=[0.0], colors="black", linewidths=1)
+        ax.contour(x, y, saving, levels=[0.0], colors=ON_LIGHT, linewidths=1)
     ax.plot(float(dataset.attrs["stop_steps"]), 1.0 - float(dataset.attrs["accuracy"]), **STAR)
     ax.set_yscale("log")
     clipped = finite.size and float(finite.max()) > top
     colour_bar(ax, mesh, "steps saved (blue) or lost (red)", extend="both" if clipped else "neither")
-    return label(
-        ax, x=f"steps on {dataset.attrs['candidate']}", y="tolerance of the target (1 - accuracy)", title=title
-    )
+    return label(ax, x=wrapped(f"steps on {dataset.attrs['candidate']}", 34), y="tolerance (1 − accuracy)", title=title)
+
+
+def basin_map(dataset: xr.Dataset, ax: Axes, *, better_beyond: float | None = None, title: str = "") -> Axes:
+    """Draw where training ends over its start and the task: shaded if it ends recurrent, networks as dots.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        ``boundary`` over ``strength``, above which a start ends recurrent (nan for none), and ``network_end`` over
+        (network_start, network_strength), the final recurrence of networks.
+    ax : Axes
+    better_beyond : float, optional
+        Strength beyond which the recurrent end has the lower loss, drawn as a dashed line.
+    title : str
+
+    Returns
+    -------
+    Axes
+        `ax`.
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import xarray as xr
+    >>> import learncast as lc
+    >>> basins = xr.Dataset(
+    ...     {
+    ...         "boundary": ("strength", [0.8, 0.5, 0.2]),
+    ...         "network_end": (("network_start", "network_strength"), [[0.0, 0.9], [0.7, 0.9]]),
+    ...     },
+    ...     coords={"strength": [0.5, 1.0, 1.5], "network_start": [0.3, 0.6], "network_strength": [0.9, 1.4]},
+    ... )
+    >>> figure, ax = plt.subplots()
+    >>> lc.figures.basin_map(basins, ax).get_ylabel()
+    'network start'
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['ends recurrent, theory', 'separatrix, theory', 'network ended recurrent', 'network ended feedforward']
+    >>> plt.close(figure)
+    """
+    r, boundary = dataset["strength"].values, dataset["boundary"].values
+    ax.fill_between(r, boundary, 1.0, color=COLOURS[5], alpha=0.35, linewidth=0, label="ends recurrent, theory")
+    ax.plot(r, boundary, color="black", linestyle=(0, (1, 1.2)), label="separatrix, theory")
+    ends = dataset["network_end"]
+    starts, strengths = np.meshgrid(ends["network_start"], ends["network_strength"], indexing="ij")
+    recurrent = np.abs(ends.values) > 0.1
+    style: Look = {"s": 16, "edgecolors": COLOURS[0], "linewidths": 0.9, "zorder": 3}
+    for chosen, face, name in ((recurrent, COLOURS[0], "recurrent"), (~recurrent, "white", "feedforward")):
+        ax.scatter(strengths[chosen], starts[chosen], color=face, label=f"network ended {name}", **style)
+    if better_beyond is not None:
+        ax.axvline(better_beyond, color="grey", linestyle="--", linewidth=0.8)
+        name_time(ax, better_beyond, "recurrent is\nbetter beyond")
+    ax.set(xlim=(float(r.min()), float(r.max())), ylim=(0.0, 1.0))
+    key(ax, below=True, ncols=2)
+    return label(ax, x=axis_label(dataset["strength"]), y=axis_label(ends["network_start"]), title=title)

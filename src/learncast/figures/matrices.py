@@ -12,11 +12,8 @@ from matplotlib.colors import Normalize
 from numpy.typing import NDArray
 
 from learncast.display import format_loss
-from learncast.figures.look import COLOURS, Look
+from learncast.figures.look import COLOURS, LOSSES, ON_DARK, ON_LIGHT, SAVED, UNSIGNED, Look
 from learncast.figures.page import axis_label, colour_bar, label, shortened
-
-#: White at 0; the two ends are distinct in every kind of colour vision.
-DIVERGING = "RdBu_r"
 
 
 def matrix(
@@ -31,7 +28,7 @@ def matrix(
     bar: bool = True,
     title: str = "",
 ) -> Axes:
-    """Draw a matrix as a heat map, red above 0 and blue below.
+    """Draw a matrix as a heat map, blue above 0 and red below.
 
     Parameters
     ----------
@@ -77,10 +74,10 @@ def matrix(
             entries[part] /= scale
             box: Look = {"facecolor": "white", "alpha": 0.8, "edgecolor": "none", "pad": 0.6}
             ax.text(edges[j] - 0.2, edges[i + 1] - 0.8, f"±{scale:.2g}", fontsize=5.5, va="bottom", bbox=box, zorder=5)
-    image = ax.imshow(entries, cmap=DIVERGING, vmin=-(top or 1.0), vmax=top or 1.0, interpolation="nearest")
+    image = ax.imshow(entries, cmap=SAVED, vmin=-(top or 1.0), vmax=top or 1.0, interpolation="nearest")
     for place in borders:
-        ax.axhline(place - 0.5, color="black", linewidth=0.7)
-        ax.axvline(place - 0.5, color="black", linewidth=0.7)
+        ax.axhline(place - 0.5, color=ON_LIGHT, linewidth=0.7)
+        ax.axvline(place - 0.5, color=ON_LIGHT, linewidth=0.7)
     _frame(ax, rows, columns)
     if bar:
         clipped = float(np.abs(entries).max()) > 1.000001 * (top or 1.0)
@@ -134,7 +131,7 @@ def predicted_and_trained(
     >>> plt.close(figure)
     """
     signed = min(float(predicted.min()), float(trained.min())) < -1e-9 * limit
-    norm, colours = (Normalize(-limit, limit), DIVERGING) if signed else (Normalize(0.0, limit), "Reds")
+    norm, colours = (Normalize(-limit, limit), SAVED) if signed else (Normalize(0.0, limit), LOSSES)
     for values, corners in ((predicted, ((0, 0), (1, 0), (0, 1))), (trained, ((1, 1), (1, 0), (0, 1)))):
         halves = [np.array(corners) - 0.5 + np.array([j, i]) for i, j in np.ndindex(values.shape)]
         squares = PolyCollection(halves, cmap=colours, norm=norm, linewidths=0.3, edgecolors="face")
@@ -151,7 +148,7 @@ def predicted_and_trained(
 
 
 def _write(ax: Axes, x: float, y: float, text: str, size: float, *, dark: bool) -> None:
-    ax.text(x, y, text, ha="center", va="center", fontsize=size, color="white" if dark else "black")
+    ax.text(x, y, text, ha="center", va="center", fontsize=size, color=ON_DARK if dark else ON_LIGHT)
 
 
 def loss_matrix(loss: xr.DataArray, ax: Axes, *, title: str = "") -> Axes:
@@ -183,7 +180,7 @@ def loss_matrix(loss: xr.DataArray, ax: Axes, *, title: str = "") -> Axes:
     >>> plt.close(figure)
     """
     values = loss.values
-    mesh = ax.imshow(values, cmap="Blues", vmin=0.0, aspect="auto")
+    mesh = ax.imshow(values, cmap=UNSIGNED, vmin=0.0, aspect="auto")
     if values.size <= 100:
         middle = float(np.nanmax(values)) / 2
         for i, j in np.ndindex(values.shape):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -19,14 +20,18 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colorbar import Colorbar
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.legend import Legend
+from matplotlib.rcsetup import cycler
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from matplotlib.transforms import ScaledTranslation
 
-from learncast.figures.look import GREY, Look
+from learncast.figures.look import COLOURS, GREY, TOKENS, Look
 
 #: Width and height of a printed page in inches, and its resolution in dots per inch.
 PAGE, LONG, DPI = 7.1, 9.4, 300
 SHEET = Path(__file__).with_name("learncast.mplstyle")
+
+#: Letters of a y label that fit beside an axis.
+_LONG_LABEL = 34
 
 T = TypeVar("T")
 
@@ -36,9 +41,10 @@ _STYLED: ContextVar[bool] = ContextVar("styled", default=False)
 
 @cache
 def _settings() -> Any:
-    """Read the style sheet."""
+    """Read the style sheet and the tokens; print has 0.65 of the line width of a screen."""
     settings: Any = mpl.rc_params_from_file(SHEET, use_default_template=False)
-    return dict(settings)
+    width = 0.65 * float(TOKENS["line-width"])
+    return {**settings, "axes.prop_cycle": cycler(color=COLOURS), "lines.linewidth": width}
 
 
 @contextmanager
@@ -206,7 +212,7 @@ def _one_page(
 
 def stamped(figure: Figure, words: str) -> Figure:
     """Write a warning into the upper right corner of a figure."""
-    look: Look = {"ha": "right", "va": "top", "fontsize": 6, "color": "#B00000", "alpha": 0.8}
+    look: Look = {"ha": "right", "va": "top", "fontsize": 6, "color": TOKENS["error"], "alpha": 0.8}
     engine: Any = figure.get_layout_engine()
     if engine is not None:  # reserve a line, since titles reach the edge
         engine.set(rect=(0, 0, 1, 1 - 0.11 / figure.get_figheight()))
@@ -227,7 +233,7 @@ def label(ax: Axes, *, x: str, y: str, title: str = "") -> Axes:
     ----------
     ax : Axes
     x, y : str
-        Axis labels with units.
+        Axis labels with units; a unit after a long y label goes to a second line.
     title : str
         Title; a word before two spaces is the letter of the panel and is set in bold.
 
@@ -245,7 +251,7 @@ def label(ax: Axes, *, x: str, y: str, title: str = "") -> Axes:
     """
     with style():
         ax.set_xlabel(x)
-        ax.set_ylabel(y)
+        ax.set_ylabel(re.sub(r" (?=\([^(]*\)$)", "\n", y) if len(re.sub(r"[$^{}]", "", y)) > _LONG_LABEL else y)
         if title:
             letter = re.match(r"(\w+)  (.*)", title, re.DOTALL)
             ax.set_title(rf"$\mathbf{{{letter[1]}}}$  {letter[2]}" if letter else title, loc="left")
@@ -381,6 +387,11 @@ def logarithmic(ax: Axes, along: str = "x") -> None:
     axis.set_major_locator(FixedLocator(ticks.tolist()))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_locator(NullLocator())
+
+
+def wrapped(name: object, most: int) -> str:
+    """Return a name broken into at most two lines of `most` characters."""
+    return textwrap.fill(str(name), most, max_lines=2, placeholder="…")
 
 
 def shortened(name: object, most: int) -> str:

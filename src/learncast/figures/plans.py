@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 
-from learncast.figures.look import DIRECT, STAGED, THEORY, TRAINED, Look
+from learncast.figures.look import DIRECT, FIRST, PALE, STAGED, TARGET, THEORY, TRAINED, Look
 from learncast.figures.maps import STAR
-from learncast.figures.page import key, label, name_line, name_time, shortened
+from learncast.figures.page import key, label, name_line, shortened, wrapped
 
-BAND = "#BBBBBB"
+BAND = PALE
 
 
 def curriculum_paths(
@@ -83,7 +84,7 @@ def curriculum_paths(
         name_line(ax, optimum, "target's optimum")
     if first_optimum is not None and np.isfinite(first_optimum):
         name = None if legend else "first task's optimum"
-        ax.axhline(first_optimum, color=STAGED, linewidth=0.7, linestyle="--", label=name)
+        ax.axhline(first_optimum, color=FIRST, linewidth=0.7, linestyle="--", label=name)
         if legend and abs(first_optimum - optimum) > 0.1 * max(abs(first_optimum), abs(optimum)):
             # Below the highest line, since the title is above it.
             name_line(ax, first_optimum, "first task's optimum", up=-8 if first_optimum > optimum else 2)
@@ -136,7 +137,7 @@ def loss_paths(
     >>> lc.figures.loss_paths(staged, direct, ax, goal=0.1, switches=[30.0]).get_ylabel()
     'excess loss on the target'
     >>> [text.get_text() for text in ax.get_legend().get_texts()]
-    ['direct', 'curriculum']
+    ['direct', 'curriculum', 'switch']
     >>> plt.close(figure)
     """
     for name, dataset, colour in (("direct", direct, DIRECT), ("curriculum", staged, STAGED)):
@@ -144,9 +145,8 @@ def loss_paths(
         ax.plot(series["time"], np.maximum(series, 1e-3 * goal), color=colour, label=name)
     ax.axhline(goal, color="grey", linewidth=0.7)
     name_line(ax, goal, "learned")
-    for switch in switches:
-        ax.axvline(switch, color=STAGED, linewidth=0.9, linestyle=":")
-        name_time(ax, switch, "switch", colour=STAGED)
+    for k, switch in enumerate(switches):
+        ax.axvline(switch, color=STAGED, linewidth=0.9, linestyle=":", label=None if k else "switch")
     ax.set_yscale("log")
     key(ax, loc="upper right")
     return label(ax, x="training time (gradient steps)", y="excess loss on the target", title=title)
@@ -185,14 +185,14 @@ def stop_curve(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     total = direct - planned["saving_steps"].values
     ax.plot(dataset["stop"], total, color=STAGED, label="both stages")
     if np.isfinite(direct):
-        ax.axhline(direct, color="black", linewidth=1, linestyle="--", label="direct training")
+        ax.axhline(direct, color=DIRECT, linewidth=1, linestyle="--", label="direct training")
     stop = float(dataset.attrs["stop_steps"])
     if np.isfinite(total).any():
         height = float(np.interp(stop, dataset["stop"].values, total))
-        ax.plot(stop, height, **STAR)
+        ax.plot(stop, height, **STAR, linestyle="none", label="this plan")
     ax.set_ylim(bottom=0)
     key(ax, loc="lower right")
-    return label(ax, x=f"steps on {dataset.attrs['candidate']}", y="total steps", title=title)
+    return label(ax, x=wrapped(f"steps on {dataset.attrs['candidate']}", 34), y="total steps", title=title)
 
 
 def ranking(dataset: xr.Dataset, ax: Axes, *, most: int = 12, priced: bool = False, title: str = "") -> Axes:
@@ -238,11 +238,12 @@ def ranking(dataset: xr.Dataset, ax: Axes, *, most: int = 12, priced: bool = Fal
         each = direct / float(dataset["direct_steps"])
         first = np.where(first > 0, total - each * (best["descent_steps"] - first), 0.0)
     rows = np.arange(best.sizes["candidate"])
-    ax.barh(rows, first, color=STAGED, label="on the candidate")
-    ax.barh(rows, total - first, left=first, color=DIRECT, label="on the target")
+    ax.barh(rows, first, color=FIRST, label="on the candidate")
+    ax.barh(rows, total - first, left=first, color=TARGET, label="on the target")
     if np.isfinite(direct):
-        ax.axvline(direct, color="black", linewidth=0.8, linestyle="--", label="direct training")
-    ax.set_yticks(rows, [shortened(name, 24) for name in best["candidate"].values])
+        ax.axvline(direct, color=DIRECT, linewidth=1.2, linestyle="--", label="direct training")
+    fit = partial(wrapped, most=22) if len(rows) <= 6 else partial(shortened, most=24)
+    ax.set_yticks(rows, [fit(name) for name in best["candidate"].values])
     ax.invert_yaxis()
     ax.set_xlim(0, 1.32 * max(direct if np.isfinite(direct) else 0.0, float(total.max(initial=0.0))) or 1.0)
     key(ax, below=True, ncols=3)

@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 
-from learncast.figures.look import COLOURS, DIRECT, LARGER, SMALLER, THEORY, Look
+from learncast.figures.look import COLOURS, DIRECT, LARGER, PALE, SMALLER, THEORY, Look
 from learncast.figures.page import axis_label, key, label, name_line, shortened
 from learncast.results import Trajectory
 
@@ -49,7 +49,7 @@ def deviations(dataset: xr.Dataset, ax: Axes, *, marked: int = 5, title: str = "
     rates, gaps = dataset["learning_rate"], dataset["deviation"]
     for k, gap in enumerate(gaps.values):
         name = str(gaps["network"].values[k]) if k < marked and "network" in gaps.coords else None
-        plain: Look = {"color": "#AAAAAA", "linewidth": 0.6, "zorder": 2}
+        plain: Look = {"color": PALE, "linewidth": 0.6, "zorder": 2}
         plain["label"] = f"{len(gaps) - marked} other networks" if k == marked else None
         bold: Look = {"color": COLOURS[k % len(COLOURS)], "marker": "x", "zorder": 3, "label": name}
         ax.loglog(rates, gap, **(bold if k < marked else plain))

@@ -19,7 +19,7 @@ FIT = {**THEORY, "linewidth": 1.0}
 
 
 #: Axis labels.
-ENVELOPE = "envelope $f(\\ell)$ (change per gradient)"
+ENVELOPE = "envelope $f(\\ell)$\n(change per gradient)"
 
 
 LAG = r"lag $\ell$ (steps)"
@@ -159,8 +159,8 @@ def time_scale_survival(
     >>> import numpy as np
     >>> import learncast as lc
     >>> figure, ax = plt.subplots()
-    >>> lc.figures.time_scale_survival({"GRU": np.array([2.0, 5.0, np.inf, np.inf])}, ax).get_ylabel()
-    'share of units at least as slow'
+    >>> lc.figures.time_scale_survival({"GRU": np.array([2.0, 5.0, np.inf, np.inf])}, ax).get_ylabel().split()[0]
+    'share'
     >>> [text.get_text() for text in ax.get_legend().get_texts()]
     ['GRU, 2 of 4 do not decay']
     >>> plt.close(figure)
@@ -177,7 +177,7 @@ def time_scale_survival(
         logarithmic(ax, "y")
     else:
         ax.set_ylim(0, 1.03)
-    return with_key(ax, r"time scale $\tau$ (steps)", "share of units at least as slow", title, below=True, ncols=2)
+    return with_key(ax, r"time scale $\tau$ (steps)", "share of units\nat least as slow", title, below=True, ncols=2)
 
 
 def time_scale_histogram(layer: xr.Dataset, ax: Axes, *, colour: int = 0, title: str = "") -> Axes:

@@ -235,15 +235,16 @@ class StageSequence:
         points : int
             Per stage.
         horizon : float or sequence of float, optional
-            Steps to show of stages that run to convergence; by default until the loss is within 1% of its end.
+            Steps to show of stages that run to convergence; by default until the loss of every task is within 1% of
+            its end, so that the next stage begins where this one is left.
         """
         import xarray as xr
 
         m, times, values, stage, begun = self.method.precise, [], [], [], 0.0
-        for k, flow in enumerate(self.run.flows):
+        for k in range(len(self.places)):
             given = None if horizon is None else np.broadcast_to(horizon, len(self.requested))[k]
             span = self._followed(k)
-            local = np.linspace(0.0, span if math.isfinite(span) else (given or settling(flow)), points)
+            local = np.linspace(0.0, span if math.isfinite(span) else (given or self._settling(k)), points)
             span, states = local[-1], self._states(k, local)
             values.append(np.stack([m.loss(place, states) for place in self.places], axis=1))
             times.append(begun + local)
@@ -257,6 +258,16 @@ class StageSequence:
                 "stage": ("time", np.concatenate(stage).astype(int), described("stage in training", "1")),
             },
         )
+
+    def _settling(self, stage: int) -> float:
+        """Steps of a stage to convergence until every loss is within 1% of its end, at most 64 `settling` times."""
+        m, flow = self.method.precise, self.run.flows[stage]
+        span = settling(flow)
+        spans = span * 2 ** np.linspace(0.0, 6.0, 25)
+        states = np.concatenate([m.flow_states(flow, spans), self.run.states[stage + 1][None]])
+        losses = np.stack([m.loss(place, states) for place in self.places], axis=1)
+        settled = (np.abs(losses[:-1] - losses[-1]) <= 0.01 * np.abs(losses).max()).all(axis=1)
+        return float(spans[np.argmax(settled)]) if settled.any() else span
 
 
 def _carry_out(method: Method, stages: Sequence[Stage], places: Sequence[int]) -> SequenceRun:

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 #: Explanations of the columns of a table of modes.
 LEGEND = {
     "b": "b: recurrence",
+    "beta_yx": "beta_yx and beta_xx: covariance of input and target, and of the input, weighted by b",
     "u*": "u0 and u*: strength at the start and at the optimum",
     "flow": "descent and flow: gradient steps",
 }

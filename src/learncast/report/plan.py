@@ -284,6 +284,6 @@ def draw_plan(plan: Plan) -> Figure:
         first = plan.best.tasks[0]
         chosen = next((k for k, c in enumerate(plan.candidates) if c.task is first), 0)
         portrait = plan.stop_portrait(chosen)
-        stop_curve(portrait, axes[2], title="Steps saved for each stop of one candidate")
+        stop_curve(portrait, axes[2], title="Total steps for each stop of one candidate")
         stop_map(portrait, axes[3], title="Steps saved for other accuracies")
     return figure

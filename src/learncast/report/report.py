@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import tomllib
 import warnings
 from collections.abc import Callable, Sequence
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+#: Most letters of the answer at the top of a page.
+ANSWER_LETTERS = 200
 #: Where `learncast explore` serves the explorer, and settings of its curriculum panel that studies have too.
 EXPLORER = "http://127.0.0.1:8765/"
 SHARED = {"family", "steps", "target_strength", "input_strength", "timescale", "correlation", "noise_strength", "gain",
@@ -116,26 +119,34 @@ class Report:
         return json.dumps(plain({**self.values, **shared}), indent=2, ensure_ascii=False, allow_nan=False)
 
     def html(self, figure: str | None) -> str:
-        """One self-contained HTML page with the figure, if there is one, as SVG."""
+        """One self-contained HTML page: the answer, the figure as SVG if there is one, how far to trust it, details."""
         warning = "".join(f'<p class="warn">{escape(a.failure)}</p>' for a in self.trust.failed)
-        picture = "" if figure is None else f'<div class="scroll figure" role="img">{figure}</div>'
+        picture = "" if figure is None else f'<div class="scroll figure" role="img">{_themed(figure)}</div>'
         versions = ", ".join(f"{name} {number}" for name, number in self.provenance.versions.items())
         origin = f"By {self.provenance.kind}; input {self.provenance.spec_hash}; {versions}."
         command, address = self._explorer
+        promise = FORECAST_CLASSES[self.forecast_class]
+        sentences = re.split(r"(?<=[.!?]) ", self.lead)
+        # The answer is as many sentences as fit; the others follow below the figure.
+        ends = np.cumsum([len(one) + 1 for one in sentences])
+        fit = max(1, int(np.searchsorted(ends, ANSWER_LETTERS)))
+        answer, rest = " ".join(sentences[:fit]), " ".join(sentences[fit:])
         body = [
             f"<h1>{escape(self.title)}</h1>",
-            f'<p class="lead">{escape(self.lead)}</p>',
-            f"<p><b>Class of this forecast: {escape(self.forecast_class)}</b>, "
-            f"{escape(FORECAST_CLASSES[self.forecast_class])}.</p>",
-            warning,
+            f'<p class="lead">{escape(answer)}</p>',
             picture,
-            *(table.html() for table in self.every_table),
+            f"<p>{escape(rest)}</p>" if rest else "",
+            f'<p><b class="badge">{escape(self.forecast_class)}</b> {escape(promise)}.</p>',
+            warning,
+            _folded("Measured conditions", self.trust.table.html("h4")) if self.assumptions else "",
+            *(table.html() for table in self.tables),
             f"<p>Explore interactively: run <code>{command}</code>, then "
             f'<a href="{escape(address)}" rel="noreferrer">open in the explorer</a>.</p>',
-            f"<h2>Study</h2><pre>{escape(self.study)}</pre>" if self.study else "",
-            "<h2>Where the numbers come from</h2>",
-            f'<p class="muted">{escape(origin)}</p>',
-            f"<pre>{escape(bibliography(*self.provenance.citations))}</pre>",
+            _folded("Study", f"<pre>{escape(self.study)}</pre>") if self.study else "",
+            _folded(
+                "Where the numbers come from",
+                f'<p class="muted">{escape(origin)}</p><pre>{escape(bibliography(*self.provenance.citations))}</pre>',
+            ),
         ]
         return html_page(self.title, "\n".join(part for part in body if part))
 
@@ -194,6 +205,17 @@ class Report:
 
 #: Explainable share of a recorded target below which the report begins with it.
 LITTLE = 0.05
+
+
+def _themed(svg: str) -> str:
+    from learncast.figures.look import themed
+
+    return themed(svg)
+
+
+def _folded(title: str, content: str) -> str:
+    """Return HTML that opens on a click on its title."""
+    return f"<details><summary>{escape(title)}</summary>{content}</details>"
 
 
 def data_notes(method: Method, task: int) -> tuple[str, list[str]]:

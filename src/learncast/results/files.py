@@ -9,12 +9,13 @@ import os
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
+from learncast import __version__
 from learncast._core.errors import SchemaMismatch
 from learncast._core.files import write_file
 from learncast._core.limits import file_size, readable
@@ -84,13 +85,8 @@ def package_versions() -> dict[str, str]:
 
 @functools.cache  # reading a package's metadata takes milliseconds, more than a closed form
 def _versions() -> dict[str, str]:
-    versions = {"python": platform.python_version()}
-    for name in ("learncast", "numpy", "scipy"):
-        try:
-            versions[name] = version(name)
-        except PackageNotFoundError:  # a source tree that is not installed
-            versions[name] = "unknown"
-    return versions
+    versions = {name: version(name) for name in ("numpy", "scipy")}
+    return {"python": platform.python_version(), "learncast": __version__, **versions}
 
 
 def spec_hash(*parts: object) -> str:

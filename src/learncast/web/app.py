@@ -161,8 +161,9 @@ def _progress_handler(panel: Panel) -> Handler:
 
 
 def assets() -> dict[str, Path]:
-    """Return the files that the page may load, by name: its own and plotly's, unless the page has a smaller one."""
-    files = {path.name: path for path in sorted(PAGE.iterdir()) if path.suffix in _MEDIA_TYPES}
+    """Return the files that the page may load, by name: its own, the tokens, and plotly's unless it has one."""
+    paths = (*sorted(PAGE.iterdir()), PAGE.parents[1] / "tokens.css")
+    files = {path.name: path for path in paths if path.suffix in _MEDIA_TYPES}
     return {"plotly.min.js": Path(plotly.__file__).parent / "package_data" / "plotly.min.js", **files}
 
 

@@ -11,7 +11,9 @@ from numpy.typing import ArrayLike
 #: How a trace is drawn; the page chooses colours and widths.
 Kind = Literal["line", "steps", "points", "bars", "heat", "band", "contour"]
 #: What a trace stands for, which decides its colour and dash.
-Role = Literal["theory", "descent", "data", "target", "zero", "best", "pinned", "null", "threshold", "differs"]
+Role = Literal[
+    "theory", "descent", "data", "target", "zero", "best", "pinned", "null", "threshold", "differs", "finish"
+]
 
 
 class Series(IntEnum):
@@ -21,6 +23,9 @@ class Series(IntEnum):
     FIRST = 1
     OTHER = 2
     MODE = 3
+    #: A curriculum has the colour of its target, and direct training is grey.
+    CURRICULUM = 0
+    DIRECT = 2
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,8 @@ class ChartAxis:
         Limits of the axis or of a colour scale; the range of the data by default.
     clock : bool
         Whether the axis is training time, on which the page marks the current frame.
+    worse_above : bool
+        Whether numbers above 0 have the colours of a loss, as forgetting does.
     """
 
     label: str
@@ -43,6 +50,7 @@ class ChartAxis:
     scale: Literal["linear", "log"] = "linear"
     span: tuple[float, float] | None = None
     clock: bool = False
+    worse_above: bool = False
 
 
 @dataclass(frozen=True)
@@ -65,6 +73,8 @@ class Trace:
         Whether the legend lists it.
     frames : array, optional
         Values of `z` (heat map) or `y` at each frame of the view's clock, frames first.
+    labels : tuple of str
+        Text next to each point.
     """
 
     kind: Kind
@@ -76,6 +86,7 @@ class Trace:
     series: int = Series.TARGET
     legend: bool = True
     frames: ArrayLike | None = None
+    labels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -109,6 +120,8 @@ class Chart:
         Setting (a list of numbers) that changes when the chart's points are dragged.
     main : bool
         Whether it is the panel's main chart, which stays visible.
+    side : bool
+        Whether it is the second picture, beside the main chart.
     """
 
     key: str
@@ -121,6 +134,7 @@ class Chart:
     picks: tuple[str, str] | None = None
     drags: str | None = None
     main: bool = False
+    side: bool = False
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import xarray as xr
 
 from learncast import figures
 from learncast._core.validation import FloatArray
-from learncast.figures.look import COLOURS, DIRECT, STAGED
+from learncast.figures.look import COLOURS, FIRST, TARGET
 from learncast.papers.curriculum.samples import SAMPLES, curricula
 from learncast.papers.paper import Numbers, short
 from learncast.results import STEPS, described
@@ -82,9 +82,9 @@ def draw_two_ways(dataset: xr.Dataset) -> figures.Figure:
     def draw(ax: Axes) -> None:
         names = ["target directly", *(f"first $s_{{yx}}$ = {value:g}" for value in dataset["value"].values)]
         rows = np.arange(len(names))
-        ax.barh(0, float(dataset["direct"]), color=DIRECT, height=0.6, label=r"$\tau_{0\to2}$, or $\tau_{1\to2}$")
-        ax.barh(rows[1:], dataset["first"], color=STAGED, height=0.6, label=r"$\tau_{0\to1}$")
-        ax.barh(rows[1:], dataset["then"], left=dataset["first"], color=DIRECT, height=0.6)
+        ax.barh(0, float(dataset["direct"]), color=TARGET, height=0.6, label=r"$\tau_{0\to2}$, or $\tau_{1\to2}$")
+        ax.barh(rows[1:], dataset["first"], color=FIRST, height=0.6, label=r"$\tau_{0\to1}$")
+        ax.barh(rows[1:], dataset["then"], left=dataset["first"], color=TARGET, height=0.6)
         ax.axvline(float(dataset["direct"]), color="black", linestyle="--", linewidth=0.8)
         ax.set_yticks(rows, names)
         ax.invert_yaxis()

@@ -10,7 +10,7 @@ from scipy.stats import gmean
 
 from learncast._core.validation import FloatArray
 from learncast.figures import Figure, key, networks_on_lines, networks_per_case, page
-from learncast.figures.look import COLOURS, THEORY
+from learncast.figures.look import COLOURS, GREY, THEORY
 from learncast.figures.page import axis_label, label, name_line, name_time
 from learncast.papers.linear_rnn.networks import STEPS
 from learncast.papers.paper import Numbers, short
@@ -65,7 +65,7 @@ def draw_recurrences(dataset: xr.Dataset) -> Figure:
     """Draw the best recurrence against the mean lag of the target."""
     figure, (ax,) = page(width=4.6, height=3.4)
     for kind, colour, size, name in (
-        ("random", "#999999", 2.0, "random sequences"),
+        ("random", GREY, 2.0, "random sequences"),
         ("named", COLOURS[1], 4.5, "named tasks"),
     ):
         ax.plot(dataset[f"{kind}_mean_lag"], dataset[kind], "o", color=colour, markersize=size, label=name)

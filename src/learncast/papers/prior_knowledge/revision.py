@@ -182,7 +182,8 @@ def draw_revision(name: str, dataset: xr.Dataset) -> figures.Figure:
         if k == 0:
             figures.key(ax, below=name == "loss_in_training", ncols=2 if name == "loss_in_training" else 1)
 
-    return figures.sheet(partial(draw, 0), partial(draw, 1), width=3.55, height=2.2)
+    height = 2.6 if name == "loss_in_training" else 2.2  # with space for the legend below
+    return figures.sheet(partial(draw, 0), partial(draw, 1), width=3.55, height=height)
 
 
 def draw_paths(titles: Sequence[str], dataset: xr.Dataset) -> figures.Figure:

@@ -2,23 +2,6 @@
 
 /* global Plotly */
 
-// Colours that most colour-blind readers can distinguish, on white and on black. They have the same meaning in every
-// panel: the target, the first task, another series, and then the modes.
-const SERIES = {
-  light: ["#0072b2", "#d55e00", "#6b7280", "#00795a", "#a8518a", "#8c6d00", "#2f6fc4", "#7a5230"],
-  dark: ["#56b4e9", "#f0883e", "#a9b2bd", "#3fcf9f", "#dd8cbf", "#e6c34a", "#9ab8f5", "#d0a780"],
-};
-// Signed numbers have separate colours, which stand for no task.
-const DIVERGING = {
-  light: [[0, "#6b3d00"], [0.25, "#c8965a"], [0.5, "#f7f7f5"], [0.75, "#62b0a5"], [1, "#00564a"]],
-  dark: [[0, "#e3b06a"], [0.25, "#7d5a2a"], [0.5, "#1c2024"], [0.75, "#2a7a70"], [1, "#7fdccd"]],
-};
-const SEQUENTIAL = {
-  light: [[0, "#f4f5f7"], [1, "#3d4c66"]],
-  dark: [[0, "#22272c"], [1, "#c3d0e6"]],
-};
-const FONT = "system-ui, Segoe UI, Roboto, Helvetica Neue, sans-serif";
-
 /** Decode an array from the server: base64 of float64 numbers, with a shape. */
 export function decode(value) {
   if (value === null || value === undefined || Array.isArray(value)) return value;
@@ -35,14 +18,21 @@ function reshape(numbers, shape) {
   return Array.from({ length: shape[0] }, (_, row) => reshape(numbers.slice(row * size, (row + 1) * size), shape.slice(1)));
 }
 
+/** The colours of the token file on this page, light or dark. */
 export function theme() {
   const style = getComputedStyle(document.documentElement);
-  const colour = (name) => style.getPropertyValue(`--${name}`).trim();
   const dark = document.documentElement.dataset.theme === "dark";
+  const token = (name) => {
+    const value = style.getPropertyValue(`--${name}`).trim();
+    return /^light-dark\((.+), *(.+)\)$/.exec(value)?.[dark ? 2 : 1] || value;
+  };
+  const scale = (...names) => names.map((name, k) => [k / (names.length - 1), token(name)]);
+  const names = ["ink", "faint", "grid", "card", "line", "accent", "error", "pin", "font"];
   return {
-    kind: dark ? "dark" : "light",
-    ink: colour("ink"), faint: colour("faint"), grid: colour("grid"), card: colour("card"), line: colour("line"),
-    accent: colour("accent"), error: colour("error"), pin: colour("pin"), series: SERIES[dark ? "dark" : "light"],
+    ...Object.fromEntries(names.map((name) => [name, token(name)])),
+    lineWidth: Number(token("line-width")), theoryWidth: Number(token("theory-width")),
+    series: ["target", "first", "direct", "series-3", "series-4", "series-5", "series-6", "series-7"].map(token),
+    signed: scale("lost-most", "lost-some", "even", "saved-some", "saved-most"), unsigned: scale("least", "most"),
   };
 }
 
@@ -93,16 +83,17 @@ function plotlyTraces(trace, chart, look) {
     case "steps":
       return [{
         ...base, type: "scatter", mode: "lines", connectgaps: false,
-        line: { color: colour, width: trace.role === "theory" ? 2.5 : 2, dash: dashOf(trace, look), shape: trace.kind === "steps" ? "hv" : "linear" },
+        line: { color: colour, width: trace.role === "theory" ? look.theoryWidth : trace.kind === "line" && chart.main ? 1.5 * look.lineWidth : look.lineWidth, dash: dashOf(trace, look), shape: trace.kind === "steps" ? "hv" : "linear" },
       }];
     case "points":
       return [{
-        ...base, type: "scatter", mode: "markers", cliponaxis: false, hoverinfo: trace.role === "differs" ? "skip" : "none",
+        ...base, type: "scatter", mode: trace.labels.length ? "markers+text" : "markers", text: trace.labels, textposition: "bottom right",
+        textfont: { size: 15, color: colour, weight: 700 }, cliponaxis: false, hoverinfo: trace.role === "differs" ? "skip" : "none",
         marker: { color: colour, size: SIZES[trace.role] || 9, symbol: SYMBOLS[trace.role] || "circle", opacity: trace.role === "differs" ? 0.7 : 1, line: { color: look.card, width: trace.role === "differs" ? 0 : 1.5 } },
       }];
     case "bars":
       return [{
-        ...base, x: x.map(wrapText), type: "bar", marker: { color: y.map((value) => DIVERGING[look.kind][value < 0 ? 1 : 3][1]) },
+        ...base, x: x.map(wrapText), type: "bar", marker: { color: y.map((value) => (trace.role === "data" ? colour : look.signed[value < 0 ? 1 : 3][1])) },
         text: y.map((value) => (Number.isFinite(value) ? formatNumber(value, 3) : "")), textposition: "outside", cliponaxis: false,
       }];
     case "heat":
@@ -124,7 +115,7 @@ function plotlyTraces(trace, chart, look) {
 
 const DASHES = { theory: "dot", target: "dash", null: "dash", threshold: "dashdot", zero: "solid" };
 const SYMBOLS = { best: "star", pinned: "circle-x-open", differs: "circle" };
-const SIZES = { best: 15, pinned: 16, differs: 4 };
+const SIZES = { best: 15, pinned: 16, differs: 4, finish: 12 };
 
 function dashOf(trace, look) {
   if (trace.role === "theory") return look.theory && trace.series ? "dashdot" : "dot";
@@ -182,7 +173,7 @@ function heatTrace(base, z, chart, look) {
   const small = isMatrix(chart);
   return {
     ...base, z, type: "heatmap", showscale: !small, zsmooth: false, xgap: small ? 2 : 0, ygap: small ? 2 : 0,
-    colorscale: (signed ? DIVERGING : SEQUENTIAL)[look.kind],
+    colorscale: signed ? look.signed : look.unsigned, reversescale: Boolean(signed && chart.z?.worse_above),
     ...(span ? { zmin: span[0], zmax: span[1] } : signed ? { zmin: -bound, zmax: bound } : { zmin: Math.min(0, least), zmax: most || 1 }),
     ...(small ? { text: cellTexts(z), texttemplate: "%{text}", textfont: { size: 12 } } : {}),
     hoverongaps: false,
@@ -342,7 +333,7 @@ function layout(chart, look, element, arrows) {
   return {
     // Opaque, because a saved picture is shown on other backgrounds.
     paper_bgcolor: look.card, plot_bgcolor: look.card,
-    font: { color: look.ink, size: narrow ? 11 : 12, family: FONT },
+    font: { color: look.ink, size: narrow ? 11 : 12, family: look.font },
     margin: small ? { l: 6, r: 6, t: 6, b: 6 } : { l: 44, r: heats ? 8 : 14, t: chart.shades.length ? 20 : 10, b: 36 },
     xaxis: { ...axis(chart.x, "x"), ...(small ? { side: "bottom" } : {}) },
     yaxis: { ...axis(chart.y, "y"), ...(rows ? { autorange: "reversed" } : {}) },
@@ -410,10 +401,13 @@ export function markTime(element, chart, time) {
   }
   const { xaxis, yaxis } = layout;
   const x = xaxis._offset + xaxis.d2p(time);
+  const [top, end] = [yaxis._offset, xaxis._offset + xaxis._length];
+  // While the time moves, what is still to come is faint.
+  const later = time > 0 ? `<rect x="${x}" y="${top}" width="${Math.max(0, end - x)}" height="${yaxis._length}" class="later"/>` : "";
   const dots = element.data.filter((one) => one.type === "scatter" && one.mode === "lines" && !["previous", "target", "threshold", "null"].includes(one.meta))
     .map((one) => [one, valueAt(one, time)]).filter(([, value]) => Number.isFinite(value))
     .map(([one, value]) => `<circle cx="${x}" cy="${yaxis._offset + yaxis.d2p(value)}" r="4.5" fill="${one.line.color}" class="dot"/>`);
-  mark.innerHTML = `<line x1="${x}" x2="${x}" y1="${yaxis._offset}" y2="${yaxis._offset + yaxis._length}"/>${dots.join("")}`;
+  mark.innerHTML = `${later}<line x1="${x}" x2="${x}" y1="${top}" y2="${top + yaxis._length}"/>${dots.join("")}`;
 }
 
 function valueAt({ x, y, line }, time) {
@@ -428,15 +422,44 @@ function valueAt({ x, y, line }, time) {
   return y[low] + ((y[high] - y[low]) * (time - x[low])) / (x[high] - x[low]);
 }
 
-/** Save a chart as a picture, with plotly's legend instead of the page's. */
-export function saveChart(element, name, format) {
+/** Save a chart as a picture that explains itself: with its title, its settings and plotly's legend instead of the page's. */
+export function saveChart(element, chart, settings, format) {
   const { width, height } = element.getBoundingClientRect();
-  const data = element.data.map((one) => ({ ...one, showlegend: one.type === "scatter" && one.meta !== "previous" }));
-  const rows = Math.ceil(data.filter((one) => one.showlegend).length / 3);
+  const look = theme();
+  const size = { width: Math.max(720, Math.round(width)) };
+  const listed = new Set(chart.traces.filter((trace) => !trace.legend).map((trace) => trace.name));
+  const data = element.data.map((one) => ({ ...one, showlegend: ["scatter", "contour"].includes(one.type) && one.meta !== "previous" && !listed.has(one.name) && (one.line?.width !== 0 || one.fill) }));
+  const lines = wrapLines(settings, Math.floor(size.width / 6.4));
+  const rows = Math.ceil(data.filter((one) => one.showlegend).length / Math.max(1, Math.floor(size.width / 240)));
+  const [above, below] = [66 + 15 * lines.length, 52 + 22 * rows];
+  size.height = Math.round(height) + above + below - 30;
+  const { margin, ...rest } = element.layout;
   const picture = {
     data,
-    layout: { ...element.layout, showlegend: data.length > 1, legend: { orientation: "h", y: -0.2, yanchor: "top", x: 0, font: { size: 11 } } },
+    layout: {
+      ...rest, margin: { ...margin, l: 64, t: above, b: below }, showlegend: rows > 0,
+      legend: { orientation: "h", yref: "container", y: 0.01, yanchor: "bottom", x: 0, font: { size: 11 } },
+      title: {
+        text: `<b>${escapeText(chart.title)}</b><br><span style="font-size:11px;color:${look.faint}">${lines.map(escapeText).join("<br>")}</span>`,
+        x: 0, xanchor: "left", xref: "paper", y: 1, yref: "container", yanchor: "top", pad: { t: 12 }, font: { size: 16 },
+      },
+    },
   };
-  const size = { width: Math.max(640, Math.round(width)), height: Math.round(height) + 24 * rows };
-  return Plotly.downloadImage(picture, { format, filename: `learncast-${name}`, ...size, scale: format === "png" ? 2 : 1 });
+  return Plotly.downloadImage(picture, { format, filename: `learncast-${chart.key}`, ...size, scale: format === "png" ? 2 : 1 });
+}
+
+/** Plotly reads tags in its texts, and names may come from files. */
+function escapeText(text) {
+  return text.replaceAll("&", "&amp;").replaceAll("<", "&lt;");
+}
+
+/** Break a list of settings into lines of at most `most` letters. */
+function wrapLines(parts, most) {
+  const lines = [""];
+  for (const part of parts) {
+    const joined = lines.at(-1) ? `${lines.at(-1)}, ${part}` : part;
+    if (joined.length > most && lines.at(-1)) lines.push(part);
+    else lines[lines.length - 1] = joined;
+  }
+  return lines;
 }

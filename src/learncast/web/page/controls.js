@@ -41,6 +41,16 @@ export function show(form, panel, state) {
   for (const group of form.querySelectorAll(".group")) group.hidden = !group.querySelector(".control:not([hidden])");
 }
 
+/** The settings of a state as texts, such as "trial length 50 steps". */
+export function settingsOf(panel, state) {
+  const shown = panel.controls.filter((one) => (one.kind === "hidden" ? one.key.startsWith("pin_") && state[one.key] !== null : isVisible(one, state) && !one.folded));
+  return shown.map((one) => {
+    const value = state[one.key];
+    const text = Array.isArray(value) ? value.map(short).join(" ") : typeof value === "number" ? short(value) : one.choices.find(([key]) => key === value)?.[1] || String(value);
+    return `${one.label} ${text}${formatUnit(unit(one))}`;
+  });
+}
+
 /** Mark an invalid control with its allowed values; without a field, remove all marks. */
 export function markInvalid(form, panel, field) {
   for (const box of form.querySelectorAll(".control.invalid")) {

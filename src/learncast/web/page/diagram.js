@@ -51,7 +51,7 @@ function line(edge, weight, largest, places, look, labelled) {
   const [from, to] = [places.get(edge.source), places.get(edge.target)];
   if (!from || !to || !Number.isFinite(weight)) return "";
   const width = 0.6 + 6 * Math.min(1, Math.abs(weight) / largest);
-  const style = `stroke="${weight < 0 ? "#b07a2e" : "#1d8a7c"}" stroke-width="${width.toFixed(2)}" stroke-opacity="0.85" fill="none"`;
+  const style = `stroke="${look.signed[weight < 0 ? 1 : 3][1]}" stroke-width="${width.toFixed(2)}" stroke-opacity="0.85" fill="none"`;
   const number = Number(weight.toPrecision(2));
   if (from === to) {
     const [x, y] = from;

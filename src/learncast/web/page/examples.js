@@ -2,7 +2,7 @@
 
 import { addressOf, stateOf } from "./address.js";
 import { node } from "./part.js";
-import { withTerms } from "./glossary.js";
+import { oneStop } from "./pointer.js";
 
 /** The address of an example. */
 export function exampleAddress(panel, example) {
@@ -22,6 +22,7 @@ export function showExamples(box, panels, panel, state) {
       item.append(node("a", { href: exampleAddress(panel, example), textContent: example.name }));
       return item;
     }));
+    oneStop(list);
     box.replaceChildren(node("p", { className: "eyebrow", textContent: "Examples" }), list, node("div", { className: "look" }));
   }
   [...box.querySelectorAll(".examples a")].forEach((link, k) => {
@@ -37,8 +38,7 @@ export function showExamples(box, panels, panel, state) {
     return;
   }
   const k = stops.indexOf(current);
-  const hint = node("p");
-  hint.append(withTerms(current[1].look));
+  const hint = node("p", { textContent: current[1].look });
   const step = (name, to) => {
     const link = node("a", { className: "step", textContent: name });
     if (stops[to]) link.href = exampleAddress(...stops[to]);

@@ -2,17 +2,19 @@
 
 import { addressOf, read, stateOf } from "./address.js";
 import { compare, keep, keptOf } from "./compare.js";
-import { allowedValues, build, markInvalid, show, showPresets } from "./controls.js";
+import { allowedValues, build, markInvalid, settingsOf, show, showPresets } from "./controls.js";
 import { drawDiagram } from "./diagram.js";
 import { acceptFiles } from "./files.js";
 import { decode } from "./charts.js";
 import { Player } from "./player.js";
 import { LatestRequest, isStatic, listPanels, post } from "./requests.js";
-import { enableDragging, enablePicking, enableScrubbing } from "./pointer.js";
+import { enableDragging, enablePicking, enableScrubbing, oneStop } from "./pointer.js";
 import { isExample, showExamples } from "./examples.js";
 import { Part, node } from "./part.js";
 import { setTerms, setText } from "./glossary.js";
 
+/** Milliseconds after which the page fades what it computes anew, and after which it says what that is. */
+const [FADE, EXPLAIN] = [150, 600];
 /** Milliseconds within which keyboard changes of one control are one entry of the browser's history. */
 const GESTURE = 700;
 
@@ -26,6 +28,7 @@ let parts = [];
 let gesture = "";
 let lastChange = -Infinity;
 let pointerDown = false;
+let busyTimers = [];
 let showFileInput = () => {};
 const player = new Player(find("player"), moved);
 
@@ -37,6 +40,11 @@ async function begin() {
     link.dataset.panel = one.name;
     return link;
   }));
+  oneStop(find("panels"));
+  find("skip").addEventListener("click", (event) => {
+    event.preventDefault();
+    find("main-chart").querySelector(".plot")?.focus();
+  });
   addEventListener("hashchange", open);
   addEventListener("pointerdown", () => setPointer(true), true);
   for (const end of ["pointerup", "pointercancel"]) addEventListener(end, () => setTimeout(() => setPointer(false)), true);
@@ -44,7 +52,7 @@ async function begin() {
   find("reset").addEventListener("click", () => {
     location.hash = `#${encodeURIComponent(panel.name)}`;
   });
-  showFileInput = acceptFiles(find("own-data"), () => panel, fileOpened, showStatus);
+  showFileInput = acceptFiles(find("own-data"), () => panel, fileOpened, showStatus, showBusy, updateBusy);
   find("keep").addEventListener("click", keepSettings);
   find("link").addEventListener("click", copyLink);
   find("study").addEventListener("click", () => download("study", `${panel.name}.toml`));
@@ -92,7 +100,6 @@ function enter(next) {
   setText(find("introduction"), panel.introduction);
   find("status").textContent = "";
   find("answer").textContent = "";
-  delete find("answer").dataset.text;
   find("diagram").replaceChildren();
   player.setClock(null);
   build(form, panel, (key, value) => change({ [key]: value }), () => setTimeout(() => show(form, panel, state)));
@@ -112,11 +119,11 @@ function enter(next) {
         hideRepeated();
       },
     });
-    const part = new Part(name, find("main-chart"), {
+    const part = new Part(name, { main: find("main-chart"), side: find("side-chart") }, {
       connect,
-      cancel: () => parts.forEach((one) => one.requests.cancel()),
       again: () => ask(),
-      doing: () => isStatic ? "" : post(`api/${panel.name}/doing`, state).then((answer) => answer.json()).then((answer) => answer.doing, () => ""),
+      busy: () => updateBusy(),
+      settings: () => settingsOf(panel, state),
       drawn: (one) => one.showFrame(currentFrame(), player.time),
     });
     find("parts").append(part.element);
@@ -124,6 +131,33 @@ function enter(next) {
   });
   const first = parts.find(({ part }) => panel.topics.some(([name]) => name === part.name));
   if (first) first.part.element.before(find("topics"));
+}
+
+/** Fade the old answer behind one spinner while any part is computed; a long computation can be cancelled. */
+function updateBusy() {
+  if (parts.some(({ part }) => part.element.ariaBusy === "true")) {
+    if (busyTimers.length) return;
+    busyTimers = [setTimeout(() => showBusy("Computing …"), FADE), isStatic ? 0 : setTimeout(explainBusy, EXPLAIN)];
+    return;
+  }
+  busyTimers.forEach(clearTimeout);
+  busyTimers = [];
+  find("busy").hidden = true;
+  document.body.classList.remove("busy");
+}
+
+function showBusy(...content) {
+  find("busy").replaceChildren(node("span", { className: "spinner" }), ...content);
+  find("busy").hidden = false;
+  document.body.classList.add("busy");
+}
+
+async function explainBusy() {
+  const doing = await post(`api/${panel.name}/doing`, state).then((answer) => answer.json()).then((answer) => answer.doing, () => "");
+  if (!doing || !busyTimers.length) return;
+  const stop = node("button", { type: "button", textContent: "Cancel" });
+  stop.addEventListener("click", () => parts.forEach((one) => one.requests.cancel()));
+  showBusy(`${doing[0].toUpperCase()}${doing.slice(1)} … `, stop);
 }
 
 /** Build tabs for the parts that are shown one at a time. */
@@ -178,7 +212,7 @@ function updateSummary() {
   const last = (key) => views.map((view) => view[key]).filter((value) => value && (value.length === undefined || value.length)).pop() || null;
   const doubtful = views.some((view) => view.validity?.kind === "outside");
   find("stage").classList.toggle("outside", doubtful);
-  setText(find("answer"), last("answer") || "");
+  if (find("answer").textContent !== (last("answer") || "")) find("answer").textContent = last("answer") || "";
   player.setClock(last("clock"));
   drawDiagram(find("diagram"), last("diagram"), player.clock ? currentFrame() : null);
   for (const { part } of parts) part.showFrame(currentFrame(), player.time);
@@ -202,7 +236,6 @@ function showRejection(part, error) {
   const control = panel.controls.find((one) => one.key === error.field);
   const marked = markInvalid(form, panel, error.field);
   find("answer").textContent = "";
-  delete find("answer").dataset.text;
   part.reject(marked ? `${control.label} must be ${allowedValues(control)}.` : error.message);
   hideRepeated();
 }

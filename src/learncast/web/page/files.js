@@ -10,8 +10,10 @@ const MOST = 20 * 2 ** 20;
  * @param {() => object} panel returns the open panel
  * @param {(description: object) => void} opened called with the description of the panel for the file
  * @param {(message: string) => void} showStatus
+ * @param {(message: string) => void} began called when a file is read
+ * @param {() => void} ended called when it has been read
  */
-export function acceptFiles(box, panel, opened, showStatus) {
+export function acceptFiles(box, panel, opened, showStatus, began, ended) {
   const input = node("input", { type: "file", id: "file" });
   const label = node("label", { htmlFor: "file", className: "drop" });
   const text = node("span");
@@ -27,12 +29,14 @@ export function acceptFiles(box, panel, opened, showStatus) {
       showStatus(`${file.name} has ${Math.round(file.size / 2 ** 20)} MB; the limit is 20 MB.`);
       return;
     }
-    showStatus(`Reading ${file.name} …`);
+    showStatus("");
+    began(`Reading ${file.name} …`);
     const answer = await fetch(`api/${panel().name}/file`, {
       method: "POST",
       headers: { "Content-Type": "application/octet-stream", "X-Name": encodeURIComponent(file.name) },
       body: file,
     }).catch(() => null);
+    ended();
     const result = answer ? await answer.json().catch(() => ({})) : { error: "The server does not answer." };
     if (!answer || !answer.ok) showStatus(result.error || `The server rejected the file (${answer.status}).`);
     else {

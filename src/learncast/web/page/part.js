@@ -5,19 +5,16 @@
 import { draw, formatNumber, formatUnit, hoverText, isMatrix, isNarrow, legend, markTime, saveChart, showFrame } from "./charts.js";
 import { setText, withTerms } from "./glossary.js";
 
-/** Milliseconds after which the page shows what is being computed. */
-const PROGRESS_DELAY = 500;
-
 export class Part {
   /**
    * @param {string} name
-   * @param {Element} stage holds the main chart
-   * @param {object} actions `connect(element, current)` for a new chart, `cancel()`, `again()`, `doing()` returns what is computed,
-   *   `drawn(part)` after a chart was drawn
+   * @param {{main: Element, side: Element}} places hold the main chart and the second picture
+   * @param {object} actions `connect(element, current)` for a new chart, `again()` computes anyway, `busy()` after a computation
+   *   started or ended, `drawn(part)` after a chart was drawn, `settings()` returns the settings as a list of texts
    */
-  constructor(name, stage, actions) {
+  constructor(name, places, actions) {
     this.name = name;
-    this.stage = stage;
+    this.places = places;
     this.actions = actions;
     this.figures = new Map();
     this.view = null;
@@ -25,34 +22,25 @@ export class Part {
     this.marks = [];
     this.element = node("section", { className: "part" });
     this.element.dataset.part = name;
-    this.waiting = node("p", { className: "waiting", hidden: true });
     this.validity = node("details", { className: "validity" });
     this.notes = node("div");
     this.readings = node("dl", { className: "readings" });
     this.charts = node("div", { className: "charts" });
     this.text = node("p", { className: "summary" });
-    this.element.append(this.waiting, this.validity, this.notes, this.readings, this.charts, this.text);
+    this.element.append(this.validity, this.notes, this.readings, this.charts, this.text);
   }
 
-  /** Mark the part as busy, and show what is computed and a Cancel button if it takes long. */
   wait() {
-    this.element.setAttribute("aria-busy", "true");
-    if (this.timer) return;
-    this.timer = setTimeout(async () => {
-      const doing = await this.actions.doing();
-      if (!doing || this.element.ariaBusy !== "true") return;
-      const stop = node("button", { type: "button", textContent: "Cancel" });
-      stop.addEventListener("click", this.actions.cancel);
-      this.waiting.replaceChildren(node("span", { className: "spinner" }), `${doing[0].toUpperCase()}${doing.slice(1)} … `, stop);
-      this.waiting.hidden = false;
-    }, PROGRESS_DELAY);
+    this.setBusy(true);
   }
 
   rest() {
-    clearTimeout(this.timer);
-    this.timer = null;
-    this.waiting.hidden = true;
-    this.element.setAttribute("aria-busy", "false");
+    this.setBusy(false);
+  }
+
+  setBusy(busy) {
+    this.element.setAttribute("aria-busy", String(busy));
+    this.actions.busy();
   }
 
   /** Show an answer; the part stays busy until the answer to the last request. */
@@ -86,15 +74,13 @@ export class Part {
   }
 
   close() {
-    clearTimeout(this.timer);
     for (const [key, slot] of this.figures) this.drop(key, slot);
     this.element.remove();
   }
 
   /** Show why there is no answer; the charts of the earlier setting fade. */
   reject(message, { busy = false, again = false } = {}) {
-    this.rest();
-    this.element.setAttribute("aria-busy", String(busy));
+    this.setBusy(busy);
     this.element.classList.add("rejected");
     const line = node("p", { className: "note error", textContent: message });
     if (again) {
@@ -168,9 +154,9 @@ export class Part {
 
   addFigure(chart) {
     if (this.figures.has(chart.key)) return;
-    const slot = newFigure(chart);
+    const slot = newFigure(chart, this.actions.settings);
     this.figures.set(chart.key, slot);
-    (chart.main ? this.stage : this.charts).append(slot.figure);
+    (chart.main ? this.places.main : chart.side ? this.places.side : this.charts).append(slot.figure);
     slot.observer = new ResizeObserver(() => this.resize(slot));
     slot.observer.observe(slot.plot);
   }
@@ -187,7 +173,8 @@ export class Part {
     const slot = this.figures.get(chart.key);
     slot.chart = chart;
     slot.figure.classList.remove("rejected");
-    setText(slot.title, chart.title);
+    slot.title.textContent = chart.title;
+    slot.hint.textContent = hintOf(chart);
     slot.plot.setAttribute("aria-label", chart.title);
     this.paint(slot);
     if (slot.connected) return;
@@ -210,8 +197,16 @@ export class Part {
   }
 }
 
-function newFigure(chart) {
-  const kinds = ["chart", chart.main ? "main" : "", isMatrix(chart) ? "matrix" : ""];
+/** What the pointer and the keyboard do on a chart. */
+function hintOf(chart) {
+  if (chart.drags) return "Drag the points. Keyboard: left and right select a point, up and down move it.";
+  if (!chart.picks) return "";
+  if (chart.traces.some((trace) => trace.role === "pinned")) return "Drag the pin. Keyboard: arrow keys move it, Escape removes it.";
+  return "Click to pin a curriculum. Keyboard: Enter pins one.";
+}
+
+function newFigure(chart, settings) {
+  const kinds = ["chart", chart.main ? "main" : "", chart.side ? "side" : "", isMatrix(chart) ? "matrix" : ""];
   const figure = node("figure", { className: kinds.join(" ").trim() });
   figure.dataset.chart = chart.key;
   const title = node("h2");
@@ -219,21 +214,19 @@ function newFigure(chart) {
   plot.setAttribute("role", chart.picks || chart.drags || chart.x.clock ? "application" : "img");
   const caption = node("figcaption");
   caption.append(title);
+  const list = node("ul", { className: "legend" });
+  const readout = node("p", { className: "readout" });
+  const hint = node("p", { className: "hint" });
+  const slot = { figure, title, plot, chart, readout, hint, legend: list, connected: false, observer: null, previous: null, at: null };
+  const save = node("p", { className: "save" });
   for (const format of ["png", "svg"]) {
     const button = node("button", { type: "button", textContent: format.toUpperCase() });
     button.setAttribute("aria-label", `Save this chart as ${format.toUpperCase()}`);
-    button.addEventListener("click", () => saveChart(plot, chart.key, format));
-    caption.append(button);
+    button.addEventListener("click", () => saveChart(plot, slot.chart, settings(), format));
+    save.append(button);
   }
-  const list = node("ul", { className: "legend" });
-  const readout = node("p", { className: "readout" });
-  figure.append(caption, list, plot, readout);
-  const hints = {
-    picks: "Drag the pin. Keyboard: arrow keys move it, Escape removes it.",
-    drags: "Drag the points. Keyboard: left and right select a point, up and down move it.",
-  };
-  for (const [key, text] of Object.entries(hints)) if (chart[key]) figure.append(node("p", { className: "hint", textContent: text }));
-  return { figure, title, plot, chart, readout, legend: list, connected: false, observer: null, previous: null, at: null };
+  figure.append(caption, list, plot, readout, hint, save);
+  return slot;
 }
 
 function reading(one) {

@@ -135,3 +135,22 @@ export function enableScrubbing(element, current, player) {
     player.seek(player.share + step * (event.shiftKey ? 10 : 1));
   });
 }
+
+/** Make the links in a box one stop of the Tab key; arrow keys move between them. */
+export function oneStop(box) {
+  const links = () => [...box.querySelectorAll("a[href]")];
+  const settle = (stop) => {
+    for (const link of links()) link.tabIndex = link === stop ? 0 : -1;
+  };
+  const current = () => settle(links().find((link) => link.hasAttribute("aria-current")) || links()[0]);
+  new MutationObserver(current).observe(box, { subtree: true, childList: true, attributeFilter: ["aria-current"] });
+  box.addEventListener("focusin", (event) => settle(event.target));
+  box.addEventListener("keydown", (event) => {
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (!step) return;
+    event.preventDefault();
+    const all = links();
+    all[(all.indexOf(document.activeElement) + step + all.length) % all.length].focus();
+  });
+  current();
+}

@@ -241,23 +241,23 @@ def portrait(state: CurriculumState) -> View:
     if state.data is not None:
         return own_data.comparison(state.own_data)
     numbers = portrait_numbers(state)
-    values, stops, saved = numbers.values, numbers.stops, numbers.speedup.T
+    values, stops, saved = numbers.values, numbers.stops, numbers.speedup
     traces = [
-        Trace("heat", "theory", "steps saved", values, stops, np.where(np.isfinite(saved), saved, np.nan)),
+        Trace("heat", "theory", "steps saved", stops, values, np.where(np.isfinite(saved), saved, np.nan)),
         Trace("contour", "zero", "neither saves nor costs"),
-        Trace("line", "target", "the target itself", np.full(2, state.own), stops[[0, -1]]),
+        Trace("line", "target", "the target itself", stops[[0, -1]], np.full(2, state.own)),
     ]
     if state.pin is not None:
-        traces.append(Trace("points", "pinned", "pinned", np.array(state.pin[:1]), np.array(state.pin[1:])))
+        traces.append(Trace("points", "pinned", "pinned", np.array(state.pin[1:]), np.array(state.pin[:1])))
     known = saved[np.isfinite(saved)]
     # The colours end at the most that can be saved; a first task may cost far more.
     most = float(known.max(initial=0.0)) or float(np.abs(known).max(initial=0.0)) or 1.0
     axes = (
-        ChartAxis(f"first task's {state.varied.replace('_', ' ')}", state.unit, span=state.span),
         ChartAxis("accuracy at which it stops", "1", span=(float(stops[0]), float(stops[-1]))),
+        ChartAxis(f"first task's {state.varied.replace('_', ' ')}", state.unit, span=state.span),
     )
     z = ChartAxis("steps saved", "steps", span=(-most, most))
-    chart = Chart("portrait", "Steps saved by a first task", *axes, tuple(traces), z=z, picks=_PIN, main=True)
+    chart = Chart("portrait", "Steps saved by a first task", *axes, tuple(traces), z=z, picks=_PIN[::-1], side=True)
     notes = (*condition_warnings(numbers.assumptions), *_portrait_notes(state, numbers.speedup))
     validity = validity_report(state.forecast_class, numbers.assumptions)
     return View((chart,), validity, notes=notes, diagram=diagram(state))
@@ -289,7 +289,7 @@ def descent(state: CurriculumState) -> View:
     numbers = portrait_numbers(state)
     best, traces = numbers.best, []
     if best is not None:
-        point = np.array([numbers.values[best[0]]]), np.array([numbers.stops[best[1]]])
+        point = np.array([numbers.stops[best[1]]]), np.array([numbers.values[best[0]]])
         traces.append(Trace("points", "best", "saves most", *point))
     rows, columns = (np.unique(np.linspace(0, n - 1, COMPARED).round().astype(int)) for n in numbers.total.shape)
     i, j = (index.ravel() for index in np.meshgrid(rows, columns, indexing="ij"))
@@ -298,7 +298,7 @@ def descent(state: CurriculumState) -> View:
         differs = np.abs(numbers.descent_steps(i * numbers.total.shape[1] + j) - flow) > DIFFERENT * flow
     if differs.any():
         name = "descent and flow differ by more than 5%"
-        traces.append(Trace("points", "differs", name, numbers.values[i[differs]], numbers.stops[j[differs]]))
+        traces.append(Trace("points", "differs", name, numbers.stops[j[differs]], numbers.values[i[differs]]))
     return View(
         validity=validity_report(state.forecast_class, numbers.assumptions),
         readings=_best_readings(state, numbers),
@@ -312,11 +312,11 @@ def _edge_arrows(numbers: PortraitTimes) -> tuple[Arrow, ...]:
     best = numbers.best
     if best is None or best[2] <= 0:
         return ()
-    x, y = float(numbers.values[best[0]]), float(numbers.stops[best[1]])
+    x, y = float(numbers.stops[best[1]]), float(numbers.values[best[0]])
     text = "the best point is on the edge: more may be saved beyond it"
     if best[0] in (0, len(numbers.values) - 1):
-        return (Arrow(x, y, "right" if best[0] else "left", text),)
-    return (Arrow(x, y, "up" if best[1] else "down", text),) if best[1] in (0, len(numbers.stops) - 1) else ()
+        return (Arrow(x, y, "up" if best[0] else "down", text),)
+    return (Arrow(x, y, "right" if best[1] else "left", text),) if best[1] in (0, len(numbers.stops) - 1) else ()
 
 
 def _best_answer(state: CurriculumState, numbers: PortraitTimes) -> str:
@@ -365,15 +365,16 @@ def pinned_curriculum(state: CurriculumState) -> View:
     if state.data is not None:
         return own_data.loss_curves(state.own_data)
     if state.pin is None:
-        outside = state.pin_value is not None and state.pin_accuracy is not None
-        text = "The pinned curriculum lies outside this chart. " if outside else ""
-        return View(notes=(Note(f"{text}Click the chart to pin a curriculum and follow it."),))
+        return _direct_training(state)
     plan, curriculum = followed(state, *state.pin)
     direct = plan.follow([curriculum.requested[-1]])
     validity = validity_report(state.forecast_class, curriculum.trust.assumptions)
-    last = pinned.last_step(curriculum, direct)
+    last = pinned.last_step((curriculum, direct))
     return View(
-        charts=pinned.charts(curriculum, direct, last),
+        charts=(
+            *pinned.charts({"curriculum": curriculum, "direct training": direct}, last),
+            pinned.terms_chart(curriculum),
+        ),
         validity=validity,
         readings=pinned.readings(curriculum),
         notes=(*condition_warnings(curriculum.trust.assumptions), *pinned.notes(curriculum)),
@@ -381,6 +382,21 @@ def pinned_curriculum(state: CurriculumState) -> View:
         answer=pinned.answer(curriculum, state.describe(state.pin[0]), state.pin[1]),
         clock=Clock.until(last),
         diagram=diagram(state, pinned.weights(curriculum, last)),
+    )
+
+
+def _direct_training(state: CurriculumState) -> View:
+    """Show direct training only, and how to race a curriculum against it."""
+    (own,) = state.modes(())
+    method = method_of((own,), state.network(own.task), state.learning_rate)
+    direct = Forecast(method, (Stage(own.task, Accuracy(state.accuracy)),), (0,))
+    last = pinned.last_step((direct,))
+    outside = state.pin_value is not None and state.pin_accuracy is not None
+    text = "The pinned curriculum lies outside the portrait. " if outside else ""
+    return View(
+        charts=pinned.charts({"direct training": direct}, last),
+        notes=(Note(f"{text}Click the portrait to race a curriculum against direct training."),),
+        clock=Clock.until(last),
     )
 
 

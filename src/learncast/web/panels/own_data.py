@@ -103,7 +103,7 @@ def comparison(settings: OwnDataSettings) -> View:
     steps = np.array(list(totals.values()), dtype=float)
     bars = Trace("bars", "data", "total steps", tuple(totals), np.where(np.isfinite(steps), steps, np.nan))
     title = f"Steps to learn {best.target.name}, by first task"
-    chart = Chart("firsts", title, ChartAxis("first task"), ChartAxis("total steps", "steps"), (bars,), main=True)
+    chart = Chart("firsts", title, ChartAxis("first task"), ChartAxis("total steps", "steps"), (bars,), side=True)
     answer, _, rest = best.summary.partition(". ")
     notes = condition_warnings(best.trust.assumptions)
     if len(best.pool) == 0:
@@ -130,7 +130,7 @@ def loss_curves(settings: OwnDataSettings) -> View:
     """Show the loss of the trials over training, with the plan and directly."""
     best = planned(settings)
     direct = best.follow([best.stages[-1]])
-    curves = [(Series.FIRST, best.best, "plan, flow"), (Series.TARGET, direct, "direct training, flow")]
+    curves = [(Series.CURRICULUM, best.best, "curriculum"), (Series.DIRECT, direct, "direct training")]
     ends = [curve.steps.flow for _, curve, _ in curves if math.isfinite(curve.steps.flow)]
     last = 1.1 * max(ends, default=0.0) or 1.0
     times = np.linspace(0.0, last, _POINTS)
@@ -139,7 +139,7 @@ def loss_curves(settings: OwnDataSettings) -> View:
         for series, curve, name in (curves if best.pretrains else curves[1:])
     )
     axis = ChartAxis("training time", "steps", span=(0.0, last), clock=True)
-    chart = Chart("loss", f"Loss of {best.target.name}", axis, ChartAxis("loss", "target^2"), traces)
+    chart = Chart("loss", f"Loss of {best.target.name}", axis, ChartAxis("loss", "target^2"), traces, main=True)
     return View((chart,), clock=Clock.until(last))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 
@@ -22,7 +23,7 @@ MOST_STEPS = 100_000
 
 
 def answer(curriculum: Forecast, first_task: str, stop: float) -> str:
-    """Say what the curriculum is worth, in descent steps with the flow's in brackets."""
+    """Say what the curriculum is worth, in descent steps."""
     assert curriculum.direct is not None
     direct, total = curriculum.direct.descent, curriculum.steps.descent
     first, last = (stage.steps.descent for stage in curriculum.stages)
@@ -32,22 +33,21 @@ def answer(curriculum: Forecast, first_task: str, stop: float) -> str:
     directly = takes if math.isfinite(direct) else f"Directly, it {curriculum.direct.outcome}."
     if not math.isfinite(total):
         return f"Do not pretrain on {first_task}: after it, the target {curriculum.steps.outcome}. {directly}"
-    flow = f"(Flow: {format_number(curriculum.steps.flow, 0)} instead of {format_number(curriculum.direct.flow, 0)}.)"
-    compared = f"{format_count(total)} steps in total. {directly} {flow}"
+    compared = f"{format_count(total)} steps in total. {directly}"
     if total >= direct:
         return f"Do not pretrain on {first_task} until {stop:.0%} accuracy: training takes {compared}"
     if hardly_pays(direct, total):
         return f"Train the target directly. Pretraining on {first_task} hardly pays: it takes {compared}"
     first_stage = f"Train on {first_task} for {format_count(first)} steps, then"
     if last == 0:
-        return f"{first_stage} stop: the target is already learned. {directly} {flow}"
+        return f"{first_stage} stop: the target is already learned. {directly}"
     return f"{first_stage} on the target for {format_count(last)}: {compared}"
 
 
-def last_step(curriculum: Forecast, direct: Forecast) -> float:
-    """Return the step up to which both trainings are drawn."""
-    ends = [steps for way in (curriculum, direct) for steps in (way.steps.flow, way.steps.descent)]
-    return 1.1 * max(filter(math.isfinite, ends), default=1000.0) or 1.0
+def last_step(ways: Iterable[Forecast]) -> float:
+    """Return the step up to which the trainings are drawn."""
+    ends = [steps for way in ways for steps in (way.steps.flow, way.steps.descent)]
+    return 1.15 * max(filter(math.isfinite, ends), default=1000.0) or 1.0
 
 
 def weights(curriculum: Forecast, last: float) -> FloatArray | None:
@@ -59,29 +59,41 @@ def weights(curriculum: Forecast, last: float) -> FloatArray | None:
     return states[frames][:, :, 0]
 
 
-def charts(curriculum: Forecast, direct: Forecast, last: float) -> tuple[Chart, ...]:
-    """Return the strength and the loss over training, and the three terms of the speedup."""
-    times = np.linspace(0.0, last, _POINTS)
-    target = curriculum.modes[-1]
-    strengths, losses = [], []
-    ways = (Series.FIRST, curriculum, "both stages"), (Series.TARGET, direct, "direct training")
-    for series, way, name in ways:
+def charts(ways: Mapping[str, Forecast], last: float) -> tuple[Chart, ...]:
+    """Return the race to the target and its loss over training.
+
+    Parameters
+    ----------
+    ways : mapping
+        Forecasts by name, direct training last.
+    last : float
+        Step at which the charts end.
+    """
+    target = next(iter(ways.values())).modes[-1]
+    optimum, times = float(target.optimum[0]), np.linspace(0.0, last, _POINTS)
+    race, losses = [], []
+    for name, way in ways.items():
+        series = Series.CURRICULUM if len(way.stages) > 1 else Series.DIRECT
+        flow = way.at(times).dataset
+        steps, strength = times, flow["strength"].values[:, 0]
         if last <= MOST_STEPS and len(target) == 1:
             steps, strength = descent_strength(way, last)
             loss = target.loss(strength[:, None])
-            strengths.append(Trace("steps", "descent", f"{name}, descent", steps, strength, series=series))
             losses.append(Trace("steps", "descent", f"{name}, descent", steps, loss, series=series))
-        flow = way.at(times).dataset
-        strengths.append(Trace("line", "theory", f"{name}, flow", times, flow["strength"].values[:, 0], series=series))
         losses.append(Trace("line", "theory", f"{name}, flow", times, flow["target_loss"].values, series=series))
-    optimum = np.full(2, float(target.optimum[0]))
-    strengths.append(Trace("line", "target", "the target's optimum", np.array([0.0, last]), optimum))
-    x, shades = ChartAxis("training time", "steps", span=(0.0, last), clock=True), _stages(curriculum)
-    y, loss_axis = ChartAxis("effective strength", "target/input"), ChartAxis("loss of the target", "target^2")
+        learned = 100 * strength / optimum
+        race.append(Trace("line", "data", name, steps, learned, series=series))
+        if math.isfinite(end := way.steps.descent):
+            words = (format_count(end),)
+            place = np.array([end]), np.interp([end], steps, learned)
+            race.append(Trace("points", "finish", f"{name} arrives", *place, series=series, legend=False, labels=words))
+    race.append(Trace("line", "target", "target", np.array([0.0, last]), np.full(2, 100.0)))
+    x = ChartAxis("training time", "steps", span=(0.0, last), clock=True)
+    shades = _stages(next(iter(ways.values()))) if len(ways) > 1 else ()
+    y, loss_axis = ChartAxis("output", "% of the target's"), ChartAxis("loss of the target", "target^2")
     return (
-        Chart("strength", "Effective strength of the network", x, y, tuple(strengths), shades=shades),
+        Chart("race", "Race to the target", x, y, tuple(race), shades=shades, main=True),
         Chart("loss", "Loss of the target", x, loss_axis, tuple(losses), shades=shades),
-        _terms_chart(curriculum),
     )
 
 
@@ -109,7 +121,7 @@ def descent_states(curriculum: Forecast, last: float) -> tuple[FloatArray, Float
 
 
 def _stages(curriculum: Forecast) -> tuple[tuple[float, float, str, int], ...]:
-    """Return the descent steps in which each task is trained, up to a stage that does not end."""
+    """Return the descent steps in which each task of a curriculum is trained, up to a stage that does not end."""
     shades, begin = [], 0.0
     for stage, series in zip(curriculum.stages, (Series.FIRST, Series.TARGET), strict=True):
         end = begin + stage.steps.descent
@@ -121,7 +133,7 @@ def _stages(curriculum: Forecast) -> tuple[tuple[float, float, str, int], ...]:
     return tuple(shades)
 
 
-def _terms_chart(curriculum: Forecast) -> Chart:
+def terms_chart(curriculum: Forecast) -> Chart:
     """Show the three terms of the paper's speedup in steps."""
     why = curriculum.explanation
     assert why is not None
@@ -160,7 +172,7 @@ def notes(curriculum: Forecast) -> tuple[Note, ...]:
             f"Descent takes {format_count(descent)} steps at this learning rate, the flow {format_number(flow)}. Small "
             "differences at the switch matter here, so discrete steps and the continuous flow differ."
         )
-        found.append(Note(text, "warning"))
+        found.append(Note(text))
     saved = curriculum.saving.descent
     if saved < 0:
         text = f"With this stop the first task costs {format_count(-saved)} steps more than it saves."

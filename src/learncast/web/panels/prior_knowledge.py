@@ -14,7 +14,7 @@ import numpy as np
 
 from learncast import Accuracy, Deep, InvalidSpec, Stage, Task, TwoLayer
 from learncast._core.validation import FloatArray
-from learncast.display import format_loss, format_number, plural
+from learncast.display import format_loss, plural
 from learncast.planning.forecast import Forecast, follow, forecast
 from learncast.planning.forget import stages_of
 from learncast.planning.run import settling
@@ -301,7 +301,7 @@ def _forgetting(_: PriorKnowledgeState, learning: SequentialLearning) -> View:
     loss, change = learning.curriculum.losses().values, learning.curriculum.forgetting.values
     charts = (
         _table("loss_after", "Loss of each task", ("initially", *after), loss, LOSS.label),
-        _table("forgetting", "Change of loss (above 0: forgotten)", after, change, "change of loss"),
+        _table("forgetting", "Change of loss (above 0: forgotten)", after, change, "change of loss", worse_above=True),
     )
     text = "Learning task B does not raise the loss of task A: nothing is forgotten."
     if learning.forgotten > ROUNDING:
@@ -355,10 +355,12 @@ def _matrix(key: str, title: str, rows: str, columns: str, values: FloatArray, *
     return Chart(key, title, ChartAxis(columns, "channel"), ChartAxis(rows, "channel"), (heat,), colour)
 
 
-def _table(key: str, title: str, rows: tuple[str, ...], values: FloatArray, colour: str) -> Chart:
+def _table(
+    key: str, title: str, rows: tuple[str, ...], values: FloatArray, colour: str, *, worse_above: bool = False
+) -> Chart:
     heat = Trace("heat", "theory", title, NAMES, rows, np.array(values, dtype=float))
     axes = ChartAxis("loss of", "task"), ChartAxis("stage", "task")
-    return Chart(key, title, *axes, (heat,), ChartAxis(colour, LOSS.unit))
+    return Chart(key, title, *axes, (heat,), ChartAxis(colour, LOSS.unit, worse_above=worse_above))
 
 
 def _readings(learning: SequentialLearning) -> tuple[Reading, ...]:
@@ -388,8 +390,7 @@ def _answer(learning: SequentialLearning) -> str:
     lost = "Nothing is forgotten."
     if learning.forgotten > ROUNDING:
         lost = f"The loss of task A rises by {format_loss(learning.forgotten, 3)}."
-    flow = " instead of ".join(format_number(time.flow, 0) for time in (second, naive))
-    return f"{learned} {lost} (Flow: {flow}.)"
+    return f"{learned} {lost}"
 
 
 def _outcome(steps: Steps) -> str:

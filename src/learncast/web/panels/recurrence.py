@@ -131,8 +131,7 @@ def _answer(state: RecurrenceState, best: Optimum) -> str:
     text = f"The best recurrence is {best.recurrence:.3g} ({best.stability}), and {left} unexplained."
     steps = half_loss_descent(state.series, state)
     if math.isfinite(steps):
-        flow = learned_modes(state)[0].half / state.learning_rate
-        return f"{text} The loss is halved after {steps:.0f} steps (flow: {flow:.0f})."
+        return f"{text} The loss is halved after {steps:.0f} steps."
     return f"{text} The loss is not halved within {state.steps:.0f} steps."
 
 

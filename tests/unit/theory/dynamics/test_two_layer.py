@@ -782,6 +782,14 @@ def test_curves_cover_every_stage():
     assert found.curves(points=3, horizon=7.0)["time"].values.tolist() == [0.0, 3.5, 7.0, 7.0, 10.5, 14.0]
 
 
+def test_curves_are_continuous_where_the_task_changes():
+    # The loss of the first task still rises when that of the second is learned.
+    found = lc.forget(tasks(), even(), learning_rate=RATE)
+    loss = found.curves(points=20)["loss"].values
+    np.testing.assert_allclose(loss[19], loss[20], rtol=0, atol=0.01 * loss.max())
+    np.testing.assert_allclose(loss[-1], found.losses().values[-1], rtol=0, atol=0.01 * loss.max())
+
+
 def test_a_stage_already_learned_still_has_a_curve():
     learned = lc.TwoLayer(np.diag(np.sqrt([1.0, 0.5])), np.diag(np.sqrt([1.0, 0.5])))
     curves = lc.forget([diagonal(1.0, 0.5)], learned, learning_rate=RATE).curves(points=4)

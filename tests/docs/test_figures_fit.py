@@ -1,0 +1,118 @@
+"""Every figure is readable at the size of the gallery, of a report and of a phone."""
+
+from __future__ import annotations
+
+import contextlib
+import doctest
+import inspect
+import io
+from pathlib import Path
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from text_faults import faults
+
+from learncast import figures
+from learncast.papers import open_paper
+from learncast.report.forecast import forecast_report
+from learncast.report.forget import forget_report
+from learncast.report.plan import plan_report
+from learncast.study import Study
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+#: Width and height in inches.
+SIZES = {"gallery": (6.0, 3.6), "report": (5.4, 3.8), "phone": (3.6, 2.7)}
+
+
+def examples(name: str) -> list[doctest.Example]:
+    return doctest.DocTestParser().get_examples(inspect.getdoc(getattr(figures, name)) or "")
+
+
+#: Functions whose example draws a figure.
+DRAWN = [
+    name
+    for name in figures.__all__
+    if inspect.isfunction(getattr(figures, name)) and any("plt.subplots" in one.source for one in examples(name))
+]
+#: Figures that are drawn in every run of the fast tests.
+QUICK = ("curriculum_paths", "forgetting_curves", "learning_curve", "loss_paths", "matrix", "portrait", "ranking")
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in QUICK else [pytest.mark.slow]) for n in DRAWN])
+def test_a_figure_is_readable_at_every_size(name):
+    """The figure is that of the example in the function's documentation."""
+    known, found = {}, {}
+    with figures.style(), mpl.rc_context({"figure.constrained_layout.use": True, "backend": "agg"}):
+        for one in examples(name):
+            if "plt.close" in one.source:
+                for size, inches in SIZES.items():
+                    known["figure"].set_size_inches(inches)
+                    found[size] = faults(known["figure"])
+            with contextlib.redirect_stdout(io.StringIO()):
+                exec(compile(one.source, name, "single"), known)
+    assert list(found) == list(SIZES)
+    assert not any(found.values()), found
+
+
+REPORTS = [
+    (plan_report, "two_integration_tasks"),
+    (forecast_report, "two_integration_tasks"),
+    (forget_report, "revised_hierarchy"),
+    pytest.param(plan_report, "rotated_readouts", marks=pytest.mark.slow),
+    pytest.param(plan_report, "recorded_data", marks=pytest.mark.slow),
+    pytest.param(plan_report, "pool_of_twenty", marks=pytest.mark.slow),
+    pytest.param(plan_report, "composed_parts", marks=pytest.mark.slow),
+    pytest.param(forecast_report, "learned_recurrence", marks=pytest.mark.slow),
+    pytest.param(forecast_report, "recorded_data", marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize(("report", "study"), REPORTS)
+def test_the_figure_of_a_report_is_readable(report, study):
+    assert faults(report(Study.load(EXAMPLES / f"{study}.toml")).draw()) == []
+
+
+#: The title of 6D has a second line that is much shorter than its first, whose box is beside it.
+PAPER_FIGURES = [
+    (name, figure)
+    for name in ("curriculum", "prior-knowledge", "learnability")
+    for figure in open_paper(name).selected(None, open_paper(name).presets[0])
+    if (figure.name != "6D" if not figure.trained else name == "learnability")
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("paper", "figure"), PAPER_FIGURES, ids=lambda one: getattr(one, "name", one))
+def test_the_figure_of_a_paper_is_readable(paper, figure):
+    stored = {"preset": open_paper(paper).presets[0], "compute": open_paper(paper).stored} if figure.trained else {}
+    assert faults(figure.draw(figure.make(**stored))) == []
+
+
+def test_enough_figures_are_drawn():
+    assert len(DRAWN) > 45
+    assert set(QUICK) < set(DRAWN)
+
+
+def test_faults_of_legends_and_axis_titles_are_found():
+    figure = Figure(figsize=(3, 2))
+    ax = figure.add_axes((0.2, 0.2, 0.7, 0.7))
+    ax.plot(np.linspace(0, 1, 9), label="curve")
+    ax.legend(loc="upper right")
+    assert faults(figure) == ["legend on the data of 'curve'"]
+    ax.legend(loc="upper left")
+    assert faults(figure) == []
+    ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.05))
+    ax.set_xlabel("x", labelpad=0)
+    assert "legend on 'x'" in faults(figure)
+    ax.legend(loc="upper left")
+    ax.set_ylabel("a title that is longer than the axis is high")
+    assert "'a title that is longer than the axis is high' is longer than its axis" in faults(figure)
+
+
+@pytest.fixture(autouse=True)
+def _closed():
+    yield
+    plt.close("all")
