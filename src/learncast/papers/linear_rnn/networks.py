@@ -103,7 +103,6 @@ def order(seeds: int, points: int, starts: Sequence[float], *, initial: float = 
         network = scalar_network(np.random.default_rng(seed), recurrence=starts[j], initial=initial)
         rate = min(float(predicted[i, j]) / 600, 5e-3)
         measured[i, j, seed] = descent_half_loss_time(several[i], network, learning_rate=rate)
-    late, early = strengths[:2]
     return xr.Dataset(
         {
             "theory": (("series", "recurrence"), theory(lines), described("half-loss time", TIME)),
@@ -115,7 +114,7 @@ def order(seeds: int, points: int, starts: Sequence[float], *, initial: float = 
             "recurrence": ("recurrence", lines, described("initial recurrence b0", "1")),
             "network_recurrence": at,
         },
-        attrs={"reversal": order_reversal(late, early, initial=initial).recurrence, "initial": initial},
+        attrs={"reversal": order_reversal(strengths[0], strengths[1], initial=initial).recurrence, "initial": initial},
     )
 
 

@@ -9,11 +9,12 @@ from typing import Any, cast
 import numpy as np
 import xarray as xr
 
-from learncast import TwoLayer, descend, figures, forecast, tasks
+from learncast import TwoLayer, figures, forecast, tasks
 from learncast._core.validation import FloatArray
 from learncast.papers.paper import Numbers, short
 from learncast.results import STEPS, described
 from learncast.theory.dynamics.balanced.two_layer import TwoLayerSolution, checked_two_layer
+from learncast.theory.dynamics.pooled import PooledProblem
 
 #: Labels of the ``source`` dimension of quantities that are both trained and predicted.
 SOURCES = ("descent", "theory")
@@ -41,8 +42,9 @@ def learned(task: tasks.Task, network: TwoLayer, learning_rate: float) -> TwoLay
 
 def descended(task: tasks.Task, network: TwoLayer, learning_rate: float, steps: Any) -> list[TwoLayer]:
     """Return the network after each of these steps, in increasing order, of descent on the task's statistics."""
-    run = descend(task, network, learning_rate=learning_rate, steps=int(steps[-1]))
-    return cast(list[TwoLayer], run.networks_at(steps))
+    start, n = np.concatenate([network.first.T, network.second])[None], network.inputs
+    path = PooledProblem.of(task, network).descent.advance(start, [int(step) for step in steps], learning_rate)
+    return [TwoLayer(states[0, :n].T, states[0, n:]) for states in path]
 
 
 def training(
