@@ -36,7 +36,7 @@ SHORTLIST = 3
 #: What this procedure reached on pools of tasks that it was not tuned on (``python -m benchmarks advice``), by whether
 #: the optimiser is adaptive.
 EXPECTED = {
-    True: "On nine unseen pools (Adam, 32 and 128 units) this took 0.4 to 0.7 of the steps of direct training and 0.9 to "
+    True: "On nine unseen pools (Adam, 32 and 128 units) this took 0.4 to 0.7 of the steps of direct training, 0.9 to "
     "1.2 of those of the best fixed rate (worst pool 1.7); 3 to 7% of the goals were not reached.",
     False: "On nine unseen pools (SGD, 32 units) this took as many steps as direct training and 1.5 times those of the "
     "best fixed rate (worst pool 3.4); 35% of the goals were not reached, as with direct training. Adam did better.",

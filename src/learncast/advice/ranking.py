@@ -73,10 +73,8 @@ def _surrogate_advice(forecaster: Forecaster, plans: dict[str, AdvisedPlan], tar
     conditions = sorted((AdviceValidity(*pair) for pair in measured.items()), key=lambda one: not one.condition.binding)
     failed = [(one.name, one.condition) for one in conditions if not one.holds]
     kept = [name for name, plan in plans.items() if math.isfinite(plan.score)][:SHORTLIST] or [DIRECT]
-    score = plans[kept[0]].score
-    helps = (
-        "no easier task is forecast to save steps" if kept[0] == DIRECT else f"forecast {score:.2f} of direct training"
-    )
+    saved = f"forecast {plans[kept[0]].score:.2f} of direct training"
+    helps = "no easier task is forecast to save steps" if kept[0] == DIRECT else saved
     return advice_of(
         request,
         None,
