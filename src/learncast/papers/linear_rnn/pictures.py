@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from scipy.stats import gmean
 
 from learncast._core.validation import FloatArray
 from learncast.figures import Figure, key, networks_on_lines, networks_per_case, page
@@ -190,7 +189,7 @@ def draw_kernels(dataset: xr.Dataset) -> Figure:
     figure, axes = page(1, 2, width=3.5, height=3.0)
     for ax, kernel in zip(axes, dataset["kernel"].values, strict=True):
         one = dataset["misalignment"].sel(kernel=kernel).rename(network="series")
-        mean = one.reduce(gmean, "seed").assign_attrs(described("1 - alignment with the initial kernel", "1"))
+        mean = np.exp(np.log(one).mean("seed")).assign_attrs(described("1 - alignment with the initial kernel", "1"))
         title = {"all weights": "all weights that learn", "W_y block": "$W_y$ block: hidden states"}[kernel]
         look: dict[str, object] = {"styles": ("-", "--"), "named": ax is axes[0], "title": title}
         networks_on_lines(mean, ax, networks=one, **look)
