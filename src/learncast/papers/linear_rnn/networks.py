@@ -311,7 +311,7 @@ def turned_kernels(gains: Sequence[float], seeds: int, *, recurrent_gain: float 
         losses[:, i, seed] = both.losses
     return xr.Dataset(
         {
-            "misalignment": (("network", "kernel", "gain", "seed"), turned),
+            "misalignment": (("network", "kernel", "gain", "seed"), turned, described("1 - alignment of kernels", "1")),
             "relative_loss": (("network", "gain", "seed"), losses),
         },
         coords={

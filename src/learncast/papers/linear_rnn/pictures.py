@@ -13,7 +13,6 @@ from learncast.figures.look import COLOURS, GREY, THEORY
 from learncast.figures.page import axis_label, label, name_line, name_time
 from learncast.papers.linear_rnn.networks import STEPS
 from learncast.papers.paper import Numbers, short
-from learncast.results import described
 
 #: Range of recurrences in the picture of S2a; a few random sequences are outside.
 PICTURED = (0.55, 1.6)
@@ -189,7 +188,7 @@ def draw_kernels(dataset: xr.Dataset) -> Figure:
     figure, axes = page(1, 2, width=3.5, height=3.0)
     for ax, kernel in zip(axes, dataset["kernel"].values, strict=True):
         one = dataset["misalignment"].sel(kernel=kernel).rename(network="series")
-        mean = np.exp(np.log(one).mean("seed")).assign_attrs(described("1 - alignment with the initial kernel", "1"))
+        mean = one.reduce(lambda v, axis: np.exp(np.log(v).mean(axis)), "seed", keep_attrs=True)
         title = {"all weights": "all weights that learn", "W_y block": "$W_y$ block: hidden states"}[kernel]
         look: dict[str, object] = {"styles": ("-", "--"), "named": ax is axes[0], "title": title}
         networks_on_lines(mean, ax, networks=one, **look)
