@@ -430,12 +430,12 @@ def test_numbers_equal_those_of_the_python_interface_exactly(server):
         LinearRNN.aligned(recurrence=0.9, hidden_size=8, task=target),
         learning_rate=1e-3,
         vary="target_strength",
-        values=decoded(heat["x"]),
-        accuracies=decoded(heat["y"]),
+        values=decoded(heat["y"]),
+        accuracies=decoded(heat["x"]),
         goal=0.95,
     )
     assert decoded(heat["z"]).shape == (40, 40)
-    assert np.array_equal(decoded(heat["z"]), own["speedup_steps"].values.T)
+    assert np.array_equal(decoded(heat["z"]), own["speedup_steps"].values)
     counts = json.loads(post(server[1], "/api/curriculum/descent", state)[2])
     assert counts["readings"][0]["value"] == float(own["direct_descent_steps"])
 
