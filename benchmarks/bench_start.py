@@ -38,7 +38,7 @@ def rows() -> Iterator[tuple[str, str, str]]:
         slip = Path(folder) / "slip.toml"
         slip.write_text("[training]\nlearning_rat = 1e-3\n", encoding="utf-8")
         asked = {
-            "import learncast; learncast.plan": (("-c", "import learncast; learncast.plan"), 0, "<= the anchor"),
+            "import learncast; learncast.plan": (("-c", "import learncast; learncast.plan"), 0, f"<= {anchor:.2f} s"),
             "learncast --help": (("-m", "learncast", "--help"), 0, ""),
             "learncast plan STUDY --json": (("-m", "learncast", "plan", str(STUDY), "--json"), 0, "<= 0.8 s"),
             "learncast plan, a path that is not there": (("-m", "learncast", "plan", f"{slip}x"), 2, "<= 0.4 s"),

@@ -12,7 +12,7 @@ from public_names import Name
 
 #: Names of the top level by subject; those that are not named here come last.
 ORDER = {
-    "Tasks and networks": ["Task", "LinearRNN", "TwoLayer", "Activated"],
+    "Tasks and networks": ["Task", "LinearRNN", "TwoLayer", "Deep", "Activated"],
     "Training procedure": ["Training", "Stage", "Goal", "Accuracy", "Explained", "Loss", "R2"],
     "Forecasts": ["forecast", "follow", "forget", "phase", "generalise", "Forecast", "Steps", "Status", "Trajectory"],
     "Plans": ["plan", "Plan", "Terms", "advise"],

@@ -6,7 +6,7 @@ You have trials from an experiment. You want to know how many steps a network ne
 task first, and how far to trust the answer. This tutorial starts from a CSV file and ends with a forecast that training
 confirms.
 
-It takes about ten minutes to read. Install with ``pip install 'learncast[torch]'``; only the section that trains needs torch.
+It takes about ten minutes to read. Install with ``pip install '.[torch]'``; only the section that trains needs torch.
 """
 
 # %%

@@ -5,7 +5,7 @@ My GRU and its curriculum
 You train a GRU on a cognitive task until it makes enough correct decisions. Which easier task should you train first? This
 tutorial asks for advice, follows it, and measures the saving.
 
-It needs ``pip install 'learncast[torch]'``. If `neurogym <https://neurogym.github.io>`_ is installed, the trials come from its
+It needs ``pip install '.[torch]'``. If `neurogym <https://neurogym.github.io>`_ is installed, the trials come from its
 environments. Otherwise they are generated below.
 """
 

@@ -5,7 +5,7 @@ How far back can it learn?
 A recurrent model can learn from past inputs only where the gradient has a signal above its noise. How far back that is depends
 on the gates, the optimiser and the number of sequences. This tutorial measures it for an LSTM during training, in seconds.
 
-It needs ``pip install 'learncast[torch]'``.
+It needs ``pip install '.[torch]'``.
 """
 
 # %%

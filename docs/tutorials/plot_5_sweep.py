@@ -101,7 +101,7 @@ plt.show()
 # Replace ``--workers 2`` by one of these options. The numbers do not change, because the random stream of each task follows
 # from its settings.
 #
-# - ``--cluster local`` starts a dask cluster on this machine (``pip install 'learncast[sweep]'``).
+# - ``--cluster local`` starts a dask cluster on this machine (``pip install '.[sweep]'``).
 # - ``--scheduler tcp://host:8786`` uses a running dask cluster, for example of SLURM jobs.
 # - ``--shard 3/100`` computes the third of a hundred shards, on machines without a connection; ``sweep gather`` reads all
 #   stores.

@@ -25,7 +25,7 @@ _WEIGHTS = ("input_weights", "recurrent_weights", "output_weights")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LinearRNN(LinearNetwork):
-    """The network h_t = W_h h_{t-1} + W_x x_t, y = W_y h_T, from h_0 = 0.
+    """A linear recurrent network: h_t = W_h h_{t-1} + W_x x_t and y = W_y h_T, from h_0 = 0.
 
     Parameters
     ----------

@@ -47,7 +47,7 @@ class LinearNetwork(Displayable, ABC):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TwoLayer(LinearNetwork):
-    """The network y = W2 W1 x.
+    """A linear network of two layers, y = W2 W1 x.
 
     Parameters
     ----------

@@ -75,13 +75,13 @@ def _recommendation(plan: Plan) -> str:
         )
     flow = f" (flow: {_flow(plan.flow_route.total)})" if _flow_differs(plan) else ""
     if not plan.pretrains:
-        direct_steps = f"{steps_text(plan.direct_steps)}{_unit(plan)}{flow}"
+        direct_steps = f"{steps_text(plan.direct_steps)}{_unit(plan)}"
         none = "" if any(c.helps for c in plan.candidates) else " No candidate pays at any stop."
         return f"Train {target} directly: {direct_steps}.{none}"
     if not plan.worthwhile:
         saved = f"a cost of {plan.saving:,.3g}" if plan.terms.priced else steps_text(plan.saving)
         return (
-            f"Train {target} directly: {steps_text(plan.direct_steps)}{_unit(plan)}{flow}. Pretraining hardly pays: at "
+            f"Train {target} directly: {steps_text(plan.direct_steps)}{_unit(plan)}. Pretraining hardly pays: at "
             f"best it saves {saved} ({_stages(plan)})."
         )
     stages = _stages(plan)
@@ -89,14 +89,12 @@ def _recommendation(plan: Plan) -> str:
         return f"{stages[:1].upper()}{stages[1:]}. Directly, {target} {direct.outcome}."
     last = round(plan.stage_steps()[-1])
     total = (
-        ""
+        f"{flow}."
         if last == 0 and len(plan.best.stages) == 2 and not plan.terms.priced
-        else f" The total is {_amount(plan, plan.total)}."
+        else f". The total is {_amount(plan, plan.total)}{flow}."
     )
     direct_text = f"a cost of {plan.direct_total:,.4g}" if plan.terms.priced else steps_text(plan.direct_total)
-    return (
-        f"{stages[:1].upper()}{stages[1:]}.{total} Training {target} directly takes {direct_text}{_unit(plan)}{flow}."
-    )
+    return f"{stages[:1].upper()}{stages[1:]}{total} Training {target} directly takes {direct_text}{_unit(plan)}."
 
 
 def _stages(plan: Plan) -> str:

@@ -269,7 +269,8 @@ def _lead(name: str, goal: Goal, made: Forecast, method: Method, place: int) -> 
             else _divergence(settling_rate(method, place, made.trust))
         )
         return f"The gradient flow of {task} reaches {goal.text} in {format_number(flow)} steps; {text}.{note}"
-    within = "" if steps.interval is None else f"; 95% interval {format_interval(steps.interval)}"
+    certain = steps.interval is None or steps.low == steps.high  # nothing was estimated from trials
+    within = "" if certain else f"; 95% interval {format_interval(steps.interval)}"
     spread, batches = "", ""
     if made.batches is not None:
         spread, full = f" ± {format_count(steps.spread)}", format_count(made.full_batch.steps.descent)

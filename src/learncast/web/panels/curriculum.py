@@ -339,7 +339,7 @@ def _best_readings(state: CurriculumState, numbers: PortraitTimes) -> tuple[Read
     if best is not None:
         value, stop = float(numbers.values[best[0]]), float(numbers.stops[best[1]])
         readings += [
-            Reading.steps("most steps saved", best[2]),
+            Reading.steps("most steps saved in the portrait", best[2]),
             Reading(f"at {state.varied.replace('_', ' ')}", value, state.unit, f"{value:.4g}"),
             Reading("stopped at accuracy", stop, "1", f"{stop:.4g}"),
         ]

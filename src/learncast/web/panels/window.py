@@ -29,7 +29,7 @@ _POINTS = 240
 #: Most layers of a dropped window.
 _MOST_LAYERS = 64
 
-_SAMPLE_NOTE = "This is a sample, a small gated network; `learncast explore --window DIR/window.nc` shows your own."
+_SAMPLE_NOTE = 'This is a sample, a small gated network; "learncast explore --window DIR/window.nc" shows your own.'
 _NOISES = {"per_lag": "against the noise of its lag", "total": "against all gradient noise"}
 
 _evidence = partial(control, step=0.02, scale="log", group="Evidence")
@@ -76,7 +76,7 @@ def window_panel(window: Window | None) -> Panel:
         state=state,
         parts={"window": lru_cache(maxsize=64)(partial(_view, window))},
         study=partial(_study, window),
-        drops="a window.nc that `learncast window --out DIR` saved",
+        drops='a window.nc that "learncast window --out DIR" saved',
         open_file=_open_window,
     )
 
