@@ -1,10 +1,21 @@
 """Run the command line: `python -m learncast`, or `learncast`."""
 
+import signal
 import sys
+from types import FrameType
 
 
 def main() -> None:
     """Run the command line; Ctrl-C ends it with one line, even while modules are imported."""
+    pressed = []
+
+    def remember(number: int, frame: FrameType | None) -> None:
+        # Compiled modules that are imported may turn the exception into another one, or lose it.
+        pressed.append(number)
+        signal.default_int_handler(number, frame)
+
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, remember)
     try:
         from learncast._core.system import interruptible
 
@@ -13,21 +24,10 @@ def main() -> None:
 
             run()
     except (KeyboardInterrupt, Exception) as error:
-        if not _interrupted(error):
+        if not pressed and not isinstance(error, KeyboardInterrupt):
             raise
         print("learncast: interrupted", file=sys.stderr)
         raise SystemExit(130) from None
-
-
-def _interrupted(error: BaseException | None) -> bool:
-    """Return whether Ctrl-C caused the error: compiled modules convert it to an ImportError."""
-    seen = set()
-    while error is not None and id(error) not in seen:
-        if isinstance(error, KeyboardInterrupt):
-            return True
-        seen.add(id(error))
-        error = error.__cause__ or error.__context__
-    return False
 
 
 if __name__ == "__main__":

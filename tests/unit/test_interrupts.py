@@ -142,6 +142,7 @@ def test_an_interrupt_in_a_weak_reference_callback_ends_the_program(going, expec
 
 
 NOT_LOADED = """
+import signal
 import learncast.__main__, learncast.cli
 
 def work():
@@ -155,11 +156,13 @@ learncast.__main__.main()
 """
 
 
-@pytest.mark.parametrize("first", ["KeyboardInterrupt", "ValueError"])
-def test_an_interrupt_during_the_import_of_a_compiled_module_ends_the_program(first):
-    """Compiled modules convert it to an ImportError; other import errors are shown."""
-    script = NOT_LOADED.replace("FIRST", first)
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    expected = (130, "learncast: interrupted\n") if first == "KeyboardInterrupt" else (1, done.stderr)
-    assert (done.returncode, done.stderr) == expected
-    assert ("ImportError: initialization failed" in done.stderr) == (first == "ValueError")
+@pytest.mark.parametrize("cause", ["from first", "from None"])
+@pytest.mark.parametrize("first", ["signal.raise_signal(signal.SIGINT)", "raise ValueError"])
+def test_an_interrupt_during_the_import_of_a_compiled_module_ends_the_program(first, cause):
+    """Compiled modules convert it to another error, or lose it; other import errors are shown."""
+    script = NOT_LOADED.replace("raise FIRST", first).replace("from first", cause)
+    heard = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}  # background jobs ignore it
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, **heard)
+    interrupted = "SIGINT" in first
+    assert (done.returncode, done.stderr) == ((130, "learncast: interrupted\n") if interrupted else (1, done.stderr))
+    assert ("ImportError: initialization failed" in done.stderr) != interrupted
