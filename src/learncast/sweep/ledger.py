@@ -199,6 +199,13 @@ class Ledger(AbstractContextManager["Ledger"]):
         """Yield the position of every cell whose task is that of an earlier cell, and the position of that cell."""
         yield from self._query("SELECT position, original FROM copies ORDER BY position")
 
+    def copied_tasks(self) -> Iterator[tuple[int, str]]:
+        """Yield position and hash of every cell whose task is that of an earlier cell."""
+        origin = "LEFT JOIN tasks ON tasks.position = copies.original"
+        query = f"SELECT copies.position, coalesce(tasks.digest, '') FROM copies {origin} ORDER BY copies.position"
+        with _readable(self.path):
+            yield from self._connection.execute(query)
+
     def copied(self) -> int:
         """Return the number of `copies`."""
         return int(self._query("SELECT count(*) FROM copies")[0][0])

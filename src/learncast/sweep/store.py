@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from heapq import merge
+from itertools import zip_longest
 from pathlib import Path
 from typing import IO, TypeVar
 
@@ -134,13 +136,12 @@ class Store:
             if ledger.meta("fingerprint") != digest_of(study):
                 raise damaged_ledger(self.ledger_path, "a changed study")
             with readable(self.ledger_path, kind="an intact ledger", error=SchemaMismatch):
-                expected = dict(tasks_of(study))
-                entered = {row.position: row.digest for row in ledger.rows(*list(TaskStatus)[:3])}
-                copies = dict(ledger.copies())
-            tasks = entered | {position: entered.get(original, "") for position, original in copies.items()}
-            if tasks != expected or len(tasks) != len(entered) + len(copies):
-                wrong = sorted(set(tasks.items()) ^ set(expected.items()))
-                raise damaged_ledger(self.ledger_path, f"a changed task {wrong[0][0] if wrong else ''}".rstrip())
+                rows = ((row.position, row.digest) for row in ledger.rows(*list(TaskStatus)[:3]))
+                # One by one: a list of a million tasks would take hundreds of megabytes.
+                for pair in zip_longest(tasks_of(study), merge(rows, ledger.copied_tasks())):
+                    if pair[0] != pair[1]:
+                        position = min(one[0] for one in pair if one is not None)
+                        raise damaged_ledger(self.ledger_path, f"a changed task {position}")
 
     def begin(self, study: Tables, tasks: Iterable[tuple[int, str]]) -> None:
         """Enter the tasks of a study, or check that the store holds this study already.
