@@ -230,3 +230,13 @@ def test_recorded_tasks_without_common_modes_have_a_front_of_forgetting() -> Non
     followed = plan.follow([*stages, lc.Stage(plan.target, steps=route.rest)])
     left = plan.method.excess_loss(0, followed.descent_states[-1][None])[0]
     assert left == pytest.approx(front.excess_loss[-1], rel=1e-6)
+
+
+def test_the_flow_of_a_plan_stands_with_the_total_of_the_plan():
+    task = lc.tasks.integration(steps=50)
+    network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    stronger = task.varied(target_strength=3.0).renamed("stronger")
+    plan = lc.plan(task, [stronger], network, learning_rate=3e-3)
+    total, flow, direct = (plan.summary.index(text) for text in ("39 steps", "25.93", "111 steps"))
+    assert total < flow < direct
+    assert (plan.total, round(plan.flow_route.total, 2), plan.direct.descent) == (39, 25.93, 111)
