@@ -26,6 +26,18 @@ def test_the_gallery_has_twenty_examples_and_there_are_eight_lessons():
     assert folders.count("tutorials") == 8
 
 
+def test_code_fits_the_column_of_its_page():
+    parser = pytest.importorskip("sphinx_gallery.py_source_parser")
+    wide = [
+        f"{script.name}: {line}"
+        for script in SCRIPTS
+        for kind, text, *_ in parser.split_code_and_text_blocks(script)[1]
+        for line in text.splitlines()
+        if kind == "code" and len(line) > 84
+    ]
+    assert wide == []
+
+
 @pytest.mark.parametrize("script", list(cases()))
 def test_script_runs_and_draws(script, monkeypatch):
     with mpl.rc_context({"backend": "agg"}):

@@ -23,5 +23,8 @@ for angle in np.deg2rad(directions):
 
 _, ax = plt.subplots(figsize=(6, 3.4), layout="constrained")
 ax.plot(np.rad2deg(angles), losses, "o-", color=lc.figures.COLOURS[0])
-ax.set(xlabel="largest angle between output modes (degrees)", ylabel="loss of the first task after the second")
+ax.set(
+    xlabel="largest angle between output modes (degrees)",
+    ylabel="loss of the first task after the second",
+)
 plt.show()
