@@ -31,6 +31,7 @@ extensions = [
     "mathml",
     "docstrings",
     "drawn",
+    "gallery_figures",
     "package_map",
     "generated_pages",
     "code_host_links",
@@ -84,8 +85,8 @@ sphinx_gallery_conf = {
     "write_computation_times": False,
     "show_signature": False,
     "min_reported_time": 5,
-    "image_srcset": ["2x"],
-    "thumbnail_size": (480, 320),
+    "image_scrapers": ("gallery_figures.save_figures",),
+    "reset_modules": ("matplotlib", "gallery_figures.apply_style"),
 }
 
 html_theme = "pydata_sphinx_theme"

@@ -80,7 +80,7 @@ for ax, (name, (strength, stop)) in zip(axes, points.items(), strict=True):
         forecast.at(times)["strength"].values[:, 0],
         color=lc.figures.COLOURS[0],
     )
-    ax.axhspan(0.99 * optimum, 1.01 * optimum, color="0.75")
+    ax.axhspan(0.99 * optimum, 1.01 * optimum, color="grey", alpha=0.4)
     ax.axvline(
         forecast.stages[0].steps.flow, color=lc.figures.COLOURS[1], linestyle=":"
     )

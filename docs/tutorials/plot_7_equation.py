@@ -123,7 +123,7 @@ ax.plot(
     label="ODE solver, to the band",
 )
 ax.plot(t, logistic, "k:", label="equation")
-ax.axhspan(0.99 * optimum, 1.01 * optimum, color="0.75", label="learned")
+ax.axhspan(0.99 * optimum, 1.01 * optimum, color="grey", alpha=0.4, label="learned")
 ax.set(xlabel="gradient steps", ylabel="strength $u$")
 ax.legend()
 plt.show()

@@ -24,6 +24,6 @@ ax.plot(front.excess_loss, front.total, "o-", color=lc.figures.COLOURS[0])
 ax.set(
     xlabel="excess loss of 'stronger targets' at the end",
     ylabel="total flow steps",
-    ylim=(0, None),
+    ylim=(0, 1.1 * max(front.total)),
 )
 plt.show()

@@ -29,9 +29,7 @@ times = np.array(
 ).T
 
 _, ax = plt.subplots(figsize=(6, 3.6), layout="constrained")
-mesh = ax.pcolormesh(
-    scales, imbalances, np.ma.masked_invalid(times), cmap="viridis"
-)
+mesh = ax.pcolormesh(scales, imbalances, np.ma.masked_invalid(times))
 ax.figure.colorbar(mesh, label="gradient steps")
 ax.set(
     xscale="log",
