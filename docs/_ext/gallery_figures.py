@@ -12,6 +12,7 @@ from docutils import nodes
 from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
 from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
 
 from learncast.figures import style, svg
 from learncast.figures.look import SAVED, TOKENS, UNSIGNED, themed
@@ -94,6 +95,20 @@ def as_card(figure: Figure) -> Figure:
     return figure
 
 
+class ExampleCard(SphinxDirective):
+    """The figure of a tutorial as the picture of a card: name of the script and number of the figure."""
+
+    required_arguments = 2
+
+    def run(self) -> list[nodes.Node]:
+        """Return the picture in both versions."""
+        name, number = self.arguments
+        path = Path(f"/generated/tutorials/images/sphx_glr_{name}_{int(number):03d}_card")
+        return [
+            nodes.image(uri=file.as_posix(), alt="", classes=[f"only-{look}"]) for look, file in versions(path).items()
+        ]
+
+
 def use_cards(app: Sphinx, doctree: nodes.document) -> None:
     """Show the pictures of cards in the version of the page."""
     for image in list(doctree.findall(nodes.image)):
@@ -107,6 +122,7 @@ def use_cards(app: Sphinx, doctree: nodes.document) -> None:
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Replace the pictures of cards before Sphinx collects the pictures of a page."""
+    """Register the directive, and replace pictures of cards before Sphinx collects the pictures of a page."""
+    app.add_directive("example-card", ExampleCard)
     app.connect("doctree-read", use_cards, priority=400)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
