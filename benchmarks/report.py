@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import platform
 import re
 import subprocess
-from importlib import import_module
 from pathlib import Path
 
 from learncast import __version__
@@ -141,9 +141,9 @@ def page() -> tuple[str, int]:
 def _summary(having: dict[str, list[dict]]) -> str:
     lines = ["| question | time | ratio | goal | met |", "|---|--:|--:|---|---|"]
     for question, section, judged, timed, reason in SUMMARY:
-        if section not in having:
+        newest = having[section][-1]["sections"][section] if section in having else []
+        if row(newest, judged) is None:
             continue
-        newest = having[section][-1]["sections"][section]
         _, value, goal = row(newest, judged)
         alone = TIME.fullmatch(value)
         time = value if alone else _time(row(newest, timed)) if timed else ""
@@ -153,10 +153,10 @@ def _summary(having: dict[str, list[dict]]) -> str:
     return "\n".join(lines)
 
 
-def row(rows: list[list[str]], beginning: str) -> list[str]:
+def row(rows: list[list[str]], beginning: str) -> list[str] | None:
     """The row with a label, or else the first whose label begins so."""
     equal = [one for one in rows if one[0].strip() == beginning]
-    return (equal or [one for one in rows if one[0].strip().startswith(beginning)])[0]
+    return next(iter(equal or [one for one in rows if one[0].strip().startswith(beginning)]), None)
 
 
 def _time(of: list[str]) -> str:
@@ -179,7 +179,8 @@ def _measured(having: dict[str, list[dict]]) -> str:
 
 
 def _section(name: str, having: list[dict]) -> str:
-    title, _, about = import_module(f"benchmarks.bench_{name}").__doc__.strip().partition("\n")
+    module = ast.parse(Path(__file__).with_name(f"bench_{name}.py").read_text(encoding="utf-8"))
+    title, _, about = ast.get_docstring(module).partition("\n")
     now, before = having[-1], having[-2] if len(having) > 1 else None
     was = {} if before is None else dict(zip(_keys(before["sections"][name]), before["sections"][name], strict=True))
     since = "" if before is None else f"; before: {before['version']}"
