@@ -93,6 +93,7 @@ html_theme = "pydata_sphinx_theme"
 html_title = "learncast"
 html_static_path = ["_static", "../src/learncast/tokens.css"]
 html_css_files = ["tokens.css", "site.css"]
+html_js_files = ["tables.js"]
 html_copy_source = False
 html_show_sourcelink = False
 html_favicon = "_static/favicon.svg"
