@@ -17,8 +17,7 @@ from learncast._core.validation import FloatArray, count
 from learncast.networks import Network
 from learncast.planning.generalise.curve import held_out_curve, outer_rows, rows_of, stop_grid
 from learncast.planning.generalise.folds import Folds
-from learncast.planning.generalise.learners import learner_for
-from learncast.planning.generalise.map_learner import MapLearner, recorded_trials
+from learncast.planning.generalise.learners import MapLearner, learner_for, recorded_trials
 from learncast.planning.generalise.problem import HeldOutProblem
 from learncast.planning.generalise.result import Generalisation, class_numbers, notes, result_of
 from learncast.planning.generalise.subsets import (

@@ -10,8 +10,7 @@ import numpy as np
 
 from learncast.networks import Network
 from learncast.planning.generalise.folds import Folds, Labels
-from learncast.planning.generalise.learners import PooledLearner
-from learncast.planning.generalise.map_learner import MapLearner
+from learncast.planning.generalise.learners import MapLearner, PooledLearner
 from learncast.planning.generalise.subsets import Kept, Samples
 from learncast.procedure.training import Training
 from learncast.tasks.best_map import Correlations, best_map

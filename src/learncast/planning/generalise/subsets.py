@@ -15,8 +15,7 @@ from learncast._core.progress import check_time
 from learncast._core.validation import FloatArray
 from learncast.planning.batches import MOST_SIMULATED
 from learncast.planning.generalise.folds import Labels
-from learncast.planning.generalise.map_learner import STATE_MEMORY, MapLearner, recorded_trials
-from learncast.planning.generalise.response_learners import within_reach
+from learncast.planning.generalise.learners import STATE_MEMORY, MapLearner, recorded_trials, within_reach
 from learncast.procedure.training import Training
 from learncast.tasks.recorded.masked import MaskedTrials
 from learncast.tasks.recorded.recording import Recording

@@ -14,8 +14,7 @@ from learncast._core.validation import FloatArray
 from learncast.display import Table
 from learncast.planning.generalise.curve import NORMAL, FoldCurve, held_out_losses, jackknife, stop_grid
 from learncast.planning.generalise.folds import Labels, mean_error
-from learncast.planning.generalise.map_learner import MapLearner
-from learncast.planning.generalise.response_learners import within_reach
+from learncast.planning.generalise.learners import MapLearner, within_reach
 from learncast.planning.generalise.subsets import (
     GivenSamples,
     Kept,
