@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,7 +17,7 @@ from learncast.planning.generalise.folds import Labels
 from learncast.planning.generalise.learners import PooledLearner
 from learncast.planning.generalise.problem import HeldOutProblem
 from learncast.planning.generalise.subsets import Trials, raw_trials, same_trials
-from learncast.results import STEPS, Provenance, described, load_dataset, save_dataset
+from learncast.results import STEPS, Provenance, Result, described, spec_hash
 from learncast.tasks.best_map import Correlations
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import Trust
@@ -37,7 +35,7 @@ DEPENDENT, SURE = 0.1, 3.0
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Generalisation(Displayable, Reported):
+class Generalisation(Result, Displayable, Reported):
     """When to stop training, and the held-out loss to expect.
 
     Attributes
@@ -67,8 +65,8 @@ class Generalisation(Displayable, Reported):
     [4.4, 3.0, 5.8]
     """
 
-    dataset: xr.Dataset
-    provenance: Provenance
+    kind = "generalise"
+
     problem: HeldOutProblem | None = None
     found: HeldOutCurve | None = None
     transfer: Transfer | None = None
@@ -198,15 +196,6 @@ class Generalisation(Displayable, Reported):
         assert self.found is not None
         return added_losses(problem, self.dataset["held_out"], self.found.states, sizes, session, correlation)
 
-    def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write all numbers to NetCDF."""
-        return save_dataset(self.dataset, path, kind="generalise", provenance=self.provenance)
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Generalisation:
-        """Read numbers that `save` wrote."""
-        return cls(*load_dataset(path, kind="generalise"))
-
     @property
     def table(self) -> Table:
         """The numbers with their intervals."""
@@ -291,7 +280,8 @@ def result_of(problem: HeldOutProblem, found: HeldOutCurve, stop: int, remarks: 
         "remarks": "\n".join(remarks),
     }
     parts = (*found.stops[-1:], problem.folds, None if problem.test is None else problem.test.hash)
-    origin = Provenance("descent", (), _hash(problem, *parts), problem.folds.seed)
+    own = spec_hash(problem.task.hash, problem.network.hash, problem.training.hash, *map(repr, parts))
+    origin = Provenance("descent", (), own, problem.folds.seed)
     return Generalisation(xr.Dataset(variables, coords, attrs), origin, problem, found)
 
 
@@ -300,12 +290,6 @@ def _ends(value: float, error: float) -> tuple[float, float]:
     with np.errstate(over="ignore"):
         factor = float(np.exp(NORMAL * error))
     return value / factor, value * factor
-
-
-def _hash(problem: HeldOutProblem, *parts: object) -> str:
-    from learncast.results import spec_hash
-
-    return spec_hash(problem.task.hash, problem.network.hash, problem.training.hash, *map(repr, parts))
 
 
 def _modes(problem: HeldOutProblem, found: HeldOutCurve) -> dict[str, object]:

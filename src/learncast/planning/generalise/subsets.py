@@ -341,7 +341,7 @@ def _paths(
         raise InvalidSpec(
             f"Batches are simulated for up to {MOST_SIMULATED:,} steps, got {stops[-1]:,}.", field="most_steps"
         )
-    draws = BatchMoments(trials, rows, training, begin)
+    batches = _batch_moments(trials, rows, begin)
     states = np.repeat(states, RUNS, axis=0)
     done, size = 0, max(1, STATE_MEMORY // max(states.nbytes, 1))
     for first in range(0, len(stops), size):
@@ -350,42 +350,35 @@ def _paths(
             for stop in stops[first : first + size]:
                 for _ in range(stop - done):
                     check_time()
-                    states = trials.learner.step(*draws.next(), states)
+                    states = trials.learner.step(*next(batches), states)
                 reached.append(states.reshape(len(rows), RUNS, *states.shape[1:]))
                 done = stop
         yield slice(first, first + len(reached)), np.stack(reached)
 
 
-class BatchMoments:
-    """Second moments of the batches of every row and run, drawn from the trials that the row learns from."""
-
-    def __init__(self, trials: Trials, rows: list[Kept], training: Training, begin: int) -> None:
-        assert training.batch is not None
-        members = [np.flatnonzero(row[trials.folds]) for row in rows]
-        each = [trials.under(row) for row in rows] if trials.prepared else [trials.under(rows[0])]
-        # The last window is 0: it fills batches at the end of an epoch.
-        self.windows, self.targets = (
-            np.concatenate([*parts, np.zeros((1, *parts[0].shape[1:]))]) for parts in zip(*each, strict=True)
-        )
-        offset = len(trials.folds) if trials.prepared else 0
-        self.members = [own + r * offset for r, own in enumerate(members)]
-        seeds = [(training.seed, begin + r) for r in range(len(rows))]  # the first is that of the seed alone
-        self.draws = [
-            TrialDraws(len(own), training.batch, RUNS, np.random.default_rng(seed), training.shuffle)
-            for own, seed in zip(members, seeds, strict=True)
-        ]
-
-    def next(self) -> tuple[FloatArray, FloatArray]:
-        """E[w w^T] and E[y w^T] of the next batch, (rows x runs, ...)."""
-        runs = np.arange(RUNS)
-        chosen = [own[draws.next(runs)] for own, draws in zip(self.members, self.draws, strict=True)]
-        most = max(part.shape[1] for part in chosen)
-        index = np.full((len(chosen), RUNS, most), len(self.windows) - 1)
+def _batch_moments(trials: Trials, rows: list[Kept], begin: int) -> Iterator[tuple[FloatArray, FloatArray]]:
+    """Yield E[w w^T] and E[y w^T] of batches of the trials that each row learns from, (rows x runs, ...)."""
+    training, members, draws = trials.training, [], []
+    assert training.batch is not None
+    each = [trials.under(row) for row in rows] if trials.prepared else [trials.under(rows[0])]
+    # The last window is 0: it fills batches at the end of an epoch.
+    windows, targets = (
+        np.concatenate([*parts, np.zeros((1, *parts[0].shape[1:]))]) for parts in zip(*each, strict=True)
+    )
+    for r, row in enumerate(rows):
+        own = np.flatnonzero(row[trials.folds])
+        members.append(own + r * len(trials.folds) if trials.prepared else own)
+        rng = np.random.default_rng((training.seed, begin + r))  # the first is that of the seed alone
+        draws.append(TrialDraws(len(own), training.batch, RUNS, rng, training.shuffle))
+    while True:
+        chosen = [own[draw.next(np.arange(RUNS))] for own, draw in zip(members, draws, strict=True)]
+        counts = [part.shape[1] for part in chosen]
+        index = np.full((len(chosen), RUNS, max(counts)), len(windows) - 1)
         for k, part in enumerate(chosen):
-            index[k, :, : part.shape[1]] = part
-        rows, sizes = len(chosen) * RUNS, np.repeat([part.shape[1] for part in chosen], RUNS)[:, None, None]
-        w, y = (part[index].reshape(rows, -1, part.shape[2]) for part in (self.windows, self.targets))
-        return np.swapaxes(w, 1, 2) @ w / sizes, np.swapaxes(y, 1, 2) @ w / sizes
+            index[k, :, : counts[k]] = part
+        sizes = np.repeat(counts, RUNS)[:, None, None]
+        w, y = (part[index].reshape(len(sizes), -1, part.shape[2]) for part in (windows, targets))
+        yield np.swapaxes(w, 1, 2) @ w / sizes, np.swapaxes(y, 1, 2) @ w / sizes
 
 
 def same_trials(own: FloatArray, known: FloatArray) -> Labels:
