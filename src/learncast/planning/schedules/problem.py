@@ -13,7 +13,7 @@ from learncast.theory.dynamics import mode_equation
 from learncast.theory.dynamics.steps.mode_descent import Problem
 
 #: Iterations towards the time at which the loss meets its goal; ten reach the last digit.
-_ITERATIONS = 30
+MOST_ITERATIONS = 60
 
 #: Relative gain of a curriculum that is rounding.
 TIE = 1e-12
@@ -126,28 +126,15 @@ class ScheduleProblem:
         return np.where(rate > 0, (40 + np.abs(scale)) / np.where(rate > 0, rate, 1.0), 0.0)
 
     def _crossing(self, at: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray:
-        """Time between two bounds at which the loss meets its goal, by the Illinois method on its logarithm."""
-        aim = np.log(max(self.goal, 1e-300))
+        """Time between two bounds at which the loss meets its goal, by the root of its logarithm."""
+        from scipy.optimize.elementwise import find_root
 
-        def above(time: FloatArray) -> FloatArray:
-            return np.log(np.maximum(self._remaining(time, at), 1e-300)) - aim
+        def above(time: FloatArray, rows: Indices) -> FloatArray:
+            return np.log(np.maximum(self._remaining(time, at[:, rows]) / max(self.goal, 1e-300), 1e-300))
 
-        over, under = above(low), np.minimum(above(high), -0.0)
-        idle = over <= 0
-        first, time, last = low, high, np.zeros(len(high), dtype=bool)
-        for _ in range(_ITERATIONS):
-            with np.errstate(divide="ignore", invalid="ignore"):
-                time = high - under * (high - low) / (under - over)
-            time = np.where((time > low) & (time < high), time, (low + high) / 2)
-            now = above(time)
-            met = now <= 0
-            # Illinois rule: an end that stays twice counts half, so that both ends close in.
-            again = np.where(met == last, 0.5, 1.0)
-            over, under, last = np.where(met, over * again, now), np.where(met, now, under * again), met
-            low, high = np.where(met, low, time), np.where(met, time, high)
-            if (idle | (np.abs(now) < 1e-13) | (high - low <= 1e-15 * high)).all():
-                break
-        return np.where(idle, first, time)
+        rows, last_digit = np.arange(len(low)), {"xatol": 0.0, "xrtol": 1e-15, "fatol": 1e-13, "frtol": 0.0}
+        root = find_root(above, (low, high), args=(rows,), tolerances=last_digit, maxiter=MOST_ITERATIONS)
+        return np.where(above(low, rows) <= 0, low, np.where(np.isfinite(root.x), root.x, high))
 
     def _remaining(self, time: FloatArray, at: FloatArray) -> FloatArray:
         """Excess loss of the target after a time on it, each mode from its worst start."""
