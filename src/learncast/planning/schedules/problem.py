@@ -175,10 +175,10 @@ def best_stop(start: FloatArray, first: Problem, second: Problem, tolerance: flo
     (beta_1 - u B_1) / (beta_2 - u B_2) moments on the second, whatever its imbalance. So each mode's total falls or
     rises monotonically between three strengths: where these rates are equal, and the two edges of the band.
     """
-    if start.shape[-1] == 1:
-        return _one_mode(start, first, second, tolerance)
     many = Problem(np.atleast_2d(first.cross), np.atleast_2d(first.power), first.imbalance)
-    stops, totals = _several_modes(start, many, second, tolerance)
+    stops, totals = _best_stops(start, many, second, tolerance)
+    # Stopping on the band's edge is stopping inside it; rounding must not leave a sliver of the second task.
+    totals = np.where(totals - stops < TIE * totals, stops, totals)
     shape = first.cross.shape[:-1]
     return stops.reshape(shape), totals.reshape(shape)
 
@@ -192,35 +192,12 @@ def turning_strengths(first: Problem, second: Problem, tolerance: float) -> Floa
     return np.stack(np.broadcast_arrays(equal, best - half_width, best + half_width))
 
 
-def _one_mode(start: FloatArray, first: Problem, second: Problem, tolerance: float) -> tuple[FloatArray, FloatArray]:
-    """Exact: the best stop is none, at equal rates, or at an edge of the target's band."""
-    stops = turning_strengths(first, second, tolerance)
-    spent = mode_equation.time_between(start, stops, first.imbalance, first.cross, first.power)
-    reachable = np.isfinite(spent)
-    after = np.where(reachable, stops, start)
-    rest, _ = mode_equation.time_to_band(after, second.imbalance, second.cross, second.power, tolerance)
-    # Stopping on the band's edge is stopping inside it; rounding must not leave a sliver of the second task.
-    rest[1:] = np.where(reachable[1:], 0.0, rest[1:])
-    total = np.where(reachable, spent + rest, np.inf)
-    none, _ = mode_equation.time_to_band(start, second.imbalance, second.cross, second.power, tolerance)
-    total = np.concatenate([np.broadcast_to(none, total.shape[1:])[None], total])
-    spent = np.concatenate([np.zeros_like(spent[:1]), spent])
-    # No pretraining wins ties, also those that rounding breaks.
-    total[0] *= 1 - TIE
-    choice = np.argmin(total, axis=0)[None]
-    total[0] /= 1 - TIE
-    stop, best = (np.take_along_axis(values, choice, axis=0)[0, ..., 0] for values in (spent, total))
-    return stop, best
-
-
 #: Halvings that pin a crossing of two times down to the last digit.
 _HALVINGS = 54
 
 
-def _several_modes(
-    start: FloatArray, first: Problem, second: Problem, tolerance: float
-) -> tuple[FloatArray, FloatArray]:
-    """Exact too: between turning times every mode's total is monotone, so the slowest mode's has one minimum there.
+def _best_stops(start: FloatArray, first: Problem, second: Problem, tolerance: float) -> tuple[FloatArray, FloatArray]:
+    """Exact: between turning times every mode's total is monotone, so the slowest mode's has one minimum there.
 
     It is found by halving; all intervals of all tasks that may hold the best are halved together.
     """
