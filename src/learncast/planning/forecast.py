@@ -21,8 +21,7 @@ from learncast.networks import Network
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
 from learncast.planning.batches import BatchSteps, in_batches, steps_in_batches
-from learncast.planning.classes import ClassSummary
-from learncast.planning.decoding import Decoded, decoded
+from learncast.planning.decoding import ClassSummary, Decoded, decoded
 from learncast.planning.defaults import DATA_GOAL, Choice, chosen_table, default_network, network_call
 from learncast.planning.explanation import Explanation, explain
 from learncast.planning.forecast_numbers import curve_values, difference, forecast_dataset, learning_curve, ratio
@@ -444,9 +443,9 @@ def forecast(
         if goal is None:
             chosen.append(Choice("goal", DATA_GOAL.text, "default", "goal=lc.R2(0.8) or another goal"))
     if not isinstance(network, Network):
-        call = network_call(own)
-        chosen.append(Choice("network", call, "default for these sizes", "lc.forecast((inputs, targets), network)"))
         network = default_network(own)
+        call, change = network_call(network), "lc.forecast((inputs, targets), network)"
+        chosen.append(Choice("network", call, "default for these sizes", change))
     stage = Stage(own, meant)
     if learning_rate is None and training is None:
         limited = stage if not stage.goal.needs_training else Stage(own, DATA_GOAL)
