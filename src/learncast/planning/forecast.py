@@ -167,7 +167,7 @@ class Forecast(StageSequence, Reported, Displayable):
         rules: list[Rule] = [(s.goal, s.steps) for s in self.requested]
         return m.resample(self.places, rules)
 
-    @property
+    @cached_property
     def solution(self) -> Solution:
         """Gradient flow of direct training on the target, as a function of time."""
         return self.method.solution()

@@ -150,7 +150,7 @@ def front_of(
     usable = usable_candidates(method, strict)
     if strict:
         require(method.conditions(method.target))
-    names = [method.tasks[k].name for k in usable]
+    names = tuple(method.tasks[k].name for k in usable)
     remember = usable[names.index(one_of("task", str(getattr(task, "name", task)), names))]
     free = np.full(method.target, np.inf)
     stages = plan.terms.terms.with_(max_stages=max(2, plan.terms.max_stages))

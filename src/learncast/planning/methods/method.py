@@ -114,6 +114,7 @@ class Method(ABC):
         #: Of plain descent on half the squared error.
         self.learning_rate = training.learning_rate * _scale(tasks, training)
         self._conditions: dict[int, tuple[Assumption, ...]] = {}
+        self._flows: dict[int, Solution] = {}
         self._direct: dict[tuple[int, Goal], tuple[Steps, FloatArray]] = {}
         self._direct_resamples: dict[Goal, FloatArray] = {}
 
@@ -163,9 +164,17 @@ class Method(ABC):
 
     # Gradient flow
 
-    @abstractmethod
     def flow(self, task: int, state: FloatArray) -> Solution:
-        """Gradient flow of training on a task from a state."""
+        """Gradient flow of training on a task from a state; those from the start are computed once."""
+        if state is not self.start:
+            return self._flow(task, state)
+        if task not in self._flows:
+            self._flows[task] = self._flow(task, state)
+        return self._flows[task]
+
+    @abstractmethod
+    def _flow(self, task: int, state: FloatArray) -> Solution:
+        """Compute the gradient flow of training on a task from a state."""
 
     @abstractmethod
     def flow_states(self, flow: Solution, times: FloatArray) -> FloatArray:

@@ -92,7 +92,7 @@ class ModeMethod(Method):
         """Accuracy of the worst mode, (rows,)."""
         return self.modes[task].accuracy(self.strengths(states)).min(axis=-1)
 
-    def flow(self, task: int, state: FloatArray) -> ModeSolution:
+    def _flow(self, task: int, state: FloatArray) -> ModeSolution:
         if state is self.start:
             return self.from_start[task]
         return self.solve(self.modes[task].with_weights(state[0], state[1]))
