@@ -234,11 +234,7 @@ class Forecast(StageSequence, Reported, Displayable):
         """
         if isinstance(self.goal, Decoded):
             raise InvalidSpec(f"{self.goal.text} is forecast for full batches only.", field="batch")
-        rules = [(s.goal, s.steps) for s in self.requested]
-        expected = [s.steps.descent for s in self.run.stages]
-        return in_batches(
-            self.method.precise, self.places, rules, expected, batch=batch, shuffle=shuffle, runs=runs, seed=seed
-        )
+        return in_batches(self, batch, shuffle=shuffle, runs=runs, seed=seed)
 
     @property
     def unstable(self) -> str:

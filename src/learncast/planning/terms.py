@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from learncast._core.errors import InvalidSpec
-from learncast._core.validation import FloatArray, between, count, real_array
+from learncast._core.validation import FloatArray, between, count, one_or_each
 from learncast.procedure.goals import Accuracy, Goal, goal_of
 from learncast.results import spec_hash
 from learncast.tasks.task import Task
@@ -212,12 +212,10 @@ def checked_pool(target: Task, candidates: Sequence[Task]) -> list[Task]:
 
 def checked_costs(costs: ArrayLike, tasks: int) -> FloatArray:
     """Check costs per step: one for all tasks, or one each."""
-    array = real_array("costs", costs, ndim=(0, 1))
-    if array.ndim and len(array) != tasks:
-        raise InvalidSpec(f"costs must be one number or {tasks}, one per task, got {len(array)}.", field="costs")
+    array = one_or_each("costs", costs, tasks, of="one per task")
     if not (array > 0).all():
         raise InvalidSpec(f"costs must be positive, got {float(array.min()):g}.", field="costs")
-    return np.array(np.broadcast_to(array, (tasks,)))
+    return array
 
 
 def _one_per_task(name: str, value: ArrayLike | None, tasks: int, none: float, most: float) -> FloatArray:

@@ -24,17 +24,13 @@ from learncast.planning.generalise.subsets import (
     GivenSamples,
     Samples,
     Trials,
+    check_alike,
     in_units_of,
     learn,
     raw_trials,
     sample_of,
 )
-from learncast.planning.generalise.transfer import (
-    source_path,
-    source_stops,
-    transfer_of,
-    transfer_table,
-)
+from learncast.planning.generalise.transfer import source_path, source_stops, transfer_of, transfer_table
 from learncast.procedure.training import Training
 from learncast.tasks.recorded.data import data_keywords, from_data
 from learncast.tasks.task import Task
@@ -144,7 +140,7 @@ def generalise_after(direct: Generalisation, source: Task) -> Generalisation:
     """Held-out curve after the best number of steps on a source, compared with direct training."""
     problem = direct.asked
     samples, test = problem.samples, problem.test is not None
-    _check_fit(problem.task, source, "after")
+    check_alike(problem.task, source, "after")
     if samples.training.batch is not None:
         raise InvalidSpec("after is forecast for full batches.", field="after")
     stops, outer = source_stops(problem.most), outer_rows(samples, test)
@@ -177,7 +173,7 @@ def _horizon(samples: Samples, test: bool) -> int:
 
 def _with_test(task: Task, test: Task, learner: MapLearner, training: Training) -> Samples:
     """Training and test trials as two folds; statistics where trials are not stored."""
-    _check_fit(task, test, "test")
+    check_alike(task, test, "test")
     if (task.steps, task.targets) != (test.steps, test.targets):
         raise InvalidSpec(
             f"test must have the {task.steps} steps of the task and its targets at {task.targets!r}, got {test.steps} "
@@ -201,10 +197,3 @@ def _with_test(task: Task, test: Task, learner: MapLearner, training: Training) 
     if task.recorded_trials is not None and held_out is not None:
         return Trials.of(task, learner, training, test=held_out)
     return GivenSamples([sample_of(task, learner, None), sample_of(test, learner, held_out)], learner, training)
-
-
-def _check_fit(task: Task, other: Task, field: str) -> None:
-    for name in ("inputs", "outputs"):
-        own, given = getattr(task, name), getattr(other, name)
-        if own != given:
-            raise InvalidSpec(f"{field} must have the {own} {name} of the task, got {given}.", field=field)

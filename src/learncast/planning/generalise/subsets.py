@@ -216,10 +216,9 @@ class Trials(Samples):
             scales = np.where(power > CONSTANT * size, np.sqrt(power), self.unscaled)
         return *means, scales
 
-    def under(self, kept: Kept, other: MaskedTrials | None = None) -> tuple[FloatArray, FloatArray]:
-        """Windows and targets of all trials, or of others, prepared by the means and scales of the folds kept."""
-        trials = self.recorded if other is None else other
-        windows = self.windows if other is None else self.learner.windows(other)
+    def under(self, kept: Kept) -> tuple[FloatArray, FloatArray]:
+        """Windows and targets of all trials, prepared by the means and scales of the folds kept."""
+        trials, windows = self.recorded, self.windows
         if not self.prepared:
             return windows, trials.targets
         x_mean, y_mean, scales = self.preparation(kept)
@@ -425,6 +424,14 @@ def sample_of(task: Task, learner: MapLearner, trials: MaskedTrials | None) -> S
         raise UnsupportedModel(f"Nonlinear units need the trials of {task.name!r}.", field="task")
     target = task.target_covariance.contracted(np.eye(task.target_covariance.shape[0]))
     return Sample.of_moments(*moments, target)
+
+
+def check_alike(task: Task, other: Task, field: str, sizes: Sequence[str] = ("inputs", "outputs")) -> None:
+    """Raise unless another task has the sizes of a task."""
+    for name in sizes:
+        own, given = getattr(task, name), getattr(other, name)
+        if own != given:
+            raise InvalidSpec(f"{field} must have the {own} {name} of the task, got {given}.", field=field)
 
 
 def _fold_sums(values: FloatArray | NDArray[np.bool_], folds: Labels, number: int) -> FloatArray:

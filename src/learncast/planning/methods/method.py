@@ -41,7 +41,7 @@ Rule = tuple[Goal | None, float | None]
 
 @dataclass(frozen=True, eq=False)
 class ResampledSteps:
-    """Steps of a curriculum under resampled statistics, in the count that is reported.
+    """Steps of descent of a curriculum under resampled statistics.
 
     All tasks are resampled together, so that what two curricula share cancels in their difference.
 
@@ -51,17 +51,14 @@ class ResampledSteps:
         Infinite where a resample never learns.
     direct : (resamples,)
         Direct training; nan if the last stage is given by steps.
-    flow : bool
-        Whether these are flow steps: descent was not counted for every resample.
     """
 
     stages: FloatArray
     direct: FloatArray
-    flow: bool = False
 
     def interval_of(self, steps: Steps, samples: FloatArray, *, signed: bool = False) -> Steps:
-        """Return steps with the interval of their resamples, in the count that the resamples are in."""
-        low, high = interval(steps.flow if self.flow else steps.descent, samples, signed=signed)
+        """Return steps with the interval of their resamples."""
+        low, high = interval(steps.descent, samples, signed=signed)
         return replace(steps, low=float(low), high=float(high))
 
 
