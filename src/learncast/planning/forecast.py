@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from learncast._core.errors import AssumptionViolated, InvalidSpec, UnsupportedModel, check_keywords, hinted
-from learncast._core.validation import FloatArray
 from learncast.display import Displayable, HtmlRepr, Plot, Reported, Table, format_number
 from learncast.networks import Network
 from learncast.networks.linear_rnn import LinearRNN
@@ -24,7 +23,7 @@ from learncast.planning.batches import BatchSteps, in_batches, steps_in_batches
 from learncast.planning.decoding import ClassSummary, Decoded, decoded
 from learncast.planning.defaults import DATA_GOAL, Choice, chosen_table, default_network, network_call
 from learncast.planning.explanation import Explanation, explain
-from learncast.planning.forecast_numbers import curve_values, difference, forecast_dataset, learning_curve, ratio
+from learncast.planning.forecast_numbers import difference, forecast_dataset, learning_curve, ratio
 from learncast.planning.learning_rate import LIMIT, SuggestedRate, suggest_rate
 from learncast.planning.methods.choice import default_learn, method_for
 from learncast.planning.methods.method import ResampledSteps, Rule
@@ -297,10 +296,6 @@ class Forecast(StageSequence, Reported, Displayable):
             Per stage.
         """
         return learning_curve(self, points)
-
-    def curve_values(self, points: int = 60) -> dict[str, FloatArray | float]:
-        """Numbers of `learning_curve`: step, loss and R² (left out if the variance of the targets is unknown)."""
-        return curve_values(self, points)
 
     @cached_property
     def dataset(self) -> xr.Dataset:

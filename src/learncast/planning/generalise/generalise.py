@@ -15,10 +15,9 @@ from numpy.typing import ArrayLike
 from learncast._core.errors import InvalidSpec, check_keywords, hinted
 from learncast._core.validation import FloatArray, count
 from learncast.networks import Network
-from learncast.planning.generalise.curve import held_out_curve, outer_rows, rows_of, stop_grid
+from learncast.planning.generalise.curve import HeldOutProblem, held_out_curve, outer_rows, rows_of, stop_grid
 from learncast.planning.generalise.folds import Folds
 from learncast.planning.generalise.learners import MapLearner, learner_for, recorded_trials
-from learncast.planning.generalise.problem import HeldOutProblem
 from learncast.planning.generalise.result import Generalisation, class_numbers, notes, result_of
 from learncast.planning.generalise.subsets import (
     GivenSamples,
@@ -160,9 +159,7 @@ def _horizon(samples: Samples, test: bool) -> int:
     most = samples.learner.most_steps
     if samples.training.batch is not None:
         samples = replace(samples, training=samples.training.with_(batch=None))  # type: ignore[type-var]
-    stops, kept = stop_grid(most), np.ones(samples.number, dtype=bool)
-    if test:
-        kept[-1] = False
+    stops, kept = stop_grid(most), np.arange(samples.number) < samples.number - test
     losses = learn(samples, [kept], stops).losses[0][kept]
     train = np.average(losses, axis=0, weights=samples.weights[kept])
     fall = train[0] - train

@@ -12,10 +12,9 @@ import numpy as np
 from learncast._core.errors import InvalidSpec
 from learncast._core.validation import count, positive
 from learncast.display import Displayable, HtmlRepr, Plot, Reported, Table, format_count
-from learncast.planning.generalise.curve import NORMAL, HeldOutCurve, alike
+from learncast.planning.generalise.curve import NORMAL, HeldOutCurve, HeldOutProblem, alike
 from learncast.planning.generalise.folds import Labels
 from learncast.planning.generalise.learners import PooledLearner
-from learncast.planning.generalise.problem import HeldOutProblem
 from learncast.planning.generalise.subsets import Trials, raw_trials, same_trials
 from learncast.results import STEPS, Provenance, Result, described, spec_hash
 from learncast.tasks.best_map import Correlations

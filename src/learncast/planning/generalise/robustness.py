@@ -8,8 +8,8 @@ import numpy as np
 
 from learncast._core.errors import InvalidSpec, UnsupportedModel
 from learncast._core.validation import FloatArray, between
+from learncast.planning.generalise.curve import HeldOutProblem
 from learncast.planning.generalise.learners import PooledLearner, within_reach
-from learncast.planning.generalise.problem import HeldOutProblem
 from learncast.planning.generalise.subsets import check_alike, in_units_of, raw_trials, sample_of
 from learncast.results import STEPS, described
 from learncast.tasks.task import Task

@@ -481,9 +481,7 @@ class Method(ABC):
 
     def place(self, task: Task) -> int:
         """Index of a task of the pool."""
-        index = next((k for k, other in enumerate(self.tasks) if other is task), None)
-        if index is None:
-            index = next((k for k, other in enumerate(self.tasks) if other.hash == task.hash), None)
+        index = next((k for k, other in enumerate(self.tasks) if other is task or other.hash == task.hash), None)
         if index is None:
             raise InvalidSpec(
                 f"{task.name!r} is not one of the tasks of this method: {', '.join(t.name for t in self.tasks)}.",
