@@ -1,6 +1,6 @@
 """Methods, forecasts, plans, phase portraits and forgetting.
 
-The entry points are `learncast.forecast`, `follow`, `plan`, `generalise`, `forget`, `phase` and `agreement`.
+The entry points are `learncast.forecast`, `follow`, `plan`, `generalise`, `forget` and `phase`.
 """
 
 from learncast._core.lazy import exported
