@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from learncast._core.validation import FloatArray
@@ -22,25 +21,14 @@ class ExactTransport:
 
     Parameters
     ----------
-    lags : (lags,)
-    windows : (lags,)
-        Number of windows in each mean.
-    units : (units,)
-        The units whose diagonal entries are computed: all, or a random sample.
     diagonal : (lags, units)
-        Mean of |M_qq|.
-    frobenius : (lags,)
-        Root of the mean square of the Frobenius norm.
+        Mean of |M_qq| of all units, or of a random sample.
     hidden_size : int
     effective : (lags, units)
         Mean of the base rate at the source times |M_qq|.
     """
 
-    lags: NDArray[np.int64]
-    windows: NDArray[np.int64]
-    units: NDArray[np.int64]
     diagonal: FloatArray
-    frobenius: FloatArray
     hidden_size: int
     effective: FloatArray
 
@@ -69,9 +57,8 @@ def exact_transport(
         Base rates, the same for all lags or one set for each; nan counts as 0.
     probes : int, optional
         By default dense matrices are multiplied: about 2 hidden^3 operations per lag, step and sequence. With `probes`,
-        this many random +-1 vectors are pushed through every window for the Frobenius norm (Hutchinson's estimate) and
-        the columns of this many random units for the diagonal: 2 probes hidden^2 times the *longest* lag. Full columns
-        are used because the size of a noisy estimate of M_qq would be biased upwards.
+        the columns of this many random units are pushed through every window: 2 probes hidden^2 times the *longest*
+        lag. Full columns are used because the size of a noisy estimate of M_qq would be biased upwards.
     generator : torch.Generator, optional
         On the CPU; required with `probes`.
     """
@@ -80,26 +67,23 @@ def exact_transport(
     if probes is not None:
         assert generator is not None, "probes need a generator"
         units = torch.randperm(width, generator=generator)[:probes].sort().values
-        parts = _probed(replay, lags, units, generator)
-    # Sums over windows: |M_qq|, |M_qq| times the rates, and squared norms.
+        parts = _probed(replay, lags, units)
+    # Sums over windows: |M_qq|, and |M_qq| times the rates.
     sums = torch.zeros(2, len(lags), len(units), dtype=torch.float64)
-    squares = torch.zeros(len(lags), dtype=torch.float64)
     weights = torch.as_tensor(rates, dtype=torch.float64).nan_to_num(0.0).cpu()
     weights = weights.expand(*weights.shape[:-3], steps, batch, width)[..., units]
     weights = weights.expand(len(lags), steps, batch, len(units))
-    for row, sequences, entries, norms in parts:
+    for row, sequences, entries in parts:
         size = entries.abs().double().cpu()
         sums[0, row] += size.sum((0, 1))
         sums[1, row] += (size * weights[row, : len(size), sequences]).sum((0, 1))
-        squares[row] += norms
     windows = np.array([(steps - lag) * batch for lag in lags], dtype=np.int64)
     diagonal, effective = np.asarray(sums) / windows[:, None]
-    frobenius = np.sqrt(np.asarray(squares) / windows)
-    return ExactTransport(np.array(lags), windows, np.asarray(units), diagonal, frobenius, width, effective)
+    return ExactTransport(diagonal, width, effective)
 
 
-def _dense(replay: Replay, lags: Sequence[int]) -> Iterator[tuple[int, slice, Tensor, Tensor]]:
-    """Yield the row of the lag, the sequence, its M_qq (windows, 1, units) and the sum of squared norms."""
+def _dense(replay: Replay, lags: Sequence[int]) -> Iterator[tuple[int, slice, Tensor]]:
+    """Yield the row of the lag, the sequence, and its M_qq (windows, 1, units)."""
     width = replay.hidden.shape[2]
     for sequence in range(replay.hidden.shape[1]):
         one = slice(sequence, sequence + 1)
@@ -111,7 +95,7 @@ def _dense(replay: Replay, lags: Sequence[int]) -> Iterator[tuple[int, slice, Te
             product = _joined(product, jumps[lag - before], before) if before else jumps[lag]
             before = lag
             block = product[:, :width, -width:]  # the full matrix, or from cell to hidden state
-            yield row, one, block.diagonal(dim1=1, dim2=2).unsqueeze(1), block.square().sum().cpu()
+            yield row, one, block.diagonal(dim1=1, dim2=2).unsqueeze(1)
 
 
 def _joined(early: Tensor, late: Tensor, offset: int) -> Tensor:
@@ -119,14 +103,11 @@ def _joined(early: Tensor, late: Tensor, offset: int) -> Tensor:
     return ahead @ early[: len(ahead)]
 
 
-def _probed(
-    replay: Replay, lags: Sequence[int], units: Tensor, generator: torch.Generator
-) -> Iterator[tuple[int, slice, Tensor, Tensor]]:
-    """Yield the values of `_dense` for all sequences together, with squared norms estimated from the probes."""
-    (steps, batch, width), k = replay.hidden.shape, len(units)
-    signs = torch.randint(0, 2, (k, steps, batch, width), generator=generator).mul_(2).sub_(1)
-    columns = torch.nn.functional.one_hot(units, width)[:, None, None].expand(k, steps, batch, width)
-    change = torch.cat([signs, columns]).to(replay.hidden)
+def _probed(replay: Replay, lags: Sequence[int], units: Tensor) -> Iterator[tuple[int, slice, Tensor]]:
+    """Yield the values of `_dense` for all sequences together, for some of the units."""
+    steps, batch, width = replay.hidden.shape
+    columns = torch.nn.functional.one_hot(units, width)[:, None, None]
+    change = columns.expand(len(units), steps, batch, width).to(replay.hidden)
     if replay.output_gate is not None:
         change = torch.cat([torch.zeros_like(change), change], -1)
     rows, logarithm = {lag: row for row, lag in enumerate(lags)}, 0.0
@@ -139,6 +120,5 @@ def _probed(
         logarithm += float(np.log(scale))
         if lag in rows:
             hidden, factor = change[:, lag:, :, :width], float(np.exp(logarithm))
-            diagonal = torch.stack([hidden[k + j, ..., unit] for j, unit in enumerate(units.tolist())], -1)
-            norms = factor**2 * hidden[:k].double().square().sum().cpu() / k
-            yield rows[lag], slice(None), factor * diagonal.double(), norms
+            diagonal = torch.stack([hidden[j, ..., unit] for j, unit in enumerate(units.tolist())], -1)
+            yield rows[lag], slice(None), factor * diagonal.double()
