@@ -7,9 +7,8 @@ from learncast.tasks.delays import multi_lag, multi_lag_trials, random_direction
 from learncast.tasks.families import integration, leaky_integration
 from learncast.tasks.geometry import Frame, common_frame, pooled_statistics
 from learncast.tasks.one_step import Hierarchy, Whitened, from_pairs, hierarchy, reversed, static, whitened
-from learncast.tasks.recorded.data import from_data
 from learncast.tasks.recorded.environments import from_environment
-from learncast.tasks.recorded.files import from_file
+from learncast.tasks.recorded.files import from_data, from_file
 from learncast.tasks.recorded.preparation import cut_trials
 from learncast.tasks.recorded.recording import Recording
 from learncast.tasks.recorded.resampling import halves, pooled_recording, resampled

@@ -269,28 +269,23 @@ class GoalWatch(Watch):
         self.source, self.times = source, rule.times if isinstance(rule, Learned) else 1.0
         self.looked, self.learned = -1, -1
         before = previous if isinstance(previous, GoalWatch) else None
-        known = [] if before is None else before.looks_at(self)
+        same = None if before is None else before.alike(self)
+        known = [] if same is None else list(same._recent)
         if before is not None and before.learned >= 0 and known:
             known = [known[0]] * LOOKS + known  # a goal that was met after few evaluations
         self._recent: deque[float] = deque(known, maxlen=max(LOOKS, self.goal.looks))
         self.begun: int = 0 if before is None else before.begun + max(before.looked, 0)
         #: Evaluations with the steps since the first stage, those of earlier stages included.
-        self.history: list[tuple[int, float]] = [] if before is None else list(before.history_of(self))
+        self.history: list[tuple[int, float]] = [] if same is None else list(same.history)
         ahead = rule.ahead if isinstance(rule, Learned) else None
         self.ahead = None if ahead is None else GoalWatch(ahead.goal, ahead.source, before)
         self.stall = Stall(rule) if isinstance(rule, Stalled) else None
 
-    def looks_at(self, other: GoalWatch) -> list[float]:
-        """Return the last evaluations of the other watch's quantity, on the same trials."""
+    def alike(self, other: GoalWatch) -> GoalWatch | None:
+        """Return the watch, this one or the one ahead, of the other's quantity on the same trials."""
         if self.source.hash == other.source.hash and self.goal.quantity == other.goal.quantity:
-            return list(self._recent)
-        return [] if self.ahead is None else self.ahead.looks_at(other)
-
-    def history_of(self, other: GoalWatch) -> list[tuple[int, float]]:
-        """Return all evaluations of the other watch's quantity, on the same trials."""
-        if self.source.hash == other.source.hash and self.goal.quantity == other.goal.quantity:
-            return self.history
-        return [] if self.ahead is None else self.ahead.history_of(other)
+            return self
+        return None if self.ahead is None else self.ahead.alike(other)
 
     def over(self, step: int, view: NetworkView | None) -> bool:
         assert view is not None

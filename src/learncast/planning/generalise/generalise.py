@@ -37,7 +37,7 @@ from learncast.planning.generalise.transfer import (
     transfer_table,
 )
 from learncast.procedure.training import Training
-from learncast.tasks.recorded.data import data_keywords, from_data
+from learncast.tasks.recorded.files import data_keywords, from_data
 from learncast.tasks.task import Task
 
 #: Multiple of the steps that learn 99% of the training loss at which a default horizon ends.
