@@ -129,10 +129,8 @@ class Study(StudyFile[StudySection]):
     def target(self) -> Task:
         """The task to be learned in the end."""
         if self._target is None:
-            raise InvalidSpec(
-                f"{self.source} needs a [target] for this question; for its [[sequence]] run `learncast forget`.",
-                field="target",
-            )
+            remedy = "For its [[sequence]] run `learncast forget`."
+            raise InvalidSpec(f"{self.source} needs a [target] for this question. {remedy}", field="target")
         return self._target
 
     @property

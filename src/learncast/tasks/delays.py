@@ -149,10 +149,8 @@ def _checked(
     checked = [lag_within("lags", lag, T) for lag in lags]
     c = real_array("coefficients", coefficients, ndim=1)
     if not checked or len(set(checked)) != len(checked) or len(c) != len(checked):
-        raise InvalidSpec(
-            f"lags must be distinct, with one coefficient each, got lags {checked} and {len(c)} coefficients.",
-            field="lags",
-        )
+        got = f"{checked} and {len(c)} coefficients"
+        raise InvalidSpec(f"lags must be distinct, with one coefficient each, got {got}.", field="lags")
     if np.ndim(direction) == 0:
         size = count("direction", direction)
         u = np.full(size, size**-0.5)

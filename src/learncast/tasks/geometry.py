@@ -293,9 +293,7 @@ def pooled_statistics(task: Task, recurrence: float) -> tuple[FloatArray, FloatA
         cross = task.cross_covariance.contracted(kernel)
         power = task.input_covariance.contracted(pooling_kernel(recurrence, task.steps, kernel.shape[1]))
     if not (np.isfinite(cross).all() and np.isfinite(power).all()):
-        raise InvalidSpec(
-            f"a recurrence of {recurrence:.4g} overflows over {task.steps} steps. Use a smaller one.",
-            field="recurrence",
-        )
+        over = f"overflows over {task.steps} steps. Use a smaller one"
+        raise InvalidSpec(f"a recurrence of {recurrence:.4g} {over}.", field="recurrence")
     task.pooled_cache[recurrence] = frozen(cross), frozen(power)
     return task.pooled_cache[recurrence]

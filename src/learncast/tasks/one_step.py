@@ -285,19 +285,14 @@ class Hierarchy(Task):
             level, position = node
         if not (0 <= level <= self.depth and 0 <= position < 2**level):
             items = len(self.order) - 1
-            raise InvalidSpec(
-                f"a node must be an item (0 to {items}) or (level, position), counted from 0, got {brief(node)}.",
-                field="node",
-            )
+            raise InvalidSpec(f"node must be 0 to {items} or (level, position), got {brief(node)}.", field="node")
         width = 2 ** (self.depth - level)
         return list(range(position * width, (position + 1) * width))
 
     def shuffled(self, order: Sequence[int], *, name: str | None = None) -> Hierarchy:
         """Permute the items: item i moves to the leaf of item order[i]."""
         if sorted(order) != list(range(2**self.depth)):
-            raise InvalidSpec(
-                f"order must be a permutation of range({2**self.depth}), got {brief(order)}.", field="order"
-            )
+            raise InvalidSpec(f"order must permute range({2**self.depth}), got {brief(order)}.", field="order")
         return Hierarchy.of(self.depth, self.form, [self.order[i] for i in order], name or f"{self.name}, shuffled")
 
 

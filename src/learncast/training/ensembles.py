@@ -202,9 +202,7 @@ def _checked_trials(trials: Pair | list[Pair], networks: Sequence[Layered]) -> l
     given = [trials] * len(networks) if isinstance(trials, tuple) else trials
     if not isinstance(given, list) or len(given) != len(networks) or not all(isinstance(pair, tuple) for pair in given):
         got = f"{len(given)} entries" if isinstance(given, list) else type(trials).__name__
-        raise InvalidSpec(
-            f"trials must be (inputs, targets), or {len(networks)} such pairs, got {got}.", field="trials"
-        )
+        raise InvalidSpec(f"trials must be a pair, or {len(networks)} pairs, got {got}.", field="trials")
     pairs = []
     for pair, network in zip(given, networks, strict=True):
         data = Source.of(pair).data

@@ -201,10 +201,8 @@ def _collect(
         captured = capture(model, chunk, wanted, loss)
         received, number = captured.outputs[0].shape[0], places.stop - places.start
         if received != number:
-            raise InvalidSpec(
-                f"batch_first must fit the model: of {number} sequences its recurrent block received {received}.",
-                field="batch_first",
-            )
+            got = f"{received} of {number} sequences in its recurrent block"
+            raise InvalidSpec(f"batch_first must fit the model, got {got}.", field="batch_first")
         for index, one in enumerate(evidence):
             one.add(places, captured, index)
         check_time()

@@ -124,11 +124,8 @@ def from_file(
     if not named and "input_covariance" in arrays and "cross_covariance" in arrays:
         statistics = arrays["input_covariance"], arrays["cross_covariance"], arrays.get("target_covariance")
         return Task(*statistics, name=options["name"])
-    raise InvalidSpec(
-        f"{path} must have arrays inputs and targets, or input_covariance and cross_covariance, got "
-        f"{listed(sorted(arrays))}. Name its arrays with inputs and targets.",
-        field="inputs",
-    )
+    wanted = "arrays inputs and targets, named by these keys, or input_covariance and cross_covariance"
+    raise InvalidSpec(f"{path} must have {wanted}, got {listed(sorted(arrays))}.", field="inputs")
 
 
 def trial_groups(path: Path, name: str, *, trial: str = "trial", most_bytes: int | None = None) -> list[object]:

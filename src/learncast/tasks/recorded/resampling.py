@@ -135,9 +135,7 @@ def _stored(task: Task) -> Sampled | MaskedTrials | Blocks:
         raise _not_recorded(task)
     stored = task.recording.masked or task.recording.blocks
     if stored is None:
-        raise InvalidSpec(
-            f"task {task.name!r} stores neither trials nor blocks: it is a resample itself or too large.", field="task"
-        )
+        raise InvalidSpec(f"task {task.name!r} stores no trials: it is a resample or too large.", field="task")
     return stored
 
 
