@@ -279,10 +279,14 @@ def format_count(value: float) -> str:
 
 
 def format_interval(interval: tuple[float, float] | None) -> str:
-    """Return "low to high"; empty if there is no interval."""
+    """Return "low to high"; empty if there is no interval. Ends of 100 or more are whole numbers, rounded outwards."""
     if interval is None:
         return ""
-    low, high = (format_number(end, 0 if float(end).is_integer() else 1) for end in interval)
+    ends = [
+        float(outwards(end)) if 100 <= abs(end) < math.inf else float(end)
+        for end, outwards in zip(interval, (math.floor, math.ceil), strict=True)
+    ]
+    low, high = (format_number(end, 0 if end.is_integer() else 1) for end in ends)
     return f"{low} to {high}"
 
 
