@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -70,6 +71,11 @@ class Sequences:
             inputs = self._taken("inputs", self.inputs, self.axis, rows)
             others = np.roll(self.order, self.shift)[places]
             yield places, inputs, self._taken("targets", self.targets, self.target_axis, others)
+
+    def squared_error(self) -> Callable[..., Tensor]:
+        """Half the squared error of answers, in the layout of the targets."""
+        error = half_squared_error_of_classes if self.labels else half_squared_error
+        return partial(error, batch_first=self.axis == 0)
 
     def fingerprint(self) -> tuple[FloatArray, ...]:
         """A few sequences and the shapes of all, for the hash of a result."""
