@@ -279,7 +279,7 @@ class GoalWatch(Watch):
         self.history: list[tuple[int, float]] = [] if same is None else list(same.history)
         ahead = rule.ahead if isinstance(rule, Learned) else None
         self.ahead = None if ahead is None else GoalWatch(ahead.goal, ahead.source, before)
-        self.stall = Stall(rule) if isinstance(rule, Stalled) else None
+        self.stall, self.losses = rule if isinstance(rule, Stalled) else None, list[float]()
 
     def alike(self, other: GoalWatch) -> GoalWatch | None:
         """Return the watch, this one or the one ahead, of the other's quantity on the same trials."""
@@ -300,8 +300,17 @@ class GoalWatch(Watch):
             if self.goal.met(self._mean(self.goal.looks)):
                 self.learned = step
             elif self.stall is not None:
-                return self.stall.over(step, self._mean(LOOKS), view.measure(TRAINED_LOSS, self.source))
+                self.losses.append(view.measure(TRAINED_LOSS, self.source))
+                return self._stalled(step, self.stall)
         return self.learned >= 0 and step >= np.ceil(self.times * self.learned)
+
+    def _stalled(self, step: int, rule: Stalled) -> bool:
+        """Whether the loss of the stage falls ever more slowly while the goal is still far."""
+        if step < rule.least or len(self.losses) < 3 or (rule.near is not None and rule.near.met(self._mean(LOOKS))):
+            return False
+        last = len(self.losses) - 1
+        middle, now = (np.mean(self.losses[max(0, look - 1) : look + 2]) for look in (last // 2, last))
+        return not (self.losses[0] > now and middle - now >= rule.share * (self.losses[0] - now))
 
     def _mean(self, looks: int) -> float:
         """Return the mean of the last evaluations; nan if there are fewer."""
@@ -313,7 +322,7 @@ class GoalWatch(Watch):
             "latest": self.latest,
             "recent": list(self._recent),
             "history": [list(look) for look in self.history],
-            "losses": None if self.stall is None else list(self.stall.losses),
+            "losses": list(self.losses),
             "ahead": None if self.ahead is None else self.ahead.state(),
         }
 
@@ -322,32 +331,9 @@ class GoalWatch(Watch):
         self._recent.clear()
         self._recent.extend(state["recent"])
         self.history = [(int(step), float(value)) for step, value in state["history"]]
-        if self.stall is not None:
-            self.stall.losses = list(state["losses"])
+        self.losses = list(state["losses"])
         if self.ahead is not None:
             self.ahead.restore(state["ahead"])
-
-
-class Stall:
-    """State of a `Stalled` rule: the loss at each evaluation of a stage."""
-
-    def __init__(self, rule: Stalled) -> None:
-        self.rule = rule
-        self.losses: list[float] = []
-
-    def over(self, step: int, reached: float, loss: float) -> bool:
-        """Add an evaluation, and return whether the task has stalled."""
-        self.losses.append(loss)
-        rule, near = self.rule, self.rule.near
-        if step < rule.least or len(self.losses) < 3 or (near is not None and near.met(reached)):
-            return False
-        last = len(self.losses) - 1
-        begun, middle, now = self.losses[0], self._around(last // 2), self._around(last)
-        return not (begun > now and middle - now >= rule.share * (begun - now))
-
-    def _around(self, look: int) -> float:
-        """Return the mean loss of the evaluations around one."""
-        return float(np.mean(self.losses[max(0, look - 1) : look + 2]))
 
 
 class PlateauWatch(Watch):

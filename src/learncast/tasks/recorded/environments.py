@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any, Protocol
 
 import numpy as np
 
 from learncast._core.errors import InvalidSpec, UnsupportedModel, suggestion
-from learncast._core.packages import install
+from learncast._core.packages import package
 from learncast._core.validation import FloatArray, count, one_of, real_array
 from learncast.tasks.task import Task
 
@@ -201,12 +200,7 @@ def make_environment(environment: object, options: Mapping[str, object] | None) 
         if options:
             raise InvalidSpec("options need an environment that is given by its id.", field="options")
         return environment
-    if find_spec("neurogym") is None:
-        raise InvalidSpec(f"neurogym must be installed for its ids: {install('neurogym')}.", field="neurogym")
-    try:
-        neurogym = import_module("neurogym")
-    except ImportError as error:  # neurogym imports torch without requiring it
-        raise InvalidSpec(f"neurogym must load, got {type(error).__name__}: {error}.", field="neurogym") from error
+    neurogym = package("neurogym", "to make an environment from its id", extra="neurogym")
     known = tuple(import_module("gymnasium").registry)  # neurogym registers its environments when it is imported
     if environment not in known:
         hint = suggestion(environment, known)

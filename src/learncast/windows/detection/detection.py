@@ -71,16 +71,6 @@ class Detection:
     null_score: FloatArray = field(repr=False)
 
     @property
-    def index(self) -> FloatArray:
-        """Tail index of each lag's noise."""
-        return self.noise.index
-
-    @property
-    def scale(self) -> FloatArray:
-        """Scale of each lag's noise."""
-        return self.noise.scale
-
-    @property
     def significant(self) -> NDArray[np.bool_]:
         """Whether each lag's signal is distinguishable from 0."""
         return np.asarray(self.score > self.critical)
@@ -119,7 +109,7 @@ class Detection:
 
     def _index_and_scale(self, noise: str) -> tuple[FloatArray, FloatArray]:
         if noise == "per_lag":
-            return self.index, self.scale
+            return self.noise.index, self.noise.scale
         return np.asarray(self.total_index), np.asarray(self.total_scale)
 
     def _ratio(self, mean: FloatArray, sequences: ArrayLike, noise: str) -> FloatArray:
