@@ -13,9 +13,10 @@ from learncast.procedure.stage import Stage
 from learncast.results import Status
 from learncast.tasks.recorded.streams import pair_of, repeated_batches
 from learncast.theory.dynamics.modes import Modes
+from learncast.training.learner import HeldOutView
 from learncast.training.loop import Loop
 from learncast.training.measured_accuracy import LossMeasure, LossRange, Measure, StrengthMeasure
-from learncast.training.rules import NetworkView, Watch
+from learncast.training.rules import Watch
 from learncast.training.stage_run import StageRun
 
 CRITERIA = ("strength", "loss", "steps")
@@ -91,7 +92,7 @@ class BatchWatch(Watch):
         self.latest = self.measure.take(real_array("inputs", inputs, ndim=(2, 3)), y, real_array("output", output))
         self.warnings[:] = [self.measure.warning] if self.measure.warning else []
 
-    def over(self, step: int, view: NetworkView | None) -> bool:
+    def over(self, step: int, view: HeldOutView | None) -> bool:
         return step >= self.steps if self.goal is None else self.latest >= self.goal
 
     def state(self) -> dict[str, object]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from learncast.results import Status
 from learncast.theory.dynamics.mode_equation import band_scale
 from learncast.training.goals import checked_measurable
 from learncast.training.sources import Source
+
+if TYPE_CHECKING:
+    from learncast.training.learner import HeldOutView
 
 #: Evaluations whose mean says how far a task is learned.
 LOOKS = 3
@@ -147,24 +150,6 @@ class Stalled(Rule):
         return f"{self.goal.text}, or until it stalls"
 
 
-class NetworkView(Protocol):
-    """What a watch can see of the network in training."""
-
-    def measure(self, goal: Goal, source: Source) -> float:
-        """Return a goal's quantity on held-out trials."""
-
-    def loss(self, source: Source) -> float:
-        """Return the training loss on a task."""
-
-    @property
-    def strength(self) -> FloatArray:
-        """Strength of each mode."""
-
-    @property
-    def weights(self) -> list[FloatArray]:
-        """The weights that learn."""
-
-
 class Watch:
     """Decides when a stage is over, and keeps the state that this needs.
 
@@ -182,7 +167,7 @@ class Watch:
     def take(self, step: int, batch: tuple[object, ...], output: object) -> None:
         """Take notice of a step: the batch, and the network's output if the caller reported it."""
 
-    def over(self, step: int, view: NetworkView | None) -> bool:
+    def over(self, step: int, view: HeldOutView | None) -> bool:
         """Whether the stage is over after this step."""
         raise NotImplementedError
 
@@ -200,7 +185,7 @@ class StepWatch(Watch):
     def __init__(self, steps: float) -> None:
         self.steps = steps
 
-    def over(self, step: int, view: NetworkView | None) -> bool:
+    def over(self, step: int, view: HeldOutView | None) -> bool:
         return step >= self.steps
 
 
@@ -226,7 +211,7 @@ class TargetWatch(Watch):
     loss: float = np.nan
     status: Status = Status.ok
 
-    def over(self, step: int, view: NetworkView | None) -> bool:
+    def over(self, step: int, view: HeldOutView | None) -> bool:
         assert view is not None
         if np.isfinite(self.loss):
             return view.loss(self.source) <= self.loss
@@ -287,7 +272,7 @@ class GoalWatch(Watch):
             return self
         return None if self.ahead is None else self.ahead.alike(other)
 
-    def over(self, step: int, view: NetworkView | None) -> bool:
+    def over(self, step: int, view: HeldOutView | None) -> bool:
         assert view is not None
         if self.ahead is not None and self.ahead.over(step, view):
             return True
@@ -351,7 +336,7 @@ class PlateauWatch(Watch):
         self._sums: list[FloatArray] = []
         self.spacing = next(k for k in range(max(1, rule.window // 10), 0, -1) if rule.window % k == 0)
 
-    def over(self, step: int, view: NetworkView | None) -> bool:
+    def over(self, step: int, view: HeldOutView | None) -> bool:
         assert view is not None
         # The loss changes slowly and may cost more than a step, so it is evaluated at every `spacing`-th step only.
         loss = self.spacing * view.loss(self.source) if self.steps % self.spacing == 0 else 0.0

@@ -29,7 +29,6 @@ from learncast.windows.sequences import STREAM, Sequences, checked_sequences
 from learncast.windows.transport import derivative
 from learncast.windows.transport.accumulator import Transport, lag_sums, pooled
 from learncast.windows.transport.base_rate import base_rates, parameter_rates
-from learncast.windows.transport.exact import exact_transport
 
 #: Largest number of units whose exact transport is computed.
 PROBES = 16
@@ -293,7 +292,7 @@ class LayerEvidence:
         probes = None if self.layer.hidden_size <= PROBES else PROBES
         # One seed for all chunks, so that they probe the same units and chunk sizes do not matter.
         generator = torch.Generator().manual_seed(0)
-        exact = exact_transport(replay, self.lags, rates=rates, probes=probes, generator=generator)
+        exact = derivative.exact_transport(replay, self.lags, rates=rates, probes=probes, generator=generator)
         first, _ = self._lag_sums(replay.chain, self.lags, rates=rates, auxiliary=self._auxiliary)
         self._compared += number * np.stack([first.envelope, exact.envelope])
 
