@@ -164,7 +164,7 @@ def test_the_example_study():
     assert found["direct"]["flow_steps"] == pytest.approx(329.98, abs=0.005)
     assert found["direct"]["descent_steps"] == 331
     assert found["best"]["descent_steps"] == 168
-    assert found["flow"]["total"] == pytest.approx(165.95, abs=0.005)
+    assert found["best_by_flow"]["total"] == pytest.approx(165.95, abs=0.005)
     # The first step within the tolerance of the target, whose edge is at 0.66.
     assert 0.66 <= found["best"]["stages"][0]["accuracy"] < 0.67
     assert found["best"]["saving_ratio"] == pytest.approx(331 / 168)

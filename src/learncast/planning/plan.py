@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from learncast._core.validation import one_of
-from learncast.display import Displayable, HtmlRepr, Plot, Reported, Table, format_number
+from learncast.display import Displayable, HtmlRepr, Plot, Reported, Table
 from learncast.networks import Network
 from learncast.planning import summary
 from learncast.planning.candidate import Candidate, Priced, hardly_pays
@@ -121,8 +121,8 @@ class Plan(Priced, Reported, Displayable):
     (163.0, 331.0, True)
     >>> [(stage.task.name, round(stage.goal.value, 3)) for stage in plan.stages]
     [('stronger targets', 0.662), ('integration', 0.99)]
-    >>> print(plan.summary.split(". ")[0])
-    Train "stronger targets" for 168 steps (66% learned), then stop: "integration" is already learned
+    >>> print(plan.summary.split(" (")[0])
+    Train "stronger targets" for 168 steps
     """
 
     method: Method
@@ -363,9 +363,8 @@ class Plan(Priced, Reported, Displayable):
     @property
     def _proof_text(self) -> str:
         if self.proof != "best found":
-            flow = "" if self.proof == "robust" else f" Its flow costs {format_number(self.flow_route.total)}."
             text = PROOFS[self.proof]["meaning"]
-            return f"How good it is: {self.proof}. {text[:1].upper()}{text[1:]}.{flow}"
+            return f"How good it is: {self.proof}. {text[:1].upper()}{text[1:]}."
         if math.isnan(self.bound):
             return "How good it is: the best of the plans that were tried. A better one may exist."
         total = self.flow_route.total

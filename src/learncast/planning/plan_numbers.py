@@ -33,7 +33,7 @@ def plan_dataset(plan: Plan) -> xr.Dataset:
         "best_accuracy": ([c.accuracy for c in rows], "accuracy at which to stop the candidate", "1"),
         "stop_steps": ([c.stop_steps for c in rows], "steps to spend on the candidate", STEPS),
         "descent_steps": ([c.steps.descent for c in rows], "descent steps of candidate and target together", STEPS),
-        "flow_steps": ([c.steps.flow for c in rows], "flow steps of both at the flow's own best stop", STEPS),
+        "flow_steps": ([c.steps.flow for c in rows], "flow steps of candidate and target together", STEPS),
         "saving": ([c.saving for c in rows], "cost saved against direct training", "cost"),
         "saving_ratio": ([c.saving_ratio for c in rows], "cost of direct training over these", "1"),
         "total": ([c.total for c in rows], "cost of candidate and target together", "cost"),
@@ -44,7 +44,7 @@ def plan_dataset(plan: Plan) -> xr.Dataset:
         "direct_total": (plan.direct_total, "cost of direct training", "cost"),
         "plan_total": (plan.total, "cost of the recommended plan", "cost"),
         "plan_in_sample_total": (plan.in_sample_route.total, "cost of the cheapest plan on these data", "cost"),
-        "plan_flow_total": (plan.flow_route.total, "cost of the best plan by the flow", "cost"),
+        "plan_flow_total": (plan.flow_route.total, "cost of the plan that is best by the flow", "cost"),
     }
     if rows and plan.best.resampled is not None:
         for k, end in enumerate(("low", "high")):

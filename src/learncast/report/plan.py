@@ -198,7 +198,7 @@ def _values(plan: Plan) -> dict[str, object]:
                 for k, n in zip(plan.in_sample_route.order, plan.in_sample_route.durations, strict=True)
             ],
         },
-        "flow": {
+        "best_by_flow": {
             "total": plan.flow_route.total,
             "direct_total": plan.direct_flow_route.total,
             "stages": [
