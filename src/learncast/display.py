@@ -93,14 +93,12 @@ class Table:
 
     def html(self, heading: str = "h2") -> str:
         """Return the table as HTML under a title of the given heading level."""
-        head = "".join(f"<th>{escape(column)}</th>" for column in self.columns)
+        names = "".join(f"<th>{escape(column)}</th>" for column in self.columns)
+        head = f"<thead><tr>{names}</tr></thead>\n" if any(self.columns) else ""
         rows = "\n".join("<tr>" + "".join(_cell(cell) for cell in row) + "</tr>" for row in self.rows)
         notes = "".join(f'<p class="muted">{escape(line)}</p>' for line in self.notes)
         title = f"<{heading}>{escape(self.title)}</{heading}>\n" if self.title else ""
-        return (
-            f'{title}<div class="scroll"><table><thead><tr>{head}</tr></thead>\n'
-            f"<tbody>\n{rows}\n</tbody></table></div>{notes}"
-        )
+        return f'{title}<div class="scroll"><table>{head}<tbody>\n{rows}\n</tbody></table></div>{notes}'
 
     def head(self, rows: int = MOST_ROWS) -> Table:
         """Return the first rows, with a note that counts the others."""
@@ -264,13 +262,11 @@ def format_number(value: float, digits: int = 2) -> str:
     return text[1:] if text.startswith("-") and not text.strip("-0.,") else text  # no "-0.00"
 
 
-def format_loss(value: float, digits: int = 6, *, size: float = 1.0) -> str:
-    """Return a loss with `digits` significant digits; round-off of a loss of this size is shown as 0."""
-    return (
-        format_number(value, digits)
-        if not math.isfinite(value)
-        else f"{0.0 if abs(value) < 1e-12 * size else value:.{digits}g}"
-    )
+def format_loss(value: float, *, size: float = 1.0) -> str:
+    """Return a loss with three significant digits; round-off of a loss of this size is shown as 0."""
+    if not math.isfinite(value) or abs(value) >= 1000:
+        return format_number(value, 0)
+    return f"{0.0 if abs(value) < 1e-12 * size else value:.3g}"
 
 
 def format_count(value: float) -> str:
@@ -279,13 +275,14 @@ def format_count(value: float) -> str:
 
 
 def format_interval(interval: tuple[float, float] | None) -> str:
-    """Return "low to high"; empty if there is no interval."""
-    if interval is None:
+    """Return "low to high"; empty if there is no interval, or nothing in it was estimated."""
+    if interval is None or interval[0] == interval[1]:
         return ""
-    low, high = (format_number(end, 0 if float(end).is_integer() else 1) for end in interval)
-    return f"{low} to {high}"
+    digits = 0 if max(interval) >= 100 or all(float(end).is_integer() for end in interval) else 1
+    return " to ".join(format_number(end, digits) for end in interval)
 
 
 def bracketed_interval(interval: tuple[float, float] | None) -> str:
-    """Return " (low to high)" to follow a number; empty if there is no interval."""
-    return "" if interval is None else f" ({format_interval(interval)})"
+    """Return " (low to high)" to follow a number; empty if `format_interval` is."""
+    text = format_interval(interval)
+    return f" ({text})" if text else ""

@@ -184,7 +184,7 @@ def loss_matrix(loss: xr.DataArray, ax: Axes, *, title: str = "") -> Axes:
     if values.size <= 100:
         middle = float(np.nanmax(values)) / 2
         for i, j in np.ndindex(values.shape):
-            text = format_loss(max(float(values[i, j]), 0.0), 3, size=2 * middle)
+            text = format_loss(max(float(values[i, j]), 0.0), size=2 * middle)
             _write(ax, j, i, text, 6.5, dark=bool(values[i, j] > middle))
     ax.set_xticks(range(loss.sizes["task"]), [shortened(n, 20) for n in loss["task"].values], rotation=20, ha="right")
     stages = [shortened(n, 20) if k == 0 else f"after {shortened(n, 20)}" for k, n in enumerate(loss["stage"].values)]

@@ -358,18 +358,18 @@ class Plan(Priced, Reported, Displayable):
         """What to do, stage by stage, and how good it is."""
         title = "Do this" if self.worthwhile or not self.pretrains else "The best plan, which hardly pays"
         own = self.best.table
-        return Table(title, own.columns, own.rows, [self._proof_text] if self.candidates else [])
+        cost = [f"Cost, with the prices of tasks and switches: {self.total:,.4g}."] if self.terms.priced else []
+        proof = [self._proof_text] if self.candidates else []
+        return Table(title, own.columns, own.rows, [*own.notes, *cost, *proof])
 
     @property
     def _proof_text(self) -> str:
-        if self.proof != "best found":
-            text = PROOFS[self.proof]["meaning"]
-            return f"How good it is: {self.proof}. {text[:1].upper()}{text[1:]}."
-        if math.isnan(self.bound):
+        if self.proof == "best found" and math.isnan(self.bound):
             return "How good it is: the best of the plans that were tried. A better one may exist."
-        total = self.flow_route.total
+        text, total = PROOFS[self.proof]["meaning"], self.flow_route.total
         gap = (total - self.bound) / total if total > 0 else 0.0
-        return f"How good it is: best found. A better plan may exist, by at most {gap:.1%} of the flow's cost."
+        left = f" The flow's best is {gap:.1%} above that bound." if self.proof in ("certified", "best found") else ""
+        return f"How good it is: {self.proof}. {text[:1].upper()}{text[1:]}.{left}"
 
     @property
     def ranking_table(self) -> Table:

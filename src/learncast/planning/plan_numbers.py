@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from learncast.planning.plan import Plan
 
-#: Rows of a table of candidates; files hold all.
-MOST_ROWS = 25
+#: Rows of a table of candidates, and reasons below it; files hold all.
+MOST_ROWS, MOST_REASONS = 25, 5
 #: Stops and accuracies of a portrait: for methods that count many states together, and one by one.
 MANY, FEW = (61, 21), (13, 9)
 
@@ -100,7 +100,7 @@ def ranking_table(plan: Plan) -> Table:
     direct = plan.direct
     steps = direct.count, format_number(direct.flow)
     rows.append(("direct training", "", *steps, "", "1.000"))
-    columns: tuple[str, ...] = ("candidate", "best stop", "descent steps", "flow steps", "saves", "ratio")
+    columns: tuple[str, ...] = ("candidate", "best stop", "steps", "flow", "saves", "ratio")
     if plan.terms.priced:
         costs = [*(c.total for c in some), plan.direct_total]
         rows = [(*row, format_number(cost)) for row, cost in zip(rows, costs, strict=True)]
@@ -109,8 +109,10 @@ def ranking_table(plan: Plan) -> Table:
         ends = [*(c.interval for c in some), plan.direct_interval]
         rows = [(*row, format_interval(i)) for row, i in zip(rows, ends, strict=True)]
         columns = (*columns, "95% interval of the cost" if plan.terms.priced else "95% interval")
-    sentences = [(c.task.name, str(c.why["sentence"])) for c in some]
-    notes = [f"{text}." if name in text else f"{name}: {text}." for name, text in sentences]
+    sentences = [(f'"{c.task.name}"', str(c.why["sentence"])) for c in some[:MOST_REASONS]]
+    notes = [f"{text[:1].upper()}{text[1:]}." if name in text else f"{name}: {text}." for name, text in sentences]
+    if len(some) > MOST_REASONS:
+        notes.append("The reasons of the other candidates are in the files.")
     if len(plan.candidates) > MOST_ROWS:
         notes.append(f"{len(plan.candidates) - MOST_ROWS} more candidates are in the files.")
     return Table("All candidates, best first", columns, rows, notes)

@@ -96,11 +96,11 @@ def _recommendation(plan: Plan) -> str:
 def _stages(plan: Plan) -> str:
     """What to train and until when, stage by stage."""
     counts, parts = plan.stage_steps(), []
+    meaning = ": the share of its removable error that is gone"
     for k, (s, n) in enumerate(zip(plan.best.stages[:-1], counts, strict=False)):
-        verb = "train" if k == 0 else "then"
-        meaning = ": the share of its removable error that is gone" if k == 0 else ""
-        # A stop too early to be named by an accuracy is named by its steps.
-        stop = f" ({percent(s.accuracy)} learned{meaning})" if s.accuracy >= 0.01 else ""
+        verb, stop = "train" if k == 0 else "then", ""
+        if s.accuracy >= 0.01:  # an earlier stop is named by its steps only
+            stop, meaning = f" ({percent(s.accuracy)} learned{meaning})", ""
         parts.append(f'{verb} "{s.task.name}" for {steps_text(n)}{stop}')
     if round(counts[-1]) == 0:
         return ", ".join(parts) + f', then stop: "{plan.target.name}" is already learned'
