@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 
 Kind = TypeVar("Kind", bound="Section")
 
-#: Letters of a number; a longer cell is text and begins at the left.
-LONG_CELL = 24
-
 
 @dataclasses.dataclass(frozen=True)
 class Delivery:
@@ -106,8 +103,7 @@ def _print_table(console: Console, table: Table) -> None:
         console.print(Text(table.title, style="bold"))
     rich = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_header=any(table.columns))
     for k, column in enumerate(table.columns):
-        is_text = k == 0 or column in ("", "why", "status") or any(len(row[k]) > LONG_CELL for row in table.rows)
-        rich.add_column(Text(column), justify="left" if is_text else "right", overflow="fold")
+        rich.add_column(Text(column), justify="left" if table.is_text(k) else "right", overflow="fold")
     for row in table.rows:
         rich.add_row(*(Text(cell) for cell in row))
     console.print(rich)

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 #: Seconds that computing an HTML repr may take.
 DISPLAY_SECONDS = 10.0
-#: Rows of a table in an HTML repr.
-MOST_ROWS = 8
+#: Rows of a table in an HTML repr, and letters of a number or an interval.
+MOST_ROWS, LONGEST_NUMBER = 8, 24
 
 
 def _style() -> str:
@@ -91,11 +91,16 @@ class Table:
     rows: Sequence[Sequence[str]]
     notes: Sequence[str] = ()
 
+    def is_text(self, column: int) -> bool:
+        """Whether a column is aligned to the left: the first, and those with cells that are too long for a number."""
+        return column == 0 or any(len(row[column]) > LONGEST_NUMBER for row in self.rows)
+
     def html(self, heading: str = "h2") -> str:
         """Return the table as HTML under a title of the given heading level."""
-        names = "".join(f"<th>{escape(column)}</th>" for column in self.columns)
+        cells = ['<td class="text">{}</td>' if self.is_text(k) else "<td>{}</td>" for k in range(len(self.columns))]
+        names = "".join(cells).replace("td", "th").format(*map(escape, self.columns))
         head = f"<thead><tr>{names}</tr></thead>\n" if any(self.columns) else ""
-        rows = "\n".join("<tr>" + "".join(_cell(cell) for cell in row) + "</tr>" for row in self.rows)
+        rows = "\n".join(f"<tr>{''.join(cells).format(*map(escape, row))}</tr>" for row in self.rows)
         notes = "".join(f'<p class="muted">{escape(line)}</p>' for line in self.notes)
         title = f"<{heading}>{escape(self.title)}</{heading}>\n" if self.title else ""
         return f'{title}<div class="scroll"><table>{head}<tbody>\n{rows}\n</tbody></table></div>{notes}'
@@ -246,10 +251,6 @@ def escape(value: str) -> str:
 def data_uri(png: bytes) -> str:
     """Return a PNG as a data URI."""
     return "data:image/png;base64," + base64.b64encode(png).decode("ascii")
-
-
-def _cell(value: str) -> str:
-    return f'<td class="text">{escape(value)}</td>' if " " in value else f"<td>{escape(value)}</td>"
 
 
 def format_number(value: float, digits: int = 2) -> str:

@@ -171,7 +171,7 @@ def _table(result: Check) -> Table:
 def _draw(result: Check) -> Figure:
     from learncast.figures import page, predicted_and_measured, training_over_theory
 
-    figure, axes = page(1, 2, width=5.4, height=3.8)
+    figure, axes = page(1, 2, width=4.2, height=3.2)
     title = f"Training over theory: {result.curricula[0].forecast.target.name}"
     for c, colour in zip(result.curricula[:2], (1, 0), strict=False):
         times = np.linspace(0.0, 1.1 * max(float(run.time.values[-1]) for run in c.runs), 400)

@@ -157,9 +157,9 @@ def of_forecast(
         optimum = [row["optimum"] for row in rows]
         course = partial(learning_curve, made.full_batch.learning_curve(), title=f"How {chosen.name} is learned")
         if not m.has_flow:
-            return sheet(course, width=4.8, height=3.4)
+            return sheet(course, width=4.2, height=3.0)
         modes = partial(mode_strengths, flow.at(span).dataset, optimum=optimum, title="Strength of every mode")
-        return sheet(course, modes, width=4.8, height=3.4)
+        return sheet(course, modes, width=3.9, height=2.9)
 
     lead = first + _lead(chosen.name, goal, made if not refusal else made.full_batch, m, place)
     return Report(

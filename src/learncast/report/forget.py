@@ -59,7 +59,7 @@ def of_sequence(forecast: Forecast, *, name: str = "", study: str = "") -> Repor
         trust=forecast.trust,
         values=values,
         tables=[
-            _table("Loss of each task", loss, format_loss, (f"Loss: {loss.attrs['long_name']}", *forecast.remarks)),
+            _table("Loss of each task", loss, format_loss, (f"Loss: {loss.attrs['long_name']}",)),
             _table("Change over each stage", change, _signed, ("A positive change is forgetting",)),
         ],
         dataset=xr.Dataset(
@@ -80,7 +80,7 @@ def _lead(forecast: Forecast, change: xr.DataArray) -> str:
         return method_note(forecast.method, forecast.trust)
     tasks = [f'"{task.name}"' for task in forecast.tasks]
     later = [(float(change.values[k, j]), j, k) for k in range(1, len(tasks)) for j in range(k)]
-    note = " A remark is below the table of losses." if forecast.remarks else ""
+    note = "".join(f" Note: {remark}." for remark in forecast.remarks)
     if not later:
         return f"{tasks[0]} is the only task; nothing can be forgotten.{note}"
     worst, task, stage = max(later)
@@ -110,7 +110,7 @@ def _table(title: str, values: xr.DataArray, text: Callable[[float], str], notes
 def _draw(loss: xr.DataArray, forecast: Forecast) -> Figure:
     from learncast.figures import loss_matrix, page
 
-    figure, axes = page(1, 2, width=5.4, height=3.8)
+    figure, axes = page(1, 2, width=4.2, height=3.2)
     forecast.plot(axes[0])
     loss_matrix(loss, axes[1], title="Loss after each stage")
     return figure

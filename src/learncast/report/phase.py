@@ -71,7 +71,7 @@ def phase_report(
         },
         tables=[_best_stops(vary, values, accuracies, saved, dataset["total_descent_steps"].values)],
         dataset=dataset,
-        draw=lambda: _draw(dataset, study.name, parameters.get(vary)),
+        draw=lambda: _draw(dataset, parameters.get(vary)),
         provenance=Provenance.from_attributes(dataset.attrs),
         study=study.resolved(),
     )
@@ -101,11 +101,12 @@ def _lead(dataset: xr.Dataset, trust: Trust, best: dict[str, float]) -> str:
     return lead
 
 
-def _draw(dataset: xr.Dataset, title: str, own: object) -> Figure:
+def _draw(dataset: xr.Dataset, own: object) -> Figure:
     from learncast.figures import portrait, sheet
 
     value = float(own) if isinstance(own, int | float | np.number) else None
-    return sheet(lambda ax: portrait(dataset, ax, target_value=value, title=title), width=6.0, height=4.4)
+    drawn = partial(portrait, dataset, target_value=value, title="Steps saved by a first task")
+    return sheet(drawn, width=6.0, height=4.4)
 
 
 def _best_stops(vary: str, values: FloatArray, accuracies: FloatArray, saved: FloatArray, total: FloatArray) -> Table:

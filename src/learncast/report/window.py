@@ -325,7 +325,7 @@ def draw_window(found: Window) -> Figure:
     """For each layer: envelope with its fit, window against sequences, time scales."""
     from learncast.figures import envelope, page, time_scale_survival, window_curve
 
-    figure, axes = page(found.layers, 3, width=4.4, height=3.5)
+    figure, axes = page(found.layers, 3, width=3.1, height=2.7)
     for index in range(found.layers):
         here = found.dataset.sel(layer=index)
         of = f", layer {index}" if found.layers > 1 else ""
