@@ -70,6 +70,7 @@ def _unnamed(ax: Axes, named: set[str]) -> Iterator[str]:
     )
     if not ax.axison or columns or len(set(marks.values())) + bool(others) < 2:
         return
+    named = named | {to_hex(text.get_color()) for text in ax.texts}  # a text in the colour of what it names
     beside = [text.get_window_extent().padded(BESIDE) for text in ax.texts if text.get_text().strip()]
     for one, look in marks.items():
         line = isinstance(one, Line2D)

@@ -90,7 +90,7 @@ def portrait(
     singular = dataset["singular_accuracy"].values
     inside = np.isfinite(singular) & (singular <= stops.max()) & (singular >= stops.min())
     if inside.any():
-        name = "ends at the target's optimum"
+        name = "target's optimum"
         lines += ax.plot(np.where(inside, singular, np.nan), values, color=COLOURS[7], linewidth=1.4, label=name)
     if target_value is not None:
         lines.append(ax.axhline(target_value, color=DIRECT, linewidth=1.4, linestyle=":", label="target's own value"))
