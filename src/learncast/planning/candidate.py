@@ -181,14 +181,12 @@ class Candidate(Priced):
 
     @cached_property
     def steps(self) -> Steps:
-        """Steps of candidate and target together; flow steps are those of the flow's own best stop."""
+        """Steps of candidate and target together."""
         if self.route is UNTRIED:
             return Steps(math.nan, math.nan, status=Status.outside_theory)
         own = self.forecast.steps
-        same = self.route is self.flow_route or not self.flow_route.order
-        flow = own.flow if same else self.flow_route.steps
-        status = status_of(flow, self.route.steps, self.assumptions)
-        return Steps(self.route.steps, flow, own.low, own.high, status, own.tried, own.loss)
+        status = status_of(own.flow, self.route.steps, self.assumptions)
+        return Steps(self.route.steps, own.flow, own.low, own.high, status, own.tried, own.loss)
 
     @property
     def helps(self) -> bool:

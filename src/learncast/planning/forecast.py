@@ -32,7 +32,7 @@ from learncast.procedure.goals import Accuracy, Goal
 from learncast.procedure.stage import Stage
 from learncast.procedure.training import Training
 from learncast.results import Steps, load_dataset, save_dataset
-from learncast.tasks.recorded.data import data_keywords, from_data
+from learncast.tasks.recorded.files import data_keywords, from_data
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import Trust, require, worst
 from learncast.theory.dynamics.modes import Modes
@@ -319,7 +319,10 @@ class Forecast(StageSequence, Reported, Displayable):
             (name, accuracy, count_text(steps), format_number(steps.flow), steps.status.name)
             for name, accuracy, steps in [*rows, ("total", "", self.steps)]
         ]
-        return Table("Stages", ("stage", "stop at accuracy", "descent steps", "flow steps", "status"), cells)
+        columns = ("stage", "stop at accuracy", "steps", "flow", "status")
+        note = "Steps of gradient descent. Flow: the same for infinitely small steps."
+        known = slice(None, -1 if all(cell[-1] == "ok" for cell in cells) else None)
+        return Table("Stages", columns[known], [cell[known] for cell in cells], [note])
 
     def _html_repr(self) -> HtmlRepr:
         lead = f"{count_text(self.steps)} steps in all"

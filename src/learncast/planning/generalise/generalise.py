@@ -31,7 +31,7 @@ from learncast.planning.generalise.subsets import (
 )
 from learncast.planning.generalise.transfer import source_path, source_stops, transfer_of, transfer_table
 from learncast.procedure.training import Training
-from learncast.tasks.recorded.data import data_keywords, from_data
+from learncast.tasks.recorded.files import data_keywords, from_data
 from learncast.tasks.task import Task
 
 #: Multiple of the steps that learn 99% of the training loss at which a default horizon ends.

@@ -201,24 +201,26 @@ class Generalisation(Result, Displayable, Reported):
         rows = [
             ("stop after", f"{self.stop:,} steps", "{:,} to {:,}".format(*self.stop_set)),
             ("held-out loss", f"{self.loss:.3g}", _between(self.loss_interval)),
-            (f"rise until step {self.most_steps:,}", f"{self.rise:.3g} times", _between(self.rise_interval)),
         ]
+        if self.stop < self.most_steps:
+            rise = f"{self.rise:.3g} times"
+            rows.append((f"rise until step {self.most_steps:,}", rise, _between(self.rise_interval)))
         return Table("Held-out loss", ("", "estimate", "95% interval"), rows, self.remarks)
 
     @property
     def sentence(self) -> str:
         """The result in one sentence."""
         low, high = self.stop_set
-        others = "" if low == high else f"; stops from {low:,} to {high:,} are as good within the noise"
-        loss = f"held-out loss {self.loss:.3g}, {_between(self.loss_interval)}"
-        unsure = "; these trials do not show whether it overfits" if self.overfits == "cannot be told" else ""
+        others = "" if low == high else f" Stops from {low:,} to {high:,} are as good within the noise."
+        loss = f"the held-out loss is {self.loss:.3g} (95% interval {_between(self.loss_interval)})"
+        unsure = " These trials do not show whether it overfits." if self.overfits == "cannot be told" else ""
         if self.stop == self.most_steps:
-            return f"The held-out loss still falls at step {self.stop:,}, the last{others}; {loss}{unsure}."
-        rise = f"training on to {self.most_steps:,} raises it {self.rise:.3g} times, {_between(self.rise_interval)}"
+            return f"At step {self.stop:,}, the last, {loss} and still falls.{others}{unsure}"
+        rise = f"Training on to {self.most_steps:,} raises it {self.rise:.3g} times ({_between(self.rise_interval)})."
         if not math.isfinite(self.rise):
-            rise = f"descent diverges before step {self.most_steps:,}"
+            rise = f"Descent diverges before step {self.most_steps:,}."
         about = "" if low == high else "about "
-        return f"Stop after {about}{format_count(self.stop)} steps{others}; {loss}; {rise}{unsure}."
+        return f"Stop after {about}{format_count(self.stop)} steps: {loss}.{others} {rise}{unsure}"
 
     def _html_repr(self) -> HtmlRepr:
         return HtmlRepr("Generalisation", self.sentence, [self.table], self.trust.standing)

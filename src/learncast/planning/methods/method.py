@@ -327,7 +327,7 @@ class Method(ABC):
         """What the goal means for a task, in words."""
         baseline = self.baseline_loss(task)
         share = self.goal_excess(task, goal) / baseline if baseline > 0 else 0.0
-        return f"{goal.text}: the excess loss is {share:.3g} of the baseline loss"
+        return f"{goal.text}: {100 * share:.3g}% of the loss that this network can remove is left"
 
     # Conditions
 

@@ -152,7 +152,7 @@ class ModeMethod(Method):
     def goal_text(self, task: int, goal: Goal) -> str:
         if not isinstance(goal, Accuracy):
             return super().goal_text(task, goal)
-        return f"{goal.text}: every mode is within {1.0 - goal.value:.3g} of its optimum"
+        return f"{goal.text}: every mode is within {100 * (1.0 - goal.value):.3g}% of its optimum"
 
     def learning_time(self, task: int, goal: Goal) -> LearningTime:
         if not isinstance(goal, Accuracy) or self.nothing_to_learn(task, goal):
