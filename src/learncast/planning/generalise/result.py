@@ -283,12 +283,12 @@ def result_of(problem: HeldOutProblem, found: HeldOutCurve, stop: int, remarks: 
     curve, loss = found.curve, float(found.curve[place])
     error = found.loss_error(place)
     rise = float(curve[-1] / loss) if loss > 0 else math.nan
-    loss_ends, rise_ends = _ends(loss, error / loss if loss > 0 else 0.0), found.rise_interval(place)
+    rise_ends = found.rise_interval(place)
     exact = problem.test is not None and not problem.samples.has_trials
     overfits = "yes" if rise_ends[0] > 1 and math.isfinite(rise) else "no" if exact else "cannot be told"
     least = problem.least_loss()
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        half = np.exp(NORMAL * found.band / curve)
+        half, factor = np.exp(NORMAL * found.band / curve), np.exp(NORMAL * error / loss) if loss > 0 else 1.0
         columns = {
             "train": (found.train, "training loss", "target^2"),
             "held_out": (curve, "held-out loss", "target^2"),
@@ -298,7 +298,7 @@ def result_of(problem: HeldOutProblem, found: HeldOutCurve, stop: int, remarks: 
             "explained": ((found.zero - curve) / (found.zero - least), "share of the explainable loss", "1"),
         }
     scalars = {
-        "stop": (stop, *alike(found, place), STEPS), "loss": (loss, *loss_ends, "target^2"),
+        "stop": (stop, *alike(found, place), STEPS), "loss": (loss, loss / factor, loss * factor, "target^2"),
         "rise": (rise, *rise_ends, "1"),
     }  # fmt: skip
     variables: Variables = {
@@ -323,13 +323,6 @@ def result_of(problem: HeldOutProblem, found: HeldOutCurve, stop: int, remarks: 
     own = spec_hash(problem.task.hash, problem.network.hash, problem.training.hash, *map(repr, parts))
     origin = Provenance("descent", (), own, problem.folds.seed)
     return Generalisation(Contents(variables, coords, attrs), origin, problem, found)
-
-
-def _ends(value: float, error: float) -> tuple[float, float]:
-    """95% interval of a positive number with a standard error of its logarithm."""
-    with np.errstate(over="ignore"):
-        factor = float(np.exp(NORMAL * error))
-    return value / factor, value * factor
 
 
 def _modes(problem: HeldOutProblem, found: HeldOutCurve) -> Variables:
