@@ -22,5 +22,8 @@ for angle in np.deg2rad(directions):
 
 _, ax = plt.subplots(figsize=(6, 3.4), layout="constrained")
 ax.plot(directions, losses, "o-", color=lc.figures.COLOURS[0])
-ax.set(xlabel="angle between the directions of the output (degrees)", ylabel="loss of the first task after the second")
+ax.set(
+    xlabel="angle between the directions of the output (degrees)",
+    ylabel="loss of the first task after the second",
+)
 plt.show()

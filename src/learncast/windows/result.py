@@ -84,8 +84,8 @@ def _check_variables(dataset: xr.Dataset) -> None:
 def summary(layer: xr.Dataset) -> str:
     """Summarise one layer of a `Window` in words."""
     parts = [_reach(layer), _task(layer), _more_data(layer), _decay(layer), _exact(layer), _optimizer(layer)]
-    text = "; ".join(part for part in parts if part)
-    return f"{text[0].upper()}{text[1:]}.{_warning(layer)}"
+    text = " ".join(f"{part[0].upper()}{part[1:]}." for part in parts if part)
+    return f"{text}{_warning(layer)}"
 
 
 def summaries(texts: list[str]) -> str:
@@ -134,7 +134,7 @@ def _decay(layer: xr.Dataset) -> str:
 
 def _exact(layer: xr.Dataset) -> str:
     slope = float(layer["exact_slope"]) if "exact_slope" in layer else math.nan
-    return "" if math.isnan(slope) else f"it decays {slope:.2f} times as fast as the envelope to all orders"
+    return "" if math.isnan(slope) else f"its first order decays {slope:.2f} times as fast as all orders"
 
 
 def _optimizer(layer: xr.Dataset) -> str:
@@ -145,8 +145,8 @@ def _optimizer(layer: xr.Dataset) -> str:
     if not f > 0 or abs(part) < _ROUND_OFF * f:
         return f"{name} has one rate for all weights, so the envelope is due to the gates"
     if 0 < part < 0.9 * f:
-        return f"{100 * part / f:.0f}% of it is due to {name}'s rates"
-    return f"{name}'s rates make it {f / (f - part):.3g} times as large as the learning rate would"
+        return f"{100 * part / f:.0f}% of the envelope is due to {name}'s rates"
+    return f"{name}'s rates make the envelope {f / (f - part):.3g} times as large as the learning rate would"
 
 
 def _warning(layer: xr.Dataset) -> str:
