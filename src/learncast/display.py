@@ -276,11 +276,14 @@ def format_count(value: float) -> str:
 
 
 def format_interval(interval: tuple[float, float] | None) -> str:
-    """Return "low to high"; empty if there is no interval, or nothing in it was estimated."""
+    """Return "low to high"; empty if nothing was estimated. Ends of 100 or more are whole numbers, rounded outwards."""
     if interval is None or interval[0] == interval[1]:
         return ""
-    digits = 0 if max(interval) >= 100 or all(float(end).is_integer() for end in interval) else 1
-    return " to ".join(format_number(end, digits) for end in interval)
+    ends = [
+        float(outwards(end)) if 100 <= abs(end) < math.inf else float(end)
+        for end, outwards in zip(interval, (math.floor, math.ceil), strict=True)
+    ]
+    return " to ".join(format_number(end, 0 if end.is_integer() else 1) for end in ends)
 
 
 def bracketed_interval(interval: tuple[float, float] | None) -> str:
