@@ -1,7 +1,8 @@
-"""Faults of a figure: texts that are clipped or lie on each other, legends on data, and axis titles longer than the axis."""
+"""Faults of a figure: clipped or overlapping texts, legends on data, axis titles longer than the axis, unnamed marks."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import combinations
 from typing import Any
@@ -9,11 +10,17 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import Collection, PathCollection
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
+from matplotlib.legend import Legend
+from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
-#: Pixels between two places on a curve or in a bar that are tested.
-SPACING = 2.0
+#: Pixels between two places on a curve or in a bar that are tested, and from a marker to the text that names it.
+SPACING, BESIDE = 2.0, 12.0
+#: Markers at the ends of error bars.
+CAPS = ("_", "|")
 
 
 def text_boxes(figure: Figure) -> list[tuple[str, Any]]:
@@ -28,11 +35,50 @@ def text_boxes(figure: Figure) -> list[tuple[str, Any]]:
 
 
 def faults(figure: Figure) -> list[str]:
-    """Texts outside the figure, pairs of texts that overlap, legends on data or titles, and axis titles that are too long."""
+    """Texts outside the figure or on each other, legends on data or titles, too long axis titles, and unnamed marks."""
     boxes, inside = text_boxes(figure), figure.bbox.padded(1)
     clipped = [words for words, box in boxes if not _within(box, inside)]
     overlaps = [f"{a!r} on {b!r}" for (a, one), (b, other) in combinations(boxes, 2) if one.overlaps(other)]
-    return clipped + overlaps + [fault for ax in figure.axes for fault in _axes_faults(ax, boxes)]
+    shown = [one for legend in figure.findobj(Legend) for one in (*legend.findobj(Line2D), *legend.findobj(Collection))]
+    unnamed = [fault for ax in figure.axes for fault in _unnamed(ax, {look for one in shown for look in _look(one)})]
+    return clipped + overlaps + unnamed + [fault for ax in figure.axes for fault in _axes_faults(ax, boxes)]
+
+
+def _look(mark: Any) -> tuple[str, ...]:
+    """Shape and colour of a marker, or the colour of a line; nothing if a colour bar explains it."""
+    if isinstance(mark, Line2D):
+        face, shape = mark.get_markerfacecolor(), str(mark.get_marker())
+        if shape in ("None", "none", "", " ", *CAPS):
+            return (to_hex(mark.get_color()),)
+        return f"marker {shape}", to_hex(mark.get_markeredgecolor() if str(face) == "none" else face)
+    if isinstance(mark, PathCollection) and mark.get_array() is None and len(mark.get_facecolor()):
+        return "points", to_hex(mark.get_facecolor()[0])
+    return ()
+
+
+def _unnamed(ax: Axes, named: set[str]) -> Iterator[str]:
+    """Markers that neither a legend nor a text beside them names.
+
+    The only series of axes is named by their titles, and a series in a column of its own by the label of the column.
+    """
+    every = [one for one in (*ax.get_lines(), *ax.collections) if one.get_visible()]
+    marks = {one: _look(one) for one in every if len(_look(one)) == 2}
+    curves = [one for one in ax.get_lines() if one not in marks and len(one.get_xydata()) > 2]
+    others = [*curves, *ax.images, *ax.patches, *(one for one in ax.collections if one not in marks)]
+    columns = any(
+        re.search("[A-Za-z]{2}", label.get_text()) for label in (*ax.get_xticklabels(), *ax.get_yticklabels())
+    )
+    if not ax.axison or columns or len(set(marks.values())) + bool(others) < 2:
+        return
+    named = named | {to_hex(text.get_color()) for text in ax.texts}  # a text in the colour of what it names
+    beside = [text.get_window_extent().padded(BESIDE) for text in ax.texts if text.get_text().strip()]
+    for one, look in marks.items():
+        line = isinstance(one, Line2D)
+        places = one.get_xydata() if line else np.ma.filled(one.get_offsets(), np.nan)
+        points = (one.get_transform() if line else one.get_offset_transform()).transform(places)
+        points = points[_inside(points, ax.bbox.padded(1))]
+        if len(points) and not named.issuperset(look) and not any(_inside(points, box).any() for box in beside):
+            yield f"no legend names {' in '.join(look)}"
 
 
 def _axes_faults(ax: Axes, boxes: list[tuple[str, Any]]) -> Iterator[str]:

@@ -99,11 +99,11 @@ def _print_table(console: Console, table: Table) -> None:
     from rich.text import Text
 
     # As Text: names of tasks may look like markup.
-    title = Text(table.title)
-    rich = RichTable(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    if table.title:
+        console.print(Text(table.title, style="bold"))
+    rich = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_header=any(table.columns))
     for k, column in enumerate(table.columns):
-        is_text = k == 0 or column in ("", "why", "status")
-        rich.add_column(Text(column), justify="left" if is_text else "right", overflow="fold")
+        rich.add_column(Text(column), justify="left" if table.is_text(k) else "right", overflow="fold")
     for row in table.rows:
         rich.add_row(*(Text(cell) for cell in row))
     console.print(rich)

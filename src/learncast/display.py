@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 #: Seconds that computing an HTML repr may take.
 DISPLAY_SECONDS = 10.0
-#: Rows of a table in an HTML repr.
-MOST_ROWS = 8
+#: Rows of a table in an HTML repr, and letters of a number or an interval.
+MOST_ROWS, LONGEST_NUMBER = 8, 24
 
 
 def _style() -> str:
@@ -91,16 +91,19 @@ class Table:
     rows: Sequence[Sequence[str]]
     notes: Sequence[str] = ()
 
+    def is_text(self, column: int) -> bool:
+        """Whether a column is aligned to the left: the first, and those with cells that are too long for a number."""
+        return column == 0 or any(len(row[column]) > LONGEST_NUMBER for row in self.rows)
+
     def html(self, heading: str = "h2") -> str:
         """Return the table as HTML under a title of the given heading level."""
-        head = "".join(f"<th>{escape(column)}</th>" for column in self.columns)
-        rows = "\n".join("<tr>" + "".join(_cell(cell) for cell in row) + "</tr>" for row in self.rows)
+        cells = ['<td class="text">{}</td>' if self.is_text(k) else "<td>{}</td>" for k in range(len(self.columns))]
+        names = "".join(cells).replace("td", "th").format(*map(escape, self.columns))
+        head = f"<thead><tr>{names}</tr></thead>\n" if any(self.columns) else ""
+        rows = "\n".join(f"<tr>{''.join(cells).format(*map(escape, row))}</tr>" for row in self.rows)
         notes = "".join(f'<p class="muted">{escape(line)}</p>' for line in self.notes)
         title = f"<{heading}>{escape(self.title)}</{heading}>\n" if self.title else ""
-        return (
-            f'{title}<div class="scroll"><table><thead><tr>{head}</tr></thead>\n'
-            f"<tbody>\n{rows}\n</tbody></table></div>{notes}"
-        )
+        return f'{title}<div class="scroll"><table>{head}<tbody>\n{rows}\n</tbody></table></div>{notes}'
 
     def head(self, rows: int = MOST_ROWS) -> Table:
         """Return the first rows, with a note that counts the others."""
@@ -250,10 +253,6 @@ def data_uri(png: bytes) -> str:
     return "data:image/png;base64," + base64.b64encode(png).decode("ascii")
 
 
-def _cell(value: str) -> str:
-    return f'<td class="text">{escape(value)}</td>' if " " in value else f"<td>{escape(value)}</td>"
-
-
 def format_number(value: float, digits: int = 2) -> str:
     """Return a number of steps with `digits` decimals; "never" if infinite, "unknown" if nan."""
     if math.isnan(value):
@@ -264,13 +263,11 @@ def format_number(value: float, digits: int = 2) -> str:
     return text[1:] if text.startswith("-") and not text.strip("-0.,") else text  # no "-0.00"
 
 
-def format_loss(value: float, digits: int = 6, *, size: float = 1.0) -> str:
-    """Return a loss with `digits` significant digits; round-off of a loss of this size is shown as 0."""
-    return (
-        format_number(value, digits)
-        if not math.isfinite(value)
-        else f"{0.0 if abs(value) < 1e-12 * size else value:.{digits}g}"
-    )
+def format_loss(value: float, *, size: float = 1.0) -> str:
+    """Return a loss with three significant digits; round-off of a loss of this size is shown as 0."""
+    if not math.isfinite(value) or abs(value) >= 1000:
+        return format_number(value, 0)
+    return f"{0.0 if abs(value) < 1e-12 * size else value:.3g}"
 
 
 def format_count(value: float) -> str:
@@ -279,13 +276,16 @@ def format_count(value: float) -> str:
 
 
 def format_interval(interval: tuple[float, float] | None) -> str:
-    """Return "low to high"; empty if there is no interval."""
-    if interval is None:
+    """Return "low to high", whole numbers from 100 on; empty if there is none, or nothing was estimated."""
+    if interval is None or interval[0] == interval[1]:
         return ""
-    low, high = (format_number(end, 0 if float(end).is_integer() else 1) for end in interval)
-    return f"{low} to {high}"
+    if max(interval) < 100 and not all(float(end).is_integer() for end in interval):
+        return " to ".join(format_number(end, 1) for end in interval)
+    ends = (end if math.isinf(end) else way(end) for end, way in zip(interval, (math.floor, math.ceil), strict=True))
+    return " to ".join(map(format_count, ends))
 
 
 def bracketed_interval(interval: tuple[float, float] | None) -> str:
-    """Return " (low to high)" to follow a number; empty if there is no interval."""
-    return "" if interval is None else f" ({format_interval(interval)})"
+    """Return " (low to high)" to follow a number; empty if `format_interval` is."""
+    text = format_interval(interval)
+    return f" ({text})" if text else ""

@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from text_faults import faults
 
 from learncast import figures
+from learncast.figures.look import COLOURS
 from learncast.papers import open_paper
 from learncast.report.forecast import forecast_report
 from learncast.report.forget import forget_report
@@ -110,6 +111,31 @@ def test_faults_of_legends_and_axis_titles_are_found():
     ax.legend(loc="upper left")
     ax.set_ylabel("a title that is longer than the axis is high")
     assert "'a title that is longer than the axis is high' is longer than its axis" in faults(figure)
+
+
+def test_a_marker_without_an_entry_in_the_legend_is_found():
+    report = plan_report(Study.load(EXAMPLES / "two_integration_tasks.toml"))
+    figure = report.draw()
+    assert faults(figure) == []
+    for ax in figure.axes:  # the star of the plan is in the legends of two panels
+        if legend := ax.get_legend():
+            handles = [one for one in legend.legend_handles if one.get_label() != "this plan"]
+            ax.legend(handles=handles, bbox_to_anchor=(0.5, -0.3), loc="upper center") if handles else legend.remove()
+    assert {fault for fault in faults(figure) if "marker" in fault} == {f"no legend names marker * in {COLOURS[7]}"}
+
+
+def test_points_and_series_are_named_by_legends_texts_or_columns():
+    figure = Figure(figsize=(4, 3))
+    ax = figure.add_axes((0.2, 0.2, 0.7, 0.7))
+    ax.scatter([1, 2, 3], [1, 2, 3], label="runs")
+    assert faults(figure) == []  # the only series
+    ax.plot([1, 2, 3], [1.2, 1, 2], color="red")
+    assert len(faults(figure)) == 1
+    ax.legend(loc="upper left")
+    assert faults(figure) == []
+    ax.get_legend().remove()
+    ax.annotate("runs", (2, 2), xytext=(4, 0), textcoords="offset points")
+    assert faults(figure) == []
 
 
 @pytest.fixture(autouse=True)

@@ -127,3 +127,15 @@ def test_an_unbalanced_mode_has_the_proof_of_its_flow() -> None:
     plan = lc.plan(TARGET, pool, network, learning_rate=1e-3, terms=lc.Terms(max_stages=3))
     assert plan.proof == "certified"
     assert plan.bound <= plan.flow_route.total * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("rate", "start"), [(8e-3, 0.3), (1e-3, 0.01), (2e-4, 0.3), (0.012, 0.3)])
+def test_the_best_stop_of_every_candidate_is_the_one_that_plain_descent_finds(rate: float, start: float) -> None:
+    pool = drawn_pool(np.random.default_rng(3), 12)
+    network = lc.LinearRNN.aligned(recurrence=0.96, initial=start, hidden_size=4)
+    plan = lc.plan(TARGET, pool, network, learning_rate=rate, terms=lc.Terms(0.95))
+    direct = brute_force([TARGET], rate, 0.95, 1, [1.0], 0.0, start)
+    for candidate in plan.candidates:
+        truth = brute_force([candidate.task, TARGET], rate, 0.95, 2, [1.0, 1.0], 0.0, start)
+        assert candidate.total == truth
+        assert candidate.helps == (truth < direct)

@@ -38,6 +38,7 @@ RENAMED: dict[str, str | None] = {
     "sweep: summary": None,
     "check: integrated_flow_steps": None,
     "check: exact_descent_steps": None,
+    "plan: flow": "best_by_flow",
 }
 
 #: Stored text -> text of today, for statuses, names of methods and the like.

@@ -2,6 +2,7 @@
 
 import html
 import json
+import math
 import re
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from matplotlib.figure import Figure
 
 import learncast as lc
 from learncast import OutOfTime
-from learncast.display import DISPLAY_SECONDS, Displayable, HtmlRepr, Table, facts
+from learncast.display import DISPLAY_SECONDS, Displayable, HtmlRepr, Table, facts, format_interval
 from learncast.report import report_of
 
 HOSTILE = "<script>alert(1)</script> & 'more'"
@@ -183,3 +184,19 @@ def test_a_page_gives_the_answer_the_figure_the_doubt_and_the_details_in_this_or
     report = PLAN.report()
     assert report.lead.startswith(html.unescape(lead))
     assert len(html.unescape(lead)) <= 200 < len(report.lead)
+
+
+@pytest.mark.parametrize(
+    ("interval", "shown"),
+    [
+        (None, ""),
+        ((11709.24, 22046.01), "11,709 to 22,047"),
+        ((-120.5, -100.4), "-120.5 to -100.4"),
+        ((41.5, 120.3), "41 to 121"),
+        ((5.0, 5.0), ""),
+        ((41.52, 99.5), "41.5 to 99.5"),
+        ((3.0, math.inf), "3 to never"),
+    ],
+)
+def test_ends_of_an_interval_of_steps_are_whole_from_100_on(interval, shown):
+    assert format_interval(interval) == shown

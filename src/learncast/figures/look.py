@@ -25,7 +25,7 @@ def themed(svg: str) -> str:
     """Return an SVG whose colours, except those of heat maps, follow the page that it is part of to light or dark."""
     light, dark = TOKENS, read_tokens(dark=True)
     pairs = {light[name]: dark[name] for name in light if name not in (*_SIGNED, *_UNSIGNED)}
-    pairs |= {to_hex("black"): dark["ink"], to_hex("white"): dark["card"]}
+    pairs |= {to_hex("black"): dark["ink"], to_hex("white"): dark["paper"]}
 
     def both(found: re.Match[str]) -> str:
         return f"light-dark({found[0]}, {pairs[found[0]]})" if found[0] in pairs else found[0]

@@ -11,12 +11,18 @@ from matplotlib.lines import Line2D
 from matplotlib.path import Path
 
 from learncast._core.validation import FloatArray
-from learncast.figures.look import COLOURS, DIRECT, ON_LIGHT, PALE, SAVED, Look
+from learncast.figures.look import COLOURS, DIRECT, ON_LIGHT, SAVED, Look
 from learncast.figures.page import colour_bar, key, label, wrapped
 
 #: Marker of a plan.
 STAR: Look = {
     "marker": "*", "markersize": 10, "color": COLOURS[7], "markeredgecolor": "black", "clip_on": False
+}  # fmt: skip
+#: Line on which a curriculum takes as long as direct training.
+EVEN = Line2D([], [], color=ON_LIGHT, linewidth=0.8, label="breaks even")
+#: Legend of a map, on a grey on which black and yellow are visible; like the map it is the same on a dark page.
+ON_PAPER: Look = {
+    "frameon": True, "facecolor": "0.85", "framealpha": 1.0, "edgecolor": "none", "labelcolor": ON_LIGHT
 }  # fmt: skip
 
 
@@ -80,7 +86,7 @@ def portrait(
     if min(speedup.shape) > 1 and known.size and known.min() < 0 < known.max():
         without_infinite = np.where(np.isfinite(speedup), speedup, np.nan)
         _without_specks(ax.contour(stops, values, without_infinite, levels=[0.0], colors=ON_LIGHT, linewidths=0.8))
-        lines.append(Line2D([], [], color=ON_LIGHT, linewidth=0.8, label="breaks even"))
+        lines.append(EVEN)
     singular = dataset["singular_accuracy"].values
     inside = np.isfinite(singular) & (singular <= stops.max()) & (singular >= stops.min())
     if inside.any():
@@ -89,9 +95,7 @@ def portrait(
     if target_value is not None:
         lines.append(ax.axhline(target_value, color=DIRECT, linewidth=1.4, linestyle=":", label="target's own value"))
     if lines:
-        # A grey background, on which yellow is visible.
-        box: Look = {"frameon": True, "facecolor": PALE, "framealpha": 1.0, "edgecolor": "none"}
-        key(ax, handles=lines, below=True, ncols=2, **box)
+        key(ax, handles=lines, below=True, ncols=2, **ON_PAPER)
     below, above = bool(known.size and known.min() < -bottom), bool(known.size and known.max() > top)
     extend = "both" if below and above else "min" if below else "max" if above else "neither"
     bar = colour_bar(ax, mesh, f"steps saved{' (two scales)' if bottom > 1.01 * top else ''}", extend=extend)
@@ -158,10 +162,14 @@ def stop_map(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     top = max(float(np.percentile(finite, 97)) if finite.size else 0.0, 1e-9)
     x, y = dataset["stop"].values, 1.0 - dataset["accuracy"].values
     mesh = ax.pcolormesh(_edges(x), _edges(y), saving, cmap=SAVED, vmin=-top, vmax=top, rasterized=True)
+    place = float(dataset.attrs["stop_steps"]), 1.0 - float(dataset.attrs["accuracy"])
+    marks = ax.plot(*place, **STAR, linestyle="none", label="this plan")
     if finite.size and np.nanmin(saving) < 0 < np.nanmax(saving):
         ax.contour(x, y, saving, levels=[0.0], colors=ON_LIGHT, linewidths=1)
-    ax.plot(float(dataset.attrs["stop_steps"]), 1.0 - float(dataset.attrs["accuracy"]), **STAR)
+        marks.append(EVEN)
     ax.set_yscale("log")
     clipped = finite.size and float(finite.max()) > top
-    colour_bar(ax, mesh, "steps saved (blue) or lost (red)", extend="both" if clipped else "neither")
-    return label(ax, x=wrapped(f"steps on {dataset.attrs['candidate']}", 34), y="tolerance (1 − accuracy)", title=title)
+    colour_bar(ax, mesh, "steps saved", extend="both" if clipped else "neither")
+    label(ax, x=wrapped(f"steps on {dataset.attrs['candidate']}", 34), y="tolerance (1 − accuracy)", title=title)
+    key(ax, handles=marks, below=True, ncols=2, **ON_PAPER)  # below the label
+    return ax

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from learncast.display import format_loss
 from learncast.figures.look import COLOURS, LOSSES, ON_DARK, ON_LIGHT, SAVED, UNSIGNED, Look
-from learncast.figures.page import axis_label, colour_bar, label, shortened
+from learncast.figures.page import axis_label, colour_bar, key, label, shortened
 
 
 def matrix(
@@ -184,7 +184,7 @@ def loss_matrix(loss: xr.DataArray, ax: Axes, *, title: str = "") -> Axes:
     if values.size <= 100:
         middle = float(np.nanmax(values)) / 2
         for i, j in np.ndindex(values.shape):
-            text = format_loss(max(float(values[i, j]), 0.0), 3, size=2 * middle)
+            text = format_loss(max(float(values[i, j]), 0.0), size=2 * middle)
             _write(ax, j, i, text, 6.5, dark=bool(values[i, j] > middle))
     ax.set_xticks(range(loss.sizes["task"]), [shortened(n, 20) for n in loss["task"].values], rotation=20, ha="right")
     stages = [shortened(n, 20) if k == 0 else f"after {shortened(n, 20)}" for k, n in enumerate(loss["stage"].values)]
@@ -219,9 +219,10 @@ def spectrum(values: NDArray[np.complexfloating], ax: Axes, *, title: str = "") 
     >>> plt.close(figure)
     """
     angle = np.linspace(0.0, 2 * np.pi, 200)
-    ax.plot(np.cos(angle), np.sin(angle), color="grey", linewidth=0.7)
-    ax.plot(np.real(values), np.imag(values), "o", color=COLOURS[0], alpha=0.6, markeredgewidth=0)
+    ax.plot(np.cos(angle), np.sin(angle), color="grey", linewidth=0.7, label="unit circle")
+    ax.plot(np.real(values), np.imag(values), "o", color=COLOURS[0], alpha=0.6, markeredgewidth=0, label="eigenvalues")
     ax.set_aspect("equal")
+    key(ax, below=True, ncols=2)
     return label(ax, x="real part", y="imaginary part", title=title)
 
 

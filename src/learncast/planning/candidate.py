@@ -32,7 +32,7 @@ class Costs:
     Attributes
     ----------
     total, direct : float
-        On the statistics that were not resampled, in the count of the resamples.
+        On the statistics that were not resampled.
     totals, directs : (resamples,)
     """
 
@@ -47,11 +47,10 @@ class Costs:
         resampled, direct = forecast.resampled, forecast.direct
         if resampled is None or direct is None:
             return None
-        steps = [s.steps.flow if resampled.flow else s.steps.descent for s in forecast.stages]
         last = float(terms.cost[-1])
         return cls(
-            float(terms.price(forecast.places, steps)),
-            (direct.flow if resampled.flow else direct.descent) * last,
+            float(terms.price(forecast.places, [s.steps.descent for s in forecast.stages])),
+            direct.descent * last,
             _finished(terms.price(forecast.places, resampled.stages)),
             _finished(resampled.direct * last),
         )
@@ -182,14 +181,12 @@ class Candidate(Priced):
 
     @cached_property
     def steps(self) -> Steps:
-        """Steps of candidate and target together; flow steps are those of the flow's own best stop."""
+        """Steps of candidate and target together."""
         if self.route is UNTRIED:
             return Steps(math.nan, math.nan, status=Status.outside_theory)
         own = self.forecast.steps
-        same = self.route is self.flow_route or not self.flow_route.order
-        flow = own.flow if same else self.flow_route.steps
-        status = status_of(flow, self.route.steps, self.assumptions)
-        return Steps(self.route.steps, flow, own.low, own.high, status, own.tried, own.loss)
+        status = status_of(own.flow, self.route.steps, self.assumptions)
+        return Steps(self.route.steps, own.flow, own.low, own.high, status, own.tried, own.loss)
 
     @property
     def helps(self) -> bool:

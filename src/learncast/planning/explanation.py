@@ -98,13 +98,9 @@ def explain(
 
 
 def _sentence(
-    end: float,
-    first: tuple[float, float],
-    second: tuple[float, float],
-    target_tolerance: float,
-    names: tuple[str, str],
+    end: float, first: tuple[float, float], second: tuple[float, float], target_tolerance: float, names: tuple[str, str]
 ) -> str:
-    one, two = names
+    one, two = (f'"{name}"' for name in names)
     if second[0] == 0 or second[1] == 0:
         return f"{two} does not depend on this mode"
     ratio, best = first[0] / second[0], second[0] / second[1]
@@ -119,7 +115,7 @@ def _sentence(
     if abs(end - best) <= target_tolerance * abs(best) * (1 + 1e-9):
         place = f"and ends within the tolerance of {two}, which then needs no training"
     elif abs(end) < abs(best):
-        place = f"and ends at {end / best:.1%} of the way to {two}'s optimum"
+        place = f"and ends at {end / best:.1%} of the way to the optimum of {two}"
     else:
-        place = f"and overshoots to {end / best:.1%} of {two}'s optimum, which must be unlearned"
+        place = f"and overshoots to {end / best:.1%} of the optimum of {two}, which must be unlearned"
     return f"{pace} {place}"

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from learncast._core.validation import one_of
-from learncast.display import Displayable, HtmlRepr, Plot, Reported, Table, format_number
+from learncast.display import Displayable, HtmlRepr, Plot, Reported, Table
 from learncast.networks import Network
 from learncast.planning import summary
 from learncast.planning.candidate import Candidate, Priced, hardly_pays
 from learncast.planning.forecast import Forecast
-from learncast.planning.front import Front, front_with
+from learncast.planning.front import Front, front_of
 from learncast.planning.methods.method import Method
 from learncast.planning.plan_numbers import plan_dataset, ranking_table, stop_portrait
 from learncast.planning.search import DescentSearch, FlowSearch, Route
@@ -121,8 +120,8 @@ class Plan(Priced, Reported, Displayable):
     (163.0, 331.0, True)
     >>> [(stage.task.name, round(stage.goal.value, 3)) for stage in plan.stages]
     [('stronger targets', 0.662), ('integration', 0.99)]
-    >>> print(plan.summary.split(". ")[0])
-    Train "stronger targets" for 168 steps (66% learned), then stop: "integration" is already learned
+    >>> print(plan.summary.split(" (")[0])
+    Train "stronger targets" for 168 steps
     """
 
     method: Method
@@ -309,12 +308,8 @@ class Plan(Priced, Reported, Displayable):
         return loop_of(self.best, loaders, **options)
 
     def front(self, task: Task | str, **options: Any) -> Front:
-        """Trade the cost of a plan against forgetting of a candidate; options are those of `front_with`."""
-        names = tuple(t.name for t in self.pool)
-        place = names.index(one_of("task", str(getattr(task, "name", task)), names))
-        own = self.terms.terms
-        terms = own.with_(max_stages=max(2, own.max_stages), most_excess_loss=None)
-        return front_with(self.method, terms, remember=place, **options)
+        """Trade the cost of a plan against forgetting of a candidate; options are those of `front_of`."""
+        return front_of(self, task, **options)
 
     def stop_portrait(self, candidate: int = 0) -> xr.Dataset:
         """Steps saved by one candidate over its stop and the accuracy asked of the target.
@@ -358,19 +353,18 @@ class Plan(Priced, Reported, Displayable):
         """What to do, stage by stage, and how good it is."""
         title = "Do this" if self.worthwhile or not self.pretrains else "The best plan, which hardly pays"
         own = self.best.table
-        return Table(title, own.columns, own.rows, [self._proof_text] if self.candidates else [])
+        cost = [f"Cost, with the prices of tasks and switches: {self.total:,.4g}."] if self.terms.priced else []
+        proof = [self._proof_text] if self.candidates else []
+        return Table(title, own.columns, own.rows, [*own.notes, *cost, *proof])
 
     @property
     def _proof_text(self) -> str:
-        if self.proof != "best found":
-            flow = "" if self.proof == "robust" else f" Its flow costs {format_number(self.flow_route.total)}."
-            text = PROOFS[self.proof]["meaning"]
-            return f"How good it is: {self.proof}. {text[:1].upper()}{text[1:]}.{flow}"
-        if math.isnan(self.bound):
+        if self.proof == "best found" and math.isnan(self.bound):
             return "How good it is: the best of the plans that were tried. A better one may exist."
-        total = self.flow_route.total
+        text, total = PROOFS[self.proof]["meaning"], self.flow_route.total
         gap = (total - self.bound) / total if total > 0 else 0.0
-        return f"How good it is: best found. A better plan may exist, by at most {gap:.1%} of the flow's cost."
+        left = f" The flow's best is {gap:.1%} above that bound." if self.proof in ("certified", "best found") else ""
+        return f"How good it is: {self.proof}. {text[:1].upper()}{text[1:]}.{left}"
 
     @property
     def ranking_table(self) -> Table:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from learncast.planning.plan import Plan
 
-#: Rows of a table of candidates; files hold all.
-MOST_ROWS = 25
+#: Rows of a table of candidates, and reasons below it; files hold all.
+MOST_ROWS, MOST_REASONS = 25, 5
 #: Stops and accuracies of a portrait: for methods that count many states together, and one by one.
 MANY, FEW = (61, 21), (13, 9)
 
@@ -33,7 +33,7 @@ def plan_dataset(plan: Plan) -> xr.Dataset:
         "best_accuracy": ([c.accuracy for c in rows], "accuracy at which to stop the candidate", "1"),
         "stop_steps": ([c.stop_steps for c in rows], "steps to spend on the candidate", STEPS),
         "descent_steps": ([c.steps.descent for c in rows], "descent steps of candidate and target together", STEPS),
-        "flow_steps": ([c.steps.flow for c in rows], "flow steps of both at the flow's own best stop", STEPS),
+        "flow_steps": ([c.steps.flow for c in rows], "flow steps of candidate and target together", STEPS),
         "saving": ([c.saving for c in rows], "cost saved against direct training", "cost"),
         "saving_ratio": ([c.saving_ratio for c in rows], "cost of direct training over these", "1"),
         "total": ([c.total for c in rows], "cost of candidate and target together", "cost"),
@@ -44,7 +44,7 @@ def plan_dataset(plan: Plan) -> xr.Dataset:
         "direct_total": (plan.direct_total, "cost of direct training", "cost"),
         "plan_total": (plan.total, "cost of the recommended plan", "cost"),
         "plan_in_sample_total": (plan.in_sample_route.total, "cost of the cheapest plan on these data", "cost"),
-        "plan_flow_total": (plan.flow_route.total, "cost of the best plan by the flow", "cost"),
+        "plan_flow_total": (plan.flow_route.total, "cost of the plan that is best by the flow", "cost"),
     }
     if rows and plan.best.resampled is not None:
         for k, end in enumerate(("low", "high")):
@@ -100,7 +100,7 @@ def ranking_table(plan: Plan) -> Table:
     direct = plan.direct
     steps = direct.count, format_number(direct.flow)
     rows.append(("direct training", "", *steps, "", "1.000"))
-    columns: tuple[str, ...] = ("candidate", "best stop", "descent steps", "flow steps", "saves", "ratio")
+    columns: tuple[str, ...] = ("candidate", "best stop", "steps", "flow", "saves", "ratio")
     if plan.terms.priced:
         costs = [*(c.total for c in some), plan.direct_total]
         rows = [(*row, format_number(cost)) for row, cost in zip(rows, costs, strict=True)]
@@ -109,8 +109,10 @@ def ranking_table(plan: Plan) -> Table:
         ends = [*(c.interval for c in some), plan.direct_interval]
         rows = [(*row, format_interval(i)) for row, i in zip(rows, ends, strict=True)]
         columns = (*columns, "95% interval of the cost" if plan.terms.priced else "95% interval")
-    sentences = [(c.task.name, str(c.why["sentence"])) for c in some]
-    notes = [f"{text}." if name in text else f"{name}: {text}." for name, text in sentences]
+    sentences = [(f'"{c.task.name}"', str(c.why["sentence"])) for c in some[:MOST_REASONS]]
+    notes = [f"{text[:1].upper()}{text[1:]}." if name in text else f"{name}: {text}." for name, text in sentences]
+    if len(some) > MOST_REASONS:
+        notes.append("The reasons of the other candidates are in the files.")
     if len(plan.candidates) > MOST_ROWS:
         notes.append(f"{len(plan.candidates) - MOST_ROWS} more candidates are in the files.")
     return Table("All candidates, best first", columns, rows, notes)

@@ -73,7 +73,6 @@ def _recommendation(plan: Plan) -> str:
             f"Gradient descent diverges on {target} at this learning rate; below {most:.2g} it is sure to settle. "
             f"The flow takes {flow}."
         )
-    flow = f" (flow: {_flow(plan.flow_route.total)})" if _flow_differs(plan) else ""
     if not plan.pretrains:
         direct_steps = f"{steps_text(plan.direct_steps)}{_unit(plan)}"
         none = "" if any(c.helps for c in plan.candidates) else " No candidate pays at any stop."
@@ -88,36 +87,24 @@ def _recommendation(plan: Plan) -> str:
     if not math.isfinite(plan.direct_total):
         return f"{stages[:1].upper()}{stages[1:]}. Directly, {target} {direct.outcome}."
     last = round(plan.stage_steps()[-1])
-    total = (
-        f"{flow}."
-        if last == 0 and len(plan.best.stages) == 2 and not plan.terms.priced
-        else f". The total is {_amount(plan, plan.total)}{flow}."
-    )
-    direct_text = f"a cost of {plan.direct_total:,.4g}" if plan.terms.priced else steps_text(plan.direct_total)
-    return f"{stages[:1].upper()}{stages[1:]}{total} Training {target} directly takes {direct_text}{_unit(plan)}."
+    stands = last == 0 and len(plan.best.stages) == 2 and not plan.terms.priced
+    total = "" if stands else f" The total is {_amount(plan, plan.total)}."
+    direct_text = f"{_amount(plan, plan.direct_total)}{_unit(plan)}"
+    return f"{stages[:1].upper()}{stages[1:]}.{total} Training {target} directly takes {direct_text}."
 
 
 def _stages(plan: Plan) -> str:
     """What to train and until when, stage by stage."""
     counts, parts = plan.stage_steps(), []
+    meaning = ": the share of its removable error that is gone"
     for k, (s, n) in enumerate(zip(plan.best.stages[:-1], counts, strict=False)):
-        verb = "train" if k == 0 else "then"
-        # A stop too early to be named by an accuracy is named by its steps.
-        stop = f" ({percent(s.accuracy)} learned)" if s.accuracy >= 0.01 else ""
+        verb, stop = "train" if k == 0 else "then", ""
+        if s.accuracy >= 0.01:  # an earlier stop is named by its steps only
+            stop, meaning = f" ({percent(s.accuracy)} learned{meaning})", ""
         parts.append(f'{verb} "{s.task.name}" for {steps_text(n)}{stop}')
     if round(counts[-1]) == 0:
         return ", ".join(parts) + f', then stop: "{plan.target.name}" is already learned'
     return ", ".join(parts) + f', then "{plan.target.name}" for {steps_text(counts[-1])}'
-
-
-def _flow(total: float) -> str:
-    return f"{total:,.4g}" if math.isfinite(total) else "never"
-
-
-def _flow_differs(plan: Plan) -> bool:
-    """Whether the flow's best plan has a clearly different cost."""
-    own, flow = plan.total, plan.flow_route.total
-    return plan.counted and not plan.method.counts_many and math.isfinite(flow) and abs(own - flow) > 0.02 * own + 2
 
 
 def _interval(plan: Plan) -> str:

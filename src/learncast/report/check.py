@@ -10,7 +10,7 @@ import numpy as np
 
 from learncast import Forecast, Stage
 from learncast._core.progress import Progress, silent
-from learncast.display import Table, format_count, format_number
+from learncast.display import Table, bracketed_interval, format_count, format_number
 from learncast.planning.planner import plan_with
 from learncast.report.report import Report, as_count, batch_values, goal_values, outcome_values
 from learncast.results import Provenance, spec_hash
@@ -146,11 +146,11 @@ def _table(result: Check) -> Table:
     cells = []
     for c in result.curricula:
         steps, mean = c.forecast.steps, c.number("measured_mean")
-        interval = "" if steps.interval is None else f" ({format_count(steps.low)}-{format_count(steps.high)})"
         batched = "" if c.batched is None else f"{format_number(c.batched.mean, 1)} ± {c.batched.spread:.1f}"
         trained = f"{format_number(mean, 1)} ± {c.number('measured_sd'):.1f}" if math.isfinite(mean) else "not reached"
         deviation = f"{c.deviation:+.1%}" if math.isfinite(c.deviation) else "unknown"
-        forecast = f"{format_count(steps.value) if math.isfinite(steps.value) else steps.count}{interval}"
+        forecast = format_count(steps.value) if math.isfinite(steps.value) else steps.count
+        forecast += bracketed_interval(steps.interval)
         cells.append((c.name, forecast, batched, trained, deviation, result.verdicts[c.name]))
     simulated = result.tolerance is None and all(c.batched is not None for c in result.curricula)
     batches = "every step sees all recorded trials" if result.batch is None else (
@@ -171,7 +171,7 @@ def _table(result: Check) -> Table:
 def _draw(result: Check) -> Figure:
     from learncast.figures import page, predicted_and_measured, training_over_theory
 
-    figure, axes = page(1, 2, width=5.4, height=3.8)
+    figure, axes = page(1, 2, width=4.2, height=3.2)
     title = f"Training over theory: {result.curricula[0].forecast.target.name}"
     for c, colour in zip(result.curricula[:2], (1, 0), strict=False):
         times = np.linspace(0.0, 1.1 * max(float(run.time.values[-1]) for run in c.runs), 400)

@@ -7,6 +7,8 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +19,7 @@ from learncast.display import Table, format_count, format_interval, format_numbe
 from learncast.networks.activated import Activated
 from learncast.planning.defaults import DATA_GOAL, chosen_table
 from learncast.planning.forecast import on_trials
+from learncast.planning.forecast_numbers import curve_values
 from learncast.planning.generalise.generalise import DependentTrials, generalise
 from learncast.planning.generalise.learners import PooledLearner, learner_for
 from learncast.planning.generalise.result import Generalisation
@@ -47,7 +50,7 @@ LEGEND = {
     "b": "b: recurrence",
     "beta_yx": "beta_yx and beta_xx: covariance of input and target, and of the input, weighted by b",
     "u*": "u0 and u*: strength at the start and at the optimum",
-    "flow": "descent and flow: gradient steps",
+    "flow": "descent: steps of gradient descent; flow: the same for infinitely small steps",
 }
 #: Share of the largest strength below which a strength is round-off.
 ROUND_OFF = 1e-12
@@ -117,7 +120,7 @@ def of_forecast(
         "bottleneck_loss": flow.bottleneck_loss,
         "remarks": remarks,
     }
-    values["curve"] = made.full_batch.curve_values()
+    values["curve"] = curve_values(made.full_batch)
     other = made.without_bias
     if other is not None:
         count, best = as_count(other.steps.descent), other.best_r2
@@ -155,9 +158,9 @@ def of_forecast(
         optimum = [row["optimum"] for row in rows]
         course = partial(learning_curve, made.full_batch.learning_curve(), title=f"How {chosen.name} is learned")
         if not m.has_flow:
-            return sheet(course, width=4.8, height=3.4)
+            return sheet(course, width=4.2, height=3.0)
         modes = partial(mode_strengths, flow.at(span).dataset, optimum=optimum, title="Strength of every mode")
-        return sheet(course, modes, width=4.8, height=3.4)
+        return sheet(course, modes, width=3.9, height=2.9)
 
     lead = first + _lead(chosen.name, goal, made if not refusal else made.full_batch, m, place)
     return Report(
@@ -213,17 +216,20 @@ def _table(title: str, meaning: str, rows: list[dict[str, Any]], remarks: list[s
     every = ("mode", "b", "beta_yx", "beta_xx", "u*", "u0", "descent", "flow", "status")
     digits = {"recurrence": 4, "weighted_cross": 5, "weighted_input": 5, "optimum": 5, "initial": 3}
     tiny = ROUND_OFF * max((abs(row["optimum"]) for row in rows), default=0.0)
-    cells = [
+    described = [
         (
-            str(row["mode"] + 1),
             *(_known(row.get(key, math.nan), n, tiny if key == "optimum" else 0.0) for key, n in digits.items()),
             *_steps(row),
             row["status"],
         )
         for row in rows
     ]
-    # Leave out empty columns: modes that learn together have neither a recurrence nor steps of their own.
-    used = [k for k in range(len(every)) if any(row[k] for row in cells)]
+    cells = []
+    for same, group in groupby(zip(described, rows, strict=True), key=itemgetter(0)):  # equal modes share a row
+        numbers = [row["mode"] + 1 for _, row in group]
+        cells.append(("–".join(map(str, dict.fromkeys((numbers[0], numbers[-1])))), *same))
+    # Leave out what says nothing: modes that learn together have neither a recurrence nor steps of their own.
+    used = [k for k in range(len(every)) if any(row[k] not in ("", Status.ok.name) for row in cells)]
     columns, cells = [every[k] for k in used], [tuple(row[k] for k in used) for row in cells]
     legend = "; ".join([*(words for column, words in LEGEND.items() if column in columns), meaning])
     return Table(title, columns, cells, [f"{r}." for r in (legend, *remarks)])
@@ -270,14 +276,15 @@ def _lead(name: str, goal: Goal, made: Forecast, method: Method, place: int) -> 
         )
         return f"The gradient flow of {task} reaches {goal.text} in {format_number(flow)} steps; {text}.{note}"
     certain = steps.interval is None or steps.low == steps.high  # nothing was estimated from trials
-    within = "" if certain else f"; 95% interval {format_interval(steps.interval)}"
+    within = "" if certain else f"95% interval {format_interval(steps.interval)}; "
     spread, batches = "", ""
     if made.batches is not None:
         spread, full = f" ± {format_count(steps.spread)}", format_count(made.full_batch.steps.descent)
         batches = (
             f"{made.batches.drawn}, mean and standard deviation of {made.batches.runs} runs; full batches: {full}; "
         )
-    known = f"flow: {format_number(flow)}{within}" if method.has_flow else f"{made.training.optimizer}, counted"
+    by_flow = f"{within}gradient flow: {format_number(flow)}"
+    known = by_flow if method.has_flow else f"{made.training.optimizer}, counted"
     count = f"{format_count(descent)}{spread} gradient steps ({batches}{known})"
     return f"{task} reaches {goal.text} in {count}.{note}"
 

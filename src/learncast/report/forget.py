@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import xarray as xr
@@ -57,8 +58,16 @@ def of_sequence(forecast: Forecast, *, name: str = "", study: str = "") -> Repor
         lead=_lead(forecast, change),
         trust=forecast.trust,
         values=values,
-        tables=[_table("Loss of each task", loss, forecast.remarks), _table("Change over each stage", change, ())],
-        dataset=xr.Dataset({"loss_after": loss.drop_vars("steps"), "forgetting": change.drop_vars("steps")}),
+        tables=[
+            _table("Loss of each task", loss, format_loss, (f"Loss: {loss.attrs['long_name']}",)),
+            _table("Change over each stage", change, _signed, ("A positive change is forgetting",)),
+        ],
+        dataset=xr.Dataset(
+            {
+                "loss_after": loss.drop_vars("steps"),
+                "forgetting": change.drop_vars("steps").pad(stage=(1, 0)).assign_coords(stage=loss["stage"]),
+            }
+        ),
         draw=lambda: _draw(loss, forecast),
         provenance=forecast.provenance,
         study=study,
@@ -71,7 +80,7 @@ def _lead(forecast: Forecast, change: xr.DataArray) -> str:
         return method_note(forecast.method, forecast.trust)
     tasks = [f'"{task.name}"' for task in forecast.tasks]
     later = [(float(change.values[k, j]), j, k) for k in range(1, len(tasks)) for j in range(k)]
-    note = f" Note: {forecast.remarks[0]}." if forecast.remarks else ""
+    note = "".join(f" Note: {remark}." for remark in forecast.remarks)
     if not later:
         return f"{tasks[0]} is the only task; nothing can be forgotten.{note}"
     worst, task, stage = max(later)
@@ -80,15 +89,19 @@ def _lead(forecast: Forecast, change: xr.DataArray) -> str:
     sentence = (
         "Nothing is forgotten: no earlier task's loss rises in any later stage."
         if worst <= 0
-        else f"Training {tasks[stage]} raises the loss of {tasks[task]} by {worst:.4g}, the most that any stage does "
-        "to an earlier task."
+        else f"Training {tasks[stage]} raises the loss of {tasks[task]} by {format_loss(worst)}, the most that any "
+        "stage does to an earlier task."
     )
     return sentence + method_note(forecast.method, forecast.trust) + note
 
 
-def _table(title: str, values: xr.DataArray, notes: tuple[str, ...]) -> Table:
+def _signed(change: float) -> str:
+    return f"+{format_loss(change)}" if change > 0 else format_loss(change)
+
+
+def _table(title: str, values: xr.DataArray, text: Callable[[float], str], notes: tuple[str, ...]) -> Table:
     rows = [
-        (str(stage) if stage == "start" else f"after {stage}", *map(format_loss, row))
+        (str(stage) if stage == "start" else f"after {stage}", *map(text, row))
         for stage, row in zip(values["stage"].values, values.values, strict=True)
     ]
     return Table(title, ("stage", *(str(t) for t in values["task"].values)), rows, [f"{n}." for n in notes])
@@ -97,7 +110,7 @@ def _table(title: str, values: xr.DataArray, notes: tuple[str, ...]) -> Table:
 def _draw(loss: xr.DataArray, forecast: Forecast) -> Figure:
     from learncast.figures import loss_matrix, page
 
-    figure, axes = page(1, 2, width=5.4, height=3.8)
+    figure, axes = page(1, 2, width=4.2, height=3.2)
     forecast.plot(axes[0])
     loss_matrix(loss, axes[1], title="Loss after each stage")
     return figure

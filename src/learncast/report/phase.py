@@ -10,7 +10,7 @@ import numpy as np
 
 from learncast._core.progress import Progress, check_time, silent
 from learncast._core.validation import FloatArray
-from learncast.display import Table, format_count, format_number
+from learncast.display import Table, format_count
 from learncast.planning.phase import phase
 from learncast.report.report import Report, spread_rows
 from learncast.results import Provenance, Steps
@@ -71,7 +71,7 @@ def phase_report(
         },
         tables=[_best_stops(vary, values, accuracies, saved, dataset["total_descent_steps"].values)],
         dataset=dataset,
-        draw=lambda: _draw(dataset, study.name, parameters.get(vary)),
+        draw=lambda: _draw(dataset, parameters.get(vary)),
         provenance=Provenance.from_attributes(dataset.attrs),
         study=study.resolved(),
     )
@@ -82,10 +82,12 @@ def _lead(dataset: xr.Dataset, trust: Trust, best: dict[str, float]) -> str:
     gain = dataset["saved_descent_steps"].fillna(dataset["speedup_steps"]).values
     share = np.mean(gain[~np.isnan(dataset["total_steps"].values)] > 0)
     flow, descent = (float(dataset[key]) for key in ("direct_steps", "direct_descent_steps"))
-    direct, vary = f"{format_count(descent)} gradient steps (flow: {format_number(flow)})", dataset.attrs["vary"]
+    direct, vary = f"{format_count(descent)} gradient steps", dataset.attrs["vary"]
+    edge = ", an edge of this grid" if best["value"] in (dataset[vary].min(), dataset[vary].max()) else ""
     lead = (
-        f"Pretraining pays most at {vary.replace('_', ' ')} {best['value']:.4g} stopped at {best['accuracy']:.4g}: it "
-        f"saves {format_count(best['saved_descent_steps'])} of {direct}. It pays at {share:.0%} of this grid."
+        f"Pretraining pays most on a first task of {vary.replace('_', ' ')} {best['value']:.4g}{edge}, stopped at "
+        f"accuracy {best['accuracy']:.3g}: it saves {format_count(best['saved_descent_steps'])} of {direct}. It pays "
+        f"at {share:.0%} of this grid."
         if best["saved_descent_steps"] > 0
         else f"Pretraining pays nowhere on this grid; direct training takes {direct}."
     )
@@ -99,11 +101,12 @@ def _lead(dataset: xr.Dataset, trust: Trust, best: dict[str, float]) -> str:
     return lead
 
 
-def _draw(dataset: xr.Dataset, title: str, own: object) -> Figure:
+def _draw(dataset: xr.Dataset, own: object) -> Figure:
     from learncast.figures import portrait, sheet
 
     value = float(own) if isinstance(own, int | float | np.number) else None
-    return sheet(lambda ax: portrait(dataset, ax, target_value=value, title=title), width=6.0, height=4.4)
+    drawn = partial(portrait, dataset, target_value=value, title="Steps saved by a first task")
+    return sheet(drawn, width=6.0, height=4.4)
 
 
 def _best_stops(vary: str, values: FloatArray, accuracies: FloatArray, saved: FloatArray, total: FloatArray) -> Table:
@@ -112,6 +115,7 @@ def _best_stops(vary: str, values: FloatArray, accuracies: FloatArray, saved: Fl
     picks, notes = spread_rows(len(values), 15)
     for i in picks:
         k = int(np.nanargmax(np.where(np.isnan(saved[i]), -np.inf, saved[i])))
-        rows.append((f"{values[i]:.4g}", f"{accuracies[k]:.4g}", format_count(total[i, k]), format_count(saved[i, k])))
-    columns = (vary.replace("_", " "), "best stop on this grid", "total steps", "saves")
+        stop = f"{accuracies[k]:.3g}" if saved[i, k] > 0 else "none pays"
+        rows.append((f"{values[i]:.3g}", stop, format_count(total[i, k]), format_count(saved[i, k])))
+    columns = (vary.replace("_", " "), "best stop (accuracy)", "total steps", "saves")
     return Table("Best stop for each first task", columns, rows, notes)

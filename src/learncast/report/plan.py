@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from learncast import InvalidSpec, OutOfTime, Training, UnsupportedModel
 from learncast._core.progress import Progress, silent, until
 from learncast._core.validation import one_of
-from learncast.display import Table, format_number
+from learncast.display import Table, format_count, format_number
 from learncast.planning.candidate import Candidate
 from learncast.planning.front import Front
 from learncast.planning.generalise.held_out_plan import HeldOutPlan, plan_held_out
-from learncast.planning.plan import Plan
+from learncast.planning.plan import Alternative, Plan, Shift
 from learncast.planning.planner import plan_with
 from learncast.planning.terms import GENERALISE
 from learncast.report.generalise import held_out_values
@@ -198,7 +198,7 @@ def _values(plan: Plan) -> dict[str, object]:
                 for k, n in zip(plan.in_sample_route.order, plan.in_sample_route.durations, strict=True)
             ],
         },
-        "flow": {
+        "best_by_flow": {
             "total": plan.flow_route.total,
             "direct_total": plan.direct_flow_route.total,
             "stages": [
@@ -240,16 +240,20 @@ def _interval(ends: tuple[float, float] | None) -> dict[str, object]:
 def _what_if_tables(plan: Plan) -> list[Table]:
     """Costs of other plans, and of stopping early or late."""
     tables, unit = [], "steps" if plan.counted else "flow steps"
+    more = ("cost", "costs more") if plan.terms.priced else ("more steps",)
+
+    def cells(one: Alternative | Shift) -> tuple[str, ...]:
+        return (format_count(one.total), f"{one.extra:+,.0f}")[-len(more) :]
+
     if plan.alternatives:
-        rows = [(a.name, format_number(a.steps, 0), f"{a.extra:+,.0f}") for a in plan.alternatives]
-        tables.append(Table("Instead of this", ("plan", unit, "costs more"), rows))
+        rows = [(a.name, format_count(a.steps), *cells(a)) for a in plan.alternatives]
+        tables.append(Table("Instead of this", ("plan", unit, *more), rows))
     if plan.sensitivity:
         shifts = [
-            (s.task, f"{s.factor:.0%}", format_number(s.steps, 0), format_number(s.all_steps, 0), f"{s.extra:+,.0f}")
+            (s.task, f"{s.factor:.0%}", format_count(s.steps), format_count(s.all_steps), *cells(s))
             for s in plan.sensitivity
         ]
-        columns = ("stage", "length", unit, "in all", "costs more")
-        tables.append(Table("If a stage stops early or late", columns, shifts))
+        tables.append(Table("If a stage stops early or late", ("stage", "length", unit, "in all", *more), shifts))
     return tables
 
 

@@ -136,7 +136,7 @@ def _tables(task: Task, rows: list[dict[str, Any]], end: dict[str, Any]) -> list
         facts.append(("largest stable learning rate", f"{end['largest_stable_learning_rate']:.4g}"))
     reach = end.get("extrapolation", {})
     for h, value in zip(reach.get("horizons", []), reach.get("loss", []), strict=False):
-        facts.append((f"loss at {h} steps", format_loss(float(value), size=task.target_power)))
+        facts.append((f"loss on trials of {h} steps", format_loss(float(value), size=task.target_power)))
     notes = [reach["reason"]] if "reason" in reach else []
     tables.append(Table(f"Where training on {task.name} ends", ("quantity", "value"), facts, notes))
     return tables

@@ -297,7 +297,11 @@ def _tables(found: Window, index: int) -> list[Table]:
     rows = [_lag_row(here.isel(lag=row)) for row in range(here.sizes["lag"])]
     lags = ("lag", "envelope", "gates", "signal", "score", "index", "needs", "status")
     score = float(here["critical_score"])
-    note = f"Scores above {score:.3g} are signals. Too few: more sequences are needed to detect the signal."
+    note = (
+        "Envelope: how much a step that far back weighs in learning; gates: without the optimiser's rates; score: "
+        f"signal over noise, a signal if above {score:.3g}; index: tail index of the noise, 2 if Gaussian; needs: "
+        "sequences to detect the signal, of which there may be too few."
+    )
     return [found.table(index), Table(f"Lag by lag{of}", lags, rows, [note])]
 
 
@@ -321,7 +325,7 @@ def draw_window(found: Window) -> Figure:
     """For each layer: envelope with its fit, window against sequences, time scales."""
     from learncast.figures import envelope, page, time_scale_survival, window_curve
 
-    figure, axes = page(found.layers, 3, width=4.4, height=3.5)
+    figure, axes = page(found.layers, 3, width=3.1, height=2.7)
     for index in range(found.layers):
         here = found.dataset.sel(layer=index)
         of = f", layer {index}" if found.layers > 1 else ""

@@ -147,12 +147,8 @@ def read_study(
     source = Path(path)
     if source.suffix.lower() in DATA_SUFFIXES:
         if not data:
-            name = source.name
-            raise InvalidSpec(
-                f"{source} holds data and is not a study file. Run `learncast forecast {name}`, or name it in a study: "
-                f'`learncast new recordings FILE`, then data = "{name}".',
-                field="study",
-            )
+            remedy = f"Run `learncast forecast {source.name}`, or name it in a study of `learncast new recordings`."
+            raise InvalidSpec(f"{source} holds data and is not a study file. {remedy}", field="study")
         file_size(source, "the data file")
         tables: dict[str, Any] = {"name": source.stem, "network": {"kind": "default"}, "training": {}}
         tables["target"] = {"data": source.name}

@@ -253,9 +253,8 @@ def check_answers(
         wanted = f"{(*y.shape, 'outputs')}".replace("'", "") if labels else f"{tuple(y.shape)}"
         raise InvalidSpec(f"The answers to {name!r} must have shape {wanted}, got {shape}.", field="network")
     if mixed:
-        raise InvalidSpec(
-            "The network must not mix trials. Use batch_first=True or training.TimeFirst(model).", field="network"
-        )
+        remedy = "Use batch_first=True or training.TimeFirst(model)."
+        raise InvalidSpec(f"The network must not mix trials. {remedy}", field="network")
     with evaluating(module):
         loss(answers, y, w)
 

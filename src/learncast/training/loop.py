@@ -22,7 +22,7 @@ from learncast.training.goals import TrialGoal, checked_measurable
 from learncast.training.learner import HeldOutView
 from learncast.training.losses import LossFunction
 from learncast.training.remaining import Earlier, Remaining, as_earlier
-from learncast.training.rules import GoalWatch, Learned, NetworkView, Stalled, Watch
+from learncast.training.rules import GoalWatch, Learned, Stalled, Watch
 from learncast.training.sources import Source
 from learncast.training.stage_run import StageRun, chance_of, stage_keys, stage_run, watch_of
 from learncast.training.torch_state import own_randomness
@@ -80,7 +80,7 @@ class Loop:
         stages: Sequence[StageRun],
         *,
         spec: str,
-        view: NetworkView | None = None,
+        view: HeldOutView | None = None,
         reset: Callable[[], object] | None = None,
         updates: Updates | None = None,
         strict: bool = True,

@@ -55,9 +55,7 @@ def as_module(
     """
     weights, activation = (network.network, network.activation) if isinstance(network, Activated) else (network, None)
     if not isinstance(weights, LinearNetwork):
-        raise UnsupportedModel(
-            f"network must be a network or torch module, got {type(network).__name__}.", field="network"
-        )
+        raise UnsupportedModel(f"network must be a Network, got {type(network).__name__}.", field="network")
     names = learned_weights(weights, learn)
     kind = torch.float64 if dtype is None else dtype
     if isinstance(weights, Deep):

@@ -31,7 +31,6 @@ from learncast.procedure.training import Training
 from learncast.results import Status, spec_hash
 from learncast.theory.dynamics.learning_problem import LearningProblem, loss_scale
 from learncast.theory.dynamics.modes import Modes
-from learncast.training.checkpoint import load_checkpoint, save_checkpoint
 from learncast.training.learner import Learner
 from learncast.training.loop import Loop
 from learncast.training.losses import HalfSquaredError, MeanSquaredError
@@ -216,8 +215,7 @@ class _Recorder:
         if not self._resume():
             self.loop.start()
         self.loop.advance()
-        if self.path is not None:
-            self._save()
+        self._save()
         return self._packed()
 
     def _watch(self, k: int, previous: Watch | None) -> Watch:
@@ -226,8 +224,7 @@ class _Recorder:
             return watch_of(rule, self.given[k].steps, source, previous)
         if k not in self.targets:
             self.targets[k] = self._target(k, rule)
-            if self.path is not None:
-                self._save()
+            self._save()
         return self.targets[k]
 
     def _target(self, k: int, goal: Accuracy | Explained) -> TargetWatch:
@@ -338,7 +335,7 @@ class _Recorder:
         stage = loop.stage
         if rows["time"] and rows["time"][-1] == self._begun + stage.steps - 1:
             rows["batch_loss"][-1] = loss
-        if self.path is not None and stage.steps % self.execution.checkpoint_every == 0:
+        if stage.steps % self.execution.checkpoint_every == 0:
             self._save()
         if stage.steps % REPORT == 0:
             check_time()
@@ -349,15 +346,16 @@ class _Recorder:
             self.progress((loop.index + share) / len(loop.stages))
 
     def _save(self) -> None:
-        assert self.path is not None
+        if self.path is None:
+            return
         history = {key: torch.as_tensor(rows) for key, rows in self.history.arrays().items()}
         targets = {k: (one.optimum.tolist(), one.loss, one.status.name) for k, one in self.targets.items()}
         state = {**self.loop.snapshot(), "history": history, "targets": targets}
-        save_checkpoint(self.path, state, spec=self.loop.spec)
+        self.execution.save(state, spec=self.loop.spec)
 
     def _resume(self) -> bool:
         """Restore a saved state, and return whether there was one."""
-        saved = None if self.path is None else load_checkpoint(self.path, spec=self.loop.spec)
+        saved = self.execution.load(spec=self.loop.spec)
         if saved is None:
             return False
         self.history.rows = {key: list(values.numpy()) for key, values in saved["history"].items()}

@@ -60,7 +60,7 @@ def test_closeness_is_infinite_on_the_targets_optimum():
 def test_the_sentence_names_the_tasks_their_ratio_of_speeds_and_the_end(target, network, strength, accuracy, numbers):
     first = tasks.integration(target_strength=strength, name="first")
     found = follow([Stage(first, goal=accuracy), Stage(target, goal=0.99)], network, learning_rate=RATE)
-    words = found.explanation.sentence.split()
+    words = found.explanation.sentence.replace('"', "").split()
     assert {"first", *numbers} <= set(words)
     assert any(word.startswith("target") for word in words)
 

@@ -232,11 +232,40 @@ def test_recorded_tasks_without_common_modes_have_a_front_of_forgetting() -> Non
     assert left == pytest.approx(front.excess_loss[-1], rel=1e-6)
 
 
-def test_the_flow_of_a_plan_stands_with_the_total_of_the_plan():
-    task = lc.tasks.integration(steps=50)
-    network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
-    stronger = task.varied(target_strength=3.0).renamed("stronger")
-    plan = lc.plan(task, [stronger], network, learning_rate=3e-3)
-    total, flow, direct = (plan.summary.index(text) for text in ("39 steps", "25.93", "111 steps"))
-    assert total < flow < direct
-    assert (plan.total, round(plan.flow_route.total, 2), plan.direct.descent) == (39, 25.93, 111)
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "examples/two_integration_tasks.toml",
+        "examples/recorded_data.toml",
+        "tests/stored/studies/random_start.toml",
+        pytest.param("examples/composed_parts.toml", marks=pytest.mark.slow),
+        pytest.param("examples/rotated_readouts.toml", marks=pytest.mark.slow),
+        pytest.param("examples/pool_of_twenty.toml", marks=pytest.mark.slow),
+    ],
+)
+def test_text_json_page_dataset_and_figure_give_one_total(path: str) -> None:
+    report = plan_report(Study.load(ROOT / path))
+    values, data, figure = json.loads(report.json()), report.labelled, report.draw()
+    best, stages = values["best"], values["best"]["stages"]
+    own = [c for c in values["candidates"] if len(stages) == 2 and c["task"] == stages[0]["task"]]
+    # In steps of descent, and of the flow: the plan, the sum of its stages, its candidate and the dataset.
+    for key, in_data in (("descent_steps", "stage_steps"), ("flow_steps", "stage_flow_steps")):
+        assert sum(stage[key] for stage in stages) == pytest.approx(best[key], abs=1e-9)
+        assert [c[key] for c in own] == pytest.approx([best[key]] * len(own), abs=1e-9)
+        assert float(data[in_data].sum()) == pytest.approx(best[key], abs=1e-9)
+    assert best["total"] == float(data["plan_total"])
+    assert best["total"] == best["descent_steps"] or "pool" in path  # where steps have prices
+    # Text and page are made of the same tables.
+    do, ranked = report.tables[:2]
+    shown = [do.rows[-1][2:4], *(row[2:4] for row in ranked.rows if own and row[0] == own[0]["task"])]
+    total = (f"{best['descent_steps']:,}", f"{best['flow_steps']:,.2f}")
+    assert {(count.split()[0], flow) for count, flow in shown} == {total}
+    assert all(f"<td>{text}</td>" in report.html(None) for text in total)
+    bars = figure.axes[1].containers[-1]
+    ends = {name: bar.get_x() + bar.get_width() for name, bar in zip(data["candidate"].values, bars, strict=False)}
+    for c in own:
+        (star,) = (line for line in figure.axes[2].lines if line.get_marker() == "*")
+        assert (ends[c["task"]], star.get_ydata()[0]) == pytest.approx((best["total"], best["total"]))

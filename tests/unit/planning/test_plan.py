@@ -72,8 +72,9 @@ def test_candidates_are_ranked_and_the_best_is_followed(target, stronger, networ
         assert candidate.steps.status is Status.ok
         by_flow = [Stage(candidate.task, steps=t) for t in candidate.flow_route.durations]
         again = follow([*by_flow, Stage(target, goal=0.99)], network, learning_rate=RATE)
-        assert candidate.steps.flow == pytest.approx(again.steps.flow, rel=CLOSE)
-        assert candidate.steps.flow <= candidate.forecast.steps.flow * (1 + CLOSE)
+        assert candidate.flow_route.total == pytest.approx(again.steps.flow, rel=CLOSE)
+        assert candidate.flow_route.total <= candidate.steps.flow * (1 + CLOSE)
+        assert candidate.steps.flow == candidate.forecast.steps.flow
         assert candidate.steps.descent == candidate.forecast.steps.descent
         assert candidate.steps.descent <= again.steps.descent
     assert found.total == found.best.steps.descent < found.direct_total == found.direct.descent
@@ -244,7 +245,7 @@ def test_the_plan_uses_the_best_stop(strengths, points):
         follow([Stage(first, steps=steps), Stage(goal, goal=0.99)], network, learning_rate=RATE).steps.flow
         for steps in np.linspace(0.5, 1.5, points) * candidate.flow_route.durations[0]
     ]
-    assert candidate.steps.flow <= min(trials) * (1 + 1e-9)
+    assert candidate.flow_route.total <= min(trials) * (1 + 1e-9)
 
 
 def mode_descent(start, first, second, tolerance, rate, stop):
@@ -284,3 +285,5 @@ def test_without_gain_the_best_stop_is_none():
         stop, best = best_stop(np.full(1, 0.01), first, same, 0.01)
         assert stop == 0.0
         assert best == pytest.approx(float(band_time(0.01, 1.0, 1.0, 0.01)), rel=CLOSE)
+    stop, best = best_stop(np.full(1, -0.01), same, same, 0.01)  # a balanced mode never changes its sign
+    assert (stop, best) == (0.0, np.inf)

@@ -231,7 +231,7 @@ def _end(run: DiagnosedRun, model: CellReadout, optimizer: Optimizer, seed: int)
 def _tails(run: DiagnosedRun, model: CellReadout, inputs: FloatArray, targets: FloatArray, seed: int) -> list[float]:
     """Return the tail index of the terms of a gradient, pooled over sequences and steps, and of means of 16 terms."""
     from learncast.windows.detection.tail_index import fit_tail_index
-    from learncast.windows.transport.terms import gradient_terms
+    from learncast.windows.transport.derivative import gradient_terms
 
     rng, found = np.random.default_rng([seed, 7]), []
     for _, terms in gradient_terms(model, inputs, targets, run.training.task_lags, seed=int(rng.integers(2**31))):

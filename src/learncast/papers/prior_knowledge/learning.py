@@ -78,7 +78,7 @@ def train_architectures(settings: Settings, progress: Progress = silent) -> xr.D
     for i, k in enumerate(FINER.tolist()):
         plan: dict[str, Any] = {"learning_rate": COARSE / k, "steps": ENDS * k, "every": k}
         run = train_ensemble(pairs, starts, **plan, progress=share_of(progress, done[i], done[i + 1]))
-        losses.append(run["loss"].values.T)  # at the times of the largest rate's steps
+        losses.append(run.dataset["loss"].values.T)  # at the times of the largest rate's steps
     return xr.Dataset({"loss": (("learning_rate", "network", "time"), np.stack(losses))})
 
 

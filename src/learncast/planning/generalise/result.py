@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,12 +12,11 @@ import numpy as np
 from learncast._core.errors import InvalidSpec
 from learncast._core.validation import count, positive
 from learncast.display import Displayable, HtmlRepr, Plot, Reported, Table, format_count
-from learncast.planning.generalise.curve import NORMAL, HeldOutCurve, alike
+from learncast.planning.generalise.curve import NORMAL, HeldOutCurve, HeldOutProblem, alike
 from learncast.planning.generalise.folds import Labels
 from learncast.planning.generalise.learners import PooledLearner
-from learncast.planning.generalise.problem import HeldOutProblem
 from learncast.planning.generalise.subsets import Trials, raw_trials, same_trials
-from learncast.results import STEPS, Provenance, described, load_dataset, save_dataset
+from learncast.results import STEPS, Provenance, Result, described, spec_hash
 from learncast.tasks.best_map import Correlations
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import Trust
@@ -37,7 +34,7 @@ DEPENDENT, SURE = 0.1, 3.0
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Generalisation(Displayable, Reported):
+class Generalisation(Result, Displayable, Reported):
     """When to stop training, and the held-out loss to expect.
 
     Attributes
@@ -67,8 +64,8 @@ class Generalisation(Displayable, Reported):
     [4.4, 3.0, 5.8]
     """
 
-    dataset: xr.Dataset
-    provenance: Provenance
+    kind = "generalise"
+
     problem: HeldOutProblem | None = None
     found: HeldOutCurve | None = None
     transfer: Transfer | None = None
@@ -198,39 +195,32 @@ class Generalisation(Displayable, Reported):
         assert self.found is not None
         return added_losses(problem, self.dataset["held_out"], self.found.states, sizes, session, correlation)
 
-    def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write all numbers to NetCDF."""
-        return save_dataset(self.dataset, path, kind="generalise", provenance=self.provenance)
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Generalisation:
-        """Read numbers that `save` wrote."""
-        return cls(*load_dataset(path, kind="generalise"))
-
     @property
     def table(self) -> Table:
         """The numbers with their intervals."""
         rows = [
             ("stop after", f"{self.stop:,} steps", "{:,} to {:,}".format(*self.stop_set)),
             ("held-out loss", f"{self.loss:.3g}", _between(self.loss_interval)),
-            (f"rise until step {self.most_steps:,}", f"{self.rise:.3g} times", _between(self.rise_interval)),
         ]
+        if self.stop < self.most_steps:
+            rise = f"{self.rise:.3g} times"
+            rows.append((f"rise until step {self.most_steps:,}", rise, _between(self.rise_interval)))
         return Table("Held-out loss", ("", "estimate", "95% interval"), rows, self.remarks)
 
     @property
     def sentence(self) -> str:
         """The result in one sentence."""
         low, high = self.stop_set
-        others = "" if low == high else f"; stops from {low:,} to {high:,} are as good within the noise"
-        loss = f"held-out loss {self.loss:.3g}, {_between(self.loss_interval)}"
-        unsure = "; these trials do not show whether it overfits" if self.overfits == "cannot be told" else ""
+        others = "" if low == high else f" Stops from {low:,} to {high:,} are as good within the noise."
+        loss = f"the held-out loss is {self.loss:.3g} (95% interval {_between(self.loss_interval)})"
+        unsure = " These trials do not show whether it overfits." if self.overfits == "cannot be told" else ""
         if self.stop == self.most_steps:
-            return f"The held-out loss still falls at step {self.stop:,}, the last{others}; {loss}{unsure}."
-        rise = f"training on to {self.most_steps:,} raises it {self.rise:.3g} times, {_between(self.rise_interval)}"
+            return f"At step {self.stop:,}, the last, {loss} and still falls.{others}{unsure}"
+        rise = f"Training on to {self.most_steps:,} raises it {self.rise:.3g} times ({_between(self.rise_interval)})."
         if not math.isfinite(self.rise):
-            rise = f"descent diverges before step {self.most_steps:,}"
+            rise = f"Descent diverges before step {self.most_steps:,}."
         about = "" if low == high else "about "
-        return f"Stop after {about}{format_count(self.stop)} steps{others}; {loss}; {rise}{unsure}."
+        return f"Stop after {about}{format_count(self.stop)} steps: {loss}.{others} {rise}{unsure}"
 
     def _html_repr(self) -> HtmlRepr:
         return HtmlRepr("Generalisation", self.sentence, [self.table], self.trust.standing)
@@ -291,7 +281,8 @@ def result_of(problem: HeldOutProblem, found: HeldOutCurve, stop: int, remarks: 
         "remarks": "\n".join(remarks),
     }
     parts = (*found.stops[-1:], problem.folds, None if problem.test is None else problem.test.hash)
-    origin = Provenance("descent", (), _hash(problem, *parts), problem.folds.seed)
+    own = spec_hash(problem.task.hash, problem.network.hash, problem.training.hash, *map(repr, parts))
+    origin = Provenance("descent", (), own, problem.folds.seed)
     return Generalisation(xr.Dataset(variables, coords, attrs), origin, problem, found)
 
 
@@ -300,12 +291,6 @@ def _ends(value: float, error: float) -> tuple[float, float]:
     with np.errstate(over="ignore"):
         factor = float(np.exp(NORMAL * error))
     return value / factor, value * factor
-
-
-def _hash(problem: HeldOutProblem, *parts: object) -> str:
-    from learncast.results import spec_hash
-
-    return spec_hash(problem.task.hash, problem.network.hash, problem.training.hash, *map(repr, parts))
 
 
 def _modes(problem: HeldOutProblem, found: HeldOutCurve) -> dict[str, object]:

@@ -65,7 +65,6 @@ class LinearMethod(Method):
         self.learn = self.problems[0].learn
         self.recorded = any(map(can_be_resampled, tasks))
         self._resampling_seed = seed
-        self._flows: dict[tuple[int, float], FlowSolution] = {}
 
     @cached_property
     def start(self) -> FloatArray:
@@ -114,19 +113,13 @@ class LinearMethod(Method):
     def has_learned(self, task: int, goal: Goal, network: Linear) -> bool:  # type: ignore[override]
         return bool(self.excess_loss(task, self._state_of(network)[None])[0] <= self.goal_excess(task, goal))
 
-    def flow(self, task: int, state: FloatArray) -> Solution:
+    def _flow(self, task: int, state: FloatArray) -> Solution:
         return self._integrate(task, state, TOLERANCE)
 
     def _integrate(self, task: int, state: FloatArray, tolerance: float) -> FlowSolution:
-        key = task, tolerance
-        if state is self.start and key in self._flows:
-            return self._flows[key]
         problem, network = self.problems[task], self.network if state is self.start else self.network_of(state)
         how: dict[str, Any] = {"learning_rate": self.learning_rate, "learn": self.learn, "tolerance": tolerance}
-        flow = replace(gradient_flow(problem.task, network, **how), known_least=problem.least_loss)
-        if state is self.start:
-            self._flows[key] = flow
-        return flow
+        return replace(gradient_flow(problem.task, network, **how), known_least=problem.least_loss)
 
     def flow_states(self, flow: Solution, times: FloatArray) -> FloatArray:
         return np.stack([self._state_of(cast(LinearRNN, flow.network_at(float(t)))) for t in times])
@@ -309,11 +302,8 @@ class PooledMethod(LinearMethod):
         limit = DIVERGED * max(float(np.abs(self.start).max()), *(d.size for d in self.descents))
         return np.asarray(np.abs(states).reshape(len(states), -1).max(axis=1) < limit)
 
-    def flow(self, task: int, state: FloatArray) -> Solution:
-        return replace(cast(FlowSolution, super().flow(task, state)), conditions=self.conditions(task))
-
-    def solution(self) -> Solution:
-        return replace(cast(FlowSolution, super().solution()), conditions=self.conditions(self.target))
+    def _integrate(self, task: int, state: FloatArray, tolerance: float) -> FlowSolution:
+        return replace(super()._integrate(task, state, tolerance), conditions=self.conditions(task))
 
     def largest_rate(self, task: int) -> float:
         """Two over the curvature at the balanced optimum."""

@@ -92,7 +92,7 @@ class ModeMethod(Method):
         """Accuracy of the worst mode, (rows,)."""
         return self.modes[task].accuracy(self.strengths(states)).min(axis=-1)
 
-    def flow(self, task: int, state: FloatArray) -> ModeSolution:
+    def _flow(self, task: int, state: FloatArray) -> ModeSolution:
         if state is self.start:
             return self.from_start[task]
         return self.solve(self.modes[task].with_weights(state[0], state[1]))
@@ -152,7 +152,7 @@ class ModeMethod(Method):
     def goal_text(self, task: int, goal: Goal) -> str:
         if not isinstance(goal, Accuracy):
             return super().goal_text(task, goal)
-        return f"{goal.text}: every mode is within {1.0 - goal.value:.3g} of its optimum"
+        return f"{goal.text}: every mode is within {100 * (1.0 - goal.value):.3g}% of its optimum"
 
     def learning_time(self, task: int, goal: Goal) -> LearningTime:
         if not isinstance(goal, Accuracy) or self.nothing_to_learn(task, goal):

@@ -36,6 +36,8 @@ BALANCED = 1e-12
 #: Newton steps to the inverse of a step, which is nearly the identity.
 NEWTON_STEPS = 60
 ROUNDING = 1e-15
+#: Relative distance from a threshold up to which rounding may decide on a step.
+NEAR = 1e-9
 #: Growth of a step above which its powers are no numbers.
 HUGE = 1e50
 
@@ -89,12 +91,12 @@ class StrengthStep:
         spans = []
         for left, right, least, most in self.branches:
             if high >= least and low <= most:
-                ends = (self._inverse(min(max(end, least), most), left, right) for end in (low, high))
+                ends = (self.inverse(min(max(end, least), most), left, right) for end in (low, high))
                 first, last = sorted(ends)
                 spans.append((first, last))
         return spans
 
-    def _inverse(self, value: float, left: float, right: float) -> float:
+    def inverse(self, value: float, left: float, right: float) -> float:
         """Strength of a monotone branch that a step maps to a value: Newton's method, safeguarded by bisection."""
         growth, damping = self.growth, self.damping
         rising = left == 0 or left > self.turns[0]
@@ -263,8 +265,37 @@ class WholeStepProblem:
             routes.append(Route(order, durations, float(rests[place, n]), float(total[n]) * self.unit))
         return routes
 
+    @cached_property
+    def _thresholds(self) -> FloatArray:
+        """Least strengths, in increasing order, from which the target's band is n, ..., 1, 0 steps away.
+
+        They go down to the start; empty if a step on the target may overshoot the band.
+        """
+        target, (low, high) = self.maps[-1], self.band
+        rising = target.branches[0][1]
+        if min(high, target.most) > rising:
+            return np.array([])
+        found = [low]
+        while found[-1] > self.start and len(found) < MOST_STEPS:
+            found.append(target.inverse(found[-1], 0.0, rising))
+        return np.array(found[::-1])
+
     def _rests(self, strengths: FloatArray, limits: FloatArray) -> FloatArray:
         """Steps on the target from each strength until the band is reached; infinite if they exceed its limit."""
+        edges = self._thresholds
+        if not len(edges):
+            return self._counted_rests(strengths, limits)
+        place = np.searchsorted(edges, strengths, side="right")
+        rests = np.where(len(edges) - place <= limits, float(len(edges)) - place, np.inf)
+        # Rounding decides next to a threshold, so the steps from there are counted.
+        near = np.minimum(np.abs(strengths - edges[np.maximum(place - 1, 0)]),
+                          np.abs(strengths - edges[np.minimum(place, len(edges) - 1)])) <= NEAR * strengths  # fmt: skip
+        count = near | (place == 0) | (strengths > self.band[1])
+        rests[count] = self._counted_rests(strengths[count], limits[count])
+        return rests
+
+    def _counted_rests(self, strengths: FloatArray, limits: FloatArray) -> FloatArray:
+        """The same, step by step."""
         target, (low, high) = self.maps[-1], self.band
         rests, rows = np.full(len(strengths), np.inf), np.arange(len(strengths))
         for n in range(MOST_STEPS):
@@ -293,15 +324,10 @@ class WholeStepProblem:
             known = best.total
         return best
 
-    @property
-    def _last(self) -> Key:
-        """Training on the target to the end."""
-        return 0, len(self.maps) - 1
-
     def _levels(self, max_stages: int, known: float) -> dict[int, Level] | None:
         """Sets of strengths in the order of their cost, until one holds the start."""
         covered = [[IntervalSet() for _ in range(max_stages)] for _ in self.maps]
-        waiting: dict[int, dict[Key, list[Span]]] = {0: {self._last: [self.band]}}
+        waiting: dict[int, dict[Key, list[Span]]] = {0: {(0, len(self.maps) - 1): [self.band]}}
         costs, windows, pieces = [0], self._windows(known), 0
         levels: dict[int, Level] = {}
         while costs and pieces < MOST_PIECES:

@@ -106,16 +106,6 @@ class Blocks:
             gap = middle - self.mean if self.centred else np.zeros_like(middle)
             yield (scatter + n * np.outer(gap, gap)) / np.outer(units, units)
 
-    def deviations(self) -> FloatArray:
-        """Standard error of each entry of `moment` from the differences between blocks, (values, values).
-
-        The scales are taken as exact.
-        """
-        mean, spread = self.moment(), np.zeros(self.scatters.shape[1:])
-        for n, total in zip(self.counts, self.sums(), strict=True):
-            spread += (total - n * mean) ** 2
-        return np.sqrt(spread * len(self) / (len(self) - 1)) / self.trials
-
     def cut(self, matrix: FloatArray) -> tuple[Dense, Dense, Dense]:
         """Split a matrix over rows into its input, cross and target parts."""
         n = self.input_shape[0] * self.input_shape[1]

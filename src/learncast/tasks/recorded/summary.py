@@ -53,8 +53,8 @@ class DataSummary:
 
     Attributes
     ----------
-    trials, channels, rank : int
-        Numbers of trials, of input channels, and of directions along which the pooled input varies.
+    trials, rank : int
+        Numbers of trials, and of directions along which the pooled input varies.
     explained : float
         Share explained in sample.
     adjusted : float
@@ -99,7 +99,6 @@ class DataSummary:
     """
 
     trials: int
-    channels: int
     rank: int
     explained: float
     adjusted: float
@@ -237,7 +236,6 @@ def summary(task: Task, *, recurrence: float, permutations: int = 200, seed: int
     values, vectors = np.linalg.eigh(raw)
     return DataSummary(
         trials=P,
-        channels=task.inputs,
         rank=rank,
         explained=min(explained, 1.0),
         adjusted=1 - (1 - explained) * free / (free - rank) if single and free > rank else float("nan"),

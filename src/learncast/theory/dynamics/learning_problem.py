@@ -431,9 +431,12 @@ def _gauss_newton_curvature(
     inner = _norm(second) ** 2 * np.eye(len(power)) if learn[0] else np.zeros_like(power)
     if learn[1]:
         inner += first.T @ first
-    values, vectors = np.linalg.eigh(inner)
-    root = vectors * np.sqrt(np.clip(values, 0.0, None))
-    largest = max(0.0, float(np.linalg.eigvalsh(root.T @ power @ root)[-1]))
+    if len(power) == 1:
+        largest = float(inner[0, 0] * power[0, 0])
+    else:
+        values, vectors = np.linalg.eigh(inner)
+        root = vectors * np.sqrt(np.clip(values, 0.0, None))
+        largest = max(0.0, float(np.linalg.eigvalsh(root.T @ power @ root)[-1]))
     return largest, _norm(second @ first @ power - cross) if all(learn) else 0.0
 
 

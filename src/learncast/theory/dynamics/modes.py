@@ -341,6 +341,8 @@ class ModeSolution(Solution):
     def _strengths(self, steps: FloatArray) -> FloatArray:
         m = self.modes
         start, earlier = self._resolved_start
+        if np.isposinf(steps).all() and ((start * m.optimum > 0) & np.isfinite(m.optimum)).all():  # same sign
+            return np.tile(m.optimum, (len(steps), 1))
         time = np.maximum(steps[:, None] * self.learning_rate - earlier, 0.0)
         return mode_equation.strength(time, start, m.imbalance, m.weighted_cross, m.weighted_input)
 

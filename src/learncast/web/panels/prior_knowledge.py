@@ -285,7 +285,7 @@ def _grams(state: PriorKnowledgeState, learning: SequentialLearning) -> View:
     )
     elapsed = np.linspace(0.0, float(learning.boundaries[-1]), FRAMES)
     times = tuple(f"{time:.4g}, while {NAMES[stage]} is trained" for time, stage in zip(elapsed, stages, strict=True))
-    losses = tuple(format_loss(loss, 3) for loss in frames["loss"])
+    losses = tuple(format_loss(loss) for loss in frames["loss"])
     readings = (
         Reading("time", float(elapsed[k]), STEPS, times[k], times),
         Reading("loss of the task in training", float(frames["loss"][k]), LOSS.unit, losses[k], losses),
@@ -374,7 +374,7 @@ def _readings(learning: SequentialLearning) -> tuple[Reading, ...]:
     losses = zip(("forgotten of", "final loss of", "final loss of"), "AAB", (learning.forgotten, *final), strict=True)
     return (
         *descent,
-        *(Reading(f"{label} task {task}", loss, LOSS.unit, format_loss(loss, 3)) for label, task, loss in losses),
+        *(Reading(f"{label} task {task}", loss, LOSS.unit, format_loss(loss)) for label, task, loss in losses),
         *(Reading.flow(label, time.flow) for label, time in times),
     )
 
@@ -389,7 +389,7 @@ def _answer(learning: SequentialLearning) -> str:
         return learned
     lost = "Nothing is forgotten."
     if learning.forgotten > ROUNDING:
-        lost = f"The loss of task A rises by {format_loss(learning.forgotten, 3)}."
+        lost = f"The loss of task A rises by {format_loss(learning.forgotten)}."
     return f"{learned} {lost}"
 
 

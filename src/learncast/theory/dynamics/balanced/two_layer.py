@@ -204,8 +204,8 @@ class TwoLayerSolution(Solution):
         modes = ("mode " if len(lost) == 1 else "modes ") + ", ".join(str(int(k) + 1) for k in lost)
         stall = self._time_to_loss((1 + STALLED) * loss)
         return (
-            f"exact gradient flow never learns {modes} from this start: final excess loss {loss:.4g}; descent "
-            f"stalls near step {stall:.4g} and leaves the saddle by its finite steps or by noise",
+            f"exact gradient flow never learns {modes} from this start: final excess loss {loss:.3g}; descent "
+            f"stalls near step {stall:,.0f} and leaves the saddle by its finite steps or by noise",
         )
 
     @property
