@@ -141,7 +141,7 @@ class Loop:
             if stage.goal is not None and not isinstance(stage.goal, Learned | Stalled):
                 checked_measurable(stage.goal)
             make = partial(watch_of, stage.goal, stage.steps, source)
-            runs.append(stage_run(stage, source, training, (training.seed, k), dtype, make))
+            runs.append(stage_run(stage, source, training, k, dtype, make))
         loss = LossFunction.read(training.loss)
         seed = training.seed if judge_seed is None else judge_seed
         loop = cls(
