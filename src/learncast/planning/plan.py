@@ -389,16 +389,10 @@ class Plan(Priced, Reported, Displayable):
             title = f"Learning {self.target.name}"
             return Plot.of("loss_paths", *paths, goal=excess, switches=switches, title=title)
         mode = int(np.argmax(self.direct_time.mode_flow_steps))
-        optima = [float(m.optimum[mode]) for m in (modes[-1], modes[0])]
-        known = {"optimum": optima[0], "first_optimum": optima[1] if self.pretrains else None}
-        tolerance = 1.0 - self.direct_time.accuracy
-        look = {
-            "tolerance": tolerance,
-            "switch": switches,
-            "mode": mode,
-            "title": f"Slowest mode of {self.target.name}",
-        }
-        return Plot.of("curriculum_paths", *paths, **known, **look)
+        own, first = (float(m.optimum[mode]) for m in (modes[-1], modes[0]))
+        optima = {"optimum": own, "first_optimum": first if self.pretrains else None}
+        band, title = 1.0 - self.direct_time.accuracy, f"Slowest mode of {self.target.name}"
+        return Plot.of("curriculum_paths", *paths, **optima, tolerance=band, switch=switches, mode=mode, title=title)
 
     def __repr__(self) -> str:
         unit = "steps" if self.counted else "flow steps"

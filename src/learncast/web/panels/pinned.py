@@ -149,7 +149,7 @@ def readings(curriculum: Forecast) -> tuple[Reading, ...]:
     """Return the steps of the curriculum, of its stages and of direct training."""
     assert curriculum.direct is not None
     steps, direct, saving, (first, last) = curriculum.steps, curriculum.direct, curriculum.saving, curriculum.stages
-    return (
+    found = (
         Reading.counted("both stages", steps),
         Reading.counted("direct training", direct),
         Reading.steps("saved", saving.descent, saving.interval),
@@ -157,6 +157,7 @@ def readings(curriculum: Forecast) -> tuple[Reading, ...]:
         Reading.counted("target after it", replace(last.steps, low=math.nan, high=math.nan)),
         Reading.flow("both stages", steps.flow),
     )
+    return tuple(replace(one, group="At the pin") for one in found)
 
 
 def notes(curriculum: Forecast) -> tuple[Note, ...]:
