@@ -180,7 +180,7 @@ def test_code_of_tutorials_and_examples_does_not_scroll_sideways(opened):
 
 
 def test_a_wide_table_fades_until_its_end_is_in_view(opened):
-    page = opened("performance", 390)
+    page = opened("start/comparison", 390)
     table = page.locator(".pst-scrollable-table-container").first
     page.wait_for_selector(".pst-scrollable-table-container.more")
     table.evaluate("one => { one.scrollLeft = one.scrollWidth }")
