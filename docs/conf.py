@@ -31,6 +31,7 @@ extensions = [
     "mathml",
     "docstrings",
     "drawn",
+    "gallery_figures",
     "package_map",
     "generated_pages",
     "code_host_links",
@@ -84,14 +85,15 @@ sphinx_gallery_conf = {
     "write_computation_times": False,
     "show_signature": False,
     "min_reported_time": 5,
-    "image_srcset": ["2x"],
-    "thumbnail_size": (480, 320),
+    "image_scrapers": ("gallery_figures.save_figures",),
+    "reset_modules": ("matplotlib", "gallery_figures.apply_style"),
 }
 
 html_theme = "pydata_sphinx_theme"
 html_title = "learncast"
 html_static_path = ["_static", "../src/learncast/tokens.css"]
 html_css_files = ["tokens.css", "site.css"]
+html_js_files = ["tables.js"]
 html_copy_source = False
 html_show_sourcelink = False
 html_favicon = "_static/favicon.svg"

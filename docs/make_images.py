@@ -8,21 +8,58 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from itertools import product
 from pathlib import Path
 from typing import Any
 
+import matplotlib as mpl
 import numpy as np
+from matplotlib.figure import Figure
 
 import learncast as lc
-from learncast.figures import save
-from learncast.figures.look import read_tokens
+from learncast.figures import look, save, style
+from learncast.figures.look import GREY, STAGED, read_tokens
 from learncast.report.plan import plan_report
 from learncast.study import Study
 
 ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT / "docs"), str(ROOT / "docs" / "_ext")]
+
+import lesson  # noqa: E402
+from gallery_figures import save_versions  # noqa: E402
+from make_race import DIRECT, FIRST, GOAL, NETWORK, PLAN, TARGET, output  # noqa: E402
+
 IMAGES = ROOT / "docs" / "images"
 PINNED = "#curriculum"
 LEARNING = "#prior-knowledge"
+
+
+def hero_figure() -> None:
+    """The race of the front page as one panel: direct training, and training that sees stronger targets first."""
+    first, direct, goal = int(PLAN.best.stages[0].steps.value), int(DIRECT.steps.value), 100 * GOAL
+    with style(), mpl.rc_context({"font.size": 10, "lines.linewidth": 2.2}):
+        figure = Figure(figsize=(7.1, 2.7), layout="constrained")
+        ax = figure.subplots()
+        curves = {"first": 100 * output(FIRST, NETWORK, 260), "direct": 100 * output(TARGET, NETWORK, direct)}
+        ax.axhline(goal, color=GREY, linewidth=0.8, linestyle="--")
+        ax.plot(curves["direct"], color=look.DIRECT)
+        ax.plot(curves["first"][: first + 1], color=look.FIRST)
+        ax.plot(range(first, 261), curves["first"][first:], color=look.FIRST, linewidth=1, linestyle=":")
+        ax.annotate("", (first, goal), (direct, goal), arrowprops={"arrowstyle": "<->", "color": STAGED, "lw": 1.4})
+        ax.plot(first, goal, "o", color=look.FIRST, markersize=8)
+        ax.plot(direct, goal, "o", color=look.DIRECT, markersize=8)
+        words = {"ha": "center", "va": "bottom"}
+        ax.text(
+            (first + direct) / 2 + 12, goal + 3, f"{direct - first} steps saved", color=STAGED, weight="bold", **words
+        )
+        ax.text(
+            first - 8, goal + 4, f"stronger targets first,\nstopped after {first} steps", color=look.FIRST, ha="right"
+        )
+        ax.text(direct - 22, goal - 8, f"target only:\n{direct} steps", color=look.DIRECT, va="top")
+        ax.text(252, 147, "without the stop", color=look.FIRST, ha="left", va="top")
+        ax.set(xlabel="gradient steps", ylabel="output (% of the target)", yticks=[0, 50, 100, 150])
+        ax.set(xlim=(0, 390), ylim=(0, 152))
+        save_versions(figure, IMAGES / "hero.svg")
 
 
 def plan_figure() -> None:
@@ -85,10 +122,27 @@ def explorer_images() -> None:
             page.goto(f"{address}{LEARNING}")
             settled(page)
             animation(page)
+            lesson_images(browser, address)
             browser.close()
     finally:
         server.terminate()
         server.communicate()
+
+
+def lesson_images(browser: Any, address: str) -> None:
+    """Pictures of the lessons, for pages that are read without a web server."""
+    from PIL import Image
+
+    lessons = re.findall(
+        r"^```{lesson} (.+) / (.+)$", (ROOT / "docs/start/lessons.md").read_text(encoding="utf-8"), re.M
+    )
+    for theme, (panel, example) in product(("light", "dark"), lessons):
+        page = browser.new_page(viewport={"width": 800, "height": 760}, color_scheme=theme, device_scale_factor=1.5)
+        page.goto(f"{address}{lesson.address(panel, example)}")
+        settled(page)
+        picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB").quantize(64)
+        picture.save(IMAGES / lesson.picture(panel, example, theme), optimize=True)
+        page.close()
 
 
 def settled(page: Any) -> None:
@@ -116,6 +170,7 @@ def animation(page: Any) -> None:
 
 
 if __name__ == "__main__":
+    hero_figure()
     plan_figure()
     forecast_figure()
     badges()

@@ -8,25 +8,30 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
 import learncast as lc
 from learncast.papers.learnability.preset import CELLS as PAPER_CELLS
 from learncast.theory.dynamics import mode_equation
 
 
-def _sized(width: float = 4.6, height: float = 2.9, columns: int = 1) -> Callable[[Any], Any]:
-    """Set the size of a figure in inches and its number of axes in a row."""
+def _sized(
+    width: float = 4.6, height: float = 2.9, columns: int = 1, heights: tuple[float, ...] = (1,)
+) -> Callable[[Any], Any]:
+    """Set the size of a figure in inches, its number of axes in a row, and the relative heights of its rows."""
 
     def mark(draw: Any) -> Any:
-        draw.size = (width * columns, height), columns
+        draw.size = width * columns, height
+        draw.grid = {"nrows": len(heights), "ncols": columns, "height_ratios": heights}
         return draw
 
     return mark
 
 
-def sizes(draw: Any) -> tuple[tuple[float, float], int]:
-    """Width and height of a figure, and its number of axes."""
-    return draw.size
+def empty(draw: Any) -> tuple[Figure, Any]:
+    """Return a figure of the size that a function draws on, and its axes."""
+    figure = Figure(figsize=draw.size, layout="constrained")
+    return figure, figure.subplots(**draw.grid)
 
 
 @_sized()

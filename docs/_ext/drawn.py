@@ -15,14 +15,13 @@ import drawings
 import pictures
 from docutils import nodes
 from docutils.parsers.rst import directives
+from gallery_figures import save_versions, versions
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from learncast.figures.look import TOKEN_FILE, read_tokens
+from learncast.figures.look import TOKEN_FILE
 
 FOLDER = Path("generated/drawn")
-#: Colours of text and lines on a light and on a dark page.
-INK = {look: read_tokens(dark=look == "dark")["ink"] for look in ("light", "dark")}
 
 
 class Drawn(SphinxDirective):
@@ -40,10 +39,9 @@ class Drawn(SphinxDirective):
             (source + inspect.getsource(drawings._sized) + TOKEN_FILE.read_text(encoding="utf-8")).encode()
         ).hexdigest()[:12]
         figure = nodes.figure(classes=["drawn"])
-        for look in INK:
-            path = FOLDER / f"{self.arguments[0]}-{stamp}-{look}.svg"
+        for look, path in versions(FOLDER / f"{self.arguments[0]}-{stamp}.svg").items():
             if not (Path(self.env.srcdir) / path).exists():
-                save(draw, Path(self.env.srcdir) / path, look)
+                save(draw, Path(self.env.srcdir) / FOLDER / f"{self.arguments[0]}-{stamp}.svg")
             figure += nodes.image(
                 uri=f"/{path.as_posix()}",
                 alt=_caption(draw),
@@ -72,25 +70,19 @@ def _code(source: str) -> nodes.Node:
     return opened
 
 
-def save(draw: Any, path: Path, look: str) -> None:
-    """Save one version of a figure."""
+def save(draw: Any, path: Path) -> None:
+    """Save a figure in both versions."""
     import matplotlib as mpl
-    from matplotlib.figure import Figure
 
     from learncast.figures import style
 
-    ink = INK[look]
-    colours = dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), ink)
-    size, columns = drawings.sizes(draw)
-    with style(), mpl.rc_context({**colours, "font.size": 10, "svg.fonttype": "path", "svg.hashsalt": "learncast"}):
-        figure = Figure(figsize=size, layout="constrained")
-        axes = figure.subplots(1, columns)
+    with style(), mpl.rc_context({"font.size": 10}):
+        figure, axes = drawings.empty(draw)
         draw(axes)
         for ax in figure.axes:
             if (legend := ax.get_legend()) is not None:
                 legend.get_frame().set_alpha(0)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, transparent=True, metadata={"Date": None})
+        save_versions(figure, path)
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

@@ -1,10 +1,12 @@
 """The directive `lesson`: an example of the explorer in a page, and the explorer's files beside the site.
 
-`{lesson} curriculum / Stop early` shows the example of that name of a panel. The files are those of `learncast explore --export`.
+`{lesson} curriculum / Stop early` shows the example of that name of a panel. The files are those of `learncast explore --export`. Browsers load
+them from a web server only, so that a page opened as a file keeps the picture of the example that `python docs/make_images.py` makes.
 """
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -14,14 +16,23 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 FOLDER = "explorer"
-HTML = """
-<figure class="lesson">
-  <iframe src="../{folder}/index.html{address}" title="{name}: the explorer" loading="lazy"></iframe>
+BEFORE = '<figure class="lesson" data-explorer="../{folder}/index.html{address}" data-title="{name}: the explorer">'
+AFTER = """
   <p class="lesson-link"><a href="../{folder}/index.html{address}">Open it in the whole window</a></p>
 </figure>
 <script>
-  if (location.protocol === "file:") for (const one of document.querySelectorAll(".lesson iframe")) one.outerHTML =
-    "<p>Interactive parts need a web server: <code>python -m http.server --directory docs/_build/html</code>.</p>";
+  for (const one of document.querySelectorAll(".lesson[data-explorer]")) {{
+    if (location.protocol === "file:") {{
+      one.querySelector(".lesson-link").innerHTML =
+        "A picture. To move it: <code>python -m http.server --directory docs/_build/html</code>.";
+    }} else {{
+      const frame = Object.assign(document.createElement("iframe"), {{title: one.dataset.title, loading: "lazy"}});
+      frame.src = one.dataset.explorer;
+      one.querySelectorAll("img").forEach(picture => picture.remove());
+      one.prepend(frame);
+    }}
+    delete one.dataset.explorer;
+  }}
 </script>
 """
 
@@ -50,9 +61,20 @@ class Lesson(SphinxDirective):
     final_argument_whitespace = True
 
     def run(self) -> list[nodes.Node]:
-        """Return a frame with the explorer."""
+        """Return pictures of the example, which a script replaces by the explorer if a server is there."""
         panel, example = (part.strip() for part in self.arguments[0].split("/"))
-        return [nodes.raw("", HTML.format(folder=FOLDER, address=address(panel, example), name=example), format="html")]
+        words = {"folder": FOLDER, "address": address(panel, example), "name": example}
+        pictures = [
+            nodes.image(uri=f"/images/{picture(panel, example, look)}", alt=example, classes=[f"only-{look}"])
+            for look in ("light", "dark")
+        ]
+        before, after = (nodes.raw("", text.format(**words), format="html") for text in (BEFORE, AFTER))
+        return [before, *pictures, after]
+
+
+def picture(panel: str, example: str, look: str) -> str:
+    """File of the picture of an example on a light or dark page, below `docs/images`."""
+    return f"lesson-{panel}-{re.sub(r'[^a-z]+', '-', example.lower())}-{look}.png"
 
 
 def export(app: Sphinx, error: Exception | None) -> None:

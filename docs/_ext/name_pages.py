@@ -16,7 +16,7 @@ ORDER = {
     "Training procedure": ["Training", "Stage", "Goal", "Accuracy", "Explained", "Loss", "R2"],
     "Forecasts": ["forecast", "follow", "forget", "phase", "generalise", "Forecast", "Steps", "Status", "Trajectory"],
     "Plans": ["plan", "Plan", "Terms", "advise"],
-    "Training and checks": ["check", "descend", "agreement", "window"],
+    "Training and checks": ["check", "descend", "window"],
     "Errors": [],
 }
 

@@ -152,26 +152,28 @@ def dynamics_start(ax: Any) -> None:
     ax.legend(title="initial size", frameon=False, loc="center left", bbox_to_anchor=(1.01, 0.5))
 
 
-@_sized(4.2, 3.4)
-def forecast_and_trained(ax: Any) -> None:
-    """Steps forecast from statistics against steps of plain training in numpy on the raw trials, for drawn problems. Points on the line agree."""
+@_sized(4.2, 4.3, heights=(3.4, 1))
+def forecast_and_trained(axes: Any) -> None:
+    """Above: steps forecast from statistics against steps of plain training in numpy on the raw trials, for drawn problems; points on the line agree. Below: how far each forecast is from the trained steps."""
+    ax, strip = axes
     stored = json.loads((ROOT / "docs/results/forecasts.json").read_text(encoding="utf-8"))
     rows = [row for row in stored["rows"] if row["trained"] >= 1]
     ends = [0.8, 1.4 * max(row["trained"] for row in rows)]
     ax.plot(ends, ends, color="0.6", lw=0.9, zorder=0)
+    strip.axhline(0, color="0.6", lw=0.9, zorder=0)
     looks = {"integrated": (TARGET, "o", 16), "response": (FIRST, "s", 26), "exact": (FORGOTTEN, "D", 26)}
     for name, (colour, mark, size) in looks.items():
         chosen = [row for row in rows if row["class"] == name]
-        pairs = np.array([(row["trained"], row["forecast"]) for row in chosen])
-        ax.scatter(*pairs.T, s=size, marker=mark, color=colour, alpha=0.6, lw=0, label=f"{name} ({len(chosen)})")
-    ax.set(
-        xscale="log",
-        yscale="log",
-        xlabel="trained gradient steps",
-        ylabel="forecast gradient steps",
-        xlim=ends,
-        ylim=ends,
-    )
+        trained, forecast = np.array([(row["trained"], row["forecast"]) for row in chosen]).T
+        look = {"s": size, "marker": mark, "color": colour, "alpha": 0.6, "lw": 0}
+        ax.scatter(trained, forecast, label=f"{name} ({len(chosen)})", **look)
+        strip.scatter(trained, 100 * (forecast / trained - 1), **look)
+    ax.set(xscale="log", yscale="log", ylabel="forecast gradient steps", xlim=ends, ylim=ends)
+    strip.set(xscale="log", xlim=ends, ylim=(-0.55, 0.55), yticks=[-0.5, 0, 0.5])
+    strip.set(xlabel="trained gradient steps", ylabel="error (%)")
+    equal = sum(row["forecast"] == row["trained"] for row in rows)
+    strip.annotate(f"{equal} of {len(rows)} are equal", (0.02, 0.72), xycoords="axes fraction", size=7.5)
+    ax.tick_params(labelbottom=False)
     ax.legend(title="forecast class", frameon=False, loc="upper left")
 
 

@@ -50,7 +50,8 @@ print(task)
 for recurrence in (0.5, 0.7, 0.9, 0.95):
     summary = lc.tasks.summary(task, recurrence=recurrence)
     print(
-        f"recurrence {recurrence}: explains {summary.explained:.0%} of the variance, {summary.left_out:.0%} on held-out trials"
+        f"recurrence {recurrence}: explains {summary.explained:.0%} of the "
+        f"variance, {summary.left_out:.0%} on held-out trials"
     )
 
 # %%
@@ -65,10 +66,15 @@ print(lc.tasks.summary(task, recurrence=0.9))
 #
 # The network has 64 linear units and small random weights.
 
-network = lc.LinearRNN.random(inputs=2, hidden_size=64, outputs=2, recurrence=0.9, scale=0.05, rng=0)
+network = lc.LinearRNN.random(
+    inputs=2, hidden_size=64, outputs=2, recurrence=0.9, scale=0.05, rng=0
+)
 forecast = lc.forecast(task, network, learning_rate=2e-3, goal=0.95)
 low, high = forecast.steps.interval
-print(f"{forecast.steps.descent:.0f} steps to learn 95%, 95% interval {low:.0f} to {high:.0f}")
+print(
+    f"{forecast.steps.descent:.0f} steps to learn 95%, "
+    f"95% interval {low:.0f} to {high:.0f}"
+)
 
 # %%
 # For recorded trials the goal 0.95 means: 95% of the explainable variance is learned. The interval comes from resampling the
@@ -89,7 +95,11 @@ for condition in forecast.trust.assumptions:
 # weaker than those of the animal.
 
 candidates = [
-    lc.tasks.integration(steps=12, target_strength=[strength, strength], name=f"ideal answers x {strength}")
+    lc.tasks.integration(
+        steps=12,
+        target_strength=[strength, strength],
+        name=f"ideal answers x {strength}",
+    )
     for strength in (0.7, 1.0, 1.5)
 ]
 plan = lc.plan(task, candidates, network, learning_rate=2e-3, terms=lc.Terms(0.95))
@@ -132,13 +142,23 @@ run = lc.training.train((inputs, answers), network, lc.Training(2e-3), steps=ste
 trajectory = forecast.solution.at(np.arange(steps + 1))
 
 _, ax = plt.subplots(figsize=(7, 3.2), layout="constrained")
-ax.plot(run.dataset["time"], run.dataset["loss"], color=lc.figures.COLOURS[0], alpha=0.7, linewidth=3, label="training in torch")
+ax.plot(
+    run.dataset["time"],
+    run.dataset["loss"],
+    color=lc.figures.COLOURS[0],
+    alpha=0.7,
+    linewidth=3,
+    label="training in torch",
+)
 ax.plot(trajectory.time, trajectory["loss"], "k:", label="forecast")
 ax.axvline(plan.direct_steps, color="grey", linewidth=0.8)
 ax.set(xlabel="gradient steps", ylabel="loss (half the mean squared error)")
 ax.legend()
 plt.show()
-difference = abs(run.dataset["loss"].values - trajectory["loss"].values).max() / run.dataset["loss"].values[0]
+difference = (
+    abs(run.dataset["loss"].values - trajectory["loss"].values).max()
+    / run.dataset["loss"].values[0]
+)
 print(f"largest difference: {difference:.2%} of the initial loss")
 
 # %%

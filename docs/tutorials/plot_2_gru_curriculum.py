@@ -25,11 +25,15 @@ import torch
 import learncast as lc
 
 torch.set_num_threads(1)
-print("neurogym is installed" if find_spec("neurogym") else "neurogym is not installed: trials are generated here")
+print(
+    "neurogym is installed"
+    if find_spec("neurogym")
+    else "neurogym is not installed: trials are generated here"
+)
 
 
 def generated(strength, delay, *, name, trials=2000, evidence=5, seed=0):
-    """Trials of a delayed decision: inputs (trials, steps, 3) and labels (trials, steps)."""
+    """Delayed decisions: inputs (trials, steps, 3) and labels (trials, steps)."""
     rng = np.random.default_rng(seed)
     steps = evidence + delay + 1
     side = rng.integers(1, 3, trials)
@@ -39,7 +43,9 @@ def generated(strength, delay, *, name, trials=2000, evidence=5, seed=0):
     inputs[np.arange(trials), :evidence, side] += strength
     labels = np.zeros((trials, steps), dtype=int)
     labels[:, -1] = side
-    return lc.training.trials((inputs.astype("float32"), labels), held_out=0.25, name=name)
+    return lc.training.trials(
+        (inputs.astype("float32"), labels), held_out=0.25, name=name
+    )
 
 
 def from_neurogym(coherences, delay, *, name):
@@ -50,7 +56,9 @@ def from_neurogym(coherences, delay, *, name):
 
     warnings.filterwarnings("ignore", module="gymnasium")
     timing = {"stimulus": 600, "delay": delay}
-    environment = neurogym.make("PerceptualDecisionMaking-v0", dt=100, timing=timing)
+    environment = neurogym.make(
+        "PerceptualDecisionMaking-v0", dt=100, timing=timing
+    )
     environment.unwrapped.cohs = np.array(coherences)
     return lc.training.trials(environment, name=name)
 
@@ -75,7 +83,9 @@ else:
 # You can use your own module: anything that maps (trials, steps, inputs) to (trials, steps, outputs). The goal is 80% correct
 # decisions on held-out trials. Steps whose label is "wait" do not count.
 
-model = lc.training.gated_module("gru", inputs=3, hidden_size=24, outputs=3, every_step=True, seed=0)
+model = lc.training.gated_module(
+    "gru", inputs=3, hidden_size=24, outputs=3, every_step=True, seed=0
+)
 goal = lc.training.DecisionAccuracy(0.80, ignore=0, looks=2, every=5)
 
 # %%
@@ -105,7 +115,10 @@ plt.show()
 
 run = advice.train(most_steps=600)
 direct = lc.training.train(target, model, training.with_(most_steps=600), goal=goal)
-print(f"as advised: {advice.pilot_steps} steps of pilots + {run.steps}, {run.status.name}")
+print(
+    f"as advised: {advice.pilot_steps} steps of pilots + {run.steps}, "
+    f"{run.status.name}"
+)
 print(f"direct at the given rate: {direct.steps}, {direct.status.name}")
 print(advice.carried_out(run).summary)
 

@@ -20,7 +20,9 @@ import learncast as lc
 
 kinds = lc.tasks.hierarchy(3, name="kinds")
 colours = kinds.shuffled([0, 2, 4, 6, 1, 3, 5, 7], name="colours")
-network = lc.TwoLayer.balanced(8, 16, kinds.outputs, scale=0.01, rng=np.random.default_rng(0))
+network = lc.TwoLayer.balanced(
+    8, 16, kinds.outputs, scale=0.01, rng=np.random.default_rng(0)
+)
 
 _, axes = plt.subplots(1, 2, figsize=(7, 2.6), layout="constrained")
 for ax, task in zip(axes, [kinds, colours], strict=True):
@@ -54,10 +56,13 @@ plt.show()
 # of steps:
 
 for steps in (10, 20, 40, 80):
-    table = lc.forget([kinds, colours], network, learning_rate=0.05, steps=[400, steps]).losses()
+    table = lc.forget(
+        [kinds, colours], network, learning_rate=0.05, steps=[400, steps]
+    ).losses()
     after = table.isel(stage=-1)
     print(
-        f"{steps:3d} steps of colours: loss of kinds {float(after.sel(task='kinds')):.2f}, "
+        f"{steps:3d} steps of colours: loss of kinds "
+        f"{float(after.sel(task='kinds')):.2f}, "
         f"of colours {float(after.sel(task='colours')):.2f}"
     )
 
@@ -69,9 +74,14 @@ for steps in (10, 20, 40, 80):
 
 first = lc.descend(kinds, network, learning_rate=0.05, steps=400)
 second = lc.descend(colours, first.network_at(400), learning_rate=0.05, steps=80)
-measured = lc.descend(kinds, second.network_at(80), learning_rate=0.05, steps=1).loss[0]
+measured = lc.descend(
+    kinds, second.network_at(80), learning_rate=0.05, steps=1
+).loss[0]
 predicted = float(table.isel(stage=-1).sel(task="kinds"))
-print(f"loss of kinds after 80 steps of colours: forecast {predicted:.3f}, descent {measured:.3f}")
+print(
+    f"loss of kinds after 80 steps of colours: forecast {predicted:.3f}, "
+    f"descent {measured:.3f}"
+)
 
 # %%
 # Initial weights that cannot learn
@@ -81,12 +91,21 @@ print(f"loss of kinds after 80 steps of colours: forecast {predicted:.3f}, desce
 # and never learns one mode. The forecast shows which initial weights are affected. Descent leaves the saddle late, by its
 # finite steps or by the noise of its batches.
 
-starts = [lc.TwoLayer.balanced(8, 16, kinds.outputs, scale=0.01, rng=np.random.default_rng(seed)) for seed in range(8)]
-solutions = [lc.forecast(kinds, start, learning_rate=0.05).solution for start in starts]
+starts = [
+    lc.TwoLayer.balanced(
+        8, 16, kinds.outputs, scale=0.01, rng=np.random.default_rng(seed)
+    )
+    for seed in range(8)
+]
+solutions = [
+    lc.forecast(kinds, start, learning_rate=0.05).solution for start in starts
+]
 for seed, solution in enumerate(solutions):
     print(
         f"seed {seed}:",
-        solution.remarks[0] if solution.remarks else f"learned after {solution.time_to(0.99).flow_steps:.0f} steps",
+        solution.remarks[0]
+        if solution.remarks
+        else f"learned after {solution.time_to(0.99).flow_steps:.0f} steps",
     )
 
 # %%
@@ -103,7 +122,9 @@ plan = lc.plan(target, [stronger], rnn, learning_rate=1e-3, terms=lc.Terms(0.8))
 front = plan.front(stronger, points=8)
 _, ax = plt.subplots(figsize=(7, 3.0), layout="constrained")
 ax.plot(front.excess_loss, front.total, "o-", color=lc.figures.COLOURS[0])
-ax.set(xlabel="excess loss of 'stronger targets' at the end", ylabel="total flow steps")
+ax.set(
+    xlabel="excess loss of 'stronger targets' at the end", ylabel="total flow steps"
+)
 plt.show()
 
 # %%

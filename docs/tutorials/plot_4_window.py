@@ -26,9 +26,17 @@ from learncast import windows
 torch.manual_seed(0)
 torch.set_num_threads(1)
 x, y = lc.tasks.multi_lag_trials(
-    256, np.random.default_rng(0), steps=48, direction=4, lags=(2, 6, 14), coefficients=(0.6, 0.5, 0.4)
+    256,
+    np.random.default_rng(0),
+    steps=48,
+    direction=4,
+    lags=(2, 6, 14),
+    coefficients=(0.6, 0.5, 0.4),
 )
-x, y = torch.as_tensor(x, dtype=torch.float32), torch.as_tensor(y, dtype=torch.float32)
+x, y = (
+    torch.as_tensor(x, dtype=torch.float32),
+    torch.as_tensor(y, dtype=torch.float32),
+)
 
 
 class Model(nn.Module):
@@ -80,9 +88,19 @@ for condition in early.validity():
 train(130)
 late = windows.window(model, x, y, optimizer=optimizer, **options)
 _, ax = plt.subplots(figsize=(7, 3.4), layout="constrained")
-for name, result, colour in [("after 20 steps", early, lc.figures.COLOURS[5]), ("after 150 steps", late, lc.figures.COLOURS[0])]:
+for name, result, colour in [
+    ("after 20 steps", early, lc.figures.COLOURS[5]),
+    ("after 150 steps", late, lc.figures.COLOURS[0]),
+]:
     layer = result.dataset.isel(layer=0)
-    ax.semilogy(layer["lag"], layer["envelope"], "o-", color=colour, markersize=4, label=name)
+    ax.semilogy(
+        layer["lag"],
+        layer["envelope"],
+        "o-",
+        color=colour,
+        markersize=4,
+        label=name,
+    )
 ax.set(xlabel="lag (steps)", ylabel="envelope: effective learning rate")
 ax.legend()
 plt.show()
@@ -110,7 +128,9 @@ plt.show()
 class Gated(nn.Module):
     def __init__(self, gate):
         super().__init__()
-        self.cell = windows.DiagGate(4, 24, gate=gate, generator=torch.Generator().manual_seed(0))
+        self.cell = windows.DiagGate(
+            4, 24, gate=gate, generator=torch.Generator().manual_seed(0)
+        )
         self.readout = nn.Linear(24, 1)
 
     def forward(self, x):
@@ -120,9 +140,18 @@ class Gated(nn.Module):
 _, ax = plt.subplots(figsize=(7, 3.2), layout="constrained")
 for gate, colour in [(0.5, lc.figures.COLOURS[1]), (0.05, lc.figures.COLOURS[0])]:
     cell = Gated(gate)
-    result = windows.window(cell, x, y, optimizer=torch.optim.SGD(cell.parameters(), lr=0.1), **options)
+    result = windows.window(
+        cell, x, y, optimizer=torch.optim.SGD(cell.parameters(), lr=0.1), **options
+    )
     layer = result.dataset.isel(layer=0)
-    ax.semilogy(layer["lag"], layer["envelope"], "o-", color=colour, markersize=4, label=f"initial gate {gate:g}")
+    ax.semilogy(
+        layer["lag"],
+        layer["envelope"],
+        "o-",
+        color=colour,
+        markersize=4,
+        label=f"initial gate {gate:g}",
+    )
 ax.set(xlabel="lag (steps)", ylabel="envelope")
 ax.legend()
 plt.show()

@@ -47,7 +47,9 @@ target.target_strength = [0.5, 1.0, 2.0]
 def learncast(*arguments):
     """Run a command as in a shell, and print its output."""
     command = [sys.executable, "-m", "learncast", *arguments]
-    process = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    process = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, check=False
+    )
     print("$ learncast", *arguments)
     print(process.stdout.strip())
     return process.returncode
@@ -57,7 +59,16 @@ def learncast(*arguments):
 # Dry run
 # -------
 
-learncast("sweep", "run", "study.toml", "--store", "results", "--dry-run", "--workers", "1")
+learncast(
+    "sweep",
+    "run",
+    "study.toml",
+    "--store",
+    "results",
+    "--dry-run",
+    "--workers",
+    "1",
+)
 
 # %%
 # Run, interrupt, resume
@@ -66,7 +77,20 @@ learncast("sweep", "run", "study.toml", "--store", "results", "--dry-run", "--wo
 # ``--seconds`` interrupts the sweep immediately, as the time limit of a batch job or Ctrl-C would. The exit code is then 1,
 # because the sweep is not complete.
 
-print("exit", learncast("sweep", "run", "study.toml", "--store", "results", "--workers", "2", "--seconds", "0.1"))
+print(
+    "exit",
+    learncast(
+        "sweep",
+        "run",
+        "study.toml",
+        "--store",
+        "results",
+        "--workers",
+        "2",
+        "--seconds",
+        "0.1",
+    ),
+)
 
 # %%
 # Results that were computed are kept and not computed again. Resuming needs only the store.
@@ -89,8 +113,14 @@ steps = results["descent_steps"].squeeze()
 _, ax = plt.subplots(figsize=(7, 3.2), layout="constrained")
 for strength in steps["target_strength"].values:
     line = steps.sel(target_strength=strength)
-    ax.plot(line["recurrence"], line.values, "o-", label=f"target strength {strength:g}")
-ax.set(xlabel="recurrence of the network", ylabel="gradient steps to learn", yscale="log")
+    ax.plot(
+        line["recurrence"], line.values, "o-", label=f"target strength {strength:g}"
+    )
+ax.set(
+    xlabel="recurrence of the network",
+    ylabel="gradient steps to learn",
+    yscale="log",
+)
 ax.legend()
 plt.show()
 

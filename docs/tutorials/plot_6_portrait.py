@@ -21,7 +21,14 @@ import learncast as lc
 target = lc.tasks.integration(steps=50)
 network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01)
 strengths, stops = np.linspace(0.4, 3, 90), np.linspace(0.05, 0.99, 90)
-portrait = lc.phase(target, network, learning_rate=1e-3, vary="target_strength", values=strengths, accuracies=stops)
+portrait = lc.phase(
+    target,
+    network,
+    learning_rate=1e-3,
+    vary="target_strength",
+    values=strengths,
+    accuracies=stops,
+)
 fig, ax = plt.subplots(figsize=(7, 4.2), layout="constrained")
 lc.figures.portrait(portrait, ax, target_value=1.0)
 plt.show()
@@ -46,8 +53,13 @@ points = {
 }
 for name, (strength, stop) in points.items():
     first = target.varied(target_strength=strength).renamed("first")
-    forecast = lc.follow([lc.Stage(first, stop), lc.Stage(target, 0.99)], network, learning_rate=1e-3)
-    print(f"{name:>20}: {forecast.steps.descent:.0f} steps; direct training {forecast.direct.descent:.0f}.")
+    forecast = lc.follow(
+        [lc.Stage(first, stop), lc.Stage(target, 0.99)], network, learning_rate=1e-3
+    )
+    print(
+        f"{name:>20}: {forecast.steps.descent:.0f} steps; "
+        f"direct training {forecast.direct.descent:.0f}."
+    )
     print(f"{'':>22}{forecast.explanation.sentence}")
 
 # %%
@@ -55,13 +67,23 @@ for name, (strength, stop) in points.items():
 
 fig, axes = plt.subplots(1, 4, figsize=(10, 2.6), sharey=True, layout="constrained")
 times = np.arange(0, 560)
-optimum = float(lc.forecast(target, network, learning_rate=1e-3).solution.optimum[0])
+optimum = float(
+    lc.forecast(target, network, learning_rate=1e-3).solution.optimum[0]
+)
 for ax, (name, (strength, stop)) in zip(axes, points.items(), strict=True):
     first = target.varied(target_strength=strength).renamed("first")
-    forecast = lc.follow([lc.Stage(first, stop), lc.Stage(target, 0.99)], network, learning_rate=1e-3)
-    ax.plot(times, forecast.at(times)["strength"].values[:, 0], color=lc.figures.COLOURS[0])
-    ax.axhspan(0.99 * optimum, 1.01 * optimum, color="0.75")
-    ax.axvline(forecast.stages[0].steps.flow, color=lc.figures.COLOURS[1], linestyle=":")
+    forecast = lc.follow(
+        [lc.Stage(first, stop), lc.Stage(target, 0.99)], network, learning_rate=1e-3
+    )
+    ax.plot(
+        times,
+        forecast.at(times)["strength"].values[:, 0],
+        color=lc.figures.COLOURS[0],
+    )
+    ax.axhspan(0.99 * optimum, 1.01 * optimum, color="grey", alpha=0.4)
+    ax.axvline(
+        forecast.stages[0].steps.flow, color=lc.figures.COLOURS[1], linestyle=":"
+    )
     ax.set(title=name, xlabel="gradient steps")
 axes[0].set_ylabel("strength")
 plt.show()
@@ -76,13 +98,22 @@ plt.show()
 
 row = portrait.sel(target_strength=1.5, method="nearest")
 best = float(row["accuracy"][np.argmax(row["saved_descent_steps"].values)])
-print(f"best stop on the grid {best:.3f}; bright curve {float(row['singular_accuracy']):.3f}")
+print(
+    f"best stop on the grid {best:.3f}; "
+    f"bright curve {float(row['singular_accuracy']):.3f}"
+)
 
 fig, ax = plt.subplots(figsize=(7, 3), layout="constrained")
 ax.plot(row["accuracy"], row["saved_descent_steps"], color=lc.figures.COLOURS[0])
-ax.axvline(float(row["singular_accuracy"]), color=lc.figures.COLOURS[4], label="first task ends on the target's solution")
+ax.axvline(
+    float(row["singular_accuracy"]),
+    color=lc.figures.COLOURS[4],
+    label="first task ends on the target's solution",
+)
 ax.axhline(0, color="grey", linewidth=0.8)
-ax.set(xlabel="accuracy at which the first task stops", ylabel="gradient steps saved")
+ax.set(
+    xlabel="accuracy at which the first task stops", ylabel="gradient steps saved"
+)
 ax.legend()
 plt.show()
 
@@ -94,9 +125,17 @@ plt.show()
 # the first task overshoots, the target must unlearn the excess, and the saving is lost. If you cannot stop precisely, stop
 # early. A plan reports the cost:
 
-plan = lc.plan(target, [target.varied(target_strength=1.5).renamed("stronger targets")], network, learning_rate=1e-3)
+plan = lc.plan(
+    target,
+    [target.varied(target_strength=1.5).renamed("stronger targets")],
+    network,
+    learning_rate=1e-3,
+)
 for shift in plan.sensitivity:
-    print(f"{shift.factor:4.2f} times the planned steps: {shift.extra:.0f} more steps in total")
+    print(
+        f"{shift.factor:4.2f} times the planned steps: "
+        f"{shift.extra:.0f} more steps in total"
+    )
 
 # %%
 # Another parameter
@@ -106,7 +145,12 @@ for shift in plan.sensitivity:
 # the black line.
 
 portrait = lc.phase(
-    target, network, learning_rate=1e-3, vary="input_strength", values=np.linspace(0.4, 1.8, 90), accuracies=stops
+    target,
+    network,
+    learning_rate=1e-3,
+    vary="input_strength",
+    values=np.linspace(0.4, 1.8, 90),
+    accuracies=stops,
 )
 fig, ax = plt.subplots(figsize=(7, 4.2), layout="constrained")
 lc.figures.portrait(portrait, ax, target_value=1.0)

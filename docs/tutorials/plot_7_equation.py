@@ -26,7 +26,10 @@ powers = b ** np.arange(steps)[::-1]
 beta_yx = powers.sum()  # the target is the sum of all inputs: s_yx(t) = 1
 beta_xx = (powers**2).sum()  # white noise: s_xx(t, t') = 1 where t = t'
 optimum = beta_yx / beta_xx
-print(f"beta_yx = {beta_yx:.3f}, beta_xx = {beta_xx:.3f}, optimal strength u = ac is {optimum:.4f}")
+print(
+    f"beta_yx = {beta_yx:.3f}, beta_xx = {beta_xx:.3f}, "
+    f"optimal strength u = ac is {optimum:.4f}"
+)
 
 # %%
 # The equation
@@ -39,7 +42,9 @@ print(f"beta_yx = {beta_yx:.3f}, beta_xx = {beta_xx:.3f}, optimal strength u = a
 # where :math:`\eta` is the learning rate. The time at which :math:`u` reaches :math:`u^*(1 - \epsilon)` is:
 
 u0 = start**2
-by_hand = np.log((optimum / u0 - 1) * accuracy / (1 - accuracy)) / (2 * beta_yx * rate)
+by_hand = np.log((optimum / u0 - 1) * accuracy / (1 - accuracy)) / (
+    2 * beta_yx * rate
+)
 print(f"by hand: {by_hand:.3f} flow steps")
 
 # %%
@@ -62,14 +67,24 @@ def entered(_, weights):
 
 
 entered.terminal = True
-ode = solve_ivp(slope, (0, 1000), [start, start], events=entered, rtol=1e-12, atol=1e-14, dense_output=True)
+ode = solve_ivp(
+    slope,
+    (0, 1000),
+    [start, start],
+    events=entered,
+    rtol=1e-12,
+    atol=1e-14,
+    dense_output=True,
+)
 descent = lc.descend(task, network, learning_rate=rate, steps=500)
 inside = descent.strength[:, 0] >= accuracy * optimum
 rows = {
     "by hand": by_hand,
     "learncast, flow": forecast.steps.flow,
     "ODE solver": float(ode.t_events[0][0]),
-    "eq. (12) as printed": float(lc.papers.paper_time(forecast.solution, accuracy)[0]),
+    "eq. (12) as printed": float(
+        lc.papers.paper_time(forecast.solution, accuracy)[0]
+    ),
     "learncast, descent": forecast.steps.descent,
     "descent, counted": float(np.argmax(inside)),
 }
@@ -86,17 +101,29 @@ for name, value in rows.items():
 # Backpropagation through time on batches of 1,000 trials.
 
 record = lc.training.Records(("strength",), every=4)
-run = lc.training.train(task, network, lc.Training(rate, batch=1000), steps=400, record=record)
+run = lc.training.train(
+    task, network, lc.Training(rate, batch=1000), steps=400, record=record
+)
 t = np.arange(401)
 logistic = optimum / (1 + (optimum / u0 - 1) * np.exp(-2 * beta_yx * rate * t))
 
 _, ax = plt.subplots(figsize=(7, 3.6), layout="constrained")
 ax.plot(
-    run.dataset["time"], run.dataset["strength"].values[:, 0], color=lc.figures.COLOURS[0], linewidth=3, alpha=0.7, label="torch"
+    run.dataset["time"],
+    run.dataset["strength"].values[:, 0],
+    color=lc.figures.COLOURS[0],
+    linewidth=3,
+    alpha=0.7,
+    label="torch",
 )
-ax.plot(t, ode.sol(np.minimum(t, ode.t[-1])).prod(axis=0), color=lc.figures.COLOURS[4], label="ODE solver, to the band")
+ax.plot(
+    t,
+    ode.sol(np.minimum(t, ode.t[-1])).prod(axis=0),
+    color=lc.figures.COLOURS[4],
+    label="ODE solver, to the band",
+)
 ax.plot(t, logistic, "k:", label="equation")
-ax.axhspan(0.99 * optimum, 1.01 * optimum, color="0.75", label="learned")
+ax.axhspan(0.99 * optimum, 1.01 * optimum, color="grey", alpha=0.4, label="learned")
 ax.set(xlabel="gradient steps", ylabel="strength $u$")
 ax.legend()
 plt.show()
@@ -108,7 +135,9 @@ plt.show()
 # The printed time assumes that the strength starts below the optimum. From above, as after a stronger first task, it is too
 # short, and inside the band it is negative. The library uses a formula that holds in all cases.
 
-above = lc.LinearRNN.aligned(recurrence=b, initial=float(np.sqrt(1.8 * optimum)), hidden_size=128)
+above = lc.LinearRNN.aligned(
+    recurrence=b, initial=float(np.sqrt(1.8 * optimum)), hidden_size=128
+)
 solution = lc.forecast(task, above, learning_rate=rate).solution
 for band in (0.99, 0.9, 0.7):
     print(

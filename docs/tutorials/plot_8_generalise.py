@@ -20,13 +20,24 @@ import numpy as np
 
 import learncast as lc
 
-folder = next(p for p in (Path("examples"), Path("../../examples"), Path("../../../examples")) if p.is_dir())
+folder = next(
+    p
+    for p in (Path("examples"), Path("../../examples"), Path("../../../examples"))
+    if p.is_dir()
+)
 with np.load(folder / "digits.npz") as arrays:
     inputs, labels = arrays["inputs"].astype(float), arrays["labels"]
 order = np.random.default_rng(0).permutation(len(inputs))
 own, new = order[:150], order[150:]
 
-task = lc.Task.from_samples(inputs[own], labels[own], classes=10, centre=True, scale="channel", name="150 digits")
+task = lc.Task.from_samples(
+    inputs[own],
+    labels[own],
+    classes=10,
+    centre=True,
+    scale="channel",
+    name="150 digits",
+)
 network = lc.LinearRNN.random(8, 32, 10, recurrence=0.9, scale=0.05, rng=0)
 
 # %%
@@ -53,8 +64,14 @@ test = lc.Task.from_samples(inputs[new], labels[new], classes=10)
 truth = lc.generalise(task, network, learning_rate=0.02, most_steps=5000, test=test)
 at_stop = float(truth.curve["held_out"].interp(steps=held_out.stop))
 low, high = held_out.loss_interval
-print(f"forecast {held_out.loss:.3f} ({low:.3f} to {high:.3f}), new digits {at_stop:.3f}")
-print(f"the best stop for the new digits is {truth.stop}; the forecast loses {at_stop / truth.loss - 1:.1%}")
+print(
+    f"forecast {held_out.loss:.3f} ({low:.3f} to {high:.3f}), "
+    f"new digits {at_stop:.3f}"
+)
+print(
+    f"the best stop for the new digits is {truth.stop}; "
+    f"the forecast loses {at_stop / truth.loss - 1:.1%}"
+)
 
 # %%
 # Signal and noise
@@ -73,17 +90,34 @@ modes.round(3)
 
 for number in (150, 250, 600):
     expected = held_out.trials(number)
-    print(f"{number} trials: {expected.value:.3f} ({expected.low:.3f} to {expected.high:.3f})")
+    print(
+        f"{number} trials: {expected.value:.3f} ({expected.low:.3f} to "
+        f"{expected.high:.3f})"
+    )
 
 # %%
 # More digits are available here, so the forecast can be compared with them:
 
 for number in (250, 600):
     more = lc.Task.from_samples(
-        inputs[order[:number]], labels[order[:number]], classes=10, centre=True, scale="channel"
+        inputs[order[:number]],
+        labels[order[:number]],
+        classes=10,
+        centre=True,
+        scale="channel",
     )
-    rest = lc.Task.from_samples(inputs[order[600:]], labels[order[600:]], classes=10)
-    print(number, round(lc.generalise(more, network, learning_rate=0.02, most_steps=5000, test=rest).loss, 3))
+    rest = lc.Task.from_samples(
+        inputs[order[600:]], labels[order[600:]], classes=10
+    )
+    print(
+        number,
+        round(
+            lc.generalise(
+                more, network, learning_rate=0.02, most_steps=5000, test=rest
+            ).loss,
+            3,
+        ),
+    )
 
 # %%
 # Noise
@@ -92,7 +126,10 @@ for number in (250, 600):
 # Weights grow while training goes on, and with them the loss that noise adds. With noisy hidden units, stop earlier:
 
 noise = held_out.noise(hidden=0.1)
-print(f"best stop {held_out.stop}, with noise in the hidden units {int(noise['stop'])}")
+print(
+    f"best stop {held_out.stop}, with noise in the hidden units "
+    f"{int(noise['stop'])}"
+)
 
 # %%
 # From the command line, for all digits of the example: ``learncast generalise examples/sequential_digits.toml``.

@@ -37,7 +37,6 @@ _HOME = {
     "TwoLayer": "networks.two_layer",
     "UnsupportedModel": "_core.errors",
     "advise": "advice.adviser",
-    "agreement": "planning.agreement",
     "check": "training.check",
     "descend": "theory.dynamics.descent",
     "follow": "planning.forecast",
@@ -97,7 +96,6 @@ if TYPE_CHECKING:  # explicit re-exports, so that type checkers know these names
     from learncast.networks.deep import Deep as Deep
     from learncast.networks.linear_rnn import LinearRNN as LinearRNN
     from learncast.networks.two_layer import TwoLayer as TwoLayer
-    from learncast.planning.agreement import agreement as agreement
     from learncast.planning.forecast import Forecast as Forecast
     from learncast.planning.forecast import follow as follow
     from learncast.planning.forecast import forecast as forecast

@@ -276,14 +276,13 @@ def format_count(value: float) -> str:
 
 
 def format_interval(interval: tuple[float, float] | None) -> str:
-    """Return "low to high"; empty if nothing was estimated. Ends of 100 or more are whole numbers, rounded outwards."""
+    """Return "low to high", whole numbers from 100 on; empty if there is none, or nothing was estimated."""
     if interval is None or interval[0] == interval[1]:
         return ""
-    ends = [
-        float(outwards(end)) if 100 <= abs(end) < math.inf else float(end)
-        for end, outwards in zip(interval, (math.floor, math.ceil), strict=True)
-    ]
-    return " to ".join(format_number(end, 0 if end.is_integer() else 1) for end in ends)
+    if max(interval) < 100 and not all(float(end).is_integer() for end in interval):
+        return " to ".join(format_number(end, 1) for end in interval)
+    ends = (way(end) if math.isfinite(end) else end for end, way in zip(interval, (math.floor, math.ceil), strict=True))
+    return " to ".join(map(format_count, ends))
 
 
 def bracketed_interval(interval: tuple[float, float] | None) -> str:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import copy
 import functools
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -243,19 +242,17 @@ def test_transports_equal_dense_products(name, index):
     lags = [1, 2, 4]
     mean, exact = transport.mean_transport(replay, lags), transport.exact_transport(replay, lags)
     for row, (lag, zeroth, total) in enumerate(transport.transport_factors(replay, lags)):
-        sizes, squares = [], []
+        sizes = []
         for source in range(STEPS - lag):
             for n in range(BATCH):
                 A, R, M = dense_factors(oracle, lag, source + lag, n)
                 assert (zeroth[source, n] - A.diagonal()).abs().max() < EXACT
                 assert (total[source, n] - (A + R).diagonal()).abs().max() < EXACT
                 sizes.append(torch.stack([A.diagonal(), (A + R).diagonal(), M.diagonal()]).abs())
-                squares.append(M.square().sum())
         expected = torch.stack(sizes).mean(0).numpy()
         assert mean.windows[row] == len(sizes)
         for got, want in zip((mean.zeroth, mean.total, exact.diagonal), expected, strict=True):
             assert abs(got[row] - want).max() < EXACT
-        assert abs(exact.frobenius[row] - torch.stack(squares).mean().sqrt().item()) < EXACT
 
 
 @each_layer
@@ -270,7 +267,7 @@ def test_computations_do_not_change_the_replay(name, index):
         b = transport.sensitivities(replay, w)
         return (
             transport.mean_transport(replay, [1, 2, 4], rates=rates).total.tobytes(),
-            transport.exact_transport(replay, [1, 2, 4], rates=rates).frobenius.tobytes(),
+            transport.exact_transport(replay, [1, 2, 4], rates=rates).diagonal.tobytes(),
             transport.base_rates(replay, {key: value[0].abs() for key, value in w.items()}).numpy().tobytes(),
             unit_contributions(replay, [1, 2], sensitivities=b, deltas=seen.deltas[index], rates=rates).tobytes(),
             transport.forward_gradients(replay, transport.state_sensitivities(replay, w), seen.deltas[index]).tobytes(),
@@ -481,19 +478,12 @@ def test_probes_estimate_the_exact_transport(name):
     (replay,) = layers.replays(body(name), sequences("diag"))
     lags = [1, 3, 4]
     rates = torch.rand(replay.hidden.shape, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
-    g = torch.Generator().manual_seed(10)
     dense = transport.exact_transport(replay, lags, rates=rates)
-    probed = transport.exact_transport(replay, lags, rates=rates, probes=HIDDEN, generator=g)
+    probed = transport.exact_transport(replay, lags, rates=rates, probes=HIDDEN)
     # With as many columns as units the diagonal is exact.
     assert abs(probed.diagonal - dense.diagonal).max() < EXACT
     assert abs(probed.effective - dense.effective).max() < EXACT
-    # Sixty draws of three probes: their mean square is within 4 standard errors unless one in 15000 is unlucky, and the
-    # seed is fixed besides.
-    draws = [transport.exact_transport(replay, lags, probes=HIDDEN, generator=g).frobenius ** 2 for _ in range(60)]
-    squares = np.stack(draws)
-    # The last term is rounding: at lag 1 an LSTM's block is diagonal, and probes of +-1 measure it without error.
-    assert (abs(squares.mean(0) - dense.frobenius**2) < 4 * squares.std(0) / 60**0.5 + EXACT).all()
-    one = transport.exact_transport(replay, lags, probes=2, generator=g)
+    one = transport.exact_transport(replay, lags, probes=2)
     assert one.diagonal.shape == (3, 2)
 
 

@@ -7,7 +7,12 @@ from pathlib import Path
 
 import matplotlib as mpl
 import pytest
+from gallery_figures import apply_style, as_card, save_versions, versions
+from matplotlib.figure import Figure
 from text_faults import faults
+
+from learncast.figures import style
+from learncast.figures.look import read_tokens
 
 DOCS = Path(__file__).parents[2] / "docs"
 SCRIPTS = sorted(DOCS.glob("gallery/*/plot_*.py")) + sorted(DOCS.glob("tutorials/plot_*.py"))
@@ -26,11 +31,24 @@ def test_the_gallery_has_twenty_examples_and_there_are_eight_lessons():
     assert folders.count("tutorials") == 8
 
 
+def test_code_fits_the_column_of_its_page():
+    parser = pytest.importorskip("sphinx_gallery.py_source_parser")
+    wide = [
+        f"{script.name}: {line}"
+        for script in SCRIPTS
+        for kind, text, *_ in parser.split_code_and_text_blocks(script)[1]
+        for line in text.splitlines()
+        if kind == "code" and len(line) > 84
+    ]
+    assert wide == []
+
+
 @pytest.mark.parametrize("script", list(cases()))
 def test_script_runs_and_draws(script, monkeypatch):
     with mpl.rc_context({"backend": "agg"}):
         import matplotlib.pyplot as plt
 
+        apply_style({}, script.name)  # as the site is built
         drawn = []
         monkeypatch.chdir(script.parent)  # where the site's builder runs it
         monkeypatch.setattr(plt, "show", lambda: drawn.extend(plt.get_fignums()))
@@ -41,3 +59,23 @@ def test_script_runs_and_draws(script, monkeypatch):
             plt.close("all")
     assert drawn
     assert unreadable == {}
+
+
+def test_a_figure_is_saved_with_a_transparent_background_in_the_inks_of_light_and_dark_pages(tmp_path):
+    with style():
+        figure = Figure(layout="constrained")
+        ax = figure.subplots()
+        ax.plot([0, 1], color=read_tokens()["target"], label="target")
+        ax.set(xlabel="steps", ylabel="a label that is much longer than the axis of a card of the gallery")
+        ax.legend()
+        for one in (figure, as_card(figure)):
+            save_versions(one, tmp_path / "one.png")
+            for look, file in versions(tmp_path / "one.png").items():
+                own, other = read_tokens(dark=look == "dark"), read_tokens(dark=look == "light")
+                text = file.read_text(encoding="utf-8")
+                assert own["ink"] in text
+                assert own["target"] in text
+                assert other["ink"] not in text
+                assert "opacity: 0" in text  # the background
+    assert ax.get_legend() is None
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("steps", "")

@@ -10,7 +10,6 @@ import pytest
 pytest.importorskip("torch")
 
 import drawings
-from matplotlib.figure import Figure
 
 from learncast import SchemaMismatch
 from learncast.papers import open_paper
@@ -41,8 +40,7 @@ def test_other_seeds_have_no_stored_results():
 @pytest.mark.parametrize("name", ["default_windows"])
 def test_stored_numbers_are_drawn_on_the_page_of_the_theory(name):
     draw = getattr(drawings, name)
-    size, columns = drawings.sizes(draw)
-    axes = Figure(figsize=size).subplots(1, columns)
+    _, axes = drawings.empty(draw)
     draw(axes)
     assert all(len(ax.lines) >= 3 and ax.get_ylabel() for ax in axes)
     assert f"```{{drawn}} {name}\n" in (DOCS / "theory/livi2025.md").read_text(encoding="utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 from pathlib import Path
 
@@ -20,6 +21,13 @@ def test_every_file_that_states_the_version_states_the_same():
 def test_a_version_without_a_dated_section_has_no_release_notes():
     with pytest.raises(SystemExit):
         RELEASE["notes"]("99.0.0")
+
+
+def test_release_notes_are_read_in_two_minutes_and_lead_to_old_and_new_names():
+    shown = RELEASE["notes"](learncast.__version__).partition("<details>")[0]
+    assert len(shown.split()) < 400
+    table = (ROOT / re.search(r"\]\((docs/\S+migrate\.md)\)", shown)[1]).read_text(encoding="utf-8")
+    assert table.count("\n| `") > 60
 
 
 def test_authors_are_the_contributors_everywhere():

@@ -17,7 +17,8 @@ from learncast import InvalidSpec, tasks
 from learncast.figures import page, stop_curves
 from learncast.papers import open_paper, reproduce
 from learncast.papers.curriculum import paper
-from learncast.papers.curriculum.pools import SIZES, TaskPool, forecasts_of, network, panel, panel_runs
+from learncast.papers.curriculum.pools import SIZES, TaskPool, forecasts_of, network, panel, panel_runs, pools
+from learncast.papers.curriculum.samples import supplement_runs
 
 RESOLUTION = 12
 STEPS, RECURRENCE, START, RATE = 50, 0.96, 1e-4, 1e-3
@@ -163,9 +164,10 @@ def test_a_panel_of_figure_4_has_linear_and_relu_units(small):
 def test_the_paper_has_all_figures(small):
     assert [figure.name for figure in small.figures] == [
         *("1A", "1B", "1C", "2A", "2B", "2C", "2D", "3A", "3B", "3C", "3D"),
-        *("4A", "4B", "4C", "4D"),
+        *("4A", "4B", "4C", "4D", "S5"),
     ]
     assert [figure.name for figure in small.chosen("4")] == ["4A", "4B", "4C", "4D"]
+    assert [figure.name for figure in small.chosen("5")] == ["S5"]
     assert all(figure.caption.endswith(".") for figure in small.figures)
     assert small.citation == "curriculum2025"
 
@@ -263,6 +265,36 @@ def short_pool(monkeypatch):
     forecasts_of.cache_clear()
     yield pool
     forecasts_of.cache_clear()
+
+
+def test_the_supplement_needs_no_training_of_its_own():
+    own = {run.text for run in supplement_runs("default")}
+    assert own == {run.text for name in pools() for run in panel_runs(name, "default")}
+
+
+def synthetic_run(settings):
+    """Paths of one panel of figure 4 that rise to 1; those of first tasks end later."""
+    parts = []
+    for k in range(3):
+        time = np.arange(20.0 + k + (settings["activation"] == "relu"))
+        variables = {"trained": ("time", 1 - np.exp(-time)), "theory": ("time", 1 - np.exp(-time / 2))}
+        numbers = {"first_optimum": 0.5 + k, "target_optimum": 1.0, "switch": 5.0, "descent_steps": 18.0}
+        parts.append(xr.Dataset(variables | numbers, {"time": time}))
+    return xr.concat(parts, "sample", join="outer").assign(steps=(("curriculum", "seed"), np.ones((3, 1))))
+
+
+def test_the_supplement_has_both_first_tasks_of_every_panel(small):
+    figure = small.figure("S5")
+    dataset = figure.data([synthetic_run(run.settings) for run in figure.runs("smoke")], "smoke")
+    assert (dataset.sizes["panel"], dataset.sizes["activation"], dataset.sizes["sample"]) == (4, 2, 3)
+    numbers = figure.numbers(dataset)
+    assert numbers["target_strength = 0.75, linear: steps saved, predicted and trained"] == [0, -1]
+    assert numbers["timescale = 20, ReLU: steps saved, predicted and trained"] == [0, -2]
+    drawn = figure.draw(dataset)
+    assert len(drawn.axes) == len(numbers) == 16
+    drawn.draw_without_rendering()
+    titles = [ax._left_title.get_window_extent() for ax in drawn.axes]
+    assert all(titles[k].x1 < titles[k + 1].x0 for k in range(15) if k % 4 < 3)  # titles of a row do not overlap
 
 
 @pytest.mark.slow

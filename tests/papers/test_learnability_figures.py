@@ -248,7 +248,7 @@ def test_measures_of_known_envelopes():
 def test_single_terms_of_a_gradient_add_up_to_its_lag_sums():
     """The tail index is that of the terms whose mean over steps is the contribution of a lag."""
     from learncast.windows import layers, sequences, transport
-    from learncast.windows.transport.terms import gradient_terms
+    from learncast.windows.transport.derivative import gradient_terms
 
     run = DiagnosedRun.from_dict(PAPER.figure("1").runs("smoke")[1].settings)
     model, (x, y) = run.model(None, 1), run.trials(12, 6, 1)

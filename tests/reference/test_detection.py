@@ -264,8 +264,10 @@ def test_each_direction_has_its_own_signal():
 def test_a_single_direction_equals_the_mean_over_directions():
     rng = np.random.default_rng(5)
     found = detection.detect(LAGS, normal(rng, 128, 3), rng=rng, nulls=19)
-    for name in ("mean", "score", "index", "scale"):
+    for name in ("mean", "score"):
         np.testing.assert_allclose(getattr(found.by_direction, name), [getattr(found, name)], rtol=1e-12)
+    for name in ("index", "scale"):
+        np.testing.assert_allclose(getattr(found.by_direction, name), [getattr(found.noise, name)], rtol=1e-12)
 
 
 @pytest.mark.parametrize("noise", NOISES)
@@ -329,12 +331,12 @@ def test_exactly_the_lags_with_a_signal_are_detected(noise):
 def test_the_tail_index_of_the_noise_is_estimated():
     rng = np.random.default_rng(6)
     gaussian = detection.detect(LAGS, normal(rng, 2000, 2), rng=rng)
-    assert (gaussian.index == 2).all()
+    assert (gaussian.noise.index == 2).all()
     # Two units of variance 1: variance 2 = 2 scale^2, known to 1 / sqrt(2 n) = 1.6%; six of that.
-    np.testing.assert_allclose(gaussian.scale, 1.0, rtol=0.1)
+    np.testing.assert_allclose(gaussian.noise.scale, 1.0, rtol=0.1)
     stable = detection.detect(LAGS[:6], heavy(rng, 2000, 1)[:, :6], rng=rng)
     # 1.5 with standard error 0.035 (the theory page), five of them.
-    np.testing.assert_allclose(stable.index, 1.5, atol=0.18)
+    np.testing.assert_allclose(stable.noise.index, 1.5, atol=0.18)
 
 
 def test_noise_of_one_lag_hides_the_envelope_and_total_noise_shows_it():
@@ -360,7 +362,7 @@ def test_blocks_of_lags_and_fixed_signs_agree_with_one_pass(monkeypatch):
     full = detection.detect(LAGS, contributions, rng=np.random.default_rng(1))
     monkeypatch.setattr(detection.detection, "_BLOCK", 240 * 5 * 7)  # seven lags at a time
     cut = detection.detect(LAGS, contributions, rng=np.random.default_rng(1))
-    for name in ("statistic", "mean", "score", "null_mean", "null_score", "index", "scale"):
+    for name in ("statistic", "mean", "score", "null_mean", "null_score"):
         np.testing.assert_allclose(getattr(cut, name), getattr(full, name), rtol=1e-9, atol=1e-12)
     signs = np.sign(contributions[:120].sum(axis=0))
     projected = np.concatenate([detection.matched_statistic(b, signs) for b in np.array_split(contributions[120:], 5)])

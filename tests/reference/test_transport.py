@@ -148,10 +148,8 @@ def test_golden_transports(name):
     start = (tensor(expected["states_h"][source])[None],)
     last = layer.replay(seen.inputs[0][:, tail], seen.outputs[0][:, tail], start)
     exact = transport.exact_transport(last, [lag])
-    assert exact.windows.tolist() == [1]
     close(entry, exact.diagonal[0], np.abs(np.diag(expected["M_exact"])))
     close(entry, exact.envelope[0], expected["exact_diag_l1"])
-    close(entry, exact.frobenius[0], expected["exact_fro"])
 
 
 @pytest.mark.equation("livi2025 Eq. (8)")

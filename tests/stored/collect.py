@@ -117,7 +117,7 @@ def figures() -> list[Case]:
     quick = {"curriculum": "1A 1B 1C 2A 2D 3A 3B 3C 3D", "prior-knowledge": "3B 4C 6B 6C 6D"}
     trained = {
         "curriculum": "2B 2C 4A 4B 4C 4D",
-        "prior-knowledge": "1B 1C 1D 2A 2B 2C 2D 3C 4A 4D 4E 4F 5A 5B 5D 6A 6E 6G 6H",
+        "prior-knowledge": "1B 1C 1D 2A 2B 2C 2D 3C 4A 4D 4E 4F 5A 5B 5D 6A 6E 6F 6G 6H",
         "linear-rnn": "S1 S2a S2b S3a S3b NTK sensory",
     }
     return [

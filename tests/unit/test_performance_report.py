@@ -68,3 +68,19 @@ def test_each_version_is_kept_and_compared_with_the_one_before(tmp_path, monkeyp
     assert "| &emsp;the same | 4x |  |  | 4x |" in page
     assert page.index("Exact curricula") < page.index("Exact learning")
     assert "performance.md tells of 2 sections" in capsys.readouterr().out
+
+
+def test_the_page_is_written_from_the_stored_measurements():
+    text, sections = report.page()
+    assert report.PAGE.read_text(encoding="utf-8") == text
+    assert sections == len(report.REPORTED)
+
+
+def test_the_table_at_the_top_has_every_question_and_a_reason_for_every_goal_that_is_not_met():
+    table = report.page()[0].partition("|---")[2].partition("\n\n")[0].splitlines()[1:]
+    assert len(table) == len(report.SUMMARY)
+    for line in table:
+        _, time, ratio, goal, met = (cell.strip() for cell in line.strip("| ").split(" | "))
+        assert time or ratio
+        assert goal
+        assert met == "yes" or met.startswith("**no**: ")

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 import learncast as lc
 from learncast.cli import app
+from learncast.figures.look import read_tokens
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -45,8 +46,18 @@ def test_images_of_the_readme_have_two_pixels_for_each_one_shown():
     shown = re.findall(r'<img src="([^"]+)" width="(\d+)"', README)
     assert len(shown) >= 2
     for path, width in shown:
+        if path.endswith(".svg"):  # sharp at every size, with a version for dark pages
+            assert f'(prefers-color-scheme: dark)" srcset="{path.removesuffix(".svg")}_dark.svg"' in README
+            continue
         with image.open(ROOT / path) as picture:
             assert picture.width >= 2 * int(width), path
+
+
+def test_both_versions_of_the_first_picture_are_drawn_in_their_own_ink():
+    for dark, name in ((False, "hero.svg"), (True, "hero_dark.svg")):
+        text = (ROOT / "docs" / "images" / name).read_text(encoding="utf-8")
+        assert read_tokens(dark=dark)["ink"] in text
+        assert read_tokens(dark=not dark)["ink"] not in text
 
 
 def test_badges_say_what_pyproject_says():
@@ -99,7 +110,7 @@ def test_a_command_prints_the_output_on_its_page(command, output, tmp_path, monk
 def test_the_first_result_is_on_the_first_screen_of_the_readme():
     lines = README.splitlines()
     assert next(k for k, line in enumerate(lines) if line.startswith("$ learncast plan")) < 40
-    assert next(k for k, line in enumerate(lines) if line.startswith("<img")) < 10
+    assert next(k for k, line in enumerate(lines) if line.strip().startswith("<img")) < 10
 
 
 def test_links_of_the_readme_lead_somewhere():

@@ -12,14 +12,20 @@ import matplotlib.pyplot as plt
 import learncast as lc
 
 task = lc.tasks.integration(steps=20, target_strength=[1.0, 0.6, 0.3])
-network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.02, hidden_size=32, task=task)
+network = lc.LinearRNN.aligned(
+    recurrence=0.9, initial=0.02, hidden_size=32, task=task
+)
 forecast = lc.forecast(task, network, learning_rate=1e-2, goal=0.95)
 print(forecast)
 
 record = lc.training.Records(("strength",), every=2)
-run = lc.training.train(task, network, lc.Training(1e-2, batch=500), steps=250, record=record)
+run = lc.training.train(
+    task, network, lc.Training(1e-2, batch=500), steps=250, record=record
+)
 
 _, ax = plt.subplots(figsize=(6, 3.6), layout="constrained")
-lc.figures.mode_strengths(forecast.solution.at(range(251)).dataset, ax, simulated=run.dataset)
+lc.figures.mode_strengths(
+    forecast.solution.at(range(251)).dataset, ax, simulated=run.dataset
+)
 ax.set_title("Dotted: forecast. Coloured: training in torch.")
 plt.show()

@@ -17,12 +17,33 @@ network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01)
 plan = lc.plan(target, [stronger], network, learning_rate=1e-3)
 
 stops = np.linspace(0.02, 0.995, 80)
-curricula = [lc.follow([lc.Stage(stronger, s), lc.Stage(target, 0.99)], network, learning_rate=1e-3) for s in stops]
+curricula = [
+    lc.follow(
+        [lc.Stage(stronger, s), lc.Stage(target, 0.99)], network, learning_rate=1e-3
+    )
+    for s in stops
+]
 
 _, ax = plt.subplots(figsize=(6, 3.6), layout="constrained")
-ax.plot(100 * stops, [c.steps.descent for c in curricula], color=lc.figures.COLOURS[0], label="first task, then target")
+ax.plot(
+    100 * stops,
+    [c.steps.descent for c in curricula],
+    color=lc.figures.COLOURS[0],
+    label="first task, then target",
+)
 ax.axhline(plan.direct_steps, color="grey", linestyle="--", label="direct training")
-ax.plot(100 * plan.best.stages[0].accuracy, plan.total, "*", color="black", markersize=12, label="plan")
-ax.set(xlabel="accuracy at which the first task stops (%)", ylabel="total gradient steps", ylim=(0, None))
+ax.plot(
+    100 * plan.best.stages[0].accuracy,
+    plan.total,
+    "*",
+    color="black",
+    markersize=12,
+    label="plan",
+)
+ax.set(
+    xlabel="accuracy at which the first task stops (%)",
+    ylabel="total gradient steps",
+    ylim=(0, None),
+)
 ax.legend()
 plt.show()

@@ -26,7 +26,9 @@ lc.figures.curriculum_paths(
     ax,
     optimum=float(direct.optimum[0]),
     tolerance=0.01,
-    first_optimum=float(lc.forecast(stronger, network, learning_rate=1e-3).solution.optimum[0]),
+    first_optimum=float(
+        lc.forecast(stronger, network, learning_rate=1e-3).solution.optimum[0]
+    ),
     switch=plan.best.stages[0].steps.flow,
 )
 plt.show()

@@ -12,13 +12,23 @@ import matplotlib.pyplot as plt
 
 import learncast as lc
 
-target = lc.tasks.leaky_integration(steps=50, timescale=[10.0, 20.0], gain=[1.0, 0.8], name="two channels")
+target = lc.tasks.leaky_integration(
+    steps=50, timescale=[10.0, 20.0], gain=[1.0, 0.8], name="two channels"
+)
 pool = [
-    lc.tasks.integration(steps=steps, target_strength=[strength] * 2, name=f"{steps} steps, x{strength}")
+    lc.tasks.integration(
+        steps=steps,
+        target_strength=[strength] * 2,
+        name=f"{steps} steps, x{strength}",
+    )
     for steps, strength in product([10, 25, 50], [0.6, 1.0, 1.5, 2.0])
 ]
-network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=64, task=target)
-terms = lc.Terms(costs=[task.steps / 50 for task in [*pool, target]], switch_cost=20.0)
+network = lc.LinearRNN.aligned(
+    recurrence=0.96, initial=0.01, hidden_size=64, task=target
+)
+terms = lc.Terms(
+    costs=[task.steps / 50 for task in [*pool, target]], switch_cost=20.0
+)
 plan = lc.plan(target, pool, network, learning_rate=5e-4, terms=terms)
 print(plan.summary)
 

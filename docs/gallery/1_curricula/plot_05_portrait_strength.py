@@ -15,7 +15,14 @@ import learncast as lc
 target = lc.tasks.integration(steps=50)
 network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01)
 values, accuracies = np.linspace(0.4, 3, 80), np.linspace(0.05, 0.99, 80)
-portrait = lc.phase(target, network, learning_rate=1e-3, vary="target_strength", values=values, accuracies=accuracies)
+portrait = lc.phase(
+    target,
+    network,
+    learning_rate=1e-3,
+    vary="target_strength",
+    values=values,
+    accuracies=accuracies,
+)
 
 _, ax = plt.subplots(figsize=(6, 3.8), layout="constrained")
 lc.figures.portrait(portrait, ax, target_value=1.0)

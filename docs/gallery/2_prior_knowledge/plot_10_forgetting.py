@@ -13,7 +13,9 @@ import learncast as lc
 
 living = lc.tasks.hierarchy(3, name="living things")
 colours = living.shuffled([0, 2, 4, 6, 1, 3, 5, 7], name="colours")
-network = lc.TwoLayer.balanced(8, 16, living.outputs, scale=0.01, rng=np.random.default_rng(0))
+network = lc.TwoLayer.balanced(
+    8, 16, living.outputs, scale=0.01, rng=np.random.default_rng(0)
+)
 forecast = lc.forget([living, colours], network, learning_rate=0.05)
 print(forecast.losses().to_pandas().round(3))
 

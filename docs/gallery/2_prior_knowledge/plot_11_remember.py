@@ -14,10 +14,16 @@ target = lc.tasks.integration(steps=50)
 stronger = target.varied(target_strength=1.5).renamed("stronger targets")
 weaker = target.varied(target_strength=0.7).renamed("weaker targets")
 network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01)
-plan = lc.plan(target, [stronger, weaker], network, learning_rate=1e-3, terms=lc.Terms(0.8))
+plan = lc.plan(
+    target, [stronger, weaker], network, learning_rate=1e-3, terms=lc.Terms(0.8)
+)
 front = plan.front(stronger, points=8)
 
 _, ax = plt.subplots(figsize=(6, 3.4), layout="constrained")
 ax.plot(front.excess_loss, front.total, "o-", color=lc.figures.COLOURS[0])
-ax.set(xlabel="excess loss of 'stronger targets' at the end", ylabel="total flow steps", ylim=(0, None))
+ax.set(
+    xlabel="excess loss of 'stronger targets' at the end",
+    ylabel="total flow steps",
+    ylim=(0, 1.1 * max(front.total)),
+)
 plt.show()

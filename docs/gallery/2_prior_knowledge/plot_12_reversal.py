@@ -18,10 +18,22 @@ times = np.linspace(0, 400, 400)
 _, ax = plt.subplots(figsize=(6, 3.6), layout="constrained")
 colours = [lc.figures.COLOURS[k] for k in (0, 2, 4, 1)]
 for imbalance, colour in zip([0.0, 0.01, 0.1, 1.0], colours, strict=True):
-    start = lc.TwoLayer.balanced(2, 2, 2, scale=0.1, imbalance=imbalance, rng=np.random.default_rng(1))
-    learned = lc.forecast(task, start, learning_rate=0.02).solution.network_at(np.inf)
+    start = lc.TwoLayer.balanced(
+        2, 2, 2, scale=0.1, imbalance=imbalance, rng=np.random.default_rng(1)
+    )
+    learned = lc.forecast(task, start, learning_rate=0.02).solution.network_at(
+        np.inf
+    )
     solution = lc.forecast(back, learned, learning_rate=0.02).solution
-    ax.plot(times, solution.at(times)["excess_loss"], color=colour, label=f"imbalance {imbalance:g}")
-ax.set(xlabel="gradient steps since the reversal", ylabel="excess loss of the reversed task")
+    ax.plot(
+        times,
+        solution.at(times)["excess_loss"],
+        color=colour,
+        label=f"imbalance {imbalance:g}",
+    )
+ax.set(
+    xlabel="gradient steps since the reversal",
+    ylabel="excess loss of the reversed task",
+)
 ax.legend()
 plt.show()

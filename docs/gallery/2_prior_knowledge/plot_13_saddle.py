@@ -17,7 +17,9 @@ times = np.linspace(0, 600, 300)
 _, ax = plt.subplots(figsize=(6, 3.6), layout="constrained")
 labelled = set()
 for seed in range(10):
-    start = lc.TwoLayer.balanced(2, 2, 2, scale=0.05, rng=np.random.default_rng(seed))
+    start = lc.TwoLayer.balanced(
+        2, 2, 2, scale=0.05, rng=np.random.default_rng(seed)
+    )
     solution = lc.forecast(task, start, learning_rate=0.02).solution
     stuck = bool(solution.remarks)
     name = "one mode is never learned" if stuck else "both modes are learned"

@@ -12,8 +12,12 @@ import numpy as np
 import learncast as lc
 
 task = lc.tasks.hierarchy(3)
-network = lc.TwoLayer.balanced(8, 16, task.outputs, scale=0.001, rng=np.random.default_rng(0))
-trajectory = lc.forecast(task, network, learning_rate=0.05).solution.at(np.linspace(0, 450, 400))
+network = lc.TwoLayer.balanced(
+    8, 16, task.outputs, scale=0.001, rng=np.random.default_rng(0)
+)
+trajectory = lc.forecast(task, network, learning_rate=0.05).solution.at(
+    np.linspace(0, 450, 400)
+)
 
 _, ax = plt.subplots(figsize=(6, 3.6), layout="constrained")
 lc.figures.mode_strengths(trajectory.dataset, ax)

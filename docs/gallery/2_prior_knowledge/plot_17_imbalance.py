@@ -18,14 +18,22 @@ rng = np.random.default_rng(0)
 
 def steps(scale, imbalance):
     """Return the flow steps from one start."""
-    network = lc.TwoLayer.balanced(task.inputs, 4, task.outputs, scale=scale, imbalance=imbalance, rng=rng)
+    network = lc.TwoLayer.balanced(
+        task.inputs, 4, task.outputs, scale=scale, imbalance=imbalance, rng=rng
+    )
     return lc.forecast(task, network, learning_rate=0.02, strict=False).steps.flow
 
 
-times = np.array([[steps(scale, imbalance) for imbalance in imbalances] for scale in scales]).T
+times = np.array(
+    [[steps(scale, imbalance) for imbalance in imbalances] for scale in scales]
+).T
 
 _, ax = plt.subplots(figsize=(6, 3.6), layout="constrained")
-mesh = ax.pcolormesh(scales, imbalances, np.ma.masked_invalid(times), cmap="viridis")
+mesh = ax.pcolormesh(scales, imbalances, np.ma.masked_invalid(times))
 ax.figure.colorbar(mesh, label="gradient steps")
-ax.set(xscale="log", xlabel="scale of the weights at the start", ylabel="imbalance of the two layers")
+ax.set(
+    xscale="log",
+    xlabel="scale of the weights at the start",
+    ylabel="imbalance of the two layers",
+)
 plt.show()

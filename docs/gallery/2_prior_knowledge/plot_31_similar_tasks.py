@@ -14,14 +14,16 @@ import learncast as lc
 first = lc.tasks.static([[1.0], [0.0]], name="first")
 network = lc.TwoLayer.balanced(1, 6, 2, scale=0.05, rng=np.random.default_rng(2))
 directions = np.linspace(0, 90, 13)
-angles, losses = [], []
+losses = []
 for angle in np.deg2rad(directions):
     second = lc.tasks.static([[np.cos(angle)], [np.sin(angle)]], name="second")
-    angles.append(np.max(lc.tasks.similarity(first, second).output_angles))
     table = lc.forget([first, second], network, learning_rate=0.02).losses()
     losses.append(float(table.sel(task="first").isel(stage=-1)))
 
 _, ax = plt.subplots(figsize=(6, 3.4), layout="constrained")
-ax.plot(np.rad2deg(angles), losses, "o-", color=lc.figures.COLOURS[0])
-ax.set(xlabel="largest angle between output modes (degrees)", ylabel="loss of the first task after the second")
+ax.plot(directions, losses, "o-", color=lc.figures.COLOURS[0])
+ax.set(
+    xlabel="angle between the directions of the output (degrees)",
+    ylabel="loss of the first task after the second",
+)
 plt.show()

@@ -21,18 +21,27 @@ saved = []
 for number in layers:
     network = lc.Deep.aligned([2] * (number - 1), task=task, initial=0.35)
     forecast = lc.forecast(task, network, learning_rate=rate, goal=0.95)
-    plan = lc.plan(task, [stronger], network, learning_rate=rate, terms=lc.Terms(goal=0.95))
+    plan = lc.plan(
+        task, [stronger], network, learning_rate=rate, terms=lc.Terms(goal=0.95)
+    )
     saved.append(forecast.steps.descent - plan.best.total.descent)
     print(
-        f"{number} layers: {forecast.steps.descent:.0f} steps directly, {plan.best.total.descent:.0f} with pretraining"
+        f"{number} layers: {forecast.steps.descent:.0f} steps directly, "
+        f"{plan.best.total.descent:.0f} with pretraining"
     )
     steps = np.linspace(0, 5000, 400)
     strengths = forecast.solution.at(steps)["strength"].values
     lines = left.plot(steps, strengths[:, 0], label=f"{number} layers")
     left.plot(steps, strengths[:, 1], "--", color=lines[0].get_color())
 
-left.set(xlabel="gradient steps", ylabel="strength of the mode", title="First mode (solid) and second (dashed)")
+left.set(
+    xlabel="gradient steps",
+    ylabel="strength of the mode",
+    title="First mode (solid) and second (dashed)",
+)
 left.legend(frameon=False, loc=(0.62, 0.52))
 right.bar([str(number) for number in layers], saved, color=lc.figures.COLOURS[0])
-right.set(xlabel="layers", ylabel="steps saved", title="Pretraining on stronger targets")
+right.set(
+    xlabel="layers", ylabel="steps saved", title="Pretraining on stronger targets"
+)
 plt.show()

@@ -13,24 +13,41 @@ import numpy as np
 
 import learncast as lc
 
-parts = [lc.tasks.static([[1.0], [0.0]], name="one"), lc.tasks.static([[0.0], [1.0]], name="two")]
+parts = [
+    lc.tasks.static([[1.0], [0.0]], name="one"),
+    lc.tasks.static([[0.0], [1.0]], name="two"),
+]
 networks = [lc.TwoLayer.random(2, 8, 2, scale=0.1, rng=seed) for seed in range(4)]
 angles, rate = (0, 30, 60, 75, 85), 0.02
 steps = {"one part to 99%, then both": [], "direct training": [], "best plan": []}
 for angle in angles:
     made = lc.tasks.composed(parts, inputs="separate", angle=angle)
-    plans = [lc.plan(made.target, made.parts, network, learning_rate=rate) for network in networks]
+    plans = [
+        lc.plan(made.target, made.parts, network, learning_rate=rate)
+        for network in networks
+    ]
     stages = [lc.Stage(made.parts[0], 0.99), lc.Stage(made.target, 0.99)]
-    first = [lc.follow(stages, network, learning_rate=rate).total.descent for network in networks]
+    first = [
+        lc.follow(stages, network, learning_rate=rate).total.descent
+        for network in networks
+    ]
     steps["one part to 99%, then both"].append(np.mean(first))
-    steps["direct training"].append(np.mean([plan.direct.descent for plan in plans]))
+    steps["direct training"].append(
+        np.mean([plan.direct.descent for plan in plans])
+    )
     steps["best plan"].append(np.mean([plan.best.total.descent for plan in plans]))
 
 _, ax = plt.subplots(figsize=(6, 3.6), layout="constrained")
-for (name, values), style in zip(steps.items(), ("C1s--", "C7o-", "C0o-"), strict=True):
+for (name, values), style in zip(
+    steps.items(), ("C1s--", "C7o-", "C0o-"), strict=True
+):
     ax.plot(angles, values, style, label=name)
     print(name, np.round(values))
-ax.set(xlabel="angle between the parts' own inputs (degrees)", ylabel="gradient steps", ylim=(0, None))
+ax.set(
+    xlabel="angle between the parts' own inputs (degrees)",
+    ylabel="gradient steps",
+    ylim=(0, None),
+)
 ax.set_title("0: separate inputs. 90: the same input.")
 ax.legend(frameon=False)
 plt.show()

@@ -17,12 +17,17 @@ training = lc.Training(1e-2, learn=("input", "recurrent", "output"))
 solution = lc.forecast(task, network, training).solution
 
 times = np.linspace(0, 700, 80)
-largest = [max(abs(np.linalg.eigvals(solution.network_at(t).recurrent_weights))) for t in times]
+largest = [
+    max(abs(np.linalg.eigvals(solution.network_at(t).recurrent_weights)))
+    for t in times
+]
 _, (left, right) = plt.subplots(1, 2, figsize=(8, 3.2), layout="constrained")
 left.plot(times, solution.at(times)["loss"], color=lc.figures.COLOURS[0])
 left.set(xlabel="gradient steps", ylabel="loss", yscale="log")
 right.plot(times, largest, color=lc.figures.COLOURS[0])
-right.axhline(0.8, color=lc.figures.COLOURS[1], linestyle="--", label="leak of the task")
+right.axhline(
+    0.8, color=lc.figures.COLOURS[1], linestyle="--", label="leak of the task"
+)
 right.set(xlabel="gradient steps", ylabel="spectral radius of the recurrence")
 right.legend()
 plt.show()

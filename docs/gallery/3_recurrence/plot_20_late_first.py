@@ -14,12 +14,27 @@ from learncast.theory import half_strength_time
 
 lags = np.arange(8)
 _, ax = plt.subplots(figsize=(6, 3.4), layout="constrained")
-for start, colour in zip([0.6, 0.8, 1.0], [COLOURS[1], COLOURS[4], COLOURS[0]], strict=True):
+for start, colour in zip(
+    [0.6, 0.8, 1.0], [COLOURS[1], COLOURS[4], COLOURS[0]], strict=True
+):
     pulses = np.eye(len(lags))
     times = [
-        half_strength_time(pulse, recurrence=start, input_weight=0.01, learning_rate=1e-2).steps for pulse in pulses
+        half_strength_time(
+            pulse, recurrence=start, input_weight=0.01, learning_rate=1e-2
+        ).steps
+        for pulse in pulses
     ]
-    ax.plot(lags, np.ravel(times), "o-", color=colour, label=f"initial recurrence {start:g}")
-ax.set(xlabel="lag of the input before the response (steps)", ylabel="steps to half of the strength", yscale="log")
+    ax.plot(
+        lags,
+        np.ravel(times),
+        "o-",
+        color=colour,
+        label=f"initial recurrence {start:g}",
+    )
+ax.set(
+    xlabel="lag of the input before the response (steps)",
+    ylabel="steps to half of the strength",
+    yscale="log",
+)
 ax.legend()
 plt.show()

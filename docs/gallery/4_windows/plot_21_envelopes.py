@@ -16,9 +16,17 @@ from learncast import tasks, windows
 
 torch.manual_seed(0)
 inputs, targets = tasks.multi_lag_trials(
-    128, np.random.default_rng(0), steps=64, direction=4, lags=(2, 8, 16), coefficients=(0.6, 0.5, 0.4)
+    128,
+    np.random.default_rng(0),
+    steps=64,
+    direction=4,
+    lags=(2, 8, 16),
+    coefficients=(0.6, 0.5, 0.4),
 )
-inputs, targets = torch.as_tensor(inputs, dtype=torch.float32), torch.as_tensor(targets, dtype=torch.float32)
+inputs, targets = (
+    torch.as_tensor(inputs, dtype=torch.float32),
+    torch.as_tensor(targets, dtype=torch.float32),
+)
 
 
 class Model(nn.Module):
@@ -48,9 +56,17 @@ for name, cell in cells.items():
     model = Model(cell)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     measurement = windows.Measurement(lags=[1, 2, 4, 8, 12, 16, 24, 32])
-    result = windows.window(model, inputs, targets, optimizer=optimizer, measurement=measurement)
+    result = windows.window(
+        model, inputs, targets, optimizer=optimizer, measurement=measurement
+    )
     envelope = result.dataset.isel(layer=0)["envelope"]
-    ax.semilogy(envelope["lag"], envelope / float(envelope[0]), next(styles), markersize=5, label=name)
+    ax.semilogy(
+        envelope["lag"],
+        envelope / float(envelope[0]),
+        next(styles),
+        markersize=5,
+        label=name,
+    )
 ax.set(xlabel="lag (steps)", ylabel="envelope, relative to lag 1", ylim=(1e-9, 2))
 ax.legend()
 plt.show()

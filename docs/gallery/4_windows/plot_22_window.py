@@ -16,9 +16,17 @@ from learncast import figures, tasks, windows
 
 torch.manual_seed(0)
 inputs, targets = tasks.multi_lag_trials(
-    256, np.random.default_rng(0), steps=40, direction=4, lags=(2, 6, 12), coefficients=(0.6, 0.5, 0.4)
+    256,
+    np.random.default_rng(0),
+    steps=40,
+    direction=4,
+    lags=(2, 6, 12),
+    coefficients=(0.6, 0.5, 0.4),
 )
-inputs, targets = torch.as_tensor(inputs, dtype=torch.float32), torch.as_tensor(targets, dtype=torch.float32)
+inputs, targets = (
+    torch.as_tensor(inputs, dtype=torch.float32),
+    torch.as_tensor(targets, dtype=torch.float32),
+)
 
 
 class Model(nn.Module):

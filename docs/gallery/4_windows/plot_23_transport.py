@@ -23,7 +23,10 @@ replay = replays(layer, torch.randn(16, 60, 4, dtype=torch.float64))[0]
 lags = [1, 2, 3, 4, 6, 8, 10, 12]
 
 zeroth, first = zip(
-    *((gates.abs().mean().item(), both.abs().mean().item()) for _, gates, both in transport_factors(replay, lags)),
+    *(
+        (gates.abs().mean().item(), both.abs().mean().item())
+        for _, gates, both in transport_factors(replay, lags)
+    ),
     strict=True,
 )
 exact = exact_transport(replay, lags).diagonal.mean(axis=1)

@@ -23,6 +23,12 @@ for trials in numbers:
     low, high = steps.interval
     ax.plot([trials, trials], [low, high], color=lc.figures.COLOURS[0], linewidth=3)
     ax.plot(trials, steps.descent, "o", color="black")
-ax.set(xscale="log", xlabel="recorded trials", ylabel="gradient steps to 95%", xticks=numbers, xticklabels=numbers)
+ax.set(
+    xscale="log",
+    xlabel="recorded trials",
+    ylabel="gradient steps to 95%",
+    xticks=numbers,
+    xticklabels=numbers,
+)
 ax.minorticks_off()
 plt.show()

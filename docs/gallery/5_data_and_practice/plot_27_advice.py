@@ -12,7 +12,9 @@ import learncast as lc
 
 target = lc.tasks.leaky_integration(steps=12, timescale=10.0, name="slow evidence")
 candidates = [
-    lc.tasks.leaky_integration(steps=12, timescale=10.0, gain=2.0, name="strong slow evidence"),
+    lc.tasks.leaky_integration(
+        steps=12, timescale=10.0, gain=2.0, name="strong slow evidence"
+    ),
     lc.tasks.leaky_integration(steps=12, timescale=2.0, name="fast evidence"),
 ]
 model = lc.training.gated_module("gru", hidden_size=24, seed=0)

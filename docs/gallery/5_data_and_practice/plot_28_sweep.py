@@ -15,16 +15,27 @@ import learncast as lc
 
 
 def steps_to_learn(spec):
-    network = lc.LinearRNN.aligned(recurrence=spec["recurrence"], initial=spec["initial"], hidden_size=16)
-    return lc.forecast(lc.tasks.integration(steps=50), network, learning_rate=1e-3).steps.descent
+    network = lc.LinearRNN.aligned(
+        recurrence=spec["recurrence"], initial=spec["initial"], hidden_size=16
+    )
+    return lc.forecast(
+        lc.tasks.integration(steps=50), network, learning_rate=1e-3
+    ).steps.descent
 
 
-grid = {"recurrence": np.linspace(0.9, 0.98, 9).tolist(), "initial": np.geomspace(0.001, 0.3, 8).tolist()}
+grid = {
+    "recurrence": np.linspace(0.9, 0.98, 9).tolist(),
+    "initial": np.geomspace(0.001, 0.3, 8).tolist(),
+}
 with tempfile.TemporaryDirectory() as folder:
-    lc.sweep.run(steps_to_learn, grid, store=f"{folder}/store", executor="in-process")
+    lc.sweep.run(
+        steps_to_learn, grid, store=f"{folder}/store", executor="in-process"
+    )
     steps = lc.sweep.gather(f"{folder}/store")["value"]
 
 _, ax = plt.subplots(figsize=(6, 3.6), layout="constrained")
-steps.transpose("initial", "recurrence").plot(ax=ax, yscale="log", cbar_kwargs={"label": "gradient steps to 99%"})
+steps.transpose("initial", "recurrence").plot(
+    ax=ax, yscale="log", cbar_kwargs={"label": "gradient steps to 99%"}
+)
 ax.set(xlabel="recurrence", ylabel="size of the initial weights")
 plt.show()

@@ -18,8 +18,12 @@ network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.05, hidden_size=4)
 
 def gap(rate):
     steps = round(0.5 / rate)
-    flow = lc.forecast(task, network, learning_rate=rate).solution.at([steps])["strength"]
-    descent = lc.descend(task, network, learning_rate=rate, steps=steps).at([steps])["strength"]
+    flow = lc.forecast(task, network, learning_rate=rate).solution.at([steps])[
+        "strength"
+    ]
+    descent = lc.descend(task, network, learning_rate=rate, steps=steps).at(
+        [steps]
+    )["strength"]
     return float(abs(flow - descent).max())
 
 

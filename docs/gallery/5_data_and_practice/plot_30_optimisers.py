@@ -11,13 +11,18 @@ import matplotlib.pyplot as plt
 import learncast as lc
 
 task = lc.tasks.integration(steps=20, target_strength=[1.0, 0.3])
-network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.05, hidden_size=8, task=task)
+network = lc.LinearRNN.aligned(
+    recurrence=0.9, initial=0.05, hidden_size=8, task=task
+)
 rates = {"gd": 5e-3, "momentum": 5e-4, "adam": 1e-2, "adamw": 1e-2}
 
 _, ax = plt.subplots(figsize=(6, 3.4), layout="constrained")
 for name, rate in rates.items():
     run = lc.descend(task, network, lc.Training(rate, optimizer=name), steps=500)
-    ax.semilogy(run.at(range(501))["excess_loss"].clip(min=1e-12), label=f"{name}, learning rate {rate:g}")
+    ax.semilogy(
+        run.at(range(501))["excess_loss"].clip(min=1e-12),
+        label=f"{name}, learning rate {rate:g}",
+    )
 ax.set(xlabel="steps", ylabel="excess loss", ylim=(1e-8, None))
 ax.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
 plt.show()

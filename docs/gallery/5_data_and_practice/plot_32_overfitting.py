@@ -16,11 +16,17 @@ teacher = np.outer(rng.standard_normal(2), rng.standard_normal(20)) / 4
 inputs = rng.standard_normal((60, 20))
 targets = inputs @ teacher.T + 1.5 * rng.standard_normal((60, 2))
 task = lc.Task.from_samples(inputs[:, None], targets, name="60 trials")
-population = lc.Task(np.eye(20)[None, :, None, :], teacher.T[None], teacher @ teacher.T + 1.5**2 * np.eye(2))
+population = lc.Task(
+    np.eye(20)[None, :, None, :],
+    teacher.T[None],
+    teacher @ teacher.T + 1.5**2 * np.eye(2),
+)
 network = lc.TwoLayer.random(20, 8, 2, scale=0.1, rng=rng)
 
 held_out = lc.generalise(task, network, learning_rate=0.05, most_steps=2000)
-truth = lc.generalise(task, network, learning_rate=0.05, most_steps=2000, test=population).curve
+truth = lc.generalise(
+    task, network, learning_rate=0.05, most_steps=2000, test=population
+).curve
 
 _, ax = plt.subplots(figsize=(6, 3.8), layout="constrained")
 held_out.plot(ax, title=f"Stop after about {held_out.stop} steps")

@@ -19,7 +19,7 @@ from learncast.training.learner import check_answers
 from learncast.training.losses import LossFunction
 from learncast.training.sources import Batch, Source, Trials
 from learncast.training.torch_state import evaluating
-from learncast.training.update_rule import UpdateRule
+from learncast.training.updates import UpdateRule
 
 #: Held-out trials on which a goal is evaluated.
 EVALUATION = 500

@@ -22,7 +22,7 @@ from learncast.training.cells import FullRecurrence, RateRNN, SteppedCell
 from learncast.training.losses import Answered
 from learncast.training.sources import Batch, Source
 from learncast.training.torch_state import evaluating
-from learncast.training.update_rule import Make
+from learncast.training.updates import Make
 
 Parameters = dict[str, Tensor]
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from matplotlib.ticker import NullFormatter
 
-from learncast.figures.look import COLOURS
+from learncast.figures.look import COLOURS, GREY
 from learncast.figures.page import key, label
 
 if TYPE_CHECKING:
     import xarray as xr
     from matplotlib.axes import Axes
 
-LOSS, GOAL, HELP = COLOURS[0], COLOURS[1], "0.88"
+LOSS, GOAL = COLOURS[0], COLOURS[1]
 
 
 def pilot_losses(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
@@ -86,7 +86,7 @@ def advised_training(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     >>> plt.close(figure)
     """
     losses = dataset["pilot_loss"].values
-    ax.axvspan(-losses.size, 0, color="0.95", label="pilots")
+    ax.axvspan(-losses.size, 0, color=GREY, alpha=0.1, linewidth=0, label="pilots")
     for k, row in enumerate(losses):
         steps = k * losses.shape[1] + np.arange(losses.shape[1]) - losses.size
         ax.plot(steps, np.where(np.isfinite(row), row, np.nan), color="grey", linewidth=1)
@@ -94,7 +94,7 @@ def advised_training(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     ax.plot(step, dataset["run_loss"], color=LOSS, label="loss")
     taken = np.concatenate([[0], np.cumsum(dataset.attrs["run_stage_steps"])])
     if len(taken) == 4 and taken[2] > taken[1]:
-        ax.axvspan(taken[1], taken[2], color=HELP, label="easier tasks mixed in")
+        ax.axvspan(taken[1], taken[2], color=GREY, alpha=0.25, linewidth=0, label="easier tasks mixed in")
     if "run_goal" in dataset and np.isfinite(dataset["run_goal"]).any():
         right = ax.twinx()
         right.plot(step, dataset["run_goal"], color=GOAL)

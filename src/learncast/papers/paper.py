@@ -198,9 +198,8 @@ class Paper:
     def figure(self, name: str) -> PaperFigure:
         """Return the figure with a name."""
         known = {figure.name.lower(): figure for figure in self.figures}
-        if name.lower() not in known:
-            raise InvalidSpec(f"figure must be one of the paper {self.name}, got {name!r}.", field="figure")
-        return known[name.lower()]
+        # An unknown name is refused with the list of names.
+        return known.get(name.lower()) or known[one_of("figure", name, tuple(one.name for one in self.figures))]
 
     def pages(self, chosen: Sequence[PaperFigure]) -> dict[str, list[PaperFigure]]:
         """Return the numbers of the figures whose panels, at least two, are all chosen, with these panels."""
@@ -258,7 +257,8 @@ def _write_pictures(figure: Figure, path: Path, formats: Sequence[str]) -> list[
     dates: dict[str, dict[str, object]] = {"png": {}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
     for suffix in formats:
         one_of("format", suffix, FORMATS)
-        figure.savefig(path.with_name(f"{path.name}.{suffix}"), dpi=DPI, metadata=dates[suffix])
+        fast: dict[str, Any] = {"pil_kwargs": {"compress_level": 2}} if suffix == "png" else {}
+        figure.savefig(path.with_name(f"{path.name}.{suffix}"), dpi=DPI, metadata=dates[suffix], **fast)
         figure.set_layout_engine("none")  # the layout is computed once for all formats
     return [f"{path.name}.{suffix}" for suffix in formats]
 
@@ -272,8 +272,7 @@ def table_of(dataset: xr.Dataset) -> str:
         frame = plain.to_dataframe(name="number").reset_index() if values.ndim else single
         frame.insert(0, "variable", str(name))
         frame.insert(1, "units", str(values.attrs.get("units", "1")))
-        parts.append(frame.astype({"number": object}))
-    table = pd.concat(parts, ignore_index=True)
-    order = ["variable", "units", *(c for c in table.columns if c not in ("variable", "units", "number")), "number"]
-    text = table[order].map(lambda v: f"{v:.7g}" if isinstance(v, float) else v).to_csv(index=False)
-    return str(text)
+        parts.append(frame)
+    order = ["variable", "units", *dict.fromkeys(c for part in parts for c in part.columns[2:-1]), "number"]
+    look: dict[str, Any] = {"index": False, "na_rep": "nan", "float_format": "%.7g"}
+    return "".join(part.reindex(columns=order).to_csv(header=part is parts[0], **look) for part in parts)

@@ -1,6 +1,6 @@
 """Methods, forecasts, plans, phase portraits and forgetting.
 
-The entry points are `learncast.forecast`, `follow`, `plan`, `generalise`, `forget`, `phase` and `agreement`.
+The entry points are `learncast.forecast`, `follow`, `plan`, `generalise`, `forget` and `phase`.
 """
 
 from learncast._core.lazy import exported
@@ -25,7 +25,7 @@ __all__, __getattr__, __dir__ = exported(
         "generalise.held_out_plan": "HeldOutPlan",
         "generalise.transfer": "Transfer",
         "generalise.more_trials": "Expected TrialCurve",
-        "generalise.problem": "HeldOutProblem",
+        "generalise.curve": "HeldOutProblem",
         "methods.method": "Method ResampledSteps",
         "portrait": "PortraitTimes portrait_times",
         "candidate": "Candidate Costs",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,13 +13,16 @@ from learncast._core.progress import check_time
 from learncast._core.validation import FloatArray, count
 from learncast.networks.activated import Activated
 from learncast.networks.deep import Deep, Linear
-from learncast.planning.methods.method import Method, Rule
+from learncast.planning.methods.method import Method
 from learncast.procedure.goals import Goal
 from learncast.results import Status, Steps
 from learncast.theory.dynamics.batch_draws import Batches
 from learncast.theory.dynamics.learning_problem import DeepProblem, LearningProblem, weight_names
 from learncast.theory.dynamics.steps.pooled_descent import PooledDescent, hidden_basis
 from learncast.theory.responses.bootstrap import bounds
+
+if TYPE_CHECKING:
+    from learncast.planning.forecast import Forecast
 
 #: Runs that are counted: side by side for a fixed scalar recurrence, and one by one.
 RUNS = {True: 24, False: 6}
@@ -123,43 +126,18 @@ def steps_in_batches(full: Steps, mean: float, runs: FloatArray) -> Steps:
     return replace(full, descent=float(mean), low=share * full.low, high=share * full.high, spread=spread)
 
 
-def in_batches(
-    method: Method,
-    places: Sequence[int],
-    rules: Sequence[Rule],
-    expected: Sequence[float],
-    *,
-    batch: int,
-    shuffle: bool = False,
-    runs: int | None = None,
-    seed: int = 0,
-) -> BatchSteps:
+def in_batches(forecast: Forecast, batch: int, *, shuffle: bool, runs: int | None, seed: int) -> BatchSteps:
     """Count the steps of stages by descents that see one batch of a task's trials at every step.
 
     Recorded trials are drawn themselves. For a task of which only the statistics are known, fresh Gaussian trials with
     its second moments are drawn. With a fixed scalar recurrence all runs descend side by side, others one by one.
-
-    Parameters
-    ----------
-    method : Method
-        Of a linear network.
-    places : sequence of int
-        Index of each stage's task.
-    rules : sequence of (goal, steps)
-        When each stage ends; the other is None.
-    expected : sequence of float
-        Full-batch steps of each stage.
-    batch : int
-    shuffle : bool
-        Whether recorded trials are drawn in shuffled epochs, not independently of each other.
-    runs : int, optional
-    seed : int
     """
-    size = count("batch", batch)
+    size, method, places = count("batch", batch), forecast.method.precise, forecast.places
     if method.promise == "response":
         raise UnsupportedModel(
             "Batches are simulated for linear networks only. Train instead: learncast check.", field="batch"
         )
+    expected = [s.steps.descent for s in forecast.run.stages]
     longest = max((n for n in expected if math.isfinite(n)), default=0.0)
     if not all(map(math.isfinite, expected)) or longest > MOST_SIMULATED:
         counts = ", ".join(f"{n:,.0f}" for n in expected)
@@ -173,14 +151,13 @@ def in_batches(
     number = RUNS[pooled] if runs is None else count("runs", runs, least=2)
     rng, stages, gaussian = np.random.default_rng(seed), [], False
     simulation = (_Pooled if pooled else _Single)(method, number)
-    for place, (goal, given), problem, steps in zip(places, rules, problems, expected, strict=True):
+    for place, stage, problem, steps in zip(places, forecast.requested, problems, expected, strict=True):
         draws = Batches.of(problem, size, rng, runs=number if pooled else 1, shuffle=shuffle)
-        most = math.ceil(given or 0.0) if goal is None else most_steps(steps)
+        most = math.ceil(stage.steps or 0.0) if stage.goal is None else most_steps(steps)
         with np.errstate(over="ignore", invalid="ignore"):  # a run may diverge
-            stages.append(simulation.advance(place, goal, problem, draws, most))
+            stages.append(simulation.advance(place, stage.goal, problem, draws, most))
         gaussian |= draws.gaussian
-    last = rules[-1][0]
-    excess = math.nan if last is None else method.goal_excess(places[-1], last)
+    excess = math.nan if forecast.goal is None else method.goal_excess(places[-1], forecast.goal)
     return BatchSteps(size, np.stack(stages), simulation.floor(problems[-1], draws) / excess, shuffle, gaussian)
 
 

@@ -32,7 +32,7 @@ class Costs:
     Attributes
     ----------
     total, direct : float
-        On the statistics that were not resampled, in the count of the resamples.
+        On the statistics that were not resampled.
     totals, directs : (resamples,)
     """
 
@@ -47,11 +47,10 @@ class Costs:
         resampled, direct = forecast.resampled, forecast.direct
         if resampled is None or direct is None:
             return None
-        steps = [s.steps.flow if resampled.flow else s.steps.descent for s in forecast.stages]
         last = float(terms.cost[-1])
         return cls(
-            float(terms.price(forecast.places, steps)),
-            (direct.flow if resampled.flow else direct.descent) * last,
+            float(terms.price(forecast.places, [s.steps.descent for s in forecast.stages])),
+            direct.descent * last,
             _finished(terms.price(forecast.places, resampled.stages)),
             _finished(resampled.direct * last),
         )

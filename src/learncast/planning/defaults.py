@@ -65,26 +65,15 @@ def default_network(
     >>> default_network(lc.tasks.integration(steps=50))
     <LinearRNN: 1 input, 64 hidden, 1 output; spectral radius 0.98>
     """
-    units = default_units(task) if hidden_size is None else hidden_size
+    units = max(HIDDEN, min(task.inputs, task.outputs)) if hidden_size is None else hidden_size
     if task.steps == 1:
         return TwoLayer.random(task.inputs, units, task.outputs, scale=scale, rng=seed)
-    memory = default_recurrence(task) if recurrence is None else recurrence
+    memory = 1 - 1 / task.steps if recurrence is None else recurrence
     return LinearRNN.random(task.inputs, units, task.outputs, scale=scale, recurrence=memory, rng=seed)
 
 
-def default_units(task: Task) -> int:
-    """Return the number of hidden units of the default network."""
-    return max(HIDDEN, min(task.inputs, task.outputs))
-
-
-def default_recurrence(task: Task) -> float:
-    """Return the recurrence of the default network."""
-    return 1 - 1 / task.steps
-
-
-def network_call(task: Task) -> str:
-    """Return the Python call that makes the default network."""
-    sizes = f"{task.inputs}, {default_units(task)}, {task.outputs}"
-    if task.steps == 1:
-        return f'lc.TwoLayer.random({sizes}, scale="torch")'
-    return f'lc.LinearRNN.random({sizes}, scale="torch", recurrence={default_recurrence(task)!r})'
+def network_call(network: LinearRNN | TwoLayer) -> str:
+    """Return the Python call that makes a default network."""
+    memory = f", recurrence={network.scalar_recurrence!r}" if isinstance(network, LinearRNN) else ""
+    sizes = f"{network.inputs}, {network.hidden_size}, {network.outputs}"
+    return f'lc.{type(network).__name__}.random({sizes}, scale="torch"{memory})'

@@ -98,11 +98,7 @@ def explain(
 
 
 def _sentence(
-    end: float,
-    first: tuple[float, float],
-    second: tuple[float, float],
-    target_tolerance: float,
-    names: tuple[str, str],
+    end: float, first: tuple[float, float], second: tuple[float, float], target_tolerance: float, names: tuple[str, str]
 ) -> str:
     one, two = (f'"{name}"' for name in names)
     if second[0] == 0 or second[1] == 0:

@@ -15,17 +15,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from learncast._core.errors import AssumptionViolated, InvalidSpec, UnsupportedModel, check_keywords, hinted
-from learncast._core.validation import FloatArray
 from learncast.display import Displayable, HtmlRepr, Plot, Reported, Table, format_number
 from learncast.networks import Network
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
 from learncast.planning.batches import BatchSteps, in_batches, steps_in_batches
-from learncast.planning.classes import ClassSummary
-from learncast.planning.decoding import Decoded, decoded
+from learncast.planning.decoding import ClassSummary, Decoded, decoded
 from learncast.planning.defaults import DATA_GOAL, Choice, chosen_table, default_network, network_call
 from learncast.planning.explanation import Explanation, explain
-from learncast.planning.forecast_numbers import curve_values, difference, forecast_dataset, learning_curve, ratio
+from learncast.planning.forecast_numbers import difference, forecast_dataset, learning_curve, ratio
 from learncast.planning.learning_rate import LIMIT, SuggestedRate, suggest_rate
 from learncast.planning.methods.choice import default_learn, method_for
 from learncast.planning.methods.method import ResampledSteps, Rule
@@ -34,7 +32,7 @@ from learncast.procedure.goals import Accuracy, Goal
 from learncast.procedure.stage import Stage
 from learncast.procedure.training import Training
 from learncast.results import Steps, load_dataset, save_dataset
-from learncast.tasks.recorded.data import data_keywords, from_data
+from learncast.tasks.recorded.files import data_keywords, from_data
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import Trust, require, worst
 from learncast.theory.dynamics.modes import Modes
@@ -168,7 +166,7 @@ class Forecast(StageSequence, Reported, Displayable):
         rules: list[Rule] = [(s.goal, s.steps) for s in self.requested]
         return m.resample(self.places, rules)
 
-    @property
+    @cached_property
     def solution(self) -> Solution:
         """Gradient flow of direct training on the target, as a function of time."""
         return self.method.solution()
@@ -235,11 +233,7 @@ class Forecast(StageSequence, Reported, Displayable):
         """
         if isinstance(self.goal, Decoded):
             raise InvalidSpec(f"{self.goal.text} is forecast for full batches only.", field="batch")
-        rules = [(s.goal, s.steps) for s in self.requested]
-        expected = [s.steps.descent for s in self.run.stages]
-        return in_batches(
-            self.method.precise, self.places, rules, expected, batch=batch, shuffle=shuffle, runs=runs, seed=seed
-        )
+        return in_batches(self, batch, shuffle=shuffle, runs=runs, seed=seed)
 
     @property
     def unstable(self) -> str:
@@ -302,10 +296,6 @@ class Forecast(StageSequence, Reported, Displayable):
             Per stage.
         """
         return learning_curve(self, points)
-
-    def curve_values(self, points: int = 60) -> dict[str, FloatArray | float]:
-        """Numbers of `learning_curve`: step, loss and R² (left out if the variance of the targets is unknown)."""
-        return curve_values(self, points)
 
     @cached_property
     def dataset(self) -> xr.Dataset:
@@ -447,9 +437,9 @@ def forecast(
         if goal is None:
             chosen.append(Choice("goal", DATA_GOAL.text, "default", "goal=lc.R2(0.8) or another goal"))
     if not isinstance(network, Network):
-        call = network_call(own)
-        chosen.append(Choice("network", call, "default for these sizes", "lc.forecast((inputs, targets), network)"))
         network = default_network(own)
+        call, change = network_call(network), "lc.forecast((inputs, targets), network)"
+        chosen.append(Choice("network", call, "default for these sizes", change))
     stage = Stage(own, meant)
     if learning_rate is None and training is None:
         limited = stage if not stage.goal.needs_training else Stage(own, DATA_GOAL)

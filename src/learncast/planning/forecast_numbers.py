@@ -30,7 +30,7 @@ def learning_curve(forecast: Forecast, points: int) -> xr.Dataset:
     return xr.Dataset(values, coords={"time": time}, attrs=found)
 
 
-def curve_values(forecast: Forecast, points: int) -> dict[str, FloatArray | float]:
+def curve_values(forecast: Forecast, points: int = 60) -> dict[str, FloatArray | float]:
     """Step, loss and R² (left out if the variance of the targets is unknown) through all stages."""
     m, target = forecast.method.precise, forecast.places[-1]
     begun, times, states = 0.0, [], []

@@ -9,22 +9,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from learncast._core.errors import InvalidSpec
 from learncast._core.progress import Progress, silent
-from learncast._core.validation import FloatArray, count, positive
-from learncast.planning.methods.method import Method
+from learncast._core.validation import FloatArray, count, one_of, positive
 from learncast.planning.methods.modes import ModeMethod
 from learncast.planning.schedules.branching import lattice_of, orders_of
-from learncast.planning.schedules.exact import FlowSchedule, ScheduleSearch
+from learncast.planning.schedules.exact import FlowSchedule, cheapest_schedule, schedule_problem
+from learncast.planning.schedules.problem import ScheduleProblem
 from learncast.planning.search import DescentSearch, FlowSearch, Route, usable_candidates
-from learncast.planning.terms import PoolTerms, Terms
-from learncast.procedure.goals import goal_of
 from learncast.results import described
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import require
 
 if TYPE_CHECKING:
     import xarray as xr
+
+    from learncast.planning.plan import Plan
 
 #: Durations tried for each stage to find how little may be forgotten.
 _TRIED = 24
@@ -85,7 +84,8 @@ class Front:
         """The front, labelled."""
         import xarray as xr
 
-        gaps = np.array([s.gap for s in self.schedules])
+        with np.errstate(invalid="ignore"):
+            gaps = (self.total - self.lower_bound) / np.where(self.total > 0, self.total, 1.0)
         return xr.Dataset(
             {
                 "total": ("limit", self.total, described("cost of the cheapest schedule", "cost")),
@@ -118,26 +118,22 @@ class Front:
         )
 
 
-def front_with(
-    method: Method,
-    terms: Terms,
+def front_of(
+    plan: Plan,
+    task: Task | str,
     *,
-    remember: int = 0,
     points: int = 8,
     strict: bool = True,
     gap: float = 1e-3,
     progress: Progress = silent,
 ) -> Front:
-    """Trade the cost of a schedule against what it forgets of one candidate.
+    """Trade the cost of a plan against what it forgets of one candidate.
 
     Parameters
     ----------
-    method : Method
-        How the pool is learned, the target last.
-    terms : Terms
-        Goal, costs and limits.
-    remember : int
-        Index of the candidate whose excess loss at the end is limited.
+    plan : Plan
+    task : Task or str
+        The candidate whose excess loss at the end is limited, or its name.
     points : int
         Limits, from what the cheapest schedule leaves down to the least that was found.
     strict : bool
@@ -150,97 +146,61 @@ def front_with(
     -------
     Front
     """
-    number, usable = count("points", points, least=2), usable_candidates(method, strict)
+    method, number = plan.method, count("points", points, least=2)
+    usable = usable_candidates(method, strict)
     if strict:
         require(method.conditions(method.target))
-    if count("remember", remember, least=0) not in usable:
-        raise InvalidSpec(f"remember must be one of {usable}, got {remember}.", field="remember")
-    goal = goal_of(terms.goal, recorded=method.tasks[-1].recording is not None)
-    pool = terms.over(method.target, goal)
-    search: _ModeFront | _SearchedFront
+    names = tuple(method.tasks[k].name for k in usable)
+    remember = usable[names.index(one_of("task", str(getattr(task, "name", task)), names))]
+    free = np.full(method.target, np.inf)
+    stages = plan.terms.terms.with_(max_stages=max(2, plan.terms.max_stages))
+    terms = replace(plan.terms, terms=stages, most_loss=free)
+    search = (DescentSearch if method.counts_many else FlowSearch)(method, terms)
+
+    def cheapest(limit: float) -> FlowSchedule:
+        limited = replace(terms, most_loss=np.where(np.arange(method.target) == remember, limit, free))
+        if isinstance(method, ModeMethod):
+            return cheapest_schedule(method, limited, usable, gap=positive("gap", gap))
+        return FlowSchedule(type(search)(method, limited).explore(usable).best, math.nan, "best found")
+
+    def left(route: Route) -> float:
+        """Excess loss of the task at the end of a route."""
+        if not math.isfinite(route.total):
+            return math.nan
+        return float(method.excess_loss(remember, search.end(route)[None])[0])
+
     if isinstance(method, ModeMethod):
-        exact = replace(ScheduleSearch.of(method, pool, usable), gap=positive("gap", gap))
-        search = _ModeFront(exact, usable.index(remember))
+        least = _least_left(schedule_problem(method, terms, usable), terms.max_stages - 1, usable.index(remember))
     else:
-        search = _SearchedFront(method, pool, usable, remember)
-    cheapest = search.run(math.inf)
-    high = float(cheapest.excess_loss[search.task])
-    low = min(high, search.least_left())
-    limits = np.linspace(high, low, number)
+        span = search.span(remember, search.price((), ()))
+        routes = [search.price((remember,), (share * span,)) for share in np.geomspace(0.03, 3.0, _TRIED // 2)]
+        least = float(np.nanmin([left(route) for route in routes], initial=math.inf))
+    schedules = [cheapest(math.inf)]
+    high = left(schedules[0].route)
+    limits = np.linspace(high, min(high, least), number)
     # A tried schedule met the last limit; rounding must not put it out of reach.
     limits[-1] *= 1 + 1e-9
-    schedules = [cheapest]
     for k, limit in enumerate(limits[1:]):
-        schedules.append(search.run(float(limit)))
+        schedules.append(cheapest(float(limit)))
         progress((k + 2) / number)
-    left = np.array([s.excess_loss[search.task] for s in schedules])
-    by_flow = isinstance(method, ModeMethod) or not method.counts_many
-    return Front(method.tasks[remember], limits, tuple(schedules), left, method.tasks, by_flow)
+    remembered = np.array([left(s.route) for s in schedules])
+    return Front(method.tasks[remember], limits, tuple(schedules), remembered, method.tasks, not method.counts_many)
 
 
-@dataclass(frozen=True, eq=False)
-class _ModeFront:
-    """Schedules of common modes, by closed forms with a proof; `task` is the position among those that take part."""
-
-    search: ScheduleSearch
-    task: int
-
-    def run(self, limit: float) -> FlowSchedule:
-        """Cheapest schedule under a limit on the excess loss."""
-        return self.search.limited(self.task, limit).run()
-
-    def least_left(self) -> float:
-        """Least excess loss of the task among a sample of schedules that meet the limits."""
-        problem, stages = self.search.problem, self.search.max_stages - 1
-        direct = float(problem.rest(problem.start[None])[0]) * float(problem.cost[-1])
-        if not np.isfinite(direct):
-            return np.inf
-        share = np.concatenate([[0.0], np.geomspace(0.01, 3.0, _TRIED if stages < 3 else 6)])
-        grid = lattice_of(share, stages)
-        least = np.inf
-        for order in orders_of(len(problem.cost), stages, shorter=True):
-            durations = np.where(order >= 0, grid * direct / problem.cost[order], 0.0)
-            cost, rest = problem.priced(np.tile(order, (len(grid), 1)), durations)
-            good = np.isfinite(cost)
-            at = np.broadcast_to(problem.start, (len(grid), len(problem.start)))
-            for stage in range(stages):
-                at = problem.moved(np.full(len(grid), order[stage]), durations[:, stage], at)
-            left = problem.excess(problem.last.strength(np.where(good, rest, 0.0), at))[:, self.task]
-            least = min(least, float(left[good].min(initial=np.inf)))
-        return least
-
-
-@dataclass(frozen=True, eq=False)
-class _SearchedFront:
-    """Schedules of any other method, searched without proof; `task` is the candidate to remember."""
-
-    method: Method
-    terms: PoolTerms
-    usable: list[int]
-    task: int
-
-    def _search(self, limit: float) -> DescentSearch | FlowSearch:
-        limits = self.terms.most_loss.copy()
-        limits[self.task] = min(limits[self.task], limit)
-        kind = DescentSearch if self.method.counts_many else FlowSearch
-        return kind(self.method, replace(self.terms, most_loss=limits))
-
-    def run(self, limit: float) -> FlowSchedule:
-        """Best schedule found under a limit on the excess loss."""
-        search = self._search(limit)
-        return self._schedule(search, search.explore(self.usable).best)
-
-    def _schedule(self, search: DescentSearch | FlowSearch, route: Route) -> FlowSchedule:
-        left = np.full(self.method.target, np.nan)
-        if math.isfinite(route.total):
-            end = search.end(route)[None]
-            left = np.array([float(self.method.excess_loss(k, end)[0]) for k in range(self.method.target)])
-        return FlowSchedule(route, math.nan, "best found", left)
-
-    def least_left(self) -> float:
-        """Least excess loss of the task after a sample of its stops."""
-        search = self._search(math.inf)
-        span = search.span(self.task, search.price((), ()))
-        routes = [search.price((self.task,), (share * span,)) for share in np.geomspace(0.03, 3.0, _TRIED // 2)]
-        left = [self._schedule(search, route).excess_loss[self.task] for route in routes]
-        return float(np.nanmin(left, initial=math.inf))
+def _least_left(problem: ScheduleProblem, stages: int, task: int) -> float:
+    """Least excess loss of a task among a sample of schedules of common modes."""
+    direct = float(problem.rest(problem.start[None])[0]) * float(problem.cost[-1])
+    if not np.isfinite(direct):
+        return np.inf
+    share = np.concatenate([[0.0], np.geomspace(0.01, 3.0, _TRIED if stages < 3 else 6)])
+    grid, least = lattice_of(share, stages), np.inf
+    for order in orders_of(len(problem.cost), stages, shorter=True):
+        durations = np.where(order >= 0, grid * direct / problem.cost[order], 0.0)
+        cost, rest = problem.priced(np.tile(order, (len(grid), 1)), durations)
+        good = np.isfinite(cost)
+        at = np.broadcast_to(problem.start, (len(grid), len(problem.start)))
+        for stage in range(stages):
+            at = problem.moved(np.full(len(grid), order[stage]), durations[:, stage], at)
+        left = problem.excess(problem.last.strength(np.where(good, rest, 0.0), at))[:, task]
+        least = min(least, float(left[good].min(initial=np.inf)))
+    return least

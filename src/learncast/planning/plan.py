@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from learncast._core.validation import one_of
 from learncast.display import Displayable, HtmlRepr, Plot, Reported, Table
 from learncast.networks import Network
 from learncast.planning import summary
 from learncast.planning.candidate import Candidate, Priced, hardly_pays
 from learncast.planning.forecast import Forecast
-from learncast.planning.front import Front, front_with
+from learncast.planning.front import Front, front_of
 from learncast.planning.methods.method import Method
 from learncast.planning.plan_numbers import plan_dataset, ranking_table, stop_portrait
 from learncast.planning.search import DescentSearch, FlowSearch, Route
@@ -309,12 +308,8 @@ class Plan(Priced, Reported, Displayable):
         return loop_of(self.best, loaders, **options)
 
     def front(self, task: Task | str, **options: Any) -> Front:
-        """Trade the cost of a plan against forgetting of a candidate; options are those of `front_with`."""
-        names = tuple(t.name for t in self.pool)
-        place = names.index(one_of("task", str(getattr(task, "name", task)), names))
-        own = self.terms.terms
-        terms = own.with_(max_stages=max(2, own.max_stages), most_excess_loss=None)
-        return front_with(self.method, terms, remember=place, **options)
+        """Trade the cost of a plan against forgetting of a candidate; options are those of `front_of`."""
+        return front_of(self, task, **options)
 
     def stop_portrait(self, candidate: int = 0) -> xr.Dataset:
         """Steps saved by one candidate over its stop and the accuracy asked of the target.
@@ -394,16 +389,10 @@ class Plan(Priced, Reported, Displayable):
             title = f"Learning {self.target.name}"
             return Plot.of("loss_paths", *paths, goal=excess, switches=switches, title=title)
         mode = int(np.argmax(self.direct_time.mode_flow_steps))
-        optima = [float(m.optimum[mode]) for m in (modes[-1], modes[0])]
-        known = {"optimum": optima[0], "first_optimum": optima[1] if self.pretrains else None}
-        tolerance = 1.0 - self.direct_time.accuracy
-        look = {
-            "tolerance": tolerance,
-            "switch": switches,
-            "mode": mode,
-            "title": f"Slowest mode of {self.target.name}",
-        }
-        return Plot.of("curriculum_paths", *paths, **known, **look)
+        own, first = (float(m.optimum[mode]) for m in (modes[-1], modes[0]))
+        optima = {"optimum": own, "first_optimum": first if self.pretrains else None}
+        band, title = 1.0 - self.direct_time.accuracy, f"Slowest mode of {self.target.name}"
+        return Plot.of("curriculum_paths", *paths, **optima, tolerance=band, switch=switches, mode=mode, title=title)
 
     def __repr__(self) -> str:
         unit = "steps" if self.counted else "flow steps"

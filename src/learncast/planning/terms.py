@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from learncast._core.errors import InvalidSpec
-from learncast._core.validation import FloatArray, between, count, real_array
+from learncast._core.validation import FloatArray, between, count, one_or_each
 from learncast.procedure.goals import Accuracy, Goal, goal_of
 from learncast.results import spec_hash
 from learncast.tasks.task import Task
@@ -66,10 +66,8 @@ class Terms:
             goal_of(self.goal, recorded=False)
         # Equal terms must hash and print identically, whatever the type of the numbers given.
         plain: dict[str, object] = {name: _plain(name, getattr(self, name)) for name in ("costs", *_LIMITS)}
-        plain |= {
-            "max_stages": count("max_stages", self.max_stages),
-            "switch_cost": checked_switch_cost(self.switch_cost),
-        }
+        plain["max_stages"] = count("max_stages", self.max_stages)
+        plain["switch_cost"] = between("switch_cost", self.switch_cost, 0.0, float(np.finfo(float).max))
         for name, value in plain.items():
             object.__setattr__(self, name, value)
         checked_costs(self.costs, np.size(self.costs))
@@ -79,12 +77,21 @@ class Terms:
 
     def over(self, candidates: int, goal: Goal) -> PoolTerms:
         """Return the terms of a pool of candidates, number by number."""
-        least, most, most_loss = self._limits(candidates)
-        return PoolTerms(self, goal, checked_costs(self.costs, candidates + 1), least, most, most_loss)
+        return PoolTerms(self, goal, checked_costs(self.costs, candidates + 1), *self._limits(candidates))
 
     def _limits(self, candidates: int) -> tuple[FloatArray, FloatArray, FloatArray]:
-        limits = accuracy_limits(self.least_accuracy, self.most_accuracy, candidates)
-        return *limits, _loss_limits(self.most_excess_loss, candidates)
+        """Check the limits; return them number by number, with -inf, 1 and infinity for no limit."""
+        low, high = (
+            _one_per_task(name, getattr(self, name), candidates, none, 1.0)
+            for name, none in (("least_accuracy", -np.inf), ("most_accuracy", 1.0))
+        )
+        if (low > high).any():
+            k = int(np.argmax(low > high))
+            raise InvalidSpec(
+                f"least_accuracy must not exceed most_accuracy, got {low[k]:g} and {high[k]:g} for task {k}.",
+                field="least_accuracy",
+            )
+        return low, high, _one_per_task("most_excess_loss", self.most_excess_loss, candidates, np.inf, np.inf)
 
     @property
     def direct(self) -> Terms:
@@ -203,49 +210,20 @@ def checked_pool(target: Task, candidates: Sequence[Task]) -> list[Task]:
     return pool
 
 
-def checked_switch_cost(switch_cost: float) -> float:
-    """Check the cost of a change of task."""
-    return between("switch_cost", switch_cost, 0.0, float(np.finfo(float).max))
-
-
 def checked_costs(costs: ArrayLike, tasks: int) -> FloatArray:
     """Check costs per step: one for all tasks, or one each."""
-    array = real_array("costs", costs, ndim=(0, 1))
-    if array.ndim and len(array) != tasks:
-        raise InvalidSpec(f"costs must be one number or {tasks}, one per task, got {len(array)}.", field="costs")
+    array = one_or_each("costs", costs, tasks, of="one per task")
     if not (array > 0).all():
         raise InvalidSpec(f"costs must be positive, got {float(array.min()):g}.", field="costs")
-    return np.array(np.broadcast_to(array, (tasks,)))
+    return array
 
 
-def accuracy_limits(least: ArrayLike | None, most: ArrayLike | None, tasks: int) -> tuple[FloatArray, FloatArray]:
-    """Check limits on the accuracy at which stages stop; return -inf and 1 for no limit."""
-    limits = []
-    for name, value, none in (("least_accuracy", least, -np.inf), ("most_accuracy", most, 1.0)):
-        given = _one_per_task(name, value, tasks)
-        for bad in given[~np.isnan(given) & ~((given >= 0) & (given <= 1))].ravel()[:1]:
-            between(name, bad, 0.0, 1.0)
-        limits.append(np.array(np.broadcast_to(np.where(np.isnan(given), none, given), (tasks,))))
-    low, high = limits
-    if (low > high).any():
-        k = int(np.argmax(low > high))
-        raise InvalidSpec(
-            f"least_accuracy must not exceed most_accuracy, got {low[k]:g} and {high[k]:g} for task {k}.",
-            field="least_accuracy",
-        )
-    return low, high
-
-
-def _loss_limits(most_excess_loss: ArrayLike | None, tasks: int) -> FloatArray:
-    given = _one_per_task("most_excess_loss", most_excess_loss, tasks)
-    if (given < 0).any():
-        lowest = float(np.nanmin(given))
-        raise InvalidSpec(f"most_excess_loss must not be negative, got {lowest:g}.", field="most_excess_loss")
-    return np.array(np.broadcast_to(np.where(np.isnan(given), np.inf, given), (tasks,)))
-
-
-def _one_per_task(name: str, value: ArrayLike | None, tasks: int) -> FloatArray:
+def _one_per_task(name: str, value: ArrayLike | None, tasks: int, none: float, most: float) -> FloatArray:
+    """Limits from 0 to `most`, one for each task; nan is no limit."""
     given = np.asarray(np.nan if value is None else value, dtype=float)
     if given.ndim and given.shape != (tasks,):
         raise InvalidSpec(f"{name} must be one number or {tasks}, one per task, got shape {given.shape}.", field=name)
-    return given
+    outside = given[(given < 0) | (given > most)]
+    if outside.size:
+        raise InvalidSpec(f"{name} must lie between 0 and {most:g}, got {outside[0]:g}.", field=name)
+    return np.array(np.broadcast_to(np.where(np.isnan(given), none, given), (tasks,)))

@@ -19,6 +19,7 @@ from learncast.display import Table, format_count, format_interval, format_numbe
 from learncast.networks.activated import Activated
 from learncast.planning.defaults import DATA_GOAL, chosen_table
 from learncast.planning.forecast import on_trials
+from learncast.planning.forecast_numbers import curve_values
 from learncast.planning.generalise.generalise import DependentTrials, generalise
 from learncast.planning.generalise.learners import PooledLearner, learner_for
 from learncast.planning.generalise.result import Generalisation
@@ -119,7 +120,7 @@ def of_forecast(
         "bottleneck_loss": flow.bottleneck_loss,
         "remarks": remarks,
     }
-    values["curve"] = made.full_batch.curve_values()
+    values["curve"] = curve_values(made.full_batch)
     other = made.without_bias
     if other is not None:
         count, best = as_count(other.steps.descent), other.best_r2

@@ -112,18 +112,15 @@ def _recorded(path: Path, section: DataSection, name: str) -> Source:
 
     changed = [key for key in CHANGES if key in section.model_fields_set]
     if changed or path.suffix.lower() in SUFFIXES:
-        raise InvalidSpec(
-            f"a model is trained on arrays as they were recorded, got {changed[0] if changed else path.name}. Save the "
-            "trials with np.savez(file, inputs=..., labels=...).",
-            field=changed[0] if changed else "data",
-        )
+        got, field = (changed[0], changed[0]) if changed else (path.name, "data")
+        remedy = "Save them with np.savez(file, inputs=..., labels=...)."
+        raise InvalidSpec(f"a model is trained on arrays as recorded, got {got}. {remedy}", field=field)
     given = section.model_dump(include={"inputs", "targets", "labels", "mask", "lengths"}, exclude_none=True)
     names = {key: value for key, value in given.items() if not isinstance(value, bool)}
     arrays = trial_arrays(arrays_from(path, "data", most_bytes=section.most_bytes), names)
     if "inputs" not in arrays or ("targets" not in arrays and "labels" not in arrays):
-        raise InvalidSpec(
-            f"{path} must hold inputs, and targets or labels, got {', '.join(sorted(arrays)) or 'none'}.", field="data"
-        )
+        got = ", ".join(sorted(arrays)) or "none"
+        raise InvalidSpec(f"{path} must hold inputs, and targets or labels, got {got}.", field="data")
     targets, labels = arrays.get("targets"), section.labels if isinstance(section.labels, bool) else None
     if targets is None:
         targets, labels = one_hot(arrays["labels"], section.classes)[0].argmax(-1), True

@@ -6,23 +6,18 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from learncast._core.validation import one_of
+from learncast.study import sections
 from learncast.study.advice_sections import AdviceStudySection, EnvironmentSection
 from learncast.study.network_sections import NETWORKS
-from learncast.study.sections import (
-    TASKS,
-    DataSection,
-    GeneraliseSection,
-    NamedSection,
-    StageSection,
-    StudySection,
-    SweepSection,
-    TrainingSection,
-)
 from learncast.study.study_file import Section
 from learncast.study.window_sections import WindowStudySection
 
 #: Kinds of study files.
-KINDS: dict[str, type[Section]] = {"study": StudySection, "window": WindowStudySection, "advice": AdviceStudySection}
+KINDS: dict[str, type[Section]] = {
+    "study": sections.StudySection,
+    "window": WindowStudySection,
+    "advice": AdviceStudySection,
+}
 
 #: Words that may be written with a hyphen too.
 HYPHENED = ("leaky_integration", "every_step")
@@ -60,12 +55,12 @@ def schema(kind: str = "study") -> dict[str, object]:
     found |= {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"learncast {kind} file"}
     parts = found["$defs"]
     if kind != "advice":
-        parts["SweepSection"] = SweepSection.model_json_schema()
+        parts["SweepSection"] = sections.SweepSection.model_json_schema()
         found["properties"]["sweep"] = {"$ref": "#/$defs/SweepSection", "description": "One question over a grid."}
     if kind == "study":
         # The keys of a task are written in the table of its stage.
         steps = parts.pop("StageSection")["properties"]["train_steps"]
-        tasks = [*(section.__name__ for section in TASKS.values()), DataSection.__name__]
+        tasks = [*(section.__name__ for section in sections.TASKS.values()), sections.DataSection.__name__]
         for name in tasks:
             parts[f"{name}Stage"] = {**parts[name], "properties": {**parts[name]["properties"], "train_steps": steps}}
         found["properties"]["sequence"]["items"] = {"anyOf": [{"$ref": f"#/$defs/{name}Stage"} for name in tasks]}
@@ -100,9 +95,10 @@ def _toml_schema(value: object) -> Any:
 
 def keys(kind: str = "study") -> Iterator[Key]:
     """Yield every key of a file, table by table."""
+    named = sections.NamedSection
     for table, section in _tables(kind).items():
         described = dict(_toml_schema(section.model_json_schema()))
-        shared = {} if section is NamedSection or not issubclass(section, NamedSection) else NamedSection.model_fields
+        shared = named.model_fields if issubclass(section, named) and section is not named else {}
         for name, part in described["properties"].items():
             if name in shared or "$ref" in str(part):
                 continue  # listed once for all tasks, or a table of its own
@@ -114,21 +110,21 @@ def keys(kind: str = "study") -> Iterator[Key]:
 def _tables(kind: str) -> dict[str, type[Section]]:
     """Return the tables of a file in the order in which they are usually written."""
     whole = _section(kind)
-    families = {f'family = "{name}"': one for name, one in TASKS.items()}
-    families['data = "trials.npz"'] = DataSection
-    tasks: dict[str, type[Section]] = {"[target], [[candidates]]": NamedSection}
+    families = {f'family = "{name}"': one for name, one in sections.TASKS.items()}
+    families['data = "trials.npz"'] = sections.DataSection
+    tasks: dict[str, type[Section]] = {"[target], [[candidates]]": sections.NamedSection}
     if kind == "study":
         networks = {f'[network] kind = "{name}"': one for name, one in NETWORKS.items()}
         end: dict[str, type[Section]] = {
-            "[[sequence]]": StageSection,
-            "[generalise]": GeneraliseSection,
-            "[sweep]": SweepSection,
+            "[[sequence]]": sections.StageSection,
+            "[generalise]": sections.GeneraliseSection,
+            "[sweep]": sections.SweepSection,
         }
-        return {"": whole, **networks, "[training]": TrainingSection, **tasks, **families, **end}
+        return {"": whole, **networks, "[training]": sections.TrainingSection, **tasks, **families, **end}
     own = {f"[{name}]": field.annotation for name, field in whole.model_fields.items()}
-    sections = {table: one for table, one in own.items() if isinstance(one, type) and issubclass(one, Section)}
+    tables = {table: one for table, one in own.items() if isinstance(one, type) and issubclass(one, Section)}
     tasks = {**tasks, 'environment = "..."': EnvironmentSection, **families} if kind == "advice" else {}
-    return {"": whole, **sections, **tasks}
+    return {"": whole, **tables, **tasks}
 
 
 def value_type(part: dict[str, Any]) -> str:

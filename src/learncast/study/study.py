@@ -28,20 +28,8 @@ from learncast.planning.methods.method import Method
 from learncast.planning.terms import GENERALISE, Terms, checked_pool
 from learncast.procedure.stage import Stage
 from learncast.procedure.training import Training
+from learncast.study import sections as kinds
 from learncast.study.network_sections import DeepSection, DefaultNetworkSection, NetworkSection, TwoLayerSection
-from learncast.study.sections import (
-    RULES,
-    DataSection,
-    GeneraliseSection,
-    HierarchySection,
-    IntegrationSection,
-    LeakyIntegrationSection,
-    SensorySection,
-    StaticSection,
-    StudySection,
-    TaskSection,
-    task_name,
-)
 from learncast.study.study_file import StudyFile, checked, located
 from learncast.tasks import sensory
 from learncast.tasks.families import FAMILIES
@@ -55,7 +43,7 @@ from learncast.theory.dynamics.learning_problem import learned_weights
 COPIES = 5
 
 
-class Study(StudyFile[StudySection]):
+class Study(StudyFile[kinds.StudySection]):
     """A study file with the tasks and the network that it describes.
 
     Attributes
@@ -83,9 +71,9 @@ class Study(StudyFile[StudySection]):
     (0.001, Accuracy(value=0.99, optimum=None))
     """
 
-    sections = StudySection
+    sections = kinds.StudySection
 
-    def __init__(self, section: StudySection, folder: Path, source: str) -> None:
+    def __init__(self, section: kinds.StudySection, folder: Path, source: str) -> None:
         super().__init__(section, folder, source)
         self._methods: dict[str, Method] = {}
         self.goal = section.training.goal_object
@@ -129,10 +117,8 @@ class Study(StudyFile[StudySection]):
     def target(self) -> Task:
         """The task to be learned in the end."""
         if self._target is None:
-            raise InvalidSpec(
-                f"{self.source} needs a [target] for this question; for its [[sequence]] run `learncast forget`.",
-                field="target",
-            )
+            remedy = "For its [[sequence]] run `learncast forget`."
+            raise InvalidSpec(f"{self.source} needs a [target] for this question. {remedy}", field="target")
         return self._target
 
     @property
@@ -162,7 +148,7 @@ class Study(StudyFile[StudySection]):
         }
         if candidates and self.section.target is not None:
             terms["costs"] = [section.cost for section in (*candidates, self.section.target)]
-        for key in RULES[1:]:
+        for key in kinds.RULES[1:]:
             values = [getattr(section, key) for section in candidates]
             if any(value is not None for value in values):
                 terms[key] = [math.nan if value is None else value for value in values]
@@ -182,23 +168,23 @@ class Study(StudyFile[StudySection]):
         """Return this study with some keys of [generalise] changed."""
         if not changes:
             return self
-        own = self.section.generalise or GeneraliseSection()
-        section = checked(GeneraliseSection, {**own.model_dump(), **changes}, self.source, "generalise")
+        own = self.section.generalise or kinds.GeneraliseSection()
+        section = checked(kinds.GeneraliseSection, {**own.model_dump(), **changes}, self.source, "generalise")
         return Study(self.section.model_copy(update={"generalise": section}), self.folder, self.source)
 
     @property
     def held_out(self) -> dict[str, Any]:
         """Keyword arguments of `learncast.generalise`: test task, folds, last step and source."""
-        section, target = self.section.generalise or GeneraliseSection(), self.section.target
+        section, target = self.section.generalise or kinds.GeneraliseSection(), self.section.target
         groups, test = None, None
         with located(self.source, "[generalise]"):
-            if not (isinstance(target, DataSection) or section.groups is section.test is None):
+            if not (isinstance(target, kinds.DataSection) or section.groups is section.test is None):
                 raise InvalidSpec("groups and test need a [target] with data.", field="generalise")
-            if isinstance(target, DataSection) and section.groups is not None:
+            if isinstance(target, kinds.DataSection) and section.groups is not None:
                 column = {} if target.trial is None else {"trial": target.trial}
                 path = self.folder / target.data
                 groups = tuple(trial_groups(path, section.groups, **column, most_bytes=target.most_bytes))
-            if isinstance(target, DataSection) and section.test is not None:
+            if isinstance(target, kinds.DataSection) and section.test is not None:
                 classes = self.target.recording.classes if self.target.recording is not None else None
                 named = None if classes is None else list(classes)
                 own = target.model_copy(update={"data": section.test, "classes": target.classes or named})
@@ -206,11 +192,6 @@ class Study(StudyFile[StudySection]):
             after = None if section.after is None else self.task(section.after)
             folds = Folds(section.folds, groups=groups, blocks=section.blocks, seed=section.seed)
         return {"test": test, "folds": folds, "most_steps": section.most_steps, "after": after}
-
-    @property
-    def goal_values(self) -> dict[str, float]:
-        """The goal under its study key, for JSON."""
-        return {self.section.training.goal_key: float(getattr(self.goal, "value", math.nan))}
 
     def check_pool(self) -> list[Task]:
         """Check target and candidates of a plan."""
@@ -242,14 +223,14 @@ class Study(StudyFile[StudySection]):
         if not self.horizons:
             del tables["training"]["horizons"]
         tables["sequence"] = [
-            {key: v for key, v in {**stage.pop("task"), **stage}.items() if key not in RULES}
+            {key: v for key, v in {**stage.pop("task"), **stage}.items() if key not in kinds.RULES}
             for stage in tables["sequence"]
         ]
         return tables
 
-    def _task(self, key: str, section: TaskSection, index: int, *, stage: bool = False) -> Task:
+    def _task(self, key: str, section: kinds.TaskSection, index: int, *, stage: bool = False) -> Task:
         with located(self.source, key):
-            self._tasks[key] = task_of(section, task_name(section, index, stage=stage), self.folder)
+            self._tasks[key] = task_of(section, kinds.task_name(section, index, stage=stage), self.folder)
         return self._tasks[key]
 
     def _network(self, section: NetworkSection) -> Linear:
@@ -305,23 +286,23 @@ class Study(StudyFile[StudySection]):
         return network
 
 
-def task_of(section: TaskSection, name: str, folder: Path) -> Task:
+def task_of(section: kinds.TaskSection, name: str, folder: Path) -> Task:
     """Build the task of a section; `folder` holds the files that it names."""
-    if isinstance(section, IntegrationSection | LeakyIntegrationSection):
-        return FAMILIES[section.family].build(**section.model_dump(exclude={"family", "name", *RULES}), name=name)
-    if isinstance(section, DataSection):
-        options = section.model_dump(exclude={"data", "name", "reversed", *RULES}, exclude_none=True)
+    if isinstance(section, kinds.IntegrationSection | kinds.LeakyIntegrationSection):
+        return FAMILIES[section.family].build(**section.model_dump(exclude={"family", "name", *kinds.RULES}), name=name)
+    if isinstance(section, kinds.DataSection):
+        options = section.model_dump(exclude={"data", "name", "reversed", *kinds.RULES}, exclude_none=True)
         task = from_file(folder / section.data, name=name, **options)
-    elif isinstance(section, StaticSection):
+    elif isinstance(section, kinds.StaticSection):
         task = static(section.cross_correlation, section.input_correlation, name=name)
-    elif isinstance(section, HierarchySection):
+    elif isinstance(section, kinds.HierarchySection):
         task = _tree(section, name)
     else:
         task = _sensory(section, name)
     return reversed(task, name=name) if section.reversed else task
 
 
-def _sensory(section: SensorySection, name: str) -> Task:
+def _sensory(section: kinds.SensorySection, name: str) -> Task:
     functions = {key: value for key, value in vars(sensory).items() if inspect.isfunction(value) and key[0] != "_"}
     tasks = tuple(key for key in functions if inspect.signature(functions[key]).return_annotation == "Task")
     function = functions[one_of("task", section.task, tasks)]
@@ -334,7 +315,7 @@ def _sensory(section: SensorySection, name: str) -> Task:
     return task
 
 
-def _tree(section: HierarchySection, name: str) -> Task:
+def _tree(section: kinds.HierarchySection, name: str) -> Task:
     tree = hierarchy(section.depth, form=section.form, name=name)
     if section.swap is not None:
         tree = tree.swapped(*section.swap)

@@ -82,9 +82,7 @@ class WindowStudy(StudyFile[WindowStudySection]):
             shapes = f"{inputs.shape} and {targets.shape}"
             raise InvalidSpec(f"{path} must hold inputs and targets (sequences, steps, channels), got {shapes}.")
         if number >= len(inputs):
-            raise InvalidSpec(
-                f"{path} must hold more than the {number} sequences of [window], got {len(inputs)}.", field="sequences"
-            )
+            raise InvalidSpec(f"{path} must hold more than {number} sequences, got {len(inputs)}.", field="sequences")
         return (inputs[:-number], targets[:-number]), (inputs[-number:], targets[-number:])
 
     def _tables(self) -> dict[str, object]:

@@ -255,9 +255,8 @@ def _readable(path: Path) -> Iterator[None]:
 
 def damaged_ledger(path: Path, what: object) -> SchemaMismatch:
     """Return the error for a ledger that is damaged."""
-    return SchemaMismatch(
-        f"{path} must be an intact ledger, got {what}. Restore it, or run `learncast sweep rebuild`.", field="store"
-    )
+    remedy = "Restore it, or run `learncast sweep rebuild`."
+    return SchemaMismatch(f"{path} must be an intact ledger, got {what}. {remedy}", field="store")
 
 
 @contextmanager

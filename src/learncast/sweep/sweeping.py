@@ -221,9 +221,8 @@ def run_sweep(sweep: Sweep, store: PathLike, executor: Executor, *, retry: bool 
         if error.errno not in _FULL:
             raise
         remedy = "Raise the limit on file sizes (ulimit -f)" if error.errno == errno.EFBIG else "Free some space"
-        raise InvalidSpec(
-            f"{place.folder} cannot be written: {error.strerror}. {remedy}, then resume.", field="store"
-        ) from error
+        problem = f"{place.folder} cannot be written: {error.strerror}. {remedy}, then resume."
+        raise InvalidSpec(problem, field="store") from error
 
 
 def rebuild(store: PathLike) -> StoreStatus:

@@ -19,7 +19,6 @@ from learncast.tasks.task import Task, family
 LAGS = (32, 64, 128, 192, 256)
 COEFFICIENTS = (0.6, 0.5, 0.4, 0.32, 0.26)
 NOISE_STRENGTH = 0.09  # variance: a standard deviation of 0.3
-PERIODS = (20.0,)
 
 
 def random_direction(inputs: int, rng: np.random.Generator) -> FloatArray:
@@ -143,104 +142,6 @@ def multi_lag_trials(
     return inputs, targets
 
 
-@family
-def sinusoidal_delay(
-    steps: int = 256,
-    delay: int = 32,
-    *,
-    periods: ArrayLike = PERIODS,
-    weights: ArrayLike | None = None,
-    noise_strength: float = 0.01,
-    name: str = "sinusoidal delay",
-) -> Task:
-    """Report, after a delay, a weighted sum of noisy sine waves: y_t = sum_i w_i s_i(t - delay).
-
-    There is one input per period, x_i(t) = s_i(t) + noise with s_i(t) = sqrt(2) sin(2 pi t / period_i + phase). The
-    phase is uniform and independent for each wave and trial, so that Cov(s_i(t), s_i(t')) =
-    cos(2 pi (t - t') / period_i). `Task.sample` draws a Gaussian process with these statistics,
-    `sinusoidal_delay_trials` draws the waves.
-
-    Parameters
-    ----------
-    steps : int
-        Steps in a trial.
-    delay : int
-        Delay of the target in steps, less than `steps`.
-    periods : one per input
-        Period of each wave in steps.
-    weights : one per input, optional
-        w_i; equal and of unit norm by default.
-    noise_strength : float
-        Variance of the white noise on each input, 0 or more.
-    name : str
-        Name of the task.
-
-    Returns
-    -------
-    Task
-        Exact statistics of the task.
-
-    Examples
-    --------
-    >>> import learncast as lc
-    >>> lc.tasks.sinusoidal_delay(steps=24, delay=4)
-    <Task 'sinusoidal delay': 24 steps, 1 input, 1 output at every step; sinusoidal_delay family>
-    """
-    T, lag, omega, w, variance = _checked_waves(steps, delay, periods, weights, noise_strength)
-    check_steps(T, COPIES["every_step"] * len(w))
-    gaps = np.subtract.outer(np.arange(T), np.arange(T))
-    waves = np.cos(omega[:, None, None] * gaps)
-    shift = np.eye(T, k=-lag)  # row r selects step r - delay
-    eye = np.eye(len(w))
-    return Task.trusted(
-        Kronecker(waves + variance * np.eye(T), eye[:, :, None] * eye[:, None, :]),
-        Kronecker(waves @ shift.T, (eye * w)[:, :, None]),
-        Kronecker((shift @ np.tensordot(w**2, waves, axes=1) @ shift.T)[None], np.ones((1, 1, 1))),
-        name=str(name),
-    )
-
-
-def sinusoidal_delay_trials(
-    trials: int,
-    rng: np.random.Generator,
-    *,
-    steps: int = 256,
-    delay: int = 32,
-    periods: ArrayLike = PERIODS,
-    weights: ArrayLike | None = None,
-    noise_strength: float = 0.01,
-) -> tuple[FloatArray, FloatArray]:
-    """Draw trials of `sinusoidal_delay`, which are not Gaussian: all phases first, then the noise.
-
-    Parameters
-    ----------
-    trials : int
-    rng : numpy.random.Generator
-    steps, delay, periods, weights, noise_strength
-        See `sinusoidal_delay`.
-
-    Returns
-    -------
-    inputs : (trials, steps, inputs)
-    targets : (trials, steps, 1)
-
-    Examples
-    --------
-    >>> import learncast as lc
-    >>> import numpy as np
-    >>> inputs, targets = lc.tasks.sinusoidal_delay_trials(5, np.random.default_rng(0), steps=24, delay=4)
-    >>> inputs.shape, targets.shape
-    ((5, 24, 1), (5, 24, 1))
-    """
-    P = count("trials", trials)
-    T, lag, omega, w, variance = _checked_waves(steps, delay, periods, weights, noise_strength)
-    phases = rng.uniform(0.0, 2 * np.pi, size=(P, 1, len(w)))
-    waves = np.sqrt(2) * np.sin(np.arange(T)[:, None] * omega + phases)
-    targets = np.zeros((P, T, 1))
-    targets[:, lag:, 0] = waves[:, : T - lag] @ w
-    return waves + np.sqrt(variance) * rng.standard_normal(waves.shape), targets
-
-
 def _checked(
     steps: int, direction: ArrayLike, lags: Sequence[int], coefficients: ArrayLike, noise_strength: float
 ) -> tuple[int, FloatArray, list[int], FloatArray, float]:
@@ -248,10 +149,8 @@ def _checked(
     checked = [lag_within("lags", lag, T) for lag in lags]
     c = real_array("coefficients", coefficients, ndim=1)
     if not checked or len(set(checked)) != len(checked) or len(c) != len(checked):
-        raise InvalidSpec(
-            f"lags must be distinct, with one coefficient each, got lags {checked} and {len(c)} coefficients.",
-            field="lags",
-        )
+        got = f"{checked} and {len(c)} coefficients"
+        raise InvalidSpec(f"lags must be distinct, with one coefficient each, got {got}.", field="lags")
     if np.ndim(direction) == 0:
         size = count("direction", direction)
         u = np.full(size, size**-0.5)
@@ -260,17 +159,6 @@ def _checked(
     if not u.any():
         raise InvalidSpec(f"direction must not be zero, got {len(u)} zeros.", field="direction")
     return T, u, checked, c, _variance(noise_strength)
-
-
-def _checked_waves(
-    steps: int, delay: int, periods: ArrayLike, weights: ArrayLike | None, noise_strength: float
-) -> tuple[int, int, FloatArray, FloatArray, float]:
-    lengths = np.array([positive("periods", length) for length in np.atleast_1d(real_array("periods", periods))])
-    w = np.full(len(lengths), len(lengths) ** -0.5) if weights is None else real_array("weights", weights, ndim=1)
-    if not len(w) or len(w) != len(lengths):
-        raise InvalidSpec(f"weights must have one number per period ({len(lengths)}), got {len(w)}.", field="weights")
-    T = count("steps", steps)
-    return T, lag_within("delay", delay, T), 2 * np.pi / lengths, w, _variance(noise_strength)
 
 
 def _variance(noise_strength: float) -> float:

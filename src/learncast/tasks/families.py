@@ -256,9 +256,7 @@ def _mixing(mixing: ArrayLike | None, values: Mapping[str, FloatArray]) -> Float
         raise InvalidSpec(f"a task must have inputs and outputs, got {inputs} and {outputs}.", field="mixing")
     for key, value in values.items():
         if value.shape not in ((), (inputs,)):
-            raise InvalidSpec(
-                f"{key} must be one number or one for each of {inputs} inputs, got shape {value.shape}.", field=key
-            )
+            raise InvalidSpec(f"{key} must be one number or {inputs} (inputs), got shape {value.shape}.", field=key)
     return matrix
 
 

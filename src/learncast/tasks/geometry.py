@@ -1,4 +1,4 @@
-"""Geometry of tasks: input and output directions that separate a task into modes, and comparison of two tasks."""
+"""Geometry of tasks: input and output directions that separate a task into modes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import scipy
 
 from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray, frozen
@@ -222,125 +221,18 @@ def _completion(directions: list[FloatArray], size: int) -> FloatArray:
     return completed
 
 
-@dataclass(frozen=True)
-class TaskSimilarity:
-    """Comparison of a second task with a first.
-
-    Attributes
-    ----------
-    input_angles, output_angles : radians
-        Principal angles between the input (output) directions of the two tasks: 0 for a shared direction, pi/2 for
-        an orthogonal one.
-    mismatch : float
-        Share of the second task's cross covariance that is off-diagonal in the first task's frame: 0 if the two have
-        the same geometry, as exact curricula require, 1 if nothing is shared.
-    cross_ratio, input_ratio : (modes,)
-        Strength of the second task relative to the first for each mode of the first: root-mean-square s_yx over
-        steps (negative if the tasks have opposite signs), and mean variance s_xx over steps; nan for a mode that the
-        first task does not have.
-
-    Examples
-    --------
-    Two tasks with the same channels whose modes are rotated by 17 degrees. Exact curricula need a mismatch of 0:
-
-    >>> import learncast as lc
-    >>> import numpy as np
-    >>> turn = np.array([[np.cos(0.3), -np.sin(0.3)], [np.sin(0.3), np.cos(0.3)]])
-    >>> first, turned = (lc.tasks.static(np.diag([3.0, 1.0]) @ by) for by in (np.eye(2), turn))
-    >>> comparison = lc.tasks.similarity(first, turned)
-    >>> round(comparison.mismatch, 2), comparison.cross_ratio.round(2)
-    (0.3, array([0.96, 0.96]))
-    """
-
-    input_angles: FloatArray
-    output_angles: FloatArray
-    mismatch: float
-    cross_ratio: FloatArray
-    input_ratio: FloatArray
-
-    def __repr__(self) -> str:
-        degrees = np.degrees(np.concatenate([self.input_angles, self.output_angles]))
-        return (
-            f"<TaskSimilarity: largest angle {degrees.max(initial=0.0):.1f} degrees, mismatch "
-            f"{self.mismatch:.2g}, cross ratio {np.round(self.cross_ratio, 4)}, "
-            f"input ratio {np.round(self.input_ratio, 4)}>"
-        )
-
-
-def similarity(first: Task, second: Task) -> TaskSimilarity:
-    """Measure how the geometry and the strengths of `second` differ from those of `first`.
-
-    Parameters
-    ----------
-    first : Task
-        Task whose modes are the reference.
-    second : Task
-        Task with the same number of inputs and outputs.
-
-    Returns
-    -------
-    TaskSimilarity
-        Angles between their modes, and ratios of their strengths.
-
-    Examples
-    --------
-    >>> import learncast as lc
-    >>> task = lc.tasks.integration(steps=10)
-    >>> lc.tasks.similarity(task, task.varied(target_strength=2.0))
-    <TaskSimilarity: largest angle 0.0 degrees, mismatch 0, cross ratio [2.], input ratio [1.]>
-    """
-    if (first.inputs, first.outputs) != (second.inputs, second.outputs):
-        raise InvalidSpec(
-            f"the tasks must have the same inputs and outputs, got {first.inputs}->{first.outputs} and "
-            f"{second.inputs}->{second.outputs}.",
-            field="second",
-        )
-    frame = common_frame([first, second])
-    one, other = (mode_strengths(task, frame) for task in (first, second))
-    sums = [_mode_courses(task, frame).sum(axis=(1, 2)) for task in (first, second)]
-    signs = np.where(sums[0] * sums[1] < 0, -1.0, 1.0)
-    directions = [_own_directions(task) for task in (first, second)]
-    rotated = second.cross_covariance.rotated(frame.inputs, frame.outputs)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        present = one[0] > ABSENT * one[0].max(initial=0.0)
-        cross_ratio = np.where(present, signs * other[0] / one[0], np.nan)
-        input_ratio = np.where(one[1] > 0, other[1] / one[1], np.nan)
-    input_angles, output_angles = map(_angles, *directions)
-    mismatch = share(rotated.off_diagonal_norm(), rotated.norm())
-    return TaskSimilarity(input_angles, output_angles, mismatch, cross_ratio, input_ratio)
-
-
 def mode_strengths(task: Task, frame: Frame) -> tuple[FloatArray, FloatArray]:
     """Root-mean-square s_yx and mean variance s_xx of each mode over the steps of a trial."""
-    cross = _mode_courses(task, frame)
+    cross = task.cross_covariance.rotated(frame.mode_inputs, frame.mode_outputs).diagonal()
     inputs = task.input_covariance.contracted(np.eye(task.steps) / task.steps)
     variances = np.einsum("nk,nm,mk->k", frame.mode_inputs, inputs, frame.mode_inputs)
     pairs = task.steps if cross.shape[2] == 1 else task.steps * (task.steps + 1) / 2
     return np.sqrt((cross**2).sum(axis=(1, 2)) / pairs), variances
 
 
-def _mode_courses(task: Task, frame: Frame) -> FloatArray:
-    """Cross covariance of each mode, (modes, steps, readouts)."""
-    return task.cross_covariance.rotated(frame.mode_inputs, frame.mode_outputs).diagonal()
-
-
 def share(part: float, total: float) -> float:
     """Return part / total, or 0 if the total is 0."""
     return part / total if total > 0 else 0.0
-
-
-def _own_directions(task: Task) -> tuple[FloatArray, FloatArray]:
-    """Input and output directions of the modes that a task has."""
-    frame = common_frame([task])
-    strengths, _ = mode_strengths(task, frame)
-    present = strengths > ABSENT * strengths.max(initial=0.0)
-    return frame.mode_inputs[:, present], frame.mode_outputs[:, present]
-
-
-def _angles(one: FloatArray, other: FloatArray) -> FloatArray:
-    if not one.shape[1] or not other.shape[1]:
-        return np.zeros(0)
-    return np.asarray(scipy.linalg.subspace_angles(one, other))
 
 
 def recurrence_kernel(recurrence: float, steps: int, readouts: int) -> FloatArray:
@@ -401,9 +293,7 @@ def pooled_statistics(task: Task, recurrence: float) -> tuple[FloatArray, FloatA
         cross = task.cross_covariance.contracted(kernel)
         power = task.input_covariance.contracted(pooling_kernel(recurrence, task.steps, kernel.shape[1]))
     if not (np.isfinite(cross).all() and np.isfinite(power).all()):
-        raise InvalidSpec(
-            f"a recurrence of {recurrence:.4g} overflows over {task.steps} steps. Use a smaller one.",
-            field="recurrence",
-        )
+        over = f"overflows over {task.steps} steps. Use a smaller one"
+        raise InvalidSpec(f"a recurrence of {recurrence:.4g} {over}.", field="recurrence")
     task.pooled_cache[recurrence] = frozen(cross), frozen(power)
     return task.pooled_cache[recurrence]

@@ -136,7 +136,8 @@ class Whitened:
     task : Task
         The task with whitened inputs.
     transform : (white inputs, inputs)
-        White input = transform @ input.
+        White input = transform @ input. First-layer weights, or an input-output map, for whitened inputs become those
+        for the original inputs by a product with it from the right.
 
     Examples
     --------
@@ -147,24 +148,12 @@ class Whitened:
     >>> white = lc.tasks.whitened(lc.tasks.static([[2.0, 1.0]], np.diag([4.0, 1.0])))
     >>> network = lc.TwoLayer.balanced(2, 3, 1, scale=0.1, rng=0)
     >>> solution = lc.forecast(white.task, network, learning_rate=1e-2).solution
-    >>> white.network_function(solution.limit()["network_function"].values[0]).round(6)
+    >>> (solution.limit()["network_function"].values[0] @ white.transform).round(6)
     array([[0.5, 1. ]])
     """
 
     task: Task
     transform: FloatArray
-
-    def inputs(self, inputs: ArrayLike) -> FloatArray:
-        """Whiten inputs (pairs, inputs)."""
-        return real_array("inputs", inputs, ndim=2) @ self.transform.T
-
-    def first_weights(self, weights: ArrayLike) -> FloatArray:
-        """Convert first-layer weights for whitened inputs to weights for the original inputs."""
-        return real_array("weights", weights, ndim=2) @ self.transform
-
-    def network_function(self, function: ArrayLike) -> FloatArray:
-        """Convert an input-output map for whitened inputs to one for the original inputs."""
-        return real_array("function", function, ndim=2) @ self.transform
 
 
 def whitened(task: Task) -> Whitened:
@@ -296,19 +285,14 @@ class Hierarchy(Task):
             level, position = node
         if not (0 <= level <= self.depth and 0 <= position < 2**level):
             items = len(self.order) - 1
-            raise InvalidSpec(
-                f"a node must be an item (0 to {items}) or (level, position), counted from 0, got {brief(node)}.",
-                field="node",
-            )
+            raise InvalidSpec(f"node must be 0 to {items} or (level, position), got {brief(node)}.", field="node")
         width = 2 ** (self.depth - level)
         return list(range(position * width, (position + 1) * width))
 
     def shuffled(self, order: Sequence[int], *, name: str | None = None) -> Hierarchy:
         """Permute the items: item i moves to the leaf of item order[i]."""
         if sorted(order) != list(range(2**self.depth)):
-            raise InvalidSpec(
-                f"order must be a permutation of range({2**self.depth}), got {brief(order)}.", field="order"
-            )
+            raise InvalidSpec(f"order must permute range({2**self.depth}), got {brief(order)}.", field="order")
         return Hierarchy.of(self.depth, self.form, [self.order[i] for i in order], name or f"{self.name}, shuffled")
 
 

@@ -400,11 +400,8 @@ def _check_symmetric(name: str, covariance: Covariance) -> None:
         size = math.prod(covariance.shape[:2])
         difference = _asymmetry(covariance.dense().reshape(1, size, size))
     if difference > ROUND_OFF:
-        raise InvalidSpec(
-            f"{name} must be symmetric, got entries [t, i, s, j] and [s, j, t, i] that differ by {difference:.3g} of "
-            "the largest entry.",
-            field=name,
-        )
+        got = f"entries that differ by {difference:.3g} of the largest"
+        raise InvalidSpec(f"{name} must be symmetric, got {got}.", field=name)
 
 
 def _asymmetry(matrices: FloatArray) -> float:
@@ -430,17 +427,14 @@ def _check_positive(inputs: Covariance, cross: Covariance, target: Covariance | 
     coefficients = np.linalg.lstsq(xx, xy, rcond=None)[0]
     missed = float(np.abs(xx @ coefficients - xy).max())
     if missed > ROUND_OFF * max(float(np.abs(xy).max()), np.finfo(float).tiny):
-        raise InvalidSpec(
-            f"cross_covariance must be zero for inputs without variance, got {missed:.3g}.", field="cross_covariance"
-        )
+        name = "cross_covariance"
+        raise InvalidSpec(f"{name} must be zero for inputs without variance, got {missed:.3g}.", field=name)
 
 
 def _check_semidefinite(name: str, matrix: FloatArray, what: str) -> None:
     lowest = _lowest_eigenvalue(matrix)
     if lowest < -ROUND_OFF:
-        raise InvalidSpec(
-            f"{what} must be positive semi-definite, got an eigenvalue of {lowest:.3g} at unit variance.", field=name
-        )
+        raise InvalidSpec(f"{what} must be positive semi-definite, got an eigenvalue {lowest:.3g}.", field=name)
 
 
 def _lowest_eigenvalue(matrix: FloatArray) -> float:

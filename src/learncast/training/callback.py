@@ -54,10 +54,8 @@ class CurriculumCallback:
         """Find the trainer's optimisers; refuse a trainer that accumulates gradients."""
         accumulated = getattr(trainer, "accumulate_grad_batches", 1)
         if accumulated != 1:
-            raise InvalidSpec(
-                f"The trainer must take one step per batch, got accumulate_grad_batches={accumulated}.",
-                field="accumulate_grad_batches",
-            )
+            got = f"accumulate_grad_batches={accumulated}"
+            raise InvalidSpec(f"The trainer must step after every batch, got {got}.", field="accumulate_grad_batches")
         if not self.loop.optimizers:
             self.loop.optimizers = list(getattr(trainer, "optimizers", ()))
 

@@ -79,9 +79,8 @@ class SteppedCell(nn.Module):
     def forward(self, input: Tensor, hx: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return all states in the layout of the inputs, and the last state (1, trials, hidden)."""
         if input.dim() != 3 or input.shape[2] != self.input_size or 0 in input.shape:
-            raise InvalidSpec(
-                f"inputs must be (trials, steps, {self.input_size}), got shape {tuple(input.shape)}.", field="inputs"
-            )
+            wanted, got = f"(trials, steps, {self.input_size})", tuple(input.shape)
+            raise InvalidSpec(f"inputs must be {wanted}, got shape {got}.", field="inputs")
         drives = self.drive(input.transpose(0, 1) if self.batch_first else input)
         state = drives.new_zeros(drives.shape[1], self.hidden_size) if hx is None else hx[0]
         same, states = self.recurrence(), []
@@ -160,9 +159,7 @@ class MaskedRecurrence(nn.Module):
         super().__init__()
         present = real_array("mask", mask, ndim=2)
         if present.shape != (hidden_size, hidden_size) or not np.isin(present, (0.0, 1.0)).all():
-            raise InvalidSpec(
-                f"mask must be 0 or 1 for each pair of {hidden_size} units, got shape {present.shape}.", field="mask"
-            )
+            raise InvalidSpec(f"mask must be 0 or 1 for {hidden_size} units, got {present.shape}.", field="mask")
         self.weights = nn.Parameter(
             gain * torch.randn(hidden_size, hidden_size) / math.sqrt(max(present.sum(1).mean(), 1))
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -15,7 +14,6 @@ from learncast._core.errors import InvalidSpec, NotLearned, UnsupportedModel
 from learncast._core.progress import Progress, check_time, noticed, silent, until
 from learncast._core.validation import FloatArray, count, positive
 from learncast.display import Reported
-from learncast.planning.agreement import agreement, step_statistics
 from learncast.planning.batches import BatchSteps
 from learncast.planning.forecast import Forecast
 from learncast.planning.methods.choice import method_for
@@ -24,7 +22,7 @@ from learncast.planning.plan import Plan
 from learncast.planning.planner import plan_with
 from learncast.procedure.goals import Accuracy, Goal, Loss
 from learncast.procedure.stage import Stage
-from learncast.results import Status, described
+from learncast.results import STEPS, Status, described
 from learncast.tasks.recorded.resampling import halves
 from learncast.theory.dynamics.modes import can_be_resampled
 from learncast.training.run import Records, TrainingRun
@@ -43,6 +41,16 @@ DETECTED = 0.05
 PATIENCE, LEAST = 10, 2000
 #: Candidates of a plan that are trained.
 MOST_CANDIDATES = 6
+#: Numbers of a checked curriculum, with what they are and their units.
+STATISTICS = {
+    "predicted_steps": ("steps of the flow", STEPS),
+    "predicted_descent_steps": ("predicted steps of descent", STEPS),
+    "measured_mean": ("measured steps, mean over runs", STEPS),
+    "measured_sd": ("measured steps, standard deviation over runs", STEPS),
+    "measured_low": ("measured steps, lower bound of the mean", STEPS),
+    "measured_high": ("measured steps, upper bound of the mean", STEPS),
+    "steps_deviation": ("measured over predicted steps, minus 1", "1"),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,13 +80,19 @@ class CheckedCurriculum:
         return np.array([run.steps if run.status.name == "ok" else math.inf for run in self.runs])
 
     @property
-    def statistics(self) -> dict[str, Any]:
-        """Forecast and measured steps as variables of a dataset."""
-        return step_statistics(self.forecast.steps.flow, self.forecast.steps.descent, self.measured)
+    def statistics(self) -> dict[str, float]:
+        """Forecast and measured steps, with 95% bounds of the measured mean: the numbers that `STATISTICS` names."""
+        steps, n, mean = self.forecast.steps, len(self.measured), float(self.measured.mean())
+        spread = float(self.measured.std(ddof=1)) if n > 1 and math.isfinite(mean) else math.nan
+        half = float(stdtrit(n - 1, 0.975)) * spread / math.sqrt(n)
+        reference = steps.flow if math.isnan(steps.descent) else steps.descent
+        deviation = mean / reference - 1 if math.isfinite(mean) and math.isfinite(reference) and reference else math.nan
+        values = steps.flow, steps.descent, mean, spread, mean - half, mean + half, deviation
+        return dict(zip(STATISTICS, values, strict=True))
 
     def number(self, key: str) -> float:
         """One of the statistics."""
-        return float(self.statistics[key][1])
+        return self.statistics[key]
 
     @property
     def deviation(self) -> float:
@@ -135,12 +149,15 @@ class CheckedCurriculum:
 
     @property
     def largest_deviation(self) -> float:
-        """Largest deviation of mean strength or loss from theory, as a share of its largest value; nan if unknown."""
+        """Largest deviation of mean strengths from theory, as a share of the largest strength; nan if unknown."""
+        runs = [run["strength"].drop_vars(["stage"], errors="ignore") for run in self.runs]
+        measured = xr.concat(runs, dim="seed", join="outer").mean("seed")  # runs end at different steps
         try:
-            result = agreement(self.forecast, list(self.runs))
+            theory = self.forecast.at(measured["time"].values)["strength"].values
         except NotLearned:  # the flow is not known as far as the runs went
             return math.nan
-        return max((float(result[key]) for key in result.data_vars if str(key).endswith("_largest")), default=math.nan)
+        gaps = np.abs(measured.values - theory)
+        return float(np.nanmax(gaps) / np.nanmax(np.abs(theory))) if np.isfinite(gaps).any() else math.nan
 
 
 @dataclass(frozen=True)
@@ -206,15 +223,13 @@ class Check(Reported):
     @property
     def dataset(self) -> xr.Dataset:
         """Forecast and measured steps of every curriculum, labelled."""
-        rows = [c.statistics for c in self.curricula]
         variables: dict[str, object] = {
-            key: ("plan", [float(row[key][1]) for row in rows], rows[0][key][2])
-            for key in rows[0]
-            if key != "measured_steps"
+            key: ("plan", [c.number(key) for c in self.curricula], described(text, units))
+            for key, (text, units) in STATISTICS.items()
         }
         measured = np.stack([c.measured for c in self.curricula])
-        variables["measured_steps"] = (("plan", "seed"), measured, rows[0]["measured_steps"][2])
-        text = described("largest deviation of mean strength or loss from theory, share of its largest value", "1")
+        variables["measured_steps"] = (("plan", "seed"), measured, described("measured steps", STEPS))
+        text = described("largest deviation of mean strengths from theory, share of the largest strength", "1")
         variables["largest_deviation"] = ("plan", [c.largest_deviation for c in self.curricula], text)
         coords = {"plan": ("plan", list(self.verdicts)), "seed": ("seed", np.arange(measured.shape[1]))}
         return xr.Dataset(variables, coords=coords)

@@ -38,10 +38,8 @@ class TrialGoal(Goal):
         return self.measure(a, y, None if counted.all() else w)
 
     def excess(self, baseline: Number, least: float) -> Number:
-        raise InvalidSpec(
-            f"{type(self).__name__} needs trials: use it in learncast.forecast of recorded trials, or in training.",
-            field="goal",
-        )
+        name = type(self).__name__
+        raise InvalidSpec(f"{name} needs trials: use it in training or with recorded trials.", field="goal")
 
 
 @dataclass(frozen=True)

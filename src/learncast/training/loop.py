@@ -22,7 +22,7 @@ from learncast.training.goals import TrialGoal, checked_measurable
 from learncast.training.learner import HeldOutView
 from learncast.training.losses import LossFunction
 from learncast.training.remaining import Earlier, Remaining, as_earlier
-from learncast.training.rules import GoalWatch, Learned, NetworkView, Stalled, Watch
+from learncast.training.rules import GoalWatch, Learned, Stalled, Watch
 from learncast.training.sources import Source
 from learncast.training.stage_run import StageRun, chance_of, stage_keys, stage_run, watch_of
 from learncast.training.torch_state import own_randomness
@@ -80,7 +80,7 @@ class Loop:
         stages: Sequence[StageRun],
         *,
         spec: str,
-        view: NetworkView | None = None,
+        view: HeldOutView | None = None,
         reset: Callable[[], object] | None = None,
         updates: Updates | None = None,
         strict: bool = True,
@@ -141,7 +141,7 @@ class Loop:
             if stage.goal is not None and not isinstance(stage.goal, Learned | Stalled):
                 checked_measurable(stage.goal)
             make = partial(watch_of, stage.goal, stage.steps, source)
-            runs.append(stage_run(stage, source, training, (training.seed, k), dtype, make))
+            runs.append(stage_run(stage, source, training, k, dtype, make))
         loss = LossFunction.read(training.loss)
         seed = training.seed if judge_seed is None else judge_seed
         loop = cls(

@@ -51,11 +51,8 @@ class Answered(NamedTuple):
         if invalid.any():
             trial, readout = (int(i) for i in invalid.nonzero()[0])
             hint = " For two classes with one output, use targets -1.0 and 1.0." if outputs == 1 else ""
-            raise InvalidSpec(
-                f"labels must lie between 0 and {outputs - 1}, or be {IGNORED}, got {int(labels[trial, readout])} in "
-                f"trial {trial} at readout {readout}.{hint}",
-                field="labels",
-            )
+            label, place = int(labels[trial, readout]), f"trial {trial} at readout {readout}"
+            raise InvalidSpec(f"labels must be 0 to {outputs - 1}, got {label} in {place}.{hint}", field="labels")
         labels = labels.where(live, 0)
         if not bool(live.all()):
             w = live[:, :, None].to(a) if w is None else w * live[:, :, None]
@@ -89,8 +86,6 @@ class LossFunction(ABC):
     ----------
     squared : bool
         Whether the loss is the squared error of the forecasts, up to a factor.
-    meaning : str
-        What a forecast from second-order statistics says about this loss.
 
     Examples
     --------
@@ -110,7 +105,6 @@ class LossFunction(ABC):
     outputs: tuple[float, ...] | None = None
 
     squared: ClassVar[bool] = False
-    meaning: ClassVar[str]
 
     def __post_init__(self) -> None:
         for name in ("steps", "outputs"):
@@ -160,11 +154,8 @@ class LossFunction(ABC):
             own = callable(loss) and not isinstance(loss, type)
         if own:
             return OwnLoss(function=loss)
-        raise InvalidSpec(
-            "loss must be a name, a torch loss of (answers, targets) with reduction='mean', or a function of them, got "
-            f"{loss!r:.80}.",
-            field="loss",
-        )
+        kinds = "a name, a torch loss with reduction='mean', or a function of (answers, targets)"
+        raise InvalidSpec(f"loss must be {kinds}, got {loss!r:.80}.", field="loss")
 
 
 @dataclass(frozen=True)
@@ -188,7 +179,6 @@ class HalfSquaredError(LossFunction):
     """
 
     squared: ClassVar[bool] = True
-    meaning: ClassVar[str] = "Forecasts use this loss."
 
     def of(self, trials: Answered) -> Tensor:
         error = (trials.answers - trials.wanted).pow(2)
@@ -221,10 +211,6 @@ class MeanSquaredError(LossFunction):
     """
 
     squared: ClassVar[bool] = True
-    meaning: ClassVar[str] = (
-        "This is half the squared error times 2 / (readouts x outputs). Forecasts use half the squared error; the "
-        "learning rate is multiplied by this factor unless the optimiser is adaptive."
-    )
 
     def of(self, trials: Answered) -> Tensor:
         error = (trials.answers - trials.wanted).pow(2)
@@ -267,12 +253,6 @@ class CrossEntropy(LossFunction):
 
     smoothing: float = 0.0
 
-    meaning: ClassVar[str] = (
-        "Near zero answers this behaves like a squared error towards the centred one-hot targets, so the first steps "
-        "are forecast as such. Later its gradient stays bounded while that of a squared error does not: rely on the "
-        "order of plans, not on times."
-    )
-
     def __post_init__(self) -> None:
         super().__post_init__()
         between("smoothing", self.smoothing, 0.0, 1.0)
@@ -297,10 +277,8 @@ class CrossEntropy(LossFunction):
         """Return the loss; weights of outputs are class weights, not weights of readouts."""
         trials = Answered.of(answers, targets, weights).weighted(self.steps, None)
         if trials.weights is not None and trials.weights.shape[2] != 1:
-            raise InvalidSpec(
-                "weights must be (trials) or (trials, steps) here. Weight classes by CrossEntropy(outputs=...).",
-                field="weights",
-            )
+            remedy = "Weight classes by CrossEntropy(outputs=...)."
+            raise InvalidSpec(f"weights must be (trials) or (trials, steps). {remedy}", field="weights")
         return self.of(trials)
 
 
@@ -330,11 +308,6 @@ class OwnLoss(LossFunction):
 
     function: Callable[..., object] | None = None
 
-    meaning: ClassVar[str] = (
-        "Nothing is known about this loss. Forecasts use half the squared error, and say which plan brings the answers "
-        "close to their targets."
-    )
-
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.steps is not None or self.outputs is not None or not callable(self.function):
@@ -361,9 +334,8 @@ def call_with_weights(function: Any, answers: Tensor, targets: Tensor, weights: 
         inspect.signature(function.forward if isinstance(function, nn.Module) else function).bind(None, None, None)
     except (TypeError, ValueError):  # some functions written in C have no signature
         if weights is not None:
-            raise InvalidSpec(
-                "With a mask, function must take (answers, targets, weights).", field="function"
-            ) from None
+            text = "With a mask, function must take (answers, targets, weights)."
+            raise InvalidSpec(text, field="function") from None
         return function(answers, targets)
     return function(answers, targets, weights)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from learncast._core.errors import InvalidSpec
@@ -13,9 +13,10 @@ from learncast.procedure.stage import Stage
 from learncast.results import Status
 from learncast.tasks.recorded.streams import pair_of, repeated_batches
 from learncast.theory.dynamics.modes import Modes
+from learncast.training.learner import HeldOutView
 from learncast.training.loop import Loop
 from learncast.training.measured_accuracy import LossMeasure, LossRange, Measure, StrengthMeasure
-from learncast.training.rules import NetworkView, Watch
+from learncast.training.rules import Watch
 from learncast.training.stage_run import StageRun
 
 CRITERIA = ("strength", "loss", "steps")
@@ -56,8 +57,8 @@ class BatchWatch(Watch):
 
     Parameters
     ----------
-    stage : StageRun
-        Receives warnings of the measure.
+    steps : float
+        Steps that the plan forecasts.
     measure : StrengthMeasure, LossMeasure or None
     goal : float or None
         Accuracy to reach; None if the stage ends by steps.
@@ -65,11 +66,12 @@ class BatchWatch(Watch):
         Steps between measurements.
     """
 
-    stage: StageRun
+    steps: float
     measure: Measure | None
     goal: float | None
     every: int
     latest: float = math.nan
+    warnings: list[str] = field(default_factory=list)
 
     def begin(self, previous: Watch | None) -> Watch:
         """Take over the strengths at the end of the stage before, so that a goal already met needs no step."""
@@ -88,10 +90,10 @@ class BatchWatch(Watch):
             got = "none" if output is None else f"shape {tuple(output.shape)}"
             raise InvalidSpec(f"update needs the output, of the targets' shape {y.shape}, got {got}.", field="output")
         self.latest = self.measure.take(real_array("inputs", inputs, ndim=(2, 3)), y, real_array("output", output))
-        self.stage.warnings = [self.measure.warning] if self.measure.warning else []
+        self.warnings[:] = [self.measure.warning] if self.measure.warning else []
 
-    def over(self, step: int, view: NetworkView | None) -> bool:
-        return step >= self.stage.expected_steps if self.goal is None else self.latest >= self.goal
+    def over(self, step: int, view: HeldOutView | None) -> bool:
+        return step >= self.steps if self.goal is None else self.latest >= self.goal
 
     def state(self) -> dict[str, object]:
         return {"latest": self.latest, "measure": None if self.measure is None else self.measure.state()}
@@ -156,26 +158,16 @@ def plan_loop(
         goal = None if criterion == "steps" else one.accuracy
         limit = math.inf if goal is None else max(math.ceil(most * expected), LEAST_LIMIT)
         text = f"for {expected:g} steps" if goal is None else f"until {one.stage.goal.text}"
-        run = StageRun(name, text, limit, _no_watch, _Feed(loaders[name], name), expected_steps=expected)
-        run.make_watch = BatchWatch(run, _measure(one, criterion, goal, window), goal, every).begin
-        runs.append(run)
+        watch = BatchWatch(expected, _measure(one, criterion, goal, window), goal, every)
+        feed = _feed(loaders[name], name)
+        runs.append(StageRun(name, text, limit, watch.begin, feed, expected_steps=expected, warnings=watch.warnings))
     return Loop(runs, spec=f"{spec} {criterion}", strict=False).start()
 
 
-def _no_watch(previous: Watch | None) -> Watch:
-    return Watch()
-
-
-class _Feed:
-    """Gives the batches of a loader one after the other, however they are numbered."""
-
-    def __init__(self, source: object, name: str) -> None:
-        self.source, self.name = source, name
-        self._batches: Iterator[object] | None = None
-
-    def __call__(self, number: int) -> tuple[object, object]:
-        self._batches = self._batches or repeated_batches(self.source)
-        return pair_of(next(self._batches), f"a batch of {self.name!r}")
+def _feed(source: object, name: str) -> Callable[[int], tuple[object, object]]:
+    """Return a function that gives the batches of a loader one after the other, however they are numbered."""
+    batches = repeated_batches(source)
+    return lambda number: pair_of(next(batches), f"a batch of {name!r}")
 
 
 def _measure(planned: PlannedStage, criterion: str, goal: float | None, window: int | None) -> Measure | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from learncast.results import Status
 from learncast.theory.dynamics.mode_equation import band_scale
 from learncast.training.goals import checked_measurable
 from learncast.training.sources import Source
+
+if TYPE_CHECKING:
+    from learncast.training.learner import HeldOutView
 
 #: Evaluations whose mean says how far a task is learned.
 LOOKS = 3
@@ -147,24 +150,6 @@ class Stalled(Rule):
         return f"{self.goal.text}, or until it stalls"
 
 
-class NetworkView(Protocol):
-    """What a watch can see of the network in training."""
-
-    def measure(self, goal: Goal, source: Source) -> float:
-        """Return a goal's quantity on held-out trials."""
-
-    def loss(self, source: Source) -> float:
-        """Return the training loss on a task."""
-
-    @property
-    def strength(self) -> FloatArray:
-        """Strength of each mode."""
-
-    @property
-    def weights(self) -> list[FloatArray]:
-        """The weights that learn."""
-
-
 class Watch:
     """Decides when a stage is over, and keeps the state that this needs.
 
@@ -182,7 +167,7 @@ class Watch:
     def take(self, step: int, batch: tuple[object, ...], output: object) -> None:
         """Take notice of a step: the batch, and the network's output if the caller reported it."""
 
-    def over(self, step: int, view: NetworkView | None) -> bool:
+    def over(self, step: int, view: HeldOutView | None) -> bool:
         """Whether the stage is over after this step."""
         raise NotImplementedError
 
@@ -200,7 +185,7 @@ class StepWatch(Watch):
     def __init__(self, steps: float) -> None:
         self.steps = steps
 
-    def over(self, step: int, view: NetworkView | None) -> bool:
+    def over(self, step: int, view: HeldOutView | None) -> bool:
         return step >= self.steps
 
 
@@ -226,7 +211,7 @@ class TargetWatch(Watch):
     loss: float = np.nan
     status: Status = Status.ok
 
-    def over(self, step: int, view: NetworkView | None) -> bool:
+    def over(self, step: int, view: HeldOutView | None) -> bool:
         assert view is not None
         if np.isfinite(self.loss):
             return view.loss(self.source) <= self.loss
@@ -269,30 +254,25 @@ class GoalWatch(Watch):
         self.source, self.times = source, rule.times if isinstance(rule, Learned) else 1.0
         self.looked, self.learned = -1, -1
         before = previous if isinstance(previous, GoalWatch) else None
-        known = [] if before is None else before.looks_at(self)
+        same = None if before is None else before.alike(self)
+        known = [] if same is None else list(same._recent)
         if before is not None and before.learned >= 0 and known:
             known = [known[0]] * LOOKS + known  # a goal that was met after few evaluations
         self._recent: deque[float] = deque(known, maxlen=max(LOOKS, self.goal.looks))
         self.begun: int = 0 if before is None else before.begun + max(before.looked, 0)
         #: Evaluations with the steps since the first stage, those of earlier stages included.
-        self.history: list[tuple[int, float]] = [] if before is None else list(before.history_of(self))
+        self.history: list[tuple[int, float]] = [] if same is None else list(same.history)
         ahead = rule.ahead if isinstance(rule, Learned) else None
         self.ahead = None if ahead is None else GoalWatch(ahead.goal, ahead.source, before)
-        self.stall = Stall(rule) if isinstance(rule, Stalled) else None
+        self.stall, self.losses = rule if isinstance(rule, Stalled) else None, list[float]()
 
-    def looks_at(self, other: GoalWatch) -> list[float]:
-        """Return the last evaluations of the other watch's quantity, on the same trials."""
+    def alike(self, other: GoalWatch) -> GoalWatch | None:
+        """Return the watch, this one or the one ahead, of the other's quantity on the same trials."""
         if self.source.hash == other.source.hash and self.goal.quantity == other.goal.quantity:
-            return list(self._recent)
-        return [] if self.ahead is None else self.ahead.looks_at(other)
+            return self
+        return None if self.ahead is None else self.ahead.alike(other)
 
-    def history_of(self, other: GoalWatch) -> list[tuple[int, float]]:
-        """Return all evaluations of the other watch's quantity, on the same trials."""
-        if self.source.hash == other.source.hash and self.goal.quantity == other.goal.quantity:
-            return self.history
-        return [] if self.ahead is None else self.ahead.history_of(other)
-
-    def over(self, step: int, view: NetworkView | None) -> bool:
+    def over(self, step: int, view: HeldOutView | None) -> bool:
         assert view is not None
         if self.ahead is not None and self.ahead.over(step, view):
             return True
@@ -305,8 +285,17 @@ class GoalWatch(Watch):
             if self.goal.met(self._mean(self.goal.looks)):
                 self.learned = step
             elif self.stall is not None:
-                return self.stall.over(step, self._mean(LOOKS), view.measure(TRAINED_LOSS, self.source))
+                self.losses.append(view.measure(TRAINED_LOSS, self.source))
+                return self._stalled(step, self.stall)
         return self.learned >= 0 and step >= np.ceil(self.times * self.learned)
+
+    def _stalled(self, step: int, rule: Stalled) -> bool:
+        """Whether the loss of the stage falls ever more slowly while the goal is still far."""
+        if step < rule.least or len(self.losses) < 3 or (rule.near is not None and rule.near.met(self._mean(LOOKS))):
+            return False
+        last = len(self.losses) - 1
+        middle, now = (np.mean(self.losses[max(0, look - 1) : look + 2]) for look in (last // 2, last))
+        return not (self.losses[0] > now and middle - now >= rule.share * (self.losses[0] - now))
 
     def _mean(self, looks: int) -> float:
         """Return the mean of the last evaluations; nan if there are fewer."""
@@ -318,7 +307,7 @@ class GoalWatch(Watch):
             "latest": self.latest,
             "recent": list(self._recent),
             "history": [list(look) for look in self.history],
-            "losses": None if self.stall is None else list(self.stall.losses),
+            "losses": list(self.losses),
             "ahead": None if self.ahead is None else self.ahead.state(),
         }
 
@@ -327,32 +316,9 @@ class GoalWatch(Watch):
         self._recent.clear()
         self._recent.extend(state["recent"])
         self.history = [(int(step), float(value)) for step, value in state["history"]]
-        if self.stall is not None:
-            self.stall.losses = list(state["losses"])
+        self.losses = list(state["losses"])
         if self.ahead is not None:
             self.ahead.restore(state["ahead"])
-
-
-class Stall:
-    """State of a `Stalled` rule: the loss at each evaluation of a stage."""
-
-    def __init__(self, rule: Stalled) -> None:
-        self.rule = rule
-        self.losses: list[float] = []
-
-    def over(self, step: int, reached: float, loss: float) -> bool:
-        """Add an evaluation, and return whether the task has stalled."""
-        self.losses.append(loss)
-        rule, near = self.rule, self.rule.near
-        if step < rule.least or len(self.losses) < 3 or (near is not None and near.met(reached)):
-            return False
-        last = len(self.losses) - 1
-        begun, middle, now = self.losses[0], self._around(last // 2), self._around(last)
-        return not (begun > now and middle - now >= rule.share * (begun - now))
-
-    def _around(self, look: int) -> float:
-        """Return the mean loss of the evaluations around one."""
-        return float(np.mean(self.losses[max(0, look - 1) : look + 2]))
 
 
 class PlateauWatch(Watch):
@@ -370,7 +336,7 @@ class PlateauWatch(Watch):
         self._sums: list[FloatArray] = []
         self.spacing = next(k for k in range(max(1, rule.window // 10), 0, -1) if rule.window % k == 0)
 
-    def over(self, step: int, view: NetworkView | None) -> bool:
+    def over(self, step: int, view: HeldOutView | None) -> bool:
         assert view is not None
         # The loss changes slowly and may cost more than a step, so it is evaluated at every `spacing`-th step only.
         loss = self.spacing * view.loss(self.source) if self.steps % self.spacing == 0 else 0.0

@@ -1,11 +1,14 @@
-"""A training run: its settings and its record."""
+"""A training run: its settings, its record and its checkpoints."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from hashlib import sha256
+from io import BytesIO
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -13,6 +16,7 @@ import xarray as xr
 from torch import nn
 
 from learncast._core.errors import InvalidSpec, SchemaMismatch
+from learncast._core.files import draft_of
 from learncast._core.progress import silent
 from learncast._core.validation import FloatArray, count, one_of
 from learncast.display import plural
@@ -23,6 +27,8 @@ from learncast.training.remaining import Earlier
 DTYPES = {"float64": torch.float64, "float32": torch.float32}
 #: What can be recorded.
 RECORDS = ("loss", "strength", "batch_loss", "goal")
+#: First bytes of a checkpoint, followed by a checksum and the state as `torch.save` writes it.
+FORMAT = b"learncast-training-4"
 #: Held-out trials on which a loss without closed form is evaluated.
 EVALUATION = 2000
 
@@ -107,6 +113,32 @@ class Execution:
         one_of("dtype", self.dtype, tuple(DTYPES))
         count("threads", self.threads)
         count("checkpoint_every", self.checkpoint_every)
+
+    def save(self, state: dict[str, object], *, spec: str) -> None:
+        """Write tensors, numbers and text to the checkpoint atomically; `spec` is the hash of the run."""
+        assert self.checkpoint is not None
+        content = BytesIO()
+        torch.save({"spec": spec, **state}, content)
+        with draft_of(self.checkpoint, sole=True) as draft:
+            draft.write_bytes(FORMAT + sha256(content.getvalue()).digest() + content.getvalue())
+
+    def load(self, *, spec: str) -> dict[str, Any] | None:
+        """Read the state of the same run from the checkpoint; None if there is none."""
+        source = None if self.checkpoint is None else Path(self.checkpoint)
+        if source is None or not source.exists():
+            return None
+        content, begin = source.read_bytes() if source.is_file() else b"", len(FORMAT) + sha256().digest_size
+        if not content.startswith(FORMAT):
+            problem = "is not a checkpoint of this version"
+        elif content[len(FORMAT) : begin] != sha256(content[begin:]).digest():
+            problem = "is damaged"
+        else:
+            state: dict[str, Any] = torch.load(BytesIO(content[begin:]), weights_only=True)
+            if state["spec"] == spec:
+                return state
+            problem = "is a checkpoint of another run"
+        remedy = "Use another file, or delete this one to train afresh."
+        raise SchemaMismatch(f"{source} {problem}. {remedy}", field="checkpoint")
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -128,11 +128,8 @@ def trials(
         first = batch_first is not False
         made = Source.recorded(_checked(*source, mask, batch_first=first, lengths=lengths, labels=labels, where=where))
     else:
-        raise InvalidSpec(
-            f"mask and lengths need recorded arrays (inputs, targets), got {type(source).__name__}. Let it return "
-            "(inputs, targets, mask).",
-            field="mask",
-        )
+        got = f"{type(source).__name__}, which may return (inputs, targets, mask) itself"
+        raise InvalidSpec(f"mask and lengths need arrays (inputs, targets), got {got}.", field="mask")
     if held_out is not None:
         made = made.split(held_out)
     return made if name is None else replace(made, name=name)
@@ -221,11 +218,8 @@ class Source:
             return cls(name, source, None, None, digest, batch_first=first, labels=labels)
         if isinstance(source, tuple) and len(source) in (2, 3):
             return cls.recorded(_checked(*source, batch_first=first, labels=labels, where=where))
-        raise InvalidSpec(
-            "trials must be a Task, an environment, a function of (trials, rng), a pair (inputs, targets), a "
-            f"DataLoader, a Dataset, or a function that returns batches, got {type(source).__name__}.",
-            field="trials",
-        )
+        kinds = "a Task, an environment, arrays, a sampler, a DataLoader, a Dataset or a function that returns batches"
+        raise InvalidSpec(f"trials must be {kinds}, got {type(source).__name__}.", field="trials")
 
     @classmethod
     def recorded(cls, data: Batch) -> Source:
@@ -323,17 +317,12 @@ class Source:
             kept = _checked(*held_out, batch_first=self.batch_first, labels=self.labels)
             return replace(self, kept=kept, hash=spec_hash(self.hash, *(p for p in kept if p is not None)))
         if self.data is None:
-            raise InvalidSpec(
-                f"held_out must be (inputs, targets) unless trials are recorded arrays, got {held_out!r}.",
-                field="held_out",
-            )
+            raise InvalidSpec(f"held_out must be (inputs, targets) here, got {held_out!r}.", field="held_out")
         size = len(self.data.inputs)
         share = held_out if isinstance(held_out, float) else count("held_out", held_out) / size
         aside = round(size * between("held_out", share, 0.0, 1.0))
         if not 0 < aside < size:
-            raise InvalidSpec(
-                f"held_out must leave trials for training and evaluation, got {held_out!r} of {size}.", field="held_out"
-            )
+            raise InvalidSpec(f"held_out must leave trials to both, got {held_out!r} of {size}.", field="held_out")
         data, kept = self.data.rows(slice(0, size - aside)), self.data.rows(slice(size - aside, None))
         return replace(self, data=data, kept=kept, hash=spec_hash(self.hash, aside), _tensors_of={})
 
@@ -356,11 +345,8 @@ class Passes:
             self._batches, self._passes = batches_of(self.source), self._passes + 1
             batch = self._rest_of_pass()
         if batch is None:
-            raise InvalidSpec(
-                f"The loader gave no batch in pass {self._passes}. Check its data set, batch_size and drop_last; a "
-                "function must return a new generator each time.",
-                field="trials",
-            )
+            remedy = "Check batch_size and drop_last; a function must return a new generator each time."
+            raise InvalidSpec(f"The loader gave no batch in pass {self._passes}. {remedy}", field="trials")
         return batch
 
     def first(self, trials: int) -> Batch:
@@ -457,11 +443,8 @@ def _checked(
     if len(x) != len(y) or 0 in x.shape + y.shape or (every_step and (x.ndim != 3 or y.shape[1] != x.shape[1])):
         turned = x.ndim == 3 and y.ndim >= 2 and x.shape[:2] == y.shape[1::-1]
         hint = " If steps come first, use trials(..., batch_first=False)." if turned else ""
-        raise InvalidSpec(
-            f"inputs{where} (trials, steps, inputs) and targets (trials[, steps], outputs), or labels (trials[, "
-            f"steps]), must match, got shapes {x.shape} and {y.shape}.{hint}",
-            field="targets",
-        )
+        shapes = f"{x.shape} and {y.shape}"
+        raise InvalidSpec(f"targets{where} must match the inputs, got shapes {shapes}.{hint}", field="targets")
     return Batch(x, y, None if w is None else _fitting(w, y.shape if are_labels else y.shape[:-1], y, where))
 
 
@@ -470,22 +453,16 @@ def _fitting(weights: FloatArray, readouts: tuple[int, ...], targets: Any, where
     if weights.shape == readouts[:1] and len(readouts) == 2:
         weights = np.repeat(weights[:, None], readouts[1], axis=1)
     if weights.shape not in (readouts, targets.shape) or (weights < 0).any() or not weights.any():
-        raise InvalidSpec(
-            f"mask{where} must be at least 0, not all 0, for each trial or readout {readouts}, got shape "
-            f"{weights.shape}, values from {weights.min():g} to {weights.max():g}.",
-            field="mask",
-        )
+        got = f"shape {weights.shape} and values from {weights.min():g} to {weights.max():g}"
+        raise InvalidSpec(f"mask{where} must be positive or 0 for each readout {readouts}, got {got}.", field="mask")
     return weights
 
 
 def _cut(x: FloatArray, y: object, weights: Any, lengths: Any, every_step: bool) -> tuple[FloatArray, object, object]:
     """Shorten trials: later targets do not count; a trial with one target at its end is shifted to the array's end."""
     if lengths.shape != (len(x),) or x.ndim != 3 or not ((lengths >= 1) & (lengths <= x.shape[1])).all():
-        raise InvalidSpec(
-            f"lengths must lie between 1 and {np.shape(x)[1]}, one for each of {len(x)} trials, got shape "
-            f"{lengths.shape}, values from {lengths.min()} to {lengths.max()}.",
-            field="lengths",
-        )
+        got = f"shape {lengths.shape} and values from {lengths.min()} to {lengths.max()}"
+        raise InvalidSpec(f"lengths must be 1 to {np.shape(x)[1]} for {len(x)} trials, got {got}.", field="lengths")
     present = np.arange(x.shape[1]) < lengths[:, None]
     if every_step:
         x = np.where(present[:, :, None], x, 0.0)

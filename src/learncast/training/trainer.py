@@ -31,7 +31,6 @@ from learncast.procedure.training import Training
 from learncast.results import Status, spec_hash
 from learncast.theory.dynamics.learning_problem import LearningProblem, loss_scale
 from learncast.theory.dynamics.modes import Modes
-from learncast.training.checkpoint import load_checkpoint, save_checkpoint
 from learncast.training.learner import Learner
 from learncast.training.loop import Loop
 from learncast.training.losses import HalfSquaredError, MeanSquaredError
@@ -85,13 +84,8 @@ class TrainingJob:
         if self.execution.checkpoint is not None and any(stage.task.passes is not None for stage in stages):
             raise InvalidSpec("checkpoint needs a Task, a sampler, arrays or a Dataset as trials.", field="checkpoint")
         with own_threads(self.execution.threads):
-            learner = Learner(
-                self.network,
-                [stage.task for stage in stages],
-                self.training,
-                dtype=DTYPES[self.execution.dtype],
-                evaluation=recording.evaluation,
-            )
+            sources, dtype = [stage.task for stage in stages], DTYPES[self.execution.dtype]
+            learner = Learner(self.network, sources, self.training, dtype=dtype, evaluation=recording.evaluation)
             recorder = _Recorder(stages, learner, self.training, recording, self.execution, progress)
             recorder.earlier = earlier
             run = recorder.run()
@@ -201,7 +195,7 @@ class _Recorder:
         runs = []
         for k, stage in enumerate(stages):
             make = partial(self._watch, k)
-            runs.append(stage_run(stage, stage.task, training, (training.seed, k), learner.dtype, make))
+            runs.append(stage_run(stage, stage.task, training, k, learner.dtype, make))
         settings = recording.quantities, recording.every, recording.evaluation, execution.dtype
         spec = spec_hash(*stage_keys(stages), learner.hash, training_hash(training), repr(settings))
         updates = Updates(learner.module, training)
@@ -216,8 +210,7 @@ class _Recorder:
         if not self._resume():
             self.loop.start()
         self.loop.advance()
-        if self.path is not None:
-            self._save()
+        self._save()
         return self._packed()
 
     def _watch(self, k: int, previous: Watch | None) -> Watch:
@@ -226,8 +219,7 @@ class _Recorder:
             return watch_of(rule, self.given[k].steps, source, previous)
         if k not in self.targets:
             self.targets[k] = self._target(k, rule)
-            if self.path is not None:
-                self._save()
+            self._save()
         return self.targets[k]
 
     def _target(self, k: int, goal: Accuracy | Explained) -> TargetWatch:
@@ -338,7 +330,7 @@ class _Recorder:
         stage = loop.stage
         if rows["time"] and rows["time"][-1] == self._begun + stage.steps - 1:
             rows["batch_loss"][-1] = loss
-        if self.path is not None and stage.steps % self.execution.checkpoint_every == 0:
+        if stage.steps % self.execution.checkpoint_every == 0:
             self._save()
         if stage.steps % REPORT == 0:
             check_time()
@@ -349,15 +341,16 @@ class _Recorder:
             self.progress((loop.index + share) / len(loop.stages))
 
     def _save(self) -> None:
-        assert self.path is not None
+        if self.path is None:
+            return
         history = {key: torch.as_tensor(rows) for key, rows in self.history.arrays().items()}
         targets = {k: (one.optimum.tolist(), one.loss, one.status.name) for k, one in self.targets.items()}
         state = {**self.loop.snapshot(), "history": history, "targets": targets}
-        save_checkpoint(self.path, state, spec=self.loop.spec)
+        self.execution.save(state, spec=self.loop.spec)
 
     def _resume(self) -> bool:
         """Restore a saved state, and return whether there was one."""
-        saved = None if self.path is None else load_checkpoint(self.path, spec=self.loop.spec)
+        saved = self.execution.load(spec=self.loop.spec)
         if saved is None:
             return False
         self.history.rows = {key: list(values.numpy()) for key, values in saved["history"].items()}

@@ -114,9 +114,8 @@ class GatedCell(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """The states at every step, (batch, time, hidden); of stacked networks (networks, batch, time, hidden)."""
         if inputs.dim() != 3 + self.stacked or inputs.shape[-1] != self.input_size or 0 in inputs.shape:
-            raise InvalidSpec(
-                f"inputs must be (batch, time, {self.input_size}), got {tuple(inputs.shape)}.", field="inputs"
-            )
+            wanted = f"(batch, time, {self.input_size})"
+            raise InvalidSpec(f"inputs must be {wanted}, got {tuple(inputs.shape)}.", field="inputs")
         weights, states = self._recurrent(), []
         # Input projections, (time, batch, rows): of all steps in one product if gradients are needed, otherwise of as
         # many steps as fit into a core's cache.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -19,28 +19,16 @@ from learncast.results import Provenance, described, spec_hash
 from learncast.windows.detection.detection import Detection, detect
 from learncast.windows.detection.signs import matched_statistic
 from learncast.windows.layer_result import SEQUENCES, LayerResult, add_control
-from learncast.windows.layers.recording import Capture, answers_of, capture, losses_of, restored
+from learncast.windows.layers.recording import Capture, Loss, answers_of, capture, losses_of, restored
 from learncast.windows.layers.recurrent_layer import RecurrentLayer, recurrent_layers
 from learncast.windows.layers.replay import Replay
 from learncast.windows.layers.stepped import SteppedLayer
 from learncast.windows.options import Batching, DetectionRule, Measurement
 from learncast.windows.result import Window
-from learncast.windows.sequences import (
-    STREAM,
-    Sequences,
-    checked_sequences,
-    half_squared_error,
-    half_squared_error_of_classes,
-)
+from learncast.windows.sequences import STREAM, Sequences, checked_sequences
+from learncast.windows.transport import derivative
 from learncast.windows.transport.accumulator import Transport, lag_sums, pooled
 from learncast.windows.transport.base_rate import base_rates, parameter_rates
-from learncast.windows.transport.derivative import (
-    forward_gradients,
-    sensitivities,
-    state_sensitivities,
-    unit_directions,
-)
-from learncast.windows.transport.exact import exact_transport
 
 #: Largest number of units whose exact transport is computed.
 PROBES = 16
@@ -119,18 +107,11 @@ def window(
     """
     measurement, rule, batching = measurement or Measurement(), rule or DetectionRule(), batching or Batching()
     data = checked_sequences(
-        model,
-        inputs,
-        targets,
-        seed=rule.seed,
-        batch_first=batching.batch_first,
-        labels=labels,
-        meaning=measurement.loss is None,
+        model, inputs, targets, batching.batch_first, labels, seed=rule.seed, meaning=measurement.loss is None
     )
     lags, sizes = measurement.lags_within(data.steps), np.array(rule.sizes_around(len(data)), dtype=np.float64)
     layers = recurrent_layers(model)
-    default = half_squared_error_of_classes if data.labels else half_squared_error
-    loss = measurement.loss or partial(default, batch_first=data.axis == 0)
+    loss = measurement.loss or data.squared_error()
     widths = [layer.hidden_size for layer in layers]
     kept = batching.keeps(len(data) * len(lags) * measurement.directions * sum(widths), rule.method)
     signs, size = "crossed" if kept else "pilot", batching.chunk_of(data.steps * max(widths))
@@ -140,14 +121,7 @@ def window(
     def diagnosed(sequences: Sequences, part: Progress) -> list[LayerEvidence]:
         evidence = [
             LayerEvidence(
-                one,
-                optimizer,
-                measurement,
-                lags=lags,
-                sequences=len(data),
-                signs=signs,
-                seed=(rule.seed, k),
-                first=first,
+                one, optimizer, measurement, lags, sequences=len(data), signs=signs, seed=(rule.seed, k), first=first
             )
             for k, one in enumerate(layers)
         ]
@@ -172,7 +146,7 @@ def window(
     return Window(dataset, Provenance("diagnosis", ("livi2025",), digest, rule.seed))
 
 
-def _first_gradients(model: nn.Module, data: Sequences, loss: Callable[..., Tensor], size: int) -> dict[str, Tensor]:
+def _first_gradients(model: nn.Module, data: Sequences, loss: Loss, size: int) -> dict[str, Tensor]:
     """Gradient of the mean loss of a sequence by every parameter: that of the first step on all sequences."""
     learned = {name: value for name, value in model.named_parameters() if value.requires_grad}
     total = {name: torch.zeros_like(value) for name, value in learned.items()}
@@ -189,22 +163,15 @@ def _first_gradients(model: nn.Module, data: Sequences, loss: Callable[..., Tens
 
 
 def _collect(
-    model: nn.Module,
-    data: Sequences,
-    loss: Callable[..., Tensor],
-    size: int,
-    evidence: list[LayerEvidence],
-    progress: Progress,
+    model: nn.Module, data: Sequences, loss: Loss, size: int, evidence: list[LayerEvidence], progress: Progress
 ) -> None:
     """Add all sequences to the evidence of every layer, `size` at a time."""
     for places, chunk, wanted in data.chunks(size):
         captured = capture(model, chunk, wanted, loss)
         received, number = captured.outputs[0].shape[0], places.stop - places.start
         if received != number:
-            raise InvalidSpec(
-                f"batch_first must fit the model: of {number} sequences its recurrent block received {received}.",
-                field="batch_first",
-            )
+            got = f"{received} of {number} sequences in its recurrent block"
+            raise InvalidSpec(f"batch_first must fit the model, got {got}.", field="batch_first")
         for index, one in enumerate(evidence):
             one.add(places, captured, index)
         check_time()
@@ -247,8 +214,8 @@ class LayerEvidence:
         layer: RecurrentLayer | SteppedLayer,
         optimizer: optim.Optimizer | None,
         measurement: Measurement,
-        *,
         lags: list[int],
+        *,
         sequences: int,
         signs: str,
         seed: tuple[int, int],
@@ -260,7 +227,7 @@ class LayerEvidence:
         self._exact = min(sequences, measurement.exact)
         self._rng = np.random.default_rng([STREAM, *seed, 1])
         generator = torch.Generator().manual_seed(int(self._rng.integers(2**62)))
-        self._directions = unit_directions(layer, self._number, generator=generator)
+        self._directions = derivative.unit_directions(layer, self._number, generator=generator)
         self._summed = {name: value.sum(0, keepdim=True) for name, value in self._directions.items()}
         self._length = torch.cat([value.double().flatten() for value in self._summed.values()]).norm()
         self.rates = None if optimizer is None else parameter_rates(optimizer, layer.own, first)
@@ -280,7 +247,7 @@ class LayerEvidence:
         if self._transport is None and (size := float(captured.outputs[index].abs().max())):
             self._residual = replay.residual() / size
         rates = 1.0 if self.rates is None else base_rates(replay, self.rates)
-        derivatives = sensitivities(replay, self._directions)
+        derivatives = derivative.sensitivities(replay, self._directions)
         new, contributions = self._lag_sums(
             replay.chain, self.lags, rates=rates, sensitivities=derivatives, deltas=deltas, auxiliary=self._auxiliary
         )
@@ -299,15 +266,14 @@ class LayerEvidence:
                 self._kept[rows] = self._signed(self._mean_contributions(contributions[:, pilots:]))
             tested = replay.take(slice(pilots, None))
             immediate = self._immediate(tested, derivatives[:, :, pilots:])
-            self._total[rows] = forward_gradients(tested, immediate, deltas[pilots:])[0] / deltas.shape[1]
+            self._total[rows] = derivative.forward_gradients(tested, immediate, deltas[pilots:])[0] / deltas.shape[1]
 
     def _compare(self, replay: Replay, rates: Tensor | float, number: int) -> None:
         """Add the envelopes of the first `number` sequences of a chunk, to first order and to all orders."""
         rates = rates[:, :number] if isinstance(rates, Tensor) else rates
         probes = None if self.layer.hidden_size <= PROBES else PROBES
         # One seed for all chunks, so that they probe the same units and chunk sizes do not matter.
-        generator = torch.Generator().manual_seed(0)
-        exact = exact_transport(replay, self.lags, rates=rates, probes=probes, generator=generator)
+        exact = derivative.exact_transport(replay, self.lags, rates=rates, probes=probes)
         first, _ = self._lag_sums(replay.chain, self.lags, rates=rates, auxiliary=self._auxiliary)
         self._compared += number * np.stack([first.envelope, exact.envelope])
 
@@ -332,9 +298,9 @@ class LayerEvidence:
         if self.rates is None:
             # The derivative along a sum of directions is the sum of their derivatives, which are known.
             summed = derivatives.sum(0, keepdim=True)
-            return state_sensitivities(replay, self._summed, summed).div_(self._length)
+            return derivative.state_sensitivities(replay, self._summed, summed).div_(self._length)
         weighted = {name: value / self._length.to(value) * self.rates[name] for name, value in self._summed.items()}
-        return state_sensitivities(replay, weighted)
+        return derivative.state_sensitivities(replay, weighted)
 
     def result(self, rule: DetectionRule) -> LayerResult:
         """The results of all sequences under a detection rule."""

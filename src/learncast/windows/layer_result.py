@@ -86,15 +86,15 @@ class LayerResult:
         detection, each = self.detection, self.detection.by_direction
         margin, noise, grid = TWO_SIDED * detection.standard_error, detection.noise, ("direction", "lag")
         interval = np.stack([detection.mean - margin, detection.mean + margin], -1)
-        required = np.stack([detection.required(self.threshold, noise=noise) for noise in NOISES])
+        required = np.stack([detection.required(self.threshold, noise=one) for one in NOISES])
         return {
             "signal": ("lag", detection.mean, "mean of the matched statistic", RATE),
             "signal_interval": (("lag", "side"), interval, "95% interval of the signal", RATE),
             "score": ("lag", detection.score, "signal over its standard error", "1"),
             "critical_score": ((), detection.critical, "score above which a signal is significant", "1"),
-            "tail_index": ("lag", detection.index, "tail index of the noise between sequences", "1"),
+            "tail_index": ("lag", noise.index, "tail index of the noise between sequences", "1"),
             "tail_index_interval": (("lag", "side"), noise.index_interval, "95% interval of the tail index", "1"),
-            "scale": ("lag", detection.scale, "scale of the noise between sequences", RATE),
+            "scale": ("lag", noise.scale, "scale of the noise between sequences", RATE),
             "scale_interval": (("lag", "side"), noise.scale_interval, "95% interval of the scale", RATE),
             "total_tail_index": ((), detection.total_index, "tail index of the total gradient's noise", "1"),
             "total_scale": ((), detection.total_scale, "scale of the total gradient's noise", RATE),
@@ -136,7 +136,7 @@ class LayerResult:
         if decay.best is None or not reach > 0:
             return unknown
         detection, law = self.detection, decay.best.law
-        index = float(detection.index[np.flatnonzero(detection.lags == reach)[0]])
+        index = float(detection.noise.index[np.flatnonzero(detection.lags == reach)[0]])
         if not index > 1:
             return unknown
         level = float(law.at(reach)) * len(detection.statistic) ** (1 / float(sample_exponent(index)))
@@ -153,17 +153,17 @@ class LayerResult:
         }
 
     def _validity(self) -> Variables:
-        detection, f = self.detection, self.transport.envelope
+        detection, noise, f = self.detection, self.detection.noise, self.transport.envelope
         significant = detection.significant
         with np.errstate(divide="ignore", invalid="ignore"):
             rises = np.where(f[:-1] > 0, f[1:] / f[:-1] - 1, 0.0)
-        scales = detection.scale[detection.scale > 0]
+        scales = noise.scale[noise.scale > 0]
         nulls = detection.null_windows(len(detection.statistic), self.threshold).any_lag
         measured = {
             "faithful_replay": self.residual,
             "silent_null": float(np.mean(nulls != 0)),
             "enough_sequences": MINIMUM_SAMPLES / len(detection.statistic),
-            "averaging_helps": float(np.mean(detection.index[significant] <= 1)) if significant.any() else 0.0,
+            "averaging_helps": float(np.mean(noise.index[significant] <= 1)) if significant.any() else 0.0,
             "falling_envelope": max(0.0, float(rises.max(initial=0.0))),
             "noise_apart_from_envelope": float(scales.max() / scales.min()) if scales.size else np.nan,
         }

@@ -15,56 +15,10 @@ from learncast._core.limits import readable
 from learncast._core.validation import one_of
 from learncast.display import Displayable, HtmlRepr, Plot, Reported, Table
 from learncast.results import Result
-from learncast.theory.assumptions import Assumption, Condition, Trust, worst
+from learncast.theory.assumptions import Assumption, Trust, read_conditions, worst
 from learncast.windows.detection.detection import NOISES
 
-CONDITIONS = {
-    "faithful_replay": Condition(
-        1e-3,
-        "the replayed gates must reproduce the layer's own outputs",
-        "the transport would belong to another network",
-        "run the model in float64, or report the model's equations as a defect",
-    ),
-    "silent_null": Condition(
-        0.05,
-        "data whose sequences have random signs must almost never show a window",
-        "the same window could come from data without a signal",
-        'use method="sound" with more sequences',
-    ),
-    "enough_sequences": Condition(
-        1.0,
-        "at least 100 sequences must remain for the noise after its signs are chosen (measured: 100 / sequences)",
-        "the tail index is unknown, and with it the number of sequences that a lag needs",
-        "diagnose on more sequences",
-    ),
-    "averaging_helps": Condition(
-        0.0,
-        "the noise of every lag with a signal must have a tail index above 1 (measured: the share without)",
-        "means over more sequences would not concentrate",
-        "clip or rescale the outliers of the data",
-    ),
-    "falling_envelope": Condition(
-        0.0,
-        "none: the envelope may rise (measured: its largest relative rise from one lag to the next)",
-        "lemma 5.1 fails to first order: transport need not fall with the lag, and decay laws describe it on average",
-        "read the envelope instead of its fit",
-        binding=False,
-    ),
-    "first_order_transport": Condition(
-        0.25,
-        "none: the envelope to all orders may decay at another rate (measured: distance of their ratio from 1)",
-        "the growth of the window with the data is misjudged by that factor",
-        "read exact_envelope",
-        binding=False,
-    ),
-    "noise_apart_from_envelope": Condition(
-        2.0,
-        "none: the noise of a lag usually shrinks with its envelope (measured: largest over smallest scale)",
-        "the envelope cancels from the ratio of each lag to its own noise",
-        'read the windows with noise="total", for which all lags compete with the same gradient noise',
-        binding=False,
-    ),
-}
+CONDITIONS = read_conditions(Path(__file__).with_name("conditions.toml"))
 
 
 class WindowAssumption(Assumption):

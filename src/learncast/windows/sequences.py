@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -71,6 +72,11 @@ class Sequences:
             others = np.roll(self.order, self.shift)[places]
             yield places, inputs, self._taken("targets", self.targets, self.target_axis, others)
 
+    def squared_error(self) -> Callable[..., Tensor]:
+        """Half the squared error of answers, in the layout of the targets."""
+        error = half_squared_error_of_classes if self.labels else half_squared_error
+        return partial(error, batch_first=self.axis == 0)
+
     def fingerprint(self) -> tuple[FloatArray, ...]:
         """A few sequences and the shapes of all, for the hash of a result."""
         _, inputs, targets = next(self.chunks(min(8, len(self))))
@@ -98,10 +104,10 @@ def checked_sequences(
     model: nn.Module,
     inputs: ArrayLike | Tensor,
     targets: ArrayLike | Tensor,
-    *,
-    seed: int = 0,
     batch_first: bool | None = None,
     labels: bool | None = None,
+    *,
+    seed: int = 0,
     meaning: bool = True,
 ) -> Sequences:
     """Check inputs and targets against each other and the model, without copying them.
@@ -130,19 +136,13 @@ def checked_sequences(
     integers = not (x.is_floating_point() if isinstance(x, Tensor) else x.dtype.kind == "f")
     tokens = integers and (x.ndim == 2 or any(isinstance(part, nn.Embedding) for part in model.modules()))
     if x.ndim not in ((2, 3) if tokens else (3,)) or 0 in x.shape:
-        raise InvalidSpec(
-            f"inputs must be (sequences, steps, channels) or integer tokens (sequences, steps), got shape "
-            f"{tuple(x.shape)}.",
-            field="inputs",
-        )
+        wanted = "(sequences, steps, channels) or integer tokens (sequences, steps)"
+        raise InvalidSpec(f"inputs must be {wanted}, got shape {tuple(x.shape)}.", field="inputs")
     axis = 0 if batch_first else 1
     number = int(x.shape[axis])
     if number < LEAST_SEQUENCES:
-        raise InvalidSpec(
-            f"inputs must hold at least {LEAST_SEQUENCES} sequences, got {number} along axis {axis}. Cut them, "
-            f"or set batch_first={not batch_first}.",
-            field="inputs",
-        )
+        got = f"{number} along axis {axis}. Cut them, or set batch_first={not batch_first}"
+        raise InvalidSpec(f"inputs must hold at least {LEAST_SEQUENCES} sequences, got {got}.", field="inputs")
     target_axis = axis if tuple(y.shape[:2]) == tuple(x.shape[:2]) else 0
     if y.ndim == 0 or y.shape[target_axis] != number:
         shapes = f"{tuple(y.shape)} for inputs {tuple(x.shape)}"
@@ -209,11 +209,8 @@ def half_squared_error_of_classes(answers: Tensor, labels: Tensor, *, batch_firs
     outputs = answers.shape[-1] if isinstance(answers, Tensor) and answers.dim() > labels.dim() else 1
     low, high = int(labels.min()), int(labels.max())
     if not 0 <= low <= high < outputs:
-        raise InvalidSpec(
-            f"integer targets are classes, which must lie between 0 and {outputs - 1} for a model with {outputs} "
-            f"outputs, got {low} to {high}. Use labels=False if they are numbers.",
-            field="labels",
-        )
+        got = f"{low} to {high}. Use labels=False for numbers"
+        raise InvalidSpec(f"classes must lie between 0 and {outputs - 1}, got {got}.", field="labels")
     wanted = torch.nn.functional.one_hot(labels, outputs).to(answers)
     return half_squared_error(answers, wanted, batch_first=batch_first)
 

@@ -113,10 +113,8 @@ def load_checkpoint(model: nn.Module, optimizer: optim.Optimizer | None, path: P
         _load_state(optimizer, model, state, path)
     if type(optimizer) is not optim.SGD and (state is stored or not optimizer.state):
         got = f"only {listed(stored)}" if state is stored else "a state from before its first step"
-        raise InvalidSpec(
-            f"{path} must hold the state of this {type(optimizer).__name__} under {STATES[-1]!r}, got {got}.",
-            field="optimizer",
-        )
+        wanted = f"the state of this {type(optimizer).__name__} under {STATES[-1]!r}"
+        raise InvalidSpec(f"{path} must hold {wanted}, got {got}.", field="optimizer")
 
 
 def load_optimizer(optimizer: optim.Optimizer, model: nn.Module, path: Path) -> None:
@@ -193,11 +191,9 @@ def _load_state(optimizer: optim.Optimizer, model: nn.Module, stored: dict[str, 
             optimizer.load_state_dict(stored)
         _check_optimizer(optimizer, model)
     except Exception as error:  # a file may hold anything under any name
-        raise InvalidSpec(
-            f"{path} must hold the state of this {type(optimizer).__name__}, got {type(error).__name__}: "
-            f"{_brief(error)}. Store optimizer.state_dict() as .pt, or optimizer_tensors(...) as .safetensors.",
-            field="optimizer",
-        ) from error
+        kind, got = type(optimizer).__name__, f"{type(error).__name__}: {_brief(error)}"
+        remedy = "Store optimizer.state_dict() as .pt, or optimizer_tensors(...) as .safetensors."
+        raise InvalidSpec(f"{path} must hold a state of {kind}, got {got}. {remedy}", field="optimizer") from error
 
 
 def _check_optimizer(optimizer: optim.Optimizer, model: nn.Module) -> None:

@@ -285,3 +285,5 @@ def test_without_gain_the_best_stop_is_none():
         stop, best = best_stop(np.full(1, 0.01), first, same, 0.01)
         assert stop == 0.0
         assert best == pytest.approx(float(band_time(0.01, 1.0, 1.0, 0.01)), rel=CLOSE)
+    stop, best = best_stop(np.full(1, -0.01), same, same, 0.01)  # a balanced mode never changes its sign
+    assert (stop, best) == (0.0, np.inf)

@@ -15,7 +15,6 @@ SMALL = {
     "coefficients": COEFFICIENTS,
     "noise_strength": 0.2,
 }
-WAVES = {"steps": 15, "delay": 4, "periods": (6.0, 9.5), "weights": (0.7, -0.4), "noise_strength": 0.3}
 
 
 def refused(call):
@@ -58,10 +57,8 @@ def test_statistics_are_those_of_the_definition():
     [
         (tasks.multi_lag(**SMALL), lambda n, rng: tasks.multi_lag_trials(n, rng, **SMALL)),
         (tasks.multi_lag(**SMALL), tasks.multi_lag(**SMALL).sample),
-        (tasks.sinusoidal_delay(**WAVES), lambda n, rng: tasks.sinusoidal_delay_trials(n, rng, **WAVES)),
-        (tasks.sinusoidal_delay(**WAVES), tasks.sinusoidal_delay(**WAVES).sample),
     ],
-    ids=["lags, direct", "lags, task", "waves, direct", "waves, task"],
+    ids=["direct", "task"],
 )
 def test_trials_have_the_statistics_of_the_task(task, draw):
     trials = 40_000
@@ -74,21 +71,9 @@ def test_trials_have_the_statistics_of_the_task(task, draw):
         assert np.abs(estimated - exact).max() < 6 * 2 / np.sqrt(trials)
 
 
-def test_waves_are_periodic_and_the_target_is_their_delayed_sum():
-    inputs, targets = tasks.sinusoidal_delay_trials(
-        3, np.random.default_rng(0), steps=40, delay=7, periods=(10.0, 4.0), noise_strength=0.0
-    )
-    # A wave of period 10 repeats after 10 steps, one of period 4 after 4; such sines are good to 1e-13.
-    np.testing.assert_allclose(inputs[:, 10:, 0], inputs[:, :-10, 0], atol=1e-12)
-    np.testing.assert_allclose(inputs[:, 4:, 1], inputs[:, :-4, 1], atol=1e-12)
-    np.testing.assert_allclose(targets[:, 7:, 0], inputs[:, :-7].sum(axis=2) / np.sqrt(2), atol=1e-12)
-    assert not targets[:, :7].any()
-
-
 def test_the_same_seed_gives_the_same_bytes():
     for draw in (
         lambda rng: tasks.multi_lag_trials(4, rng, steps=300),
-        lambda rng: tasks.sinusoidal_delay_trials(4, rng),
         lambda rng: (tasks.random_direction(16, rng),),
     ):
         first, second = (draw(np.random.default_rng(212)) for _ in range(2))
@@ -133,7 +118,6 @@ def test_a_number_of_inputs_is_an_even_direction():
 def test_tasks_can_be_varied():
     changed = tasks.multi_lag(**SMALL).varied(noise_strength=0.0)
     assert changed.target_power == pytest.approx(tasks.multi_lag(**SMALL).target_power - 12 * 0.2, rel=1e-12)
-    assert tasks.sinusoidal_delay(**WAVES).varied(delay=0).target_power == pytest.approx(15 * (0.49 + 0.16), rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -144,9 +128,6 @@ def test_tasks_can_be_varied():
         (lambda: tasks.multi_lag(256), "lags"),
         (lambda: tasks.multi_lag(300, np.zeros(3)), "direction"),
         (lambda: tasks.multi_lag(300, noise_strength=-1.0), "noise_strength"),
-        (lambda: tasks.sinusoidal_delay(10, 10), "delay"),
-        (lambda: tasks.sinusoidal_delay(50, 3, weights=(1.0, 2.0)), "weights"),
-        (lambda: tasks.sinusoidal_delay(50, 3, periods=(0.0,)), "periods"),
         (lambda: tasks.multi_lag_trials(0, np.random.default_rng(0)), "trials"),
     ],
 )
@@ -155,8 +136,7 @@ def test_invalid_parameters_are_refused_by_name(call, field):
 
 
 def test_long_trials_can_be_drawn_but_have_no_dense_statistics():
-    for make in (tasks.multi_lag, tasks.sinusoidal_delay):
-        with pytest.raises(InvalidSpec):
-            make(20_000)
+    with pytest.raises(InvalidSpec):
+        tasks.multi_lag(20_000)
     inputs, _ = tasks.multi_lag_trials(1, np.random.default_rng(0), steps=20_000, direction=1)
     assert inputs.shape == (1, 20_000, 1)

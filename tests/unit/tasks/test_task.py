@@ -7,7 +7,7 @@ import pytest
 import xarray as xr
 
 from learncast import InvalidSpec, Task, tasks
-from learncast.tasks import Dense, Kronecker, Sampled, similarity
+from learncast.tasks import Dense, Kronecker, Sampled
 
 # Sums of at most a few hundred products of order one, so round-off is far below this.
 CLOSE = {"rtol": 1e-12, "atol": 1e-12}
@@ -506,7 +506,6 @@ def test_mixing_adds_channels_up_to_outputs(strengths, targets):
         (lambda: tasks.integration(5, mixing=np.ones((0, 3))), "mixing"),
         (lambda: tasks.integration(5, mixing=np.ones((3, 0))), "mixing"),
         (lambda: tasks.integration(3).sample(0, np.random.default_rng(0)), "trials"),
-        (lambda: similarity(tasks.integration(6), tasks.integration(6, [1.0, 2.0])), "second"),
     ],
 )
 def test_invalid_arguments_are_refused_by_name(call, field):
@@ -595,62 +594,3 @@ def test_without_a_target_covariance_the_target_has_no_noise():
     task = Task(WHITE, EVEN)
     inputs, targets = task.sample(50, np.random.default_rng(0))
     np.testing.assert_allclose(targets[:, 0], inputs.sum(axis=(1, 2)), rtol=1e-12, atol=1e-12)
-
-
-# --- similarity ------------------------------------------------------------------------------------------------------
-
-
-def rotated_by(angle):
-    turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
-    return turn
-
-
-def test_a_task_is_like_itself():
-    task = tasks.leaky_integration(6, [2.0, 5.0, 9.0])
-    result = similarity(task, task)
-    np.testing.assert_allclose(np.concatenate([result.input_angles, result.output_angles]), 0.0, atol=1e-7)
-    assert result.mismatch < 1e-12
-    np.testing.assert_allclose(result.cross_ratio, 1.0, **CLOSE)
-    np.testing.assert_allclose(result.input_ratio, 1.0, **CLOSE)
-
-
-def test_a_scaled_task_has_the_same_geometry_and_other_strengths():
-    first = tasks.integration(6, [1.0, 2.0], [1.0, 3.0])
-    second = tasks.integration(6, [3.0, 6.0], [0.5, 1.5])
-    result = similarity(first, second)
-    assert result.mismatch < 1e-12
-    np.testing.assert_allclose(result.cross_ratio, 0.5, **CLOSE)
-    np.testing.assert_allclose(result.input_ratio, 3.0, **CLOSE)
-
-
-@pytest.mark.parametrize("angle", [0.0, 0.3, np.pi / 2])
-def test_turning_the_input_shows_as_an_angle(angle):
-    first = tasks.integration(6, mixing=[[1.0, 0.0]])
-    second = tasks.integration(6, mixing=[[np.cos(angle), np.sin(angle)]])
-    result = similarity(first, second)
-    np.testing.assert_allclose(result.input_angles, [angle], atol=1e-7)  # arccos loses half the digits near 0
-    np.testing.assert_allclose(result.output_angles, [0.0], atol=1e-7)
-    assert result.mismatch == pytest.approx(np.sin(angle), abs=1e-12)
-    assert result.cross_ratio == pytest.approx([np.cos(angle)], abs=1e-12)
-    assert f"{np.degrees(angle):.1f} degrees" in repr(result)
-
-
-def test_turning_within_the_task_mixes_modes_without_an_angle():
-    first = tasks.integration(6, mixing=np.diag([2.0, 1.0]))
-    second = tasks.integration(6, mixing=rotated_by(0.4) @ np.diag([2.0, 1.0]) @ rotated_by(0.4).T)
-    result = similarity(first, second)
-    np.testing.assert_allclose(result.input_angles, 0.0, atol=1e-7)
-    off = (2.0 - 1.0) * np.sin(0.4) * np.cos(0.4)  # the entry between the modes, twice, over the whole
-    assert result.mismatch == pytest.approx(np.sqrt(2) * off / np.sqrt(5.0), rel=1e-9)
-
-
-def test_modes_the_first_task_lacks_have_no_ratio():
-    first = tasks.integration(6, target_strength=[1.0, 0.0])
-    second = tasks.integration(6, target_strength=[2.0, 3.0])
-    np.testing.assert_allclose(similarity(first, second).cross_ratio, [2.0, np.nan], **CLOSE)
-    nothing = tasks.integration(6, target_strength=0.0)
-    assert similarity(nothing, nothing).input_angles.size == 0
-
-
-def test_tasks_of_other_lengths_can_be_compared():
-    assert similarity(tasks.integration(6), tasks.integration(9, target_strength=2.0)).cross_ratio == pytest.approx([2])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -10,7 +12,7 @@ from torch import nn
 import learncast as lc
 from learncast import InvalidSpec, Loss, Stage, Training
 from learncast.training import DecisionAccuracy, Execution, Loop, Records, Source, Stalled, train
-from learncast.training.rules import LOOKS, GoalWatch, Stall
+from learncast.training.rules import LOOKS, TRAINED_LOSS, GoalWatch
 
 GOAL = DecisionAccuracy(0.9, every=5)
 NEAR = DecisionAccuracy(0.6, every=5)
@@ -27,8 +29,14 @@ LOSSES = {
 
 def stalled_at(loss, reached=0.5, **options):
     """The step at which a loss is said to stall; None when it is not within 200."""
-    stall = Stall(Stalled(GOAL, **{"near": NEAR, "share": 0.45, **options}))
-    return next((step for step in range(0, 201, 5) if stall.over(step, reached, loss(step))), None)
+    rule = Stalled(GOAL, **{"near": NEAR, "share": 0.45, **options})
+    watch, steps = GoalWatch(rule, SimpleNamespace(hash="trials")), range(0, 201, 5)
+    view = SimpleNamespace()
+    for step in steps:
+        view.measure = lambda goal, source, step=step: loss(step) if goal is TRAINED_LOSS else reached
+        if watch.over(step, view):
+            return step
+    return None
 
 
 @pytest.mark.parametrize("name", LOSSES)

@@ -371,7 +371,7 @@ def test_a_common_rate_scales_the_envelope():
         0.5 * transport.exact_transport(replay, [1]).envelope, rel=1e-14
     )
     assert one.total.shape == (2, 3)
-    assert transport.exact_transport(replay, [1]).units.tolist() == [0, 1, 2]
+    assert transport.exact_transport(replay, [1]).diagonal.shape == (1, 3)
 
 
 def test_a_closed_gate_causes_no_division_by_zero():
@@ -393,6 +393,6 @@ def test_long_products_do_not_underflow():
 
 
 def test_one_probe_estimates_one_unit():
-    found = transport.exact_transport(replay_of(), [1], probes=1, generator=generator())
+    found = transport.exact_transport(replay_of(), [1], probes=1)
     assert found.diagonal.shape == (1, 1)
     assert found.hidden_size == 3

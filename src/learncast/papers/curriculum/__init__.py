@@ -136,27 +136,25 @@ def paper(resolution: int = 240) -> Paper:
     captions, shared = captions_of(__name__)
     values: dict[str, dict[str, object]] = {}
     profiles = painted(figures.integration_profiles, title="leaky integration")
-    paths = painted(samples.draw_paths, width=3.5, height=2.7)
     parts: dict[str, tuple[Any, ...]] = {
         "1A": (alignment.two_ways, alignment.draw_two_ways, alignment.two_way_numbers),
         "1B": schematic(figures.network_scheme, (1, 128, 1)),
         "1C": (alignment.rotated_frame, alignment.draw_rotated_frame, alignment.rotated_numbers),
         "3A": (_lag_covariances, painted(figures.lag_covariances, title="AR(1) inputs"), _profile_numbers),
         "3C": (_integration_profiles, profiles, _profile_numbers),
+        "S5": (samples.supplement, samples.draw_supplement, samples.supplement_numbers, samples.supplement_runs),
     }
     for name, span in {"2A": (0.1, 3.0), "2D": (0.1, 3.0), "3B": (-0.5, 0.9), "3D": (1.0, 50.0)}.items():
         parts[name] = (partial(_portrait, name, span, resolution), _draw_portrait, _portrait_numbers)
-    for name, sample in SAMPLES.items():
-        values[name] = dict(zip(("value", "stop"), sample, strict=True))
+    for name, (value, stop) in SAMPLES.items():
+        values[name] = {"value": value, "stop": stop}
+        title = f"$s_{{yx}}$ = {value:g} to accuracy {stop:g}, then 1"
+        paths = painted(samples.draw_paths, width=3.5, height=2.7, title=title)
         parts[name] = (only, paths, samples.sample_numbers, partial(samples.sample_runs, name))
     for name, pool in pools.pools().items():
         values[name] = {"vary": pool.vary.replace("_", " ")}
-        parts[name] = (
-            partial(pools.panel, name),
-            pools.draw_panel,
-            pools.panel_numbers,
-            partial(pools.panel_runs, name),
-        )
+        data, runs = partial(pools.panel, name), partial(pools.panel_runs, name)
+        parts[name] = (data, pools.draw_panel, pools.panel_numbers, runs)
     made = (
         PaperFigure(name, text.format(**shared, **values.get(name, {})), *parts[name])
         for name, text in captions.items()

@@ -120,11 +120,9 @@ def rotated_frame(hidden: int = 6) -> xr.Dataset:
     for a, c in starts.values():
         own_a, cross_a, own_c, cross_c = mode_updates(a, c, np.full(hidden, b), *strengths)
         shares.append(np.linalg.norm([cross_a, cross_c]) / np.linalg.norm([own_a + cross_a, own_c + cross_c]))
-    square = ("row", "column")
     return xr.Dataset(
         {
-            "given": (square, cross, described("Cov(y, x)", "target input")),
-            "rotated": (square, U.T @ cross @ V, described("rotated", "target input")),
+            "rotated": (("row", "column"), U.T @ cross @ V, described("rotated", "target input")),
             "cross_share": ("start", shares, described("share of the flow from other modes", "1")),
         },
         coords={"start": list(starts)},

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
@@ -20,6 +21,9 @@ from learncast.papers.runs import PaperRun, Settings
 from learncast.planning.methods.choice import method_for
 from learncast.procedure import Plateau
 from learncast.results import STEPS, described
+
+if TYPE_CHECKING:
+    from learncast.training import TrainingRun
 
 #: Stops at which the theory's curve is drawn.
 FINE = np.linspace(0.05, 0.985, 60)
@@ -117,28 +121,56 @@ def panel_runs(name: str, preset: str) -> list[PaperRun]:
 def train_pool(settings: Settings, progress: Progress = silent) -> xr.Dataset:
     """Train every curriculum of a pool with every seed, and return the steps; inf if it is not learned.
 
-    A stage ends near its optimum, which is known for linear units. For ReLU units it is where training converges, as in
-    the paper. A training is given up at twenty times its forecast.
+    The paths of direct training and of every first task with the middle stop are kept for figure S5.
     """
-    from learncast.training import train
-
     size, unit, forecasts = SIZES[settings["preset"]], settings["activation"], forecasts_of(**settings)
-    net, optima = network(unit), dict[str, FloatArray]()
+    net, stops = network(unit), len(size.stops)
+    optima, kept = optima_of(forecasts, net, size.rate), {0, *range(stops // 2 + 1, len(forecasts), stops)}
+    steps, paths = np.full((len(forecasts), size.seeds[unit]), math.inf), []
+    for k, seed in np.ndindex(steps.shape):
+        run = trained(forecasts[k], net, optima, size.rate, seed)
+        steps[k, seed] = run.steps if run.status.name == "ok" else math.inf
+        if seed == 0 and k in kept:
+            paths.append(path_of(forecasts[k], run))
+        progress((k * steps.shape[1] + seed + 1) / steps.size)
+    measured = (("curriculum", "seed"), steps, described("measured steps", STEPS))
+    return xr.concat(paths, "sample", join="outer").assign(steps=measured)
+
+
+def optima_of(forecasts: Iterable[Forecast], net: Network, rate: float) -> dict[str, FloatArray]:
+    """Return the optimum of every task: known for linear units, else where training converges, as in the paper."""
+    optima = dict[str, FloatArray]()
     for told in forecasts:
         for stage, modes in zip(told.requested, told.modes, strict=True):
             if stage.task.name not in optima:
-                known = unit == "linear"
-                optima[stage.task.name] = modes.optimum if known else _converged(stage.task, net, size.rate)
-    steps = np.full((len(forecasts), size.seeds[unit]), math.inf)
-    for k, seed in np.ndindex(steps.shape):
-        told = forecasts[k]
-        training = settings_of(seed, size.rate, most_steps=20 * math.ceil(told.steps.descent))
-        goals = [Accuracy(getattr(s.goal, "value", 0.0), optimum=tuple(optima[s.task.name])) for s in told.requested]
-        stages = [Stage(stage.task, goal) for stage, goal in zip(told.requested, goals, strict=True)]
-        run = train(stages, net, training, record=())
-        steps[k, seed] = run.steps if run.status.name == "ok" else math.inf
-        progress((k * steps.shape[1] + seed + 1) / steps.size)
-    return xr.Dataset({"steps": (("curriculum", "seed"), steps, described("measured steps", STEPS))})
+                known = isinstance(net, LinearRNN)
+                optima[stage.task.name] = modes.optimum if known else _converged(stage.task, net, rate)
+    return optima
+
+
+def trained(told: Forecast, net: Network, optima: Settings, rate: float, seed: int) -> TrainingRun:
+    """Train each stage until it is near its optimum; give up at twenty times the forecast."""
+    from learncast.training import train
+
+    goals = [Accuracy(getattr(s.goal, "value", 0.0), optimum=tuple(optima[s.task.name])) for s in told.requested]
+    stages = [Stage(stage.task, goal) for stage, goal in zip(told.requested, goals, strict=True)]
+    training = settings_of(seed, rate, most_steps=20 * math.ceil(told.steps.descent))
+    return train(stages, net, training, record=("strength",))
+
+
+def path_of(told: Forecast, run: TrainingRun) -> xr.Dataset:
+    """Return the strength at every step, in training and by theory, with optima, the switch and predicted steps."""
+    times = run["time"].values
+    both = {"trained": run["strength"], "theory": told.at(times)["strength"]}
+    variables: dict[str, object] = {
+        **{name: ("time", one.values[:, 0], described(f"strength, {name}", "1")) for name, one in both.items()},
+        "first_optimum": ((), told.modes[0].optimum[0], described("optimum of the first task", "1")),
+        "target_optimum": ((), told.modes[-1].optimum[0], described("optimum of the target", "1")),
+        "switch": ((), float(told.stages[0].steps.descent), described("end of the first task", STEPS)),
+        "flow_steps": ((), told.steps.flow, described("flow steps", STEPS)),
+        "descent_steps": ((), told.steps.descent, described("descent steps", STEPS)),
+    }
+    return xr.Dataset(variables, {"time": ("time", times, described("training time", STEPS))})
 
 
 def _converged(task: tasks.Task, net: Network, rate: float) -> FloatArray:

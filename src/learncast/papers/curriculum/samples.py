@@ -1,7 +1,10 @@
-"""Sample curricula with their training: figures 2B and 2C of curriculum2025."""
+"""Sample curricula with their training: figures 2B, 2C and S5 of curriculum2025."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
+from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,96 +12,108 @@ import xarray as xr
 
 from learncast import Forecast, Stage, figures, follow
 from learncast._core.progress import Progress, silent
-from learncast.papers.curriculum.pools import ACCURACY, LEARNING_RATE, network, pools, settings_of
+from learncast.papers.curriculum import pools
+from learncast.papers.curriculum.pools import ACCURACY, LEARNING_RATE, UNITS, network
 from learncast.papers.paper import Numbers
 from learncast.papers.runs import PaperRun, Settings
-from learncast.results import STEPS, described
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 #: Value and stop of a weaker and of a stronger first task of 4A, by panel (our choice).
 SAMPLES = {"2B": (0.75, 0.9), "2C": (1.5, 0.8)}
-#: Training runs of a sample.
-SEEDS = {"default": 1, "smoke": 1, "full": 3}
+#: Symbols of the parameters that vary in figure 4.
+SYMBOLS = {"target_strength": "$s_{yx}$", "input_strength": "$s_{xx}$", "correlation": "$K$", "timescale": r"$\kappa$"}
 
 
 def curricula(name: str) -> dict[str, Forecast]:
     """Return direct training and the curriculum of a panel."""
-    pool, (value, stop), target = pools()["4A"], SAMPLES[name], Stage(pools()["4A"].target, goal=ACCURACY)
+    pool, (value, stop), target = pools.pools()["4A"], SAMPLES[name], Stage(pools.pools()["4A"].target, goal=ACCURACY)
     plans = {"direct": [target], "curriculum": [Stage(pool.first(value), goal=stop), target]}
     return {word: follow(stages, network("linear"), learning_rate=LEARNING_RATE) for word, stages in plans.items()}
 
 
 def sample_runs(name: str, preset: str) -> list[PaperRun]:
     """Return the run of a panel."""
-    return [PaperRun(train_sample, {"name": name, "seeds": SEEDS[preset]})]
+    return [PaperRun(train_sample, {"name": name})]
 
 
 def train_sample(settings: Settings, progress: Progress = silent) -> xr.Dataset:
-    """Return the strength by theory and by training, during a curriculum and during direct training."""
-    from learncast.training import train
-
-    name, seeds, net = settings["name"], range(settings["seeds"]), network("linear")
-    both = curricula(name)
-    horizon = int(1.15 * max(one.steps.flow for one in both.values())) + 20
-    times, variables = np.arange(horizon + 1.0), dict[str, object]()
-    for word, one in both.items():
-        stages = _schedule(one, horizon)
-        runs = [train(stages, net, settings_of(seed), record=("strength",)) for seed in seeds]
-        trained = np.stack([run["strength"].values[:, 0] for run in runs])
-        variables[f"theory_{word}"] = ("time", one.at(times)["strength"].values[:, 0], described("theory", "1"))
-        variables[f"trained_{word}"] = (("seed", "time"), trained, described("training", "1"))
-        progress(0.5 if word == "direct" else 1.0)
-    staged, (value, stop) = both["curriculum"], SAMPLES[name]
-    attrs = {
-        "value": value,
-        "stop_accuracy": stop,
-        "target_optimum": float(staged.modes[-1].optimum[0]),
-        "first_optimum": float(staged.modes[0].optimum[0]),
-        "switch_step": float(staged.stages[0].steps.descent),
-        **{f"{word}_steps": one.steps.flow for word, one in both.items()},
-        **{f"{word}_descent_steps": one.steps.descent for word, one in both.items()},
-    }
-    return xr.Dataset(variables, {"time": ("time", times, described("training time", STEPS))}, attrs)
+    """Return the paths of direct training and of a curriculum, with their predicted steps."""
+    net, both = network("linear"), curricula(settings["name"]).values()
+    optima = pools.optima_of(both, net, LEARNING_RATE)
+    paths = [pools.path_of(one, pools.trained(one, net, optima, LEARNING_RATE, 0)) for one in both]
+    progress(1.0)
+    return xr.concat(paths, "sample", join="outer")
 
 
-def _schedule(curriculum: Forecast, horizon: int) -> list[Stage]:
-    """Return the stages with their predicted steps; the last one fills the horizon."""
-    stages, left = [], horizon
-    for one in curriculum.stages[:-1]:
-        stages.append(Stage(one.task, steps=int(one.steps.descent)))
-        left -= int(one.steps.descent)
-    return [*stages, Stage(curriculum.target, steps=left)]
+def draw_paths(dataset: xr.Dataset, ax: Axes, *, title: str, legend: bool = True) -> None:
+    """Draw direct training and a curriculum (`sample`), theory dotted over training."""
 
-
-def draw_paths(dataset: xr.Dataset, ax: Axes) -> None:
-    """Draw a curriculum and direct training, theory dotted over training."""
-
-    def path(name: str) -> xr.Dataset:
-        series = dataset[name].isel(seed=0) if "seed" in dataset[name].dims else dataset[name]
+    def path(sample: int, name: str) -> xr.Dataset:
+        series = dataset[name].isel(sample=sample).dropna("time")
         return xr.Dataset({"strength": series.expand_dims(mode=[0], axis=1)})
 
-    a = dataset.attrs
     figures.curriculum_paths(
-        path("theory_curriculum"),
-        path("theory_direct"),
+        path(1, "theory"),
+        path(0, "theory"),
         ax,
-        optimum=float(a["target_optimum"]),
+        optimum=float(dataset["target_optimum"][0]),
         tolerance=1 - ACCURACY,
-        first_optimum=float(a["first_optimum"]),
-        switch=float(a["switch_step"]),
-        simulated={"staged": path("trained_curriculum"), "direct": path("trained_direct")},
+        first_optimum=float(dataset["first_optimum"][1]),
+        switch=float(dataset["switch"][1]),
+        simulated={"staged": path(1, "trained"), "direct": path(0, "trained")},
         simulated_by="trained",
-        title=f"$s_{{yx}}$ {a['value']:g} to {a['stop_accuracy']:g}, then 1",
+        legend=legend,
+        title=title,
     )
 
 
 def sample_numbers(dataset: xr.Dataset) -> Numbers:
     """Yield steps, and the largest gap between theory and training."""
-    a = dataset.attrs
-    for word in ("direct", "curriculum"):
-        yield f"{word}, flow steps", round(float(a[f"{word}_steps"]), 2)
-        yield f"{word}, descent steps", int(a[f"{word}_descent_steps"])
-    gaps = [np.abs(dataset[f"theory_{k}"] - dataset[f"trained_{k}"]).max() for k in ("curriculum", "direct")]
-    yield "largest gap of theory and training, share of optimum", round(float(max(gaps)) / a["target_optimum"], 4)
+    for k, word in enumerate(("direct", "curriculum")):
+        yield f"{word}, flow steps", round(float(dataset["flow_steps"][k]), 2)
+        yield f"{word}, descent steps", int(dataset["descent_steps"][k])
+    gap = np.abs(dataset["theory"] - dataset["trained"]).max() / dataset["target_optimum"][0]
+    yield "largest gap of theory and training, share of optimum", round(float(gap), 4)
+
+
+def supplement_runs(preset: str) -> list[PaperRun]:
+    """Return the runs of all panels of figure 4, which keep the paths."""
+    return [run for name in pools.pools() for run in pools.panel_runs(name, preset)]
+
+
+def supplement(results: list[xr.Dataset], preset: str) -> xr.Dataset:
+    """Figure S5: direct training and two first tasks (`sample`) in each panel of figure 4, linear and ReLU units."""
+    plain, panels = [one.drop_vars("steps") for one in results], list(pools.pools())
+    pairs = [xr.concat(plain[k : k + 2], "activation", join="outer") for k in range(0, len(plain), 2)]
+    joined = xr.concat(pairs, "panel", join="outer")  # nan after the end of a path
+    return joined.assign_coords(panel=panels, activation=list(UNITS))
+
+
+def _each(dataset: xr.Dataset, symbols: Settings) -> Iterator[tuple[str, xr.Dataset]]:
+    """Yield title and paths of every first task: smaller, then larger, each with linear and ReLU units."""
+    for (name, pool), k, unit in product(pools.pools().items(), range(2), UNITS):
+        one = dataset.sel(panel=name, activation=unit).isel(sample=[0, k + 1])
+        yield f"{symbols.get(pool.vary, pool.vary)} = {pool.values[k]:g}, {unit.replace('relu', 'ReLU')}", one
+
+
+def draw_supplement(dataset: xr.Dataset) -> figures.Figure:
+    """Draw a row for each panel of figure 4."""
+
+    def draw(name: str, one: xr.Dataset, ax: Axes) -> None:
+        draw_paths(one, ax, title=name, legend=False)
+        ax.set_xlabel("gradient steps")
+
+    figure = figures.sheet(*(partial(draw, *one) for one in _each(dataset, SYMBOLS)), columns=4, width=1.85, height=1.7)
+    with figures.style():
+        figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    return figure
+
+
+def supplement_numbers(dataset: xr.Dataset) -> Numbers:
+    """Yield the steps saved by every first task, by theory and in training."""
+    for name, one in _each(dataset, {}):
+        predicted, trained = one["descent_steps"].values, one["trained"].count("time").values - 1
+        both = [int(steps[0] - steps[1]) for steps in (predicted, trained)]
+        yield f"{name}: steps saved, predicted and trained", both

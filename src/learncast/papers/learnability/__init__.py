@@ -43,15 +43,11 @@ def paper(seeds: Sequence[int] | None = None, cells: Sequence[str] | None = None
         one_of("cells", cell, tuple(CELLS))
     if device is not None:
         one_of("device", device, ("auto", "cpu", "cuda"))
-    given: dict[str, Any] = {"seeds": seeds, "cells": cells}
-    own: dict[str, Any] = {key: tuple(value) for key, value in given.items() if value is not None}
+    own: dict[str, Any] = {k: tuple(v) for k, v in (("seeds", seeds), ("cells", cells)) if v is not None}
     sizes = {name: replace(one, **own, device=device or one.device) for name, one in PRESETS.items()}
-    survival, powers = (
-        partial(pictures.draw_one, partial(pictures.survivals, scale)) for scale in ("semilog", "log-log")
-    )
-    tails, scales = (
-        partial(pictures.draw_one, draw) for draw in (figures.tail_indices_by_cell, figures.noise_scales_by_cell)
-    )
+    survival, powers = (partial(pictures.draw_one, partial(pictures.survivals, s)) for s in ("semilog", "log-log"))
+    tails = partial(pictures.draw_one, figures.tail_indices_by_cell)
+    scales = partial(pictures.draw_one, figures.noise_scales_by_cell)
     parts: dict[str, tuple[str, Callable[..., Any], Callable[..., Any]]] = {
         "1": ("AdamW", pictures.draw_envelopes, pictures.envelope_numbers),
         "2": ("AdamW", pictures.draw_windows, pictures.window_numbers),

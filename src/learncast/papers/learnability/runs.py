@@ -231,7 +231,7 @@ def _end(run: DiagnosedRun, model: CellReadout, optimizer: Optimizer, seed: int)
 def _tails(run: DiagnosedRun, model: CellReadout, inputs: FloatArray, targets: FloatArray, seed: int) -> list[float]:
     """Return the tail index of the terms of a gradient, pooled over sequences and steps, and of means of 16 terms."""
     from learncast.windows.detection.tail_index import fit_tail_index
-    from learncast.windows.transport.terms import gradient_terms
+    from learncast.windows.transport.derivative import gradient_terms
 
     rng, found = np.random.default_rng([seed, 7]), []
     for _, terms in gradient_terms(model, inputs, targets, run.training.task_lags, seed=int(rng.integers(2**31))):
@@ -263,16 +263,12 @@ def diagnosis_runs(optimizer: str, preset: Preset, size: RunSize | None = None) 
     """Return the runs of every cell under one optimiser; none if the preset does not have it."""
     if optimizer not in preset.schedules:
         return []
-    schedule = preset.schedules[optimizer]
-    own = _trained_by(optimizer, schedule, size or preset.main)
+    size = size or preset.main
+    own = _trained_by(optimizer, preset.schedules[optimizer], size)
     own |= {} if optimizer == "AdamW" else {"early": 0}
-    return [
-        DiagnosedRun.of(
-            cell, preset, **own, seeds=seeds, gates=(None if cell in RANDOM else (size or preset.main).gate,)
-        )
-        for cell in preset.cells_of(optimizer)
-        for seeds in _parts(preset.seeds, preset.stack)
-    ]
+    gates = {cell: (None if cell in RANDOM else size.gate,) for cell in preset.cells_of(optimizer)}
+    each = product(gates, _parts(preset.seeds, preset.stack))
+    return [DiagnosedRun.of(cell, preset, **own, seeds=seeds, gates=gates[cell]) for cell, seeds in each]
 
 
 def _trained_by(optimizer: str, schedule: Schedule, size: RunSize) -> dict[str, object]:

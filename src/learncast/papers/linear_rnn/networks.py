@@ -82,11 +82,6 @@ def best(sequences: Iterable[FloatArray]) -> FloatArray:
     return np.array([optimum.best_recurrence(one).best.recurrence for one in sequences])
 
 
-def stable(recurrence: float) -> float:
-    """Return the largest stable learning rate of one mode."""
-    return stability.largest_stable_rate(mode_network(recurrence), steps=STEPS).learning_rate
-
-
 def order(seeds: int, points: int, starts: Sequence[float], *, initial: float = 0.03) -> xr.Dataset:
     """S1: half-loss times of a late and an early task over the initial recurrence."""
     family = {"late": sensory.leaky, "early": sensory.primacy}
@@ -283,7 +278,6 @@ def sensory_networks(seeds: int, accuracy: float) -> xr.Dataset:
         {
             "recurrence": ("case", [one.recurrence for one in best.values()], described("recurrence b*", "1")),
             "outlier": (("case", "seed"), [[stability.outlier(n) for n in nets] for nets in networks.values()]),
-            "unexplained": ("case", [one.unexplained for one in best.values()], text),
             "loss": ("case", [one.loss for one in best.values()]),
             "longer": (("case", "horizon"), [longer(name, n, clock) for name, n in modes.items()], text),
             "longer_networks": (("case", "seed", "network_horizon"), many, text),
@@ -303,7 +297,8 @@ def turned_kernels(gains: Sequence[float], seeds: int, *, recurrent_gain: float 
     turned, losses = np.empty((2, 2, len(gains), seeds)), np.empty((2, len(gains), seeds))
     for i, seed in np.ndindex(len(gains), seeds):
         network = random_network(np.random.default_rng(seed), gain=gains[i], recurrent_gain=recurrent_gain)
-        rate = 0.25 * min(stability.largest_stable_rate(network, steps=STEPS).learning_rate, stable(0.8))
+        ends = network, mode_network(0.8)  # before and after training
+        rate = 0.25 * min(stability.largest_stable_rate(n, steps=STEPS).learning_rate for n in ends)
         both = feature_learning(task, network, learning_rate=rate)
         for k, change in enumerate((both.recurrent, both.feedforward)):
             assert change is not None

@@ -17,13 +17,8 @@ from learncast.papers.paper import Numbers, short
 #: Range of recurrences in the picture of S2a; a few random sequences are outside.
 PICTURED = (0.55, 1.6)
 #: Offsets of names in S2a, in points, that differ from above and to the left.
-PLACES = {
-    "ramp up": (7, -10),
-    "delay 3": (7, -10),
-    "pulse at lag 5": (7, -15),
-    "sum": (9, -13),
-    "pulse at lag 4": (-9, 13),
-}
+PLACES = {"pulse at lag 5": (7, -15), "sum": (9, -13), "pulse at lag 4": (-9, 13)}
+PLACES |= dict.fromkeys(("ramp up", "delay 3"), (7, -10))
 
 
 def order_numbers(dataset: xr.Dataset) -> Numbers:
@@ -62,10 +57,8 @@ def recurrence_numbers(dataset: xr.Dataset) -> Numbers:
 def draw_recurrences(dataset: xr.Dataset) -> Figure:
     """Draw the best recurrence against the mean lag of the target."""
     figure, (ax,) = page(width=4.6, height=3.4)
-    for kind, colour, size, name in (
-        ("random", GREY, 2.0, "random sequences"),
-        ("named", COLOURS[1], 4.5, "named tasks"),
-    ):
+    for kind, colour, size in (("random", GREY, 2.0), ("named", COLOURS[1], 4.5)):
+        name = {"random": "random sequences", "named": "named tasks"}[kind]
         ax.plot(dataset[f"{kind}_mean_lag"], dataset[kind], "o", color=colour, markersize=size, label=name)
     for name, x, y in zip(dataset["task"].values, dataset["named_mean_lag"], dataset["named"], strict=True):
         aside = PLACES.get(str(name), (-7, 5))

@@ -28,7 +28,7 @@ TRAINED = {
 
 def paper() -> Paper:
     """Return all figures."""
-    outputs, everything, revised = learning.outputs_from, learning.everything_from, revision.revised
+    outputs, everything, revised = learning.outputs_from, learning.everything_from, revision.curves
     both, all_five = partial(gaps, ("network_function", "loss")), partial(gaps, learning.QUANTITIES)
     deviations = painted(figures.deviations, width=3.5, height=2.6, title="theory against training")
     draw_structure, five = learning.draw_structure, partial(draw_functions, "five networks of 2C", name="loss")

@@ -16,7 +16,6 @@ from learncast._core.progress import Progress, silent, within
 from learncast._core.validation import FloatArray
 from learncast.papers.paper import Numbers, short
 from learncast.papers.prior_knowledge import descent
-from learncast.papers.prior_knowledge.learning import NETWORKS
 from learncast.papers.runs import PaperRun, Settings
 from learncast.planning.forget import stages_of
 from learncast.results import described
@@ -25,6 +24,8 @@ from learncast.results import described
 KINDS = {"linear": "linear", "tanh": "tanh", "relu": "ReLU"}
 #: Kinds of targets, and the seeds of 5B and 5D.
 TARGETS = {"linear teacher": (6, 7), "random targets": (16, 17)}
+#: Number of networks of each kind in 5B and C.
+PAIRS = {"default": 25, "smoke": 6, "full": 50}
 #: Number of sequences of five tasks for 5D and E; the first is shown.
 SEQUENCES = {"default": 1, "smoke": 1, "full": 10}
 #: Learning rate and steps of each task in 5B to E.
@@ -128,13 +129,11 @@ def _sampled(number: int, length: int) -> list[_Samples]:
 def _trained_on(
     samples: Sequence[_Samples], table: Callable[[_Samples, list[Trained]], xr.Dataset], progress: Progress
 ) -> xr.Dataset:
-    """Train the networks of all samples together, and return the table of each kind of targets."""
-    sequences, starts = ([x for one in samples for x in getattr(one, name)] for name in ("sequences", "starts"))
-    stages, begun, parts = trained_in_turn(sequences, starts, progress), 0, []
-    for one in samples:
-        own = slice(begun, begun + len(one.starts))
-        parts.append(table(one, [[networks[own] for networks in stage] for stage in stages]))
-        begun = own.stop
+    """Train the networks of each kind of targets together, and return their tables."""
+    parts = []
+    for k, one in enumerate(samples):
+        stages = trained_in_turn(one.sequences, one.starts, within(progress, k, len(samples)))
+        parts.append(table(one, stages))
     return xr.concat(parts, dim="targets").assign_coords(targets=list(TARGETS))
 
 
@@ -162,7 +161,7 @@ def train_pairs(settings: Settings, progress: Progress = silent) -> xr.Dataset:
 
 def pair_runs(preset: str) -> list[PaperRun]:
     """Figure 5B, C: pairs of random tasks in turn."""
-    return [PaperRun(train_pairs, {"networks": NETWORKS[preset]})]
+    return [PaperRun(train_pairs, {"networks": PAIRS[preset]})]
 
 
 def _tables(samples: _Samples, stages: list[Trained]) -> xr.Dataset:

@@ -24,7 +24,7 @@ STARTS = {"3C": "small random", "3D": "large random", "3E": "large zero-balanced
 SCALES = {"small": 0.02, "intermediate": 0.3, "large": 1.5}
 TARGETS = {"4D": ((1.5, 0.8), (0.3, 1.2)), "4E": ((2.0, 0.0), (0.0, 1.0)), "4F": ((1.5, 0.0), (0.0, 1.5))}
 SHAPES = {"4D": "dense", "4E": "unequal diagonal", "4F": "equal diagonal"}
-#: Number of networks in 2C and of each kind in 5B.
+#: Number of networks in 2C.
 NETWORKS = {"default": 50, "smoke": 6, "full": 50}
 #: Ratios of the largest to each learning rate of 2C, as in the paper; the largest, and its steps.
 FINER, COARSE, ENDS = np.array([1, 2, 5, 10, 20, 50, 100]), 0.05, 240
@@ -78,7 +78,7 @@ def train_architectures(settings: Settings, progress: Progress = silent) -> xr.D
     for i, k in enumerate(FINER.tolist()):
         plan: dict[str, Any] = {"learning_rate": COARSE / k, "steps": ENDS * k, "every": k}
         run = train_ensemble(pairs, starts, **plan, progress=share_of(progress, done[i], done[i + 1]))
-        losses.append(run["loss"].values.T)  # at the times of the largest rate's steps
+        losses.append(run.dataset["loss"].values.T)  # at the times of the largest rate's steps
     return xr.Dataset({"loss": (("learning_rate", "network", "time"), np.stack(losses))})
 
 
@@ -228,9 +228,8 @@ def draw_structure(which: slice, dataset: xr.Dataset) -> figures.Figure:
             last = task == dataset["task"].values[which][-1]
             columns = ITEMS if last and name in ("input_vectors", "input_similarity") else None
             heading = f"{task}\n{letter}" if name == "output_vectors" else letter
-            draws.append(
-                partial(figures.matrix, dataset[name].sel(task=task), rows=rows, columns=columns, title=heading)
-            )
+            look: dict[str, Any] = {"rows": rows, "columns": columns, "title": heading}
+            draws.append(partial(figures.matrix, dataset[name].sel(task=task), **look))
     return figures.sheet(*draws, columns=len(letters), width=1.42, height=1.75)
 
 

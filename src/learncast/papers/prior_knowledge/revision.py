@@ -87,6 +87,11 @@ def revised() -> xr.Dataset:
     return named.assign_coords(descent.over_steps(joined["time"]))
 
 
+def curves() -> xr.Dataset:
+    """Figure 6E, F: the curves of `revised` without the whole network functions."""
+    return revised().drop_vars(["network_function", "loss"])
+
+
 def _revision(k: int) -> xr.Dataset:
     """Train one panel: the living kingdom, then its revision."""
     rate, scale, tree, revision = (0.01, descent.RATE)[k], (0.003, 0.25)[k], living_kingdom(), revisions()[k]
@@ -199,9 +204,8 @@ def draw_reversal(dataset: xr.Dataset) -> figures.Figure:
     """Draw the network function during the reversal, and the loss of the reversed task."""
     function = descent.curves(dataset, "network_function", title="reversal, two layers")
     loss = dataset["loss"].isel(task=1, drop=True).to_dataset(name="loss")
-    return figures.sheet(
-        function, descent.curves(loss, "loss", legend=False, title="loss of the reversed task"), width=3.5, height=2.4
-    )
+    right = descent.curves(loss, "loss", legend=False, title="loss of the reversed task")
+    return figures.sheet(function, right, width=3.5, height=2.4)
 
 
 def reversal_numbers(dataset: xr.Dataset) -> Numbers:

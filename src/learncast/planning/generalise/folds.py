@@ -91,10 +91,6 @@ class Folds:
         return np.arange(trials) // (self.blocks or 1)
 
     def _balanced(self, order: Labels, sizes: Labels) -> Labels:
-        if sizes.max() == 1:
-            folds = np.empty(len(order), dtype=np.intp)
-            folds[order] = np.arange(len(order)) % self.count
-            return folds
         folds, filled = np.empty(len(order), dtype=np.intp), np.zeros(self.count)
         for unit in order:
             folds[unit] = np.argmin(filled)

@@ -15,29 +15,23 @@ from numpy.typing import ArrayLike
 from learncast._core.errors import InvalidSpec, check_keywords, hinted
 from learncast._core.validation import FloatArray, count
 from learncast.networks import Network
-from learncast.planning.generalise.curve import held_out_curve, outer_rows, rows_of, stop_grid
+from learncast.planning.generalise.curve import HeldOutProblem, held_out_curve, outer_rows, rows_of, stop_grid
 from learncast.planning.generalise.folds import Folds
-from learncast.planning.generalise.learners import learner_for
-from learncast.planning.generalise.map_learner import MapLearner, recorded_trials
-from learncast.planning.generalise.problem import HeldOutProblem
+from learncast.planning.generalise.learners import MapLearner, learner_for, recorded_trials
 from learncast.planning.generalise.result import Generalisation, class_numbers, notes, result_of
 from learncast.planning.generalise.subsets import (
     GivenSamples,
     Samples,
     Trials,
+    check_alike,
     in_units_of,
     learn,
     raw_trials,
     sample_of,
 )
-from learncast.planning.generalise.transfer import (
-    source_path,
-    source_stops,
-    transfer_of,
-    transfer_table,
-)
+from learncast.planning.generalise.transfer import source_path, source_stops, transfer_of, transfer_table
 from learncast.procedure.training import Training
-from learncast.tasks.recorded.data import data_keywords, from_data
+from learncast.tasks.recorded.files import data_keywords, from_data
 from learncast.tasks.task import Task
 
 #: Multiple of the steps that learn 99% of the training loss at which a default horizon ends.
@@ -145,7 +139,7 @@ def generalise_after(direct: Generalisation, source: Task) -> Generalisation:
     """Held-out curve after the best number of steps on a source, compared with direct training."""
     problem = direct.asked
     samples, test = problem.samples, problem.test is not None
-    _check_fit(problem.task, source, "after")
+    check_alike(problem.task, source, "after")
     if samples.training.batch is not None:
         raise InvalidSpec("after is forecast for full batches.", field="after")
     stops, outer = source_stops(problem.most), outer_rows(samples, test)
@@ -165,9 +159,7 @@ def _horizon(samples: Samples, test: bool) -> int:
     most = samples.learner.most_steps
     if samples.training.batch is not None:
         samples = replace(samples, training=samples.training.with_(batch=None))  # type: ignore[type-var]
-    stops, kept = stop_grid(most), np.ones(samples.number, dtype=bool)
-    if test:
-        kept[-1] = False
+    stops, kept = stop_grid(most), np.arange(samples.number) < samples.number - test
     losses = learn(samples, [kept], stops).losses[0][kept]
     train = np.average(losses, axis=0, weights=samples.weights[kept])
     fall = train[0] - train
@@ -178,7 +170,7 @@ def _horizon(samples: Samples, test: bool) -> int:
 
 def _with_test(task: Task, test: Task, learner: MapLearner, training: Training) -> Samples:
     """Training and test trials as two folds; statistics where trials are not stored."""
-    _check_fit(task, test, "test")
+    check_alike(task, test, "test")
     if (task.steps, task.targets) != (test.steps, test.targets):
         raise InvalidSpec(
             f"test must have the {task.steps} steps of the task and its targets at {task.targets!r}, got {test.steps} "
@@ -202,10 +194,3 @@ def _with_test(task: Task, test: Task, learner: MapLearner, training: Training) 
     if task.recorded_trials is not None and held_out is not None:
         return Trials.of(task, learner, training, test=held_out)
     return GivenSamples([sample_of(task, learner, None), sample_of(test, learner, held_out)], learner, training)
-
-
-def _check_fit(task: Task, other: Task, field: str) -> None:
-    for name in ("inputs", "outputs"):
-        own, given = getattr(task, name), getattr(other, name)
-        if own != given:
-            raise InvalidSpec(f"{field} must have the {own} {name} of the task, got {given}.", field=field)

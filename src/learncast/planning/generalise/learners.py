@@ -1,37 +1,107 @@
-"""The learners of linear networks, and the choice of the learner of a network."""
+"""Learners: how a network reads trials, and how many copies of it descend in parallel, each on its own statistics."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 
-from learncast._core.errors import InvalidSpec
+from learncast._core.errors import InvalidSpec, UnsupportedModel
 from learncast._core.validation import FloatArray
 from learncast.networks import Network
 from learncast.networks.activated import Activated
 from learncast.networks.deep import Deep, product
 from learncast.networks.linear_rnn import LinearRNN, check_fit
 from learncast.networks.two_layer import TwoLayer
-from learncast.planning.generalise.map_learner import MapLearner, recorded_trials
-from learncast.planning.generalise.response_learners import ReluLearner, TanhLearner
 from learncast.planning.methods.choice import check_plain_descent, default_learn
 from learncast.procedure.training import Training
 from learncast.tasks.covariance import check_memory
 from learncast.tasks.geometry import pooled_statistics, recurrence_kernel
 from learncast.tasks.recorded.masked import MaskedTrials
 from learncast.tasks.task import Task
-from learncast.theory.dynamics.learning_problem import (
-    AS_RECURRENT,
-    LearningProblem,
-    checked_learn,
-    lag_statistics,
-)
+from learncast.theory.dynamics.learning_problem import AS_RECURRENT, LearningProblem, checked_learn, lag_statistics
 from learncast.theory.dynamics.steps.deep_descent import DeepDescent
 from learncast.theory.dynamics.steps.lag_descent import LagDescent
-from learncast.theory.dynamics.steps.pooled_descent import PooledDescent, hidden_basis, pull
-from learncast.theory.responses.response import check_network
+from learncast.theory.dynamics.steps.pooled_descent import PooledDescent, hidden_basis
+from learncast.theory.responses.response import active_units, check_network, linear_weights
+
+#: Bytes of the states of all rows that are kept at a time.
+STATE_MEMORY = 2**26
+#: Numbers of coefficients of the response of a tanh unit, and largest size of the last ones; responses are up to 1.
+COEFFICIENTS, TAIL = [round(24 * 2 ** (k / 2)) for k in range(12)], 1e-11
+#: Multiple of this size that other trials may have.
+ENOUGH = 30
+#: Factor by which a learner reaches farther than what is known to be needed.
+WIDER = 1.7
+
+Result = TypeVar("Result")
+
+
+class MapLearner(ABC):
+    """A network that answers M w to a window w of inputs, where the map M follows from its state.
+
+    Rows of states descend in parallel. Row r has the statistics S_r = E[w w^T] and R_r = E[y w^T].
+    """
+
+    #: Whether windows are linear in the inputs.
+    linear = True
+    #: Whether any map of the window can be learned, up to a rank.
+    any_map = True
+    #: Steps of descent up to which a default horizon may reach.
+    most_steps = 10_000
+    #: State before training.
+    start: FloatArray
+
+    def __init__(self, learning_rate: float) -> None:
+        self.learning_rate = learning_rate
+
+    @abstractmethod
+    def windows(self, trials: MaskedTrials) -> FloatArray:
+        """Windows of inputs of every readout, (trials, readouts, values); 0 at readouts that do not count."""
+
+    def moments(self, task: Task) -> tuple[FloatArray, FloatArray] | None:
+        """E[w w^T] and E[y w^T] from the statistics of a task; None if its trials are needed."""
+        return None
+
+    @abstractmethod
+    def maps(self, states: FloatArray) -> FloatArray:
+        """Map of each state, (..., outputs, values)."""
+
+    def filters(self, states: FloatArray, steps: int, *, hidden: bool) -> FloatArray:
+        """Answer to a unit pulse in each input, or hidden unit, at each lag, (stops, lags, outputs, channels)."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def step(self, power: FloatArray, cross: FloatArray, states: FloatArray) -> FloatArray:
+        """States of rows after one step on their statistics."""
+
+    def advance(
+        self, power: FloatArray, cross: FloatArray, states: FloatArray, stops: Sequence[int]
+    ) -> list[FloatArray]:
+        """States of rows after each of these increasing numbers of steps on their statistics."""
+        results, done = [], 0
+        with np.errstate(over="ignore", invalid="ignore"):
+            for stop in stops:
+                for _ in range(stop - done):
+                    states = self.step(power, cross, states)
+                results.append(states)
+                done = stop
+        return results
+
+    def path(
+        self, power: FloatArray, cross: FloatArray, states: FloatArray, stops: Sequence[int]
+    ) -> Iterator[tuple[slice, FloatArray]]:
+        """Yield the states after increasing numbers of steps, (stops, rows, ...), some stops at a time."""
+        size = max(1, int(STATE_MEMORY // max(states.nbytes, 1)))
+        for first in range(0, len(stops), size):
+            before = stops[first - 1] if first else 0
+            part = slice(first, min(first + size, len(stops)))
+            after = self.advance(power, cross, states, [n - before for n in stops[part]])
+            states = after[-1]
+            yield part, np.stack(after)
 
 
 class PooledLearner(MapLearner):
@@ -40,7 +110,6 @@ class PooledLearner(MapLearner):
     A state is [A^T; C] in the hidden directions that the start uses.
     """
 
-    name = "pooled"
     most_steps = 100_000
 
     def __init__(self, network: LinearRNN | TwoLayer, learning_rate: float) -> None:
@@ -65,7 +134,7 @@ class PooledLearner(MapLearner):
         return np.power(self.recurrence, np.arange(steps))[:, None, None] * gains[:, None]
 
     def step(self, power: FloatArray, cross: FloatArray, states: FloatArray) -> FloatArray:
-        return states + self.learning_rate * pull(states, power, cross, self.inputs)
+        return states + self.learning_rate * self._descent(power, cross).pull(states, power, cross)
 
     def advance(
         self, power: FloatArray, cross: FloatArray, states: FloatArray, stops: Sequence[int]
@@ -78,8 +147,6 @@ class PooledLearner(MapLearner):
 
 class DeepLearner(PooledLearner):
     """Any number of layers on the pooled input. A state is all weights, flattened."""
-
-    name = "deep"
 
     def __init__(self, network: Deep, learning_rate: float) -> None:
         MapLearner.__init__(self, learning_rate)
@@ -97,14 +164,9 @@ class DeepLearner(PooledLearner):
         layers = self._descent(np.zeros((1, 1)), np.zeros((1, 1))).layers(states)
         return np.power(self.recurrence, np.arange(steps))[:, None, None] * product(layers[hidden:])[:, None]
 
-    def step(self, power: FloatArray, cross: FloatArray, states: FloatArray) -> FloatArray:
-        return states + self.learning_rate * self._descent(power, cross).pull(states, power, cross)
-
 
 class LagLearner(MapLearner):
     """Any weights of a linear network learn. A state is the weights that learn, flattened."""
-
-    name = "flow"
 
     def __init__(self, task: Task, network: LinearRNN | TwoLayer, learn: tuple[str, ...], learning_rate: float) -> None:
         super().__init__(learning_rate)
@@ -159,15 +221,152 @@ class LagLearner(MapLearner):
         return np.asarray(states - self.learning_rate * descent.loss_and_slopes(states)[1])
 
 
+class ResponseLearner(MapLearner):
+    """Nonlinear units with fixed recurrence on one input. A state is the input weights a, then the output weights c.
+
+    The response of a unit is linear in the window, h(a) = v(a) . w, so the map is the sum of c v(a)^T over units.
+    """
+
+    linear = False
+
+    def __init__(self, network: Activated, learning_rate: float) -> None:
+        super().__init__(learning_rate)
+        self.activate = network.activate
+        active, w = active_units(network), linear_weights(network)
+        a, c = w.input_weights[active, 0], w.output_weights[:, active]
+        own = np.diagonal(w.recurrent_weights)[active]
+        self.recurrences = np.unique(own)
+        self.place = np.searchsorted(self.recurrences, own)
+        self.start = np.concatenate([a, c.ravel()])
+
+    def _responses(self, trials: MaskedTrials, decay: FloatArray, gain: FloatArray) -> FloatArray:
+        """Activity of units h_t = f(decay h_{t-1} + gain x_t) at every readout, (trials, readouts, units)."""
+        (number, steps, _), readouts = trials.inputs.shape, trials.targets.shape[1]
+        h, windows = np.zeros((number, len(decay))), np.zeros((number, readouts, len(decay)))
+        for t in range(steps):
+            h = self.activate(decay * h + gain * trials.inputs[:, t])
+            if t >= steps - readouts:
+                windows[:, t - steps + readouts] = h
+        return windows * trials.counted[:, :, None]
+
+    @abstractmethod
+    def basis(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """v(a) and its slope at input weights (rows, units), (rows, units, values) each."""
+
+    def _split(self, states: FloatArray) -> tuple[FloatArray, FloatArray]:
+        units = len(self.place)
+        return states[:, :units], states[:, units:].reshape(len(states), -1, units)
+
+    def maps(self, states: FloatArray) -> FloatArray:
+        a, c = self._split(states.reshape(-1, states.shape[-1]))
+        maps = c @ self.basis(a)[0]
+        return maps.reshape(*states.shape[:-1], *maps.shape[1:])
+
+    def step(self, power: FloatArray, cross: FloatArray, states: FloatArray) -> FloatArray:
+        a, c = self._split(states)
+        value, slope = self.basis(a)
+        residual = c @ value @ power - cross
+        da = np.einsum("gou,gov,guv->gu", c, residual, slope, optimize=True)
+        dc = residual @ np.swapaxes(value, 1, 2)
+        return states - self.learning_rate * np.concatenate([da, dc.reshape(len(states), -1)], axis=1)
+
+
+class ReluLearner(ResponseLearner):
+    """ReLU units. A window holds the responses of both signs for each recurrence."""
+
+    def windows(self, trials: MaskedTrials) -> FloatArray:
+        decay, sign = np.repeat(self.recurrences, 2), np.tile([1.0, -1.0], len(self.recurrences))
+        return self._responses(trials, decay, sign)
+
+    def basis(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+        own = (2 * self.place + (weights < 0))[..., None] == np.arange(2 * len(self.recurrences))
+        return own * np.abs(weights)[..., None], own * np.sign(weights)[..., None]
+
+
+class OutOfReach(Exception):
+    """An input weight or an input is too large for a learner, but not for `learner`."""
+
+    def __init__(self, learner: MapLearner) -> None:
+        super().__init__(learner)
+        self.learner = learner
+
+
+def within_reach(learner: MapLearner, run: Callable[[MapLearner], Result]) -> Result:
+    """Run with a learner or, if it does not reach, with one that does."""
+    while True:
+        try:
+            return run(learner)
+        except OutOfReach as error:
+            learner = error.learner
+
+
+class TanhLearner(ResponseLearner):
+    """Tanh units. A window holds the coefficients q_n of the response as a function of the input weight a.
+
+    The response is odd in a, so h(a) = sum_n q_n T_n(a / reach) over odd Chebyshev polynomials, for every |a| up to
+    `reach`. The answer c h(a) is then a map of the window, and the loss depends on second moments only. There are as
+    many coefficients as trials of inputs up to `largest` need.
+
+    Attributes
+    ----------
+    reach, largest : float
+        Largest input weight and input.
+    orders : (coefficients,)
+        n.
+    """
+
+    any_map = False
+
+    def __init__(
+        self, network: Activated, learning_rate: float, trials: MaskedTrials, reach: float = 0.0, largest: float = 0.0
+    ) -> None:
+        super().__init__(network, learning_rate)
+        self._given = network, learning_rate, trials
+        strongest = float(np.abs(trials.inputs).max()) or 1.0
+        self.reach = reach or WIDER * max(float(np.abs(self.start[: len(self.place)]).max()), 1 / strongest)
+        self.largest = largest or strongest
+        scaled = replace(trials, inputs=trials.inputs * (self.largest / strongest))
+        for number in COEFFICIENTS:
+            self.orders = 1.0 + 2 * np.arange(number)
+            if np.abs(self._coefficients(scaled)[..., -4:]).max() <= TAIL:
+                return
+        raise UnsupportedModel(
+            f"Tanh units of input weight {self.reach:.3g} are saturated by inputs of {self.largest:.3g}, and not "
+            "forecast there. Use fewer steps or a lower learning rate.",
+            field="network",
+        )
+
+    def windows(self, trials: MaskedTrials) -> FloatArray:
+        found = self._coefficients(trials)
+        if np.abs(found[..., -4:]).max() > ENOUGH * TAIL:
+            raise OutOfReach(TanhLearner(*self._given, self.reach, WIDER * self.largest))
+        return found.reshape(*trials.targets.shape[:2], -1)
+
+    def _coefficients(self, trials: MaskedTrials) -> FloatArray:
+        """Coefficients of the response at every readout, (trials, readouts, recurrences, n)."""
+        number, units = len(self.orders), len(self.recurrences)
+        check_memory(len(trials) * trials.targets.shape[1] * units * number, f"the responses to {len(trials)} trials")
+        nodes = (np.arange(number) + 0.5) * np.pi / (2 * number)
+        gains = np.tile(self.reach * np.cos(nodes), units)
+        values = self._responses(trials, np.repeat(self.recurrences, number), gains)
+        return values.reshape(*values.shape[:2], units, number) @ (np.cos(np.outer(nodes, self.orders)) * 2 / number)
+
+    def basis(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+        if (np.abs(weights) >= self.reach).any():
+            largest = float(np.fmax.reduce(np.abs(weights).ravel()))
+            raise OutOfReach(TanhLearner(*self._given, WIDER * largest, self.largest))
+        angle = np.arccos(weights / self.reach)[..., None]
+        value = np.cos(self.orders * angle)
+        slope = self.orders * np.sin(self.orders * angle) / (self.reach * np.sin(angle))
+        own = self.place[:, None, None] == np.arange(len(self.recurrences))[:, None]
+        value, slope = ((own * part[:, :, None]).reshape(*weights.shape, -1) for part in (value, slope))
+        return value, slope
+
+
 def learner_for(task: Task, network: Network, training: Training) -> MapLearner:
     """Return the learner of a network and of the weights that learn."""
     default = default_learn(network)
     check_plain_descent(training)
-    plain = Training(training.learning_rate)
-    for key in ("optimizer", "weight_decay", "loss"):
-        if getattr(training, key) != getattr(plain, key):
-            given = f"{key}={getattr(training, key)!r:.40}"
-            raise InvalidSpec(f"Held-out losses need gradient descent on half_mse, got {given}.", field=key)
     if isinstance(network, Activated):
         return _activated_learner(task, network, training)
     check_fit(task, network)
@@ -188,3 +387,12 @@ def _activated_learner(task: Task, network: Activated, training: Training) -> Ma
     if network.activation == "tanh":
         return TanhLearner(network, training.learning_rate, recorded_trials(task))
     return ReluLearner(network, training.learning_rate)
+
+
+def recorded_trials(task: Task) -> MaskedTrials:
+    """Return the trials of a task, prepared as its statistics are."""
+    if task.recorded_trials is None:
+        stored = task.recording is not None and task.recording.blocks is not None
+        why = "its trials are too large to be stored" if stored else "it has no recorded trials"
+        raise InvalidSpec(f"Held-out losses need the trials of {task.name!r}, but {why}.", field="task")
+    return task.recorded_trials

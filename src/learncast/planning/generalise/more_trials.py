@@ -11,8 +11,7 @@ import scipy
 
 from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray
-from learncast.planning.generalise.curve import NORMAL
-from learncast.planning.generalise.problem import HeldOutProblem
+from learncast.planning.generalise.curve import NORMAL, HeldOutProblem
 from learncast.planning.generalise.subsets import Trials, learn
 
 #: Subsets that are drawn: their sizes, as shares of the trials, and draws of each.

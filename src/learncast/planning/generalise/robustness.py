@@ -8,10 +8,9 @@ import numpy as np
 
 from learncast._core.errors import InvalidSpec, UnsupportedModel
 from learncast._core.validation import FloatArray, between
-from learncast.planning.generalise.learners import PooledLearner
-from learncast.planning.generalise.problem import HeldOutProblem
-from learncast.planning.generalise.response_learners import within_reach
-from learncast.planning.generalise.subsets import in_units_of, raw_trials, sample_of
+from learncast.planning.generalise.curve import HeldOutProblem
+from learncast.planning.generalise.learners import PooledLearner, within_reach
+from learncast.planning.generalise.subsets import check_alike, in_units_of, raw_trials, sample_of
 from learncast.results import STEPS, described
 from learncast.tasks.task import Task
 
@@ -96,10 +95,7 @@ def _weight_noise(problem: HeldOutProblem, states: FloatArray, size: float) -> F
 
 
 def _session_loss(problem: HeldOutProblem, states: FloatArray, session: Task) -> FloatArray:
-    if (session.inputs, session.outputs, session.steps) != (
-        problem.task.inputs, problem.task.outputs, problem.task.steps,
-    ):  # fmt: skip
-        raise InvalidSpec("session must have the steps, inputs and outputs of the task.", field="session")
+    check_alike(problem.task, session, "session", ("inputs", "outputs", "steps"))
     raw = raw_trials(session)
     own = None if raw is None else in_units_of(raw, problem.task.recording)
     return within_reach(problem.learner, lambda one: sample_of(session, one, own).losses(one.maps(states)))

@@ -15,8 +15,7 @@ from learncast._core.progress import check_time
 from learncast._core.validation import FloatArray
 from learncast.planning.batches import MOST_SIMULATED
 from learncast.planning.generalise.folds import Labels
-from learncast.planning.generalise.map_learner import STATE_MEMORY, MapLearner, recorded_trials
-from learncast.planning.generalise.response_learners import within_reach
+from learncast.planning.generalise.learners import STATE_MEMORY, MapLearner, recorded_trials, within_reach
 from learncast.procedure.training import Training
 from learncast.tasks.recorded.masked import MaskedTrials
 from learncast.tasks.recorded.recording import Recording
@@ -217,10 +216,9 @@ class Trials(Samples):
             scales = np.where(power > CONSTANT * size, np.sqrt(power), self.unscaled)
         return *means, scales
 
-    def under(self, kept: Kept, other: MaskedTrials | None = None) -> tuple[FloatArray, FloatArray]:
-        """Windows and targets of all trials, or of others, prepared by the means and scales of the folds kept."""
-        trials = self.recorded if other is None else other
-        windows = self.windows if other is None else self.learner.windows(other)
+    def under(self, kept: Kept) -> tuple[FloatArray, FloatArray]:
+        """Windows and targets of all trials, prepared by the means and scales of the folds kept."""
+        trials, windows = self.recorded, self.windows
         if not self.prepared:
             return windows, trials.targets
         x_mean, y_mean, scales = self.preparation(kept)
@@ -342,7 +340,7 @@ def _paths(
         raise InvalidSpec(
             f"Batches are simulated for up to {MOST_SIMULATED:,} steps, got {stops[-1]:,}.", field="most_steps"
         )
-    draws = BatchMoments(trials, rows, training, begin)
+    batches = _batch_moments(trials, rows, begin)
     states = np.repeat(states, RUNS, axis=0)
     done, size = 0, max(1, STATE_MEMORY // max(states.nbytes, 1))
     for first in range(0, len(stops), size):
@@ -351,42 +349,35 @@ def _paths(
             for stop in stops[first : first + size]:
                 for _ in range(stop - done):
                     check_time()
-                    states = trials.learner.step(*draws.next(), states)
+                    states = trials.learner.step(*next(batches), states)
                 reached.append(states.reshape(len(rows), RUNS, *states.shape[1:]))
                 done = stop
         yield slice(first, first + len(reached)), np.stack(reached)
 
 
-class BatchMoments:
-    """Second moments of the batches of every row and run, drawn from the trials that the row learns from."""
-
-    def __init__(self, trials: Trials, rows: list[Kept], training: Training, begin: int) -> None:
-        assert training.batch is not None
-        members = [np.flatnonzero(row[trials.folds]) for row in rows]
-        each = [trials.under(row) for row in rows] if trials.prepared else [trials.under(rows[0])]
-        # The last window is 0: it fills batches at the end of an epoch.
-        self.windows, self.targets = (
-            np.concatenate([*parts, np.zeros((1, *parts[0].shape[1:]))]) for parts in zip(*each, strict=True)
-        )
-        offset = len(trials.folds) if trials.prepared else 0
-        self.members = [own + r * offset for r, own in enumerate(members)]
-        seeds = [(training.seed, begin + r) for r in range(len(rows))]  # the first is that of the seed alone
-        self.draws = [
-            TrialDraws(len(own), training.batch, RUNS, np.random.default_rng(seed), training.shuffle)
-            for own, seed in zip(members, seeds, strict=True)
-        ]
-
-    def next(self) -> tuple[FloatArray, FloatArray]:
-        """E[w w^T] and E[y w^T] of the next batch, (rows x runs, ...)."""
-        runs = np.arange(RUNS)
-        chosen = [own[draws.next(runs)] for own, draws in zip(self.members, self.draws, strict=True)]
-        most = max(part.shape[1] for part in chosen)
-        index = np.full((len(chosen), RUNS, most), len(self.windows) - 1)
+def _batch_moments(trials: Trials, rows: list[Kept], begin: int) -> Iterator[tuple[FloatArray, FloatArray]]:
+    """Yield E[w w^T] and E[y w^T] of batches of the trials that each row learns from, (rows x runs, ...)."""
+    training, members, draws = trials.training, [], []
+    assert training.batch is not None
+    each = [trials.under(row) for row in rows] if trials.prepared else [trials.under(rows[0])]
+    # The last window is 0: it fills batches at the end of an epoch.
+    windows, targets = (
+        np.concatenate([*parts, np.zeros((1, *parts[0].shape[1:]))]) for parts in zip(*each, strict=True)
+    )
+    for r, row in enumerate(rows):
+        own = np.flatnonzero(row[trials.folds])
+        members.append(own + r * len(trials.folds) if trials.prepared else own)
+        rng = np.random.default_rng((training.seed, begin + r))  # the first is that of the seed alone
+        draws.append(TrialDraws(len(own), training.batch, RUNS, rng, training.shuffle))
+    while True:
+        chosen = [own[draw.next(np.arange(RUNS))] for own, draw in zip(members, draws, strict=True)]
+        counts = [part.shape[1] for part in chosen]
+        index = np.full((len(chosen), RUNS, max(counts)), len(windows) - 1)
         for k, part in enumerate(chosen):
-            index[k, :, : part.shape[1]] = part
-        rows, sizes = len(chosen) * RUNS, np.repeat([part.shape[1] for part in chosen], RUNS)[:, None, None]
-        w, y = (part[index].reshape(rows, -1, part.shape[2]) for part in (self.windows, self.targets))
-        return np.swapaxes(w, 1, 2) @ w / sizes, np.swapaxes(y, 1, 2) @ w / sizes
+            index[k, :, : counts[k]] = part
+        sizes = np.repeat(counts, RUNS)[:, None, None]
+        w, y = (part[index].reshape(len(sizes), -1, part.shape[2]) for part in (windows, targets))
+        yield np.swapaxes(w, 1, 2) @ w / sizes, np.swapaxes(y, 1, 2) @ w / sizes
 
 
 def same_trials(own: FloatArray, known: FloatArray) -> Labels:
@@ -433,6 +424,14 @@ def sample_of(task: Task, learner: MapLearner, trials: MaskedTrials | None) -> S
         raise UnsupportedModel(f"Nonlinear units need the trials of {task.name!r}.", field="task")
     target = task.target_covariance.contracted(np.eye(task.target_covariance.shape[0]))
     return Sample.of_moments(*moments, target)
+
+
+def check_alike(task: Task, other: Task, field: str, sizes: Sequence[str] = ("inputs", "outputs")) -> None:
+    """Raise unless another task has the sizes of a task."""
+    for name in sizes:
+        own, given = getattr(task, name), getattr(other, name)
+        if own != given:
+            raise InvalidSpec(f"{field} must have the {own} {name} of the task, got {given}.", field=field)
 
 
 def _fold_sums(values: FloatArray | NDArray[np.bool_], folds: Labels, number: int) -> FloatArray:

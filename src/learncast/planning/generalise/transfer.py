@@ -12,10 +12,9 @@ import numpy as np
 from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray
 from learncast.display import Table
-from learncast.planning.generalise.curve import NORMAL, FoldCurve, held_out_losses, jackknife, stop_grid
+from learncast.planning.generalise.curve import NORMAL, FoldCurve, HeldOutProblem, held_out_losses, jackknife, stop_grid
 from learncast.planning.generalise.folds import Labels, mean_error
-from learncast.planning.generalise.map_learner import MapLearner
-from learncast.planning.generalise.response_learners import within_reach
+from learncast.planning.generalise.learners import MapLearner, within_reach
 from learncast.planning.generalise.subsets import (
     GivenSamples,
     Kept,
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     import xarray as xr
 
     from learncast.planning.generalise.more_trials import Expected
-    from learncast.planning.generalise.problem import HeldOutProblem
     from learncast.planning.generalise.result import Generalisation
 
 #: Share of the stops of the grid that are tried for the source.

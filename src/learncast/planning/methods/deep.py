@@ -37,7 +37,6 @@ class DeepMethod(PooledMethod):
 
     def __init__(self, tasks: Sequence[Task], network: Deep, training: Training, seed: int = 0) -> None:
         super().__init__(tasks, network, training, seed)
-        self._solutions: dict[tuple[int, float], DeepSolution] = {}
         if all(modes.closed for modes in self._modes):
             self.promise, self.kind = "exact", "theory"
 
@@ -89,16 +88,10 @@ class DeepMethod(PooledMethod):
         return (*(modes.assumptions if modes.closed else ()), *super().measure_conditions(task))
 
     def _solution(self, task: int, network: Deep, tolerance: float) -> DeepSolution:
-        key = task, tolerance
-        if network is self.network and key in self._solutions:
-            return self._solutions[key]
         problem = replace(cast(DeepProblem, self.problems[task]), network=network)
-        solution = DeepSolution(problem, self.learning_rate, self.conditions(task), tolerance)
-        if network is self.network:
-            self._solutions[key] = solution
-        return solution
+        return DeepSolution(problem, self.learning_rate, self.conditions(task), tolerance)
 
-    def flow(self, task: int, state: FloatArray) -> Solution:
+    def _flow(self, task: int, state: FloatArray) -> Solution:
         return self._solution(task, self.network_of(state), TOLERANCE)
 
     def solution(self) -> Solution:

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
 #: Integration tolerance of flows, and of the solution that a forecast returns.
 TOLERANCE, PRECISE = 1e-8, 1e-11
-#: Resamples of a recorded pool, counted together: of pooled statistics and of statistics by lag.
-POOLED_RESAMPLES, FLOW_RESAMPLES = 100, 40
 #: Resamples that are enough for means, which are compared on the same resamples.
 MEAN_RESAMPLES = 24
 #: Multiple of the estimated steps after which a resample counts as never learning, in strides and in single steps.
@@ -56,6 +54,7 @@ class LinearMethod(Method):
     """Losses and gradients of a linear network from statistics. A state is the weights that learn, flattened."""
 
     promise = "integrated"
+    resamples = 40
     network: Linear
     learn: tuple[str, ...]
 
@@ -65,7 +64,6 @@ class LinearMethod(Method):
         self.learn = self.problems[0].learn
         self.recorded = any(map(can_be_resampled, tasks))
         self._resampling_seed = seed
-        self._flows: dict[tuple[int, float], FlowSolution] = {}
 
     @cached_property
     def start(self) -> FloatArray:
@@ -114,19 +112,13 @@ class LinearMethod(Method):
     def has_learned(self, task: int, goal: Goal, network: Linear) -> bool:  # type: ignore[override]
         return bool(self.excess_loss(task, self._state_of(network)[None])[0] <= self.goal_excess(task, goal))
 
-    def flow(self, task: int, state: FloatArray) -> Solution:
+    def _flow(self, task: int, state: FloatArray) -> Solution:
         return self._integrate(task, state, TOLERANCE)
 
     def _integrate(self, task: int, state: FloatArray, tolerance: float) -> FlowSolution:
-        key = task, tolerance
-        if state is self.start and key in self._flows:
-            return self._flows[key]
         problem, network = self.problems[task], self.network if state is self.start else self.network_of(state)
         how: dict[str, Any] = {"learning_rate": self.learning_rate, "learn": self.learn, "tolerance": tolerance}
-        flow = replace(gradient_flow(problem.task, network, **how), known_least=problem.least_loss)
-        if state is self.start:
-            self._flows[key] = flow
-        return flow
+        return replace(gradient_flow(problem.task, network, **how), known_least=problem.least_loss)
 
     def flow_states(self, flow: Solution, times: FloatArray) -> FloatArray:
         return np.stack([self._state_of(cast(LinearRNN, flow.network_at(float(t)))) for t in times])
@@ -150,7 +142,7 @@ class LinearMethod(Method):
         """Each task's descent in every resample, one per row; a known task is the same in all."""
         every = []
         for task, problem in zip(self.tasks, self.problems, strict=True):
-            draws = [problem.by_lag] * FLOW_RESAMPLES
+            draws = [problem.by_lag] * self.resamples
             if can_be_resampled(task):
                 rng = np.random.default_rng(self._resampling_seed)  # tasks of the same trials are resampled identically
                 tasks = (_with_target_power(resampled(task, rng)) for _ in draws)
@@ -159,10 +151,6 @@ class LinearMethod(Method):
             constant = np.stack([d.constant for d in draws])
             every.append(replace(problem.by_lag, power=power, cross=cross, constant=constant))
         return every
-
-    @property
-    def _resampled_start(self) -> FloatArray:
-        return np.repeat(self.start[None], FLOW_RESAMPLES, axis=0)
 
     @cached_property
     def _coarse_rate(self) -> float:
@@ -206,6 +194,7 @@ class PooledMethod(LinearMethod):
 
     name = "pooled"
     counts_many = True
+    resamples = 100
 
     def __init__(self, tasks: Sequence[Task], network: Linear, training: Training, seed: int = 0) -> None:
         super().__init__(tasks, network, training, seed)
@@ -309,11 +298,8 @@ class PooledMethod(LinearMethod):
         limit = DIVERGED * max(float(np.abs(self.start).max()), *(d.size for d in self.descents))
         return np.asarray(np.abs(states).reshape(len(states), -1).max(axis=1) < limit)
 
-    def flow(self, task: int, state: FloatArray) -> Solution:
-        return replace(cast(FlowSolution, super().flow(task, state)), conditions=self.conditions(task))
-
-    def solution(self) -> Solution:
-        return replace(cast(FlowSolution, super().solution()), conditions=self.conditions(self.target))
+    def _integrate(self, task: int, state: FloatArray, tolerance: float) -> FlowSolution:
+        return replace(super()._integrate(task, state, tolerance), conditions=self.conditions(task))
 
     def largest_rate(self, task: int) -> float:
         """Two over the curvature at the balanced optimum."""
@@ -330,7 +316,7 @@ class PooledMethod(LinearMethod):
     @cached_property
     def _resampled_descents(self) -> list[PooledDescent]:
         """Each task's descent in every resample, one per row; a known task is the same in all."""
-        number, every = POOLED_RESAMPLES, []
+        number, every = self.resamples, []
         for k, task in enumerate(self.tasks):
             if can_be_resampled(task):
                 rng = np.random.default_rng(self._resampling_seed)  # tasks of the same trials are resampled identically
@@ -343,10 +329,6 @@ class PooledMethod(LinearMethod):
                 )
             every.append(self._descent(power, cross))
         return every
-
-    @property
-    def _resampled_start(self) -> FloatArray:
-        return np.repeat(self.start[None], POOLED_RESAMPLES, axis=0)
 
     def _advance_resampled(self, task: int, states: FloatArray, stop: int) -> FloatArray:
         after = self._resampled_descents[task].advance(states, [stop], self.learning_rate, precise=False)[0]

@@ -41,7 +41,7 @@ Rule = tuple[Goal | None, float | None]
 
 @dataclass(frozen=True, eq=False)
 class ResampledSteps:
-    """Steps of a curriculum under resampled statistics, in the count that is reported.
+    """Steps of descent of a curriculum under resampled statistics.
 
     All tasks are resampled together, so that what two curricula share cancels in their difference.
 
@@ -51,17 +51,14 @@ class ResampledSteps:
         Infinite where a resample never learns.
     direct : (resamples,)
         Direct training; nan if the last stage is given by steps.
-    flow : bool
-        Whether these are flow steps: descent was not counted for every resample.
     """
 
     stages: FloatArray
     direct: FloatArray
-    flow: bool = False
 
     def interval_of(self, steps: Steps, samples: FloatArray, *, signed: bool = False) -> Steps:
-        """Return steps with the interval of their resamples, in the count that the resamples are in."""
-        low, high = interval(steps.flow if self.flow else steps.descent, samples, signed=signed)
+        """Return steps with the interval of their resamples."""
+        low, high = interval(steps.descent, samples, signed=signed)
         return replace(steps, low=float(low), high=float(high))
 
 
@@ -114,6 +111,7 @@ class Method(ABC):
         #: Of plain descent on half the squared error.
         self.learning_rate = training.learning_rate * _scale(tasks, training)
         self._conditions: dict[int, tuple[Assumption, ...]] = {}
+        self._flows: dict[int, Solution] = {}
         self._direct: dict[tuple[int, Goal], tuple[Steps, FloatArray]] = {}
         self._direct_resamples: dict[Goal, FloatArray] = {}
 
@@ -163,9 +161,17 @@ class Method(ABC):
 
     # Gradient flow
 
-    @abstractmethod
     def flow(self, task: int, state: FloatArray) -> Solution:
-        """Gradient flow of training on a task from a state."""
+        """Gradient flow of training on a task from a state; those from the start are computed once."""
+        if state is not self.start:
+            return self._flow(task, state)
+        if task not in self._flows:
+            self._flows[task] = self._flow(task, state)
+        return self._flows[task]
+
+    @abstractmethod
+    def _flow(self, task: int, state: FloatArray) -> Solution:
+        """Compute the gradient flow of training on a task from a state."""
 
     @abstractmethod
     def flow_states(self, flow: Solution, times: FloatArray) -> FloatArray:
@@ -393,10 +399,13 @@ class Method(ABC):
             self._direct_resamples[goal] = self._count_resampled(self.target, self._resampled_start, goal)[0]
         return self._direct_resamples[goal]
 
+    #: Number of resamples.
+    resamples: int
+
     @property
     def _resampled_start(self) -> FloatArray:
         """State before training in every resample."""
-        raise NotImplementedError
+        return np.repeat(self.start[None], self.resamples, axis=0)
 
     def _advance_resampled(self, task: int, states: FloatArray, stop: int) -> FloatArray:
         """States of every resample after some steps."""
@@ -475,9 +484,7 @@ class Method(ABC):
 
     def place(self, task: Task) -> int:
         """Index of a task of the pool."""
-        index = next((k for k, other in enumerate(self.tasks) if other is task), None)
-        if index is None:
-            index = next((k for k, other in enumerate(self.tasks) if other.hash == task.hash), None)
+        index = next((k for k, other in enumerate(self.tasks) if other is task or other.hash == task.hash), None)
         if index is None:
             raise InvalidSpec(
                 f"{task.name!r} is not one of the tasks of this method: {', '.join(t.name for t in self.tasks)}.",

@@ -74,7 +74,7 @@ class OptimizerMethod(LinearMethod):
         runs = [descend(self.problems[task].task, self.network_of(s), self.training, steps=stops[-1]) for s in states]
         return np.stack([[self._state_of(network) for network in run.networks_at(stops)] for run in runs], axis=1)
 
-    def flow(self, task: int, state: FloatArray) -> Solution:
+    def _flow(self, task: int, state: FloatArray) -> Solution:
         """Descent of no steps: it stands for the flow, which this training does not have."""
         return descend(self.problems[task].task, self.network_of(state), self.training, steps=0)
 

@@ -68,7 +68,7 @@ class ResponseMethod(Method):
         self.seed: int = seed
         self.responses = [response(task, network, rng=seed, trials=trials) for task in tasks]
         self.problems = [reduced_problem(r)[0] for r in self.responses]
-        self._flows: dict[tuple[int, bytes], ResponseFlowSolution] = {}
+        self._seen: dict[tuple[int, bytes], ResponseFlowSolution] = {}
         self._counts: dict[tuple[int, Goal, bytes], Arrival] = {}
         self._resampled: dict[tuple[tuple[int, Rule], ...], FloatArray] = {}
 
@@ -83,13 +83,13 @@ class ResponseMethod(Method):
     def network_of(self, state: FloatArray) -> Activated:
         return self.network if state is self.start else network_of(self.network, state)
 
-    def flow(self, task: int, state: FloatArray) -> ResponseFlowSolution:
+    def _flow(self, task: int, state: FloatArray) -> ResponseFlowSolution:
         key = task, state.tobytes()  # a forecast, its resamples and its report ask for the same flow
-        if key not in self._flows:
+        if key not in self._seen:
             problem = self.problems[task]
             flow = ResponseFlow(problem.row(0), state)
-            self._flows[key] = ResponseFlowSolution(self.responses[task], self.learning_rate, problem, flow)
-        return self._flows[key]
+            self._seen[key] = ResponseFlowSolution(self.responses[task], self.learning_rate, problem, flow)
+        return self._seen[key]
 
     def flow_states(self, flow: Solution, times: FloatArray) -> FloatArray:
         return cast(ResponseFlowSolution, flow).states_at(times)
@@ -110,7 +110,7 @@ class ResponseMethod(Method):
     def _count(self, task: int, state: FloatArray, goal: Goal) -> Arrival:
         key = task, goal, state.tobytes()
         if key not in self._counts:
-            self._counts[key] = self.flow(task, state).descent_to(self.goals(task, goal))
+            self._counts[key] = self._flow(task, state).descent_to(self.goals(task, goal))
         return self._counts[key]
 
     def advance(self, task: int, states: FloatArray, stops: Sequence[int]) -> FloatArray:
@@ -165,7 +165,7 @@ class ResponseMethod(Method):
         single, many = self.start, np.repeat(self.start[None], self.responses[0].resamples + 1, axis=0)
         stages = []
         for place, (goal, steps) in zip(places, rules, strict=True):
-            flow = self.flow(place, single)
+            flow = self._flow(place, single)
             if goal is None:
                 assert steps is not None
                 counts, many = np.full(len(many) - 1, float(math.ceil(steps))), flow.advance_all(many, steps)

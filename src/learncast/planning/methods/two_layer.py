@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -33,21 +32,14 @@ class TwoLayerMethod(PooledMethod):
         """Papers of the two-layer theory."""
         return self.flow(self.target, self.start).provenance.citations
 
-    @cached_property
-    def _from_start(self) -> dict[int, TwoLayerSolution]:
-        """Solutions from the start, which share their factorisation."""
-        return {}
-
     def flow(self, task: int, state: FloatArray) -> TwoLayerSolution:
-        if state is self.start and task in self._from_start:
-            return self._from_start[task]
+        return cast(TwoLayerSolution, super().flow(task, state))
+
+    def _flow(self, task: int, state: FloatArray) -> TwoLayerSolution:
         network = self.network_of(state)
         assert not isinstance(network, Deep)
         problem = replace(self.pooled[task], first=network.maps[0], second=network.maps[1])
-        solution = TwoLayerSolution(problem, network, self.learning_rate, None)
-        if state is self.start:
-            self._from_start[task] = solution
-        return solution
+        return TwoLayerSolution(problem, network, self.learning_rate, None)
 
     def solution(self) -> Solution:
         return self.flow(self.target, self.start)

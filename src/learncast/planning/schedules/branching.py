@@ -230,15 +230,6 @@ def _floors(problem: ScheduleProblem, orders: Indices) -> FloatArray:
     return np.array([floor(frozenset(order[order >= 0].tolist())) for order in orders])
 
 
-def stage_ends(problem: ScheduleProblem, order: tuple[int, ...], durations: tuple[float, ...]) -> FloatArray:
-    """Strengths after each stage before the target, (stages, modes)."""
-    at, ends = problem.start, []
-    for task, time in zip(order, durations, strict=True):
-        at = mode_equation.strength(time, at, problem.imbalance, problem.cross[task], problem.power[task])
-        ends.append(at)
-    return np.array(ends).reshape(len(ends), len(problem.start))
-
-
 Interval = tuple[FloatArray, FloatArray]
 
 

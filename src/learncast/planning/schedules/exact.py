@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 from learncast._core.errors import InvalidSpec
 from learncast._core.progress import Progress, silent
-from learncast._core.validation import FloatArray
 from learncast.planning.methods.modes import ModeMethod
-from learncast.planning.schedules.branching import branch_and_bound, stage_ends
+from learncast.planning.schedules.branching import branch_and_bound
 from learncast.planning.schedules.path import ModePath
 from learncast.planning.schedules.problem import ScheduleProblem, best_stop
 from learncast.planning.search import Route, SearchResult, usable_candidates
@@ -25,8 +25,7 @@ GAP = 1e-6
 MOST_BOXES = 100_000
 
 
-@dataclass(frozen=True, eq=False)
-class FlowSchedule:
+class FlowSchedule(NamedTuple):
     """The cheapest schedule of some candidates, by the flow.
 
     Attributes
@@ -34,92 +33,60 @@ class FlowSchedule:
     route : Route
         With tasks named by their index in the method's pool; an infinite total if no schedule meets the terms.
     lower_bound : float
-        No schedule that meets the terms costs less.
+        No schedule that meets the terms costs less; nan if no bound is known.
     proof : str
         A key of `learncast.results.PROOFS`.
-    excess_loss : (places,)
-        Excess loss of each participating task at the end.
     """
 
     route: Route
     lower_bound: float
     proof: str
-    excess_loss: FloatArray
-
-    @property
-    def gap(self) -> float:
-        """Share of the total by which another schedule could be cheaper; nan if there is no schedule."""
-        total = self.route.total
-        if not math.isfinite(total):
-            return math.nan
-        return (total - self.lower_bound) / total if total > 0 else 0.0
 
 
-@dataclass(frozen=True, eq=False)
-class ScheduleSearch:
-    """The search for the cheapest schedule of some candidates (`places`, the target last) of a mode method."""
+def schedule_problem(method: ModeMethod, terms: PoolTerms, candidates: Sequence[int]) -> ScheduleProblem:
+    """Modes and terms of some of the candidates, the target last."""
+    rows, target, goal = list(candidates), method.modes[-1], terms.goal
+    every = [*(method.modes[k] for k in rows), target]
+    share = method.goal_excess(method.target, goal) / (method.baseline_loss(method.target) or 1.0)
+    return ScheduleProblem(
+        cross=np.stack([m.weighted_cross for m in every]),
+        power=np.stack([m.weighted_input for m in every]),
+        cost=terms.cost[[*rows, method.target]],
+        imbalance=target.imbalance,
+        start=target.start,
+        tolerance=1.0 - goal.value if isinstance(goal, Accuracy) else math.sqrt(max(share, 0.0)),
+        by_loss=not isinstance(goal, Accuracy),
+        switch_cost=terms.switch_cost * method.learning_rate,
+        least=np.append(terms.least[rows], -np.inf),
+        most=np.append(terms.most[rows], 1.0),
+        most_loss=np.append(terms.most_loss[rows], np.inf),
+    )
 
-    problem: ScheduleProblem
-    method: ModeMethod
-    places: tuple[int, ...]
-    max_stages: int
-    gap: float = GAP
-    max_boxes: int = MOST_BOXES
 
-    @classmethod
-    def of(cls, method: ModeMethod, terms: PoolTerms, candidates: Sequence[int]) -> ScheduleSearch:
-        """Set up the search over some of the candidates."""
-        rows, target, goal = list(candidates), method.modes[-1], terms.goal
-        every = [*(method.modes[k] for k in rows), target]
-        per_mode = isinstance(goal, Accuracy)
-        share = method.goal_excess(method.target, goal) / (method.baseline_loss(method.target) or 1.0)
-        problem = ScheduleProblem(
-            cross=np.stack([m.weighted_cross for m in every]),
-            power=np.stack([m.weighted_input for m in every]),
-            cost=terms.cost[[*rows, method.target]],
-            imbalance=target.imbalance,
-            start=target.start,
-            tolerance=1.0 - goal.value if isinstance(goal, Accuracy) else math.sqrt(max(share, 0.0)),
-            by_loss=not per_mode,
-            switch_cost=terms.switch_cost * method.learning_rate,
-            least=np.append(terms.least[rows], -np.inf),
-            most=np.append(terms.most[rows], 1.0),
-            most_loss=np.append(terms.most_loss[rows], np.inf),
-        )
-        return cls(problem, method, (*rows, method.target), terms.max_stages)
-
-    def limited(self, task: int, most_loss: float) -> ScheduleSearch:
-        """Return this search with a limit on the excess loss of one task at the end."""
-        limits = self.problem.most_loss.copy()
-        limits[task] = min(limits[task], most_loss)
-        return replace(self, problem=replace(self.problem, most_loss=limits))
-
-    def run(self, progress: Progress = silent) -> FlowSchedule:
-        """Find the cheapest schedule: one mode exactly, several by branch and bound."""
-        p = self.problem
-        if len(p.start) == 1 and not np.isfinite(p.most_loss).any():
-            half_width = p.tolerance * abs(float(p.optimum[-1, 0]))
-            route = ModePath.of(p, 0, range(len(p.cost)), half_width, limited=True).cheapest(self.max_stages)
-            return self._schedule(route, route.total, "certified")
-        route, lower = branch_and_bound(
-            p, self.max_stages - 1, gap=self.gap, max_boxes=self.max_boxes, progress=progress
-        )
+def cheapest_schedule(
+    method: ModeMethod,
+    terms: PoolTerms,
+    candidates: Sequence[int],
+    *,
+    gap: float = GAP,
+    max_boxes: int = MOST_BOXES,
+    progress: Progress = silent,
+) -> FlowSchedule:
+    """Find the cheapest schedule of some candidates: one mode exactly, several by branch and bound."""
+    p, rate = schedule_problem(method, terms, candidates), method.learning_rate
+    if len(p.start) == 1 and not np.isfinite(p.most_loss).any():
+        half_width = p.tolerance * abs(float(p.optimum[-1, 0]))
+        route = ModePath.of(p, 0, range(len(p.cost)), half_width, limited=True).cheapest(terms.max_stages)
+        lower, met = route.total, True
+    else:
+        route, lower = branch_and_bound(p, terms.max_stages - 1, gap=gap, max_boxes=max_boxes, progress=progress)
         # An infinite lower bound proves that there is no schedule.
-        met = lower >= route.total * (1 - self.gap) if math.isfinite(route.total) else math.isinf(lower)
-        return self._schedule(route, lower, "certified" if met else "best found")
-
-    def _schedule(self, route: Route, lower: float, proof: str) -> FlowSchedule:
-        """Convert flow times to steps, leave out empty stages, and measure what is forgotten."""
-        p, rate = self.problem, self.method.learning_rate
-        excess = np.full(len(p.cost), np.nan)
-        if not math.isfinite(route.total):
-            return FlowSchedule(Route((), (), math.inf, math.inf), lower / rate, proof, excess)
-        ends = stage_ends(p, route.order, route.durations)
-        last = ends[-1] if len(ends) else p.start
-        excess = p.excess(p.last.strength(route.rest, last))
-        kept = [(self.places[k], t / rate) for k, t in zip(route.order, route.durations, strict=True) if t > 0]
-        order, steps = tuple(k for k, _ in kept), tuple(t for _, t in kept)
-        return FlowSchedule(Route(order, steps, route.rest / rate, route.total / rate), lower / rate, proof, excess)
+        met = lower >= route.total * (1 - gap) if math.isfinite(route.total) else math.isinf(lower)
+    places = (*candidates, method.target)
+    kept = [(places[k], t / rate) for k, t in zip(route.order, route.durations, strict=True) if t > 0]
+    order, steps = tuple(k for k, _ in kept), tuple(t for _, t in kept)
+    found = Route(order, steps, route.rest / rate, route.total / rate)
+    return FlowSchedule(found, lower / rate, "certified" if met else "best found")
 
 
 def search_modes(method: ModeMethod, terms: PoolTerms, strict: bool, progress: Progress = silent) -> SearchResult:
@@ -137,22 +104,19 @@ def search_modes(method: ModeMethod, terms: PoolTerms, strict: bool, progress: P
     if not searches:
         best = min([direct, *(singles[k] for k in usable)], key=lambda r: r.total)
         return SearchResult(direct, singles, best, best.total, "certified")
-    search = ScheduleSearch.of(method, terms, usable)
-    schedule = search.run(lambda done: progress(share + share * done))
-    route = schedule.route
-    if not math.isfinite(route.total) and math.isfinite(rest) and np.isfinite(terms.most_loss).any():
+    schedule = cheapest_schedule(method, terms, usable, progress=lambda done: progress(share + share * done))
+    if not math.isfinite(schedule.route.total) and math.isfinite(rest) and np.isfinite(terms.most_loss).any():
         raise InvalidSpec(
-            "No schedule meets the limits on forgetting. Plan.front shows what they cost.",
-            field="most_excess_loss",
+            "No schedule meets the limits on forgetting. Plan.front shows what they cost.", field="most_excess_loss"
         )
-    return SearchResult(direct, singles, route, schedule.lower_bound, schedule.proof)
+    return SearchResult(direct, singles, *schedule)
 
 
 def _pairs(method: ModeMethod, terms: PoolTerms, direct: Route, progress: Progress) -> list[Route]:
     """Each candidate by itself under limits or prices, by schedules of two stages."""
-    routes = []
+    routes, pair = [], replace(terms, terms=terms.terms.with_(max_stages=2))
     for k in range(method.target):
-        route = replace(ScheduleSearch.of(method, terms, [k]), max_stages=2).run().route
+        route = cheapest_schedule(method, pair, [k]).route
         routes.append(route if route.order else direct)
         progress((k + 1) / method.target)
     return routes

@@ -13,7 +13,7 @@ from learncast.theory.dynamics import mode_equation
 from learncast.theory.dynamics.steps.mode_descent import Problem
 
 #: Iterations towards the time at which the loss meets its goal; ten reach the last digit.
-_ITERATIONS = 30
+MOST_ITERATIONS = 60
 
 #: Relative gain of a curriculum that is rounding.
 TIE = 1e-12
@@ -126,28 +126,15 @@ class ScheduleProblem:
         return np.where(rate > 0, (40 + np.abs(scale)) / np.where(rate > 0, rate, 1.0), 0.0)
 
     def _crossing(self, at: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray:
-        """Time between two bounds at which the loss meets its goal, by the Illinois method on its logarithm."""
-        aim = np.log(max(self.goal, 1e-300))
+        """Time between two bounds at which the loss meets its goal, by the root of its logarithm."""
+        from scipy.optimize.elementwise import find_root
 
-        def above(time: FloatArray) -> FloatArray:
-            return np.log(np.maximum(self._remaining(time, at), 1e-300)) - aim
+        def above(time: FloatArray, rows: Indices) -> FloatArray:
+            return np.log(np.maximum(self._remaining(time, at[:, rows]) / max(self.goal, 1e-300), 1e-300))
 
-        over, under = above(low), np.minimum(above(high), -0.0)
-        idle = over <= 0
-        first, time, last = low, high, np.zeros(len(high), dtype=bool)
-        for _ in range(_ITERATIONS):
-            with np.errstate(divide="ignore", invalid="ignore"):
-                time = high - under * (high - low) / (under - over)
-            time = np.where((time > low) & (time < high), time, (low + high) / 2)
-            now = above(time)
-            met = now <= 0
-            # Illinois rule: an end that stays twice counts half, so that both ends close in.
-            again = np.where(met == last, 0.5, 1.0)
-            over, under, last = np.where(met, over * again, now), np.where(met, now, under * again), met
-            low, high = np.where(met, low, time), np.where(met, time, high)
-            if (idle | (np.abs(now) < 1e-13) | (high - low <= 1e-15 * high)).all():
-                break
-        return np.where(idle, first, time)
+        rows, last_digit = np.arange(len(low)), {"xatol": 0.0, "xrtol": 1e-15, "fatol": 1e-13, "frtol": 0.0}
+        root = find_root(above, (low, high), args=(rows,), tolerances=last_digit, maxiter=MOST_ITERATIONS)
+        return np.where(above(low, rows) <= 0, low, np.where(np.isfinite(root.x), root.x, high))
 
     def _remaining(self, time: FloatArray, at: FloatArray) -> FloatArray:
         """Excess loss of the target after a time on it, each mode from its worst start."""
@@ -188,10 +175,10 @@ def best_stop(start: FloatArray, first: Problem, second: Problem, tolerance: flo
     (beta_1 - u B_1) / (beta_2 - u B_2) moments on the second, whatever its imbalance. So each mode's total falls or
     rises monotonically between three strengths: where these rates are equal, and the two edges of the band.
     """
-    if start.shape[-1] == 1:
-        return _one_mode(start, first, second, tolerance)
     many = Problem(np.atleast_2d(first.cross), np.atleast_2d(first.power), first.imbalance)
-    stops, totals = _several_modes(start, many, second, tolerance)
+    stops, totals = _best_stops(start, many, second, tolerance)
+    # Stopping on the band's edge is stopping inside it; rounding must not leave a sliver of the second task.
+    totals = np.where(totals - stops < TIE * totals, stops, totals)
     shape = first.cross.shape[:-1]
     return stops.reshape(shape), totals.reshape(shape)
 
@@ -205,35 +192,12 @@ def turning_strengths(first: Problem, second: Problem, tolerance: float) -> Floa
     return np.stack(np.broadcast_arrays(equal, best - half_width, best + half_width))
 
 
-def _one_mode(start: FloatArray, first: Problem, second: Problem, tolerance: float) -> tuple[FloatArray, FloatArray]:
-    """Exact: the best stop is none, at equal rates, or at an edge of the target's band."""
-    stops = turning_strengths(first, second, tolerance)
-    spent = mode_equation.time_between(start, stops, first.imbalance, first.cross, first.power)
-    reachable = np.isfinite(spent)
-    after = np.where(reachable, stops, start)
-    rest, _ = mode_equation.time_to_band(after, second.imbalance, second.cross, second.power, tolerance)
-    # Stopping on the band's edge is stopping inside it; rounding must not leave a sliver of the second task.
-    rest[1:] = np.where(reachable[1:], 0.0, rest[1:])
-    total = np.where(reachable, spent + rest, np.inf)
-    none, _ = mode_equation.time_to_band(start, second.imbalance, second.cross, second.power, tolerance)
-    total = np.concatenate([np.broadcast_to(none, total.shape[1:])[None], total])
-    spent = np.concatenate([np.zeros_like(spent[:1]), spent])
-    # No pretraining wins ties, also those that rounding breaks.
-    total[0] *= 1 - TIE
-    choice = np.argmin(total, axis=0)[None]
-    total[0] /= 1 - TIE
-    stop, best = (np.take_along_axis(values, choice, axis=0)[0, ..., 0] for values in (spent, total))
-    return stop, best
-
-
 #: Halvings that pin a crossing of two times down to the last digit.
 _HALVINGS = 54
 
 
-def _several_modes(
-    start: FloatArray, first: Problem, second: Problem, tolerance: float
-) -> tuple[FloatArray, FloatArray]:
-    """Exact too: between turning times every mode's total is monotone, so the slowest mode's has one minimum there.
+def _best_stops(start: FloatArray, first: Problem, second: Problem, tolerance: float) -> tuple[FloatArray, FloatArray]:
+    """Exact: between turning times every mode's total is monotone, so the slowest mode's has one minimum there.
 
     It is found by halving; all intervals of all tasks that may hold the best are halved together.
     """

@@ -324,15 +324,10 @@ class WholeStepProblem:
             known = best.total
         return best
 
-    @property
-    def _last(self) -> Key:
-        """Training on the target to the end."""
-        return 0, len(self.maps) - 1
-
     def _levels(self, max_stages: int, known: float) -> dict[int, Level] | None:
         """Sets of strengths in the order of their cost, until one holds the start."""
         covered = [[IntervalSet() for _ in range(max_stages)] for _ in self.maps]
-        waiting: dict[int, dict[Key, list[Span]]] = {0: {self._last: [self.band]}}
+        waiting: dict[int, dict[Key, list[Span]]] = {0: {(0, len(self.maps) - 1): [self.band]}}
         costs, windows, pieces = [0], self._windows(known), 0
         levels: dict[int, Level] = {}
         while costs and pieces < MOST_PIECES:

@@ -105,11 +105,8 @@ def arrays_from(path: Path, key: str, *, others: tuple[str, ...] = (), most_byte
     file_size(path, f"the file that {key} names")
     kind = path.suffix.lower()
     if kind not in FORMATS:
-        raise InvalidSpec(
-            f"{key} must be a {', '.join((*FORMATS, *others))} file, got {path.name}. Export trials as arrays, e.g. "
-            "with np.savez.",
-            field=key,
-        )
+        kinds = ", ".join((*FORMATS, *others))
+        raise InvalidSpec(f"{key} must be a {kinds} file, got {path.name}. Use np.savez.", field=key)
     with allowing(most_bytes):
         return ArrayFile(path, FORMATS[kind], allowed())
 

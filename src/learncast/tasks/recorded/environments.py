@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any, Protocol
 
 import numpy as np
 
 from learncast._core.errors import InvalidSpec, UnsupportedModel, suggestion
-from learncast._core.packages import install
+from learncast._core.packages import package
 from learncast._core.validation import FloatArray, count, one_of, real_array
 from learncast.tasks.task import Task
 
@@ -149,9 +148,8 @@ class EnvironmentTrials:
         """Observations (steps, inputs) and ground truth (steps, 1 or outputs) of every trial, each of its length."""
         core, drawing = _core(self.environment), self.environment
         if not is_environment(core):
-            raise UnsupportedModel(
-                f"environment must have new_trial, reset and seed, got {type(core).__name__}.", field="environment"
-            )
+            got = type(core).__name__
+            raise UnsupportedModel(f"environment must have new_trial, reset and seed, got {got}.", field="environment")
         core.seed(seed)  # neurogym's reset draws from a stream that it does not seed
         self.environment.reset(seed=seed)
         core.seed(seed)
@@ -162,23 +160,19 @@ class EnvironmentTrials:
     def _next_trial(self, drawing: Any, core: Any, k: int) -> tuple[FloatArray, FloatArray]:
         drawing.new_trial()
         if getattr(core, "ob", None) is None or getattr(core, "gt", None) is None:
-            raise UnsupportedModel(
-                f"environment must set ob and gt in new_trial, got none in trial {k} of {type(core).__name__}.",
-                field="environment",
-            )
+            got = f"none in trial {k} of {type(core).__name__}"
+            raise UnsupportedModel(f"environment must set ob and gt in new_trial, got {got}.", field="environment")
         x, y, classes = real_array(f"ob of trial {k}", core.ob), real_array(f"gt of trial {k}", core.gt), self.classes
         if x.ndim == 0 or y.ndim == 0 or len(x) != len(y) or len(x) == 0:
-            raise InvalidSpec(
-                f"ob and gt of trial {k} must have the same steps, got shapes {x.shape} and {y.shape}.",
-                field="environment",
-            )
+            shapes = f"shapes {x.shape} and {y.shape} in trial {k}"
+            raise InvalidSpec(f"ob and gt must have the same steps, got {shapes}.", field="environment")
         x, y = x.reshape(len(x), -1), y.reshape(len(y), -1)
         if classes is not None and (y.shape[1] != 1 or not np.isin(y, classes).all()):
-            raise InvalidSpec(
-                f"gt of trial {k} must be one class from {classes[0]} to {classes[-1]} at each step, got {y.shape[1]} "
-                f"values from {y.min():g} to {y.max():g}.",
-                field="environment",
+            wanted, got = (
+                f"one class from {classes[0]} to {classes[-1]}",
+                f"{y.shape[1]} from {y.min():g} to {y.max():g}",
             )
+            raise InvalidSpec(f"gt of trial {k} must be {wanted} at each step, got {got}.", field="environment")
         return x, y
 
     def draw(self, trials: int, rng: np.random.Generator) -> tuple[object, ...]:
@@ -206,14 +200,7 @@ def make_environment(environment: object, options: Mapping[str, object] | None) 
         if options:
             raise InvalidSpec("options need an environment that is given by its id.", field="options")
         return environment
-    if find_spec("neurogym") is None:
-        raise InvalidSpec(
-            f"neurogym must be installed to make an environment from its id: {install('neurogym')}.", field="neurogym"
-        )
-    try:
-        neurogym = import_module("neurogym")
-    except ImportError as error:  # neurogym imports torch without requiring it
-        raise InvalidSpec(f"neurogym must load, got {type(error).__name__}: {error}.", field="neurogym") from error
+    neurogym = package("neurogym", "to make an environment from its id", extra="neurogym")
     known = tuple(import_module("gymnasium").registry)  # neurogym registers its environments when it is imported
     if environment not in known:
         hint = suggestion(environment, known)

@@ -1,15 +1,17 @@
-"""Tasks from files of trials, as named arrays or as a table, or of statistics."""
+"""Tasks from recorded trials in any form: files of named arrays, tables or statistics, and arrays and data sets."""
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from learncast._core.errors import InvalidSpec
+from learncast._core.errors import InvalidSpec, check_keywords
 from learncast._core.limits import listed
 from learncast.tasks.recorded.arrays import ArrayFile, arrays_from
 from learncast.tasks.recorded.preparation import cut_trials, in_axis_order
@@ -80,6 +82,7 @@ def from_file(
     --------
     >>> import learncast as lc
     >>> import numpy as np
+    from numpy.typing import ArrayLike
     >>> rng = np.random.default_rng(0)
     >>> inputs = rng.standard_normal((300, 8, 2))
     >>> import tempfile
@@ -121,11 +124,8 @@ def from_file(
     if not named and "input_covariance" in arrays and "cross_covariance" in arrays:
         statistics = arrays["input_covariance"], arrays["cross_covariance"], arrays.get("target_covariance")
         return Task(*statistics, name=options["name"])
-    raise InvalidSpec(
-        f"{path} must have arrays inputs and targets, or input_covariance and cross_covariance, got "
-        f"{listed(sorted(arrays))}. Name its arrays with inputs and targets.",
-        field="inputs",
-    )
+    wanted = "arrays inputs and targets, named by these keys, or input_covariance and cross_covariance"
+    raise InvalidSpec(f"{path} must have {wanted}, got {listed(sorted(arrays))}.", field="inputs")
 
 
 def trial_groups(path: Path, name: str, *, trial: str = "trial", most_bytes: int | None = None) -> list[object]:
@@ -194,3 +194,65 @@ def _flat(values: object, trials: int) -> Any:
     if isinstance(values, np.ndarray) and values.ndim == 2 and values.shape in ((trials, 1), (1, trials)):
         return values.ravel()
     return values
+
+
+def from_data(
+    data: ArrayLike | str | os.PathLike[str] | object, targets: ArrayLike | None = None, **options: Any
+) -> Task:
+    """Make a task from recorded trials, whatever holds them.
+
+    Parameters
+    ----------
+    data : array, pair, table or path
+        Inputs (trials, steps, channels) or (trials, channels) with `targets`; a pair (inputs, targets); a data frame,
+        see `from_table`; an xarray data set, whose variables `inputs` and `targets` name; or a file, see `from_file`.
+    targets : array, optional
+        (trials, outputs), (trials, steps, outputs), or (trials,) for one number or one label per trial.
+    **options
+        Those of `Task.from_samples`, `from_table` or `from_file`.
+
+    Returns
+    -------
+    Task
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import numpy as np
+    from numpy.typing import ArrayLike
+    >>> rates = np.random.default_rng(0).standard_normal((100, 12))
+    >>> lc.tasks.from_data(rates, rates[:, 0])
+    <Task 'recorded': 1 step, 12 inputs, 1 output at the end; estimated from 100 trials>
+    """
+    if isinstance(targets, str) or (isinstance(targets, list) and set(map(str, targets)) <= _names(data)):
+        options["targets"], targets = targets, None
+    check_keywords(options, data_keywords(data, targets))
+    if isinstance(data, list | tuple) and len(data) == 2 and targets is None:
+        data, targets = data
+    if targets is not None and isinstance(data, str | os.PathLike):
+        raise InvalidSpec("targets of a file are named, not given as an array.", field="targets")
+    if targets is not None:
+        return from_trials(data, targets, **options)
+    if isinstance(data, str | os.PathLike):
+        return from_file(data, **options)
+    if hasattr(data, "data_vars"):
+        names = {key: str(options.pop(key, key)) for key in ("inputs", "targets")}
+        return from_trials(*(data[name] for name in names.values()), **options)  # type: ignore[index]
+    if hasattr(data, "columns"):
+        return from_table(data, **options)
+    raise InvalidSpec(f"data needs targets, got {type(data).__name__} alone. Give (inputs, targets).", field="targets")
+
+
+def _names(data: object) -> set[str]:
+    """Names of the columns or variables of a table or data set."""
+    return {str(name) for name in getattr(data, "data_vars", getattr(data, "columns", ()))}
+
+
+def data_keywords(data: object, targets: object = None) -> tuple[str, ...]:
+    """Return the options of `from_data` for some data."""
+    if isinstance(data, str | os.PathLike):
+        return (*inspect.signature(from_file).parameters, "trial", "step", "channel", "value", "at")
+    if hasattr(data, "data_vars"):
+        return tuple(inspect.signature(Task.from_samples).parameters)
+    is_table = targets is None and hasattr(data, "columns")
+    return tuple(inspect.signature(from_table if is_table else Task.from_samples).parameters)

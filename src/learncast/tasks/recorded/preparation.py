@@ -169,16 +169,11 @@ def cut_trials(
     size = 1.0 if bin_width is None else _samples_per_bin(rate, bin_width)
     edges = _edges(round(rate * (last - first)) / size, size)
     if len(edges) < 2:
-        raise InvalidSpec(
-            f"window must hold at least one bin of a sample, got {window} and {bin_width}.", field="window"
-        )
+        raise InvalidSpec(f"window must hold a bin of samples, got {window} and {bin_width}.", field="window")
     begin = np.rint((times + first - start) * rate).astype(int)
     outside = (begin < 0) | (begin + edges[-1] > len(values))
     if outside.any():
         k = int(np.argmax(outside))
-        raise InvalidSpec(
-            f"the window of every event must lie within the recording of {len(values) / rate:g} s, got event {k} at "
-            f"{times[k]:g} s. Leave such events out.",
-            field="events",
-        )
+        place = f"event {k} at {times[k]:g} s of {len(values) / rate:g} s"
+        raise InvalidSpec(f"the window of every event must lie in the recording, got {place}.", field="events")
     return _bin_means(values[begin[:, None] + np.arange(edges[-1])], edges)

@@ -3,46 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from learncast._core.errors import InvalidSpec
-from learncast._core.validation import FloatArray
 from learncast.tasks.covariance import Covariance, Sampled
 from learncast.tasks.geometry import recurrence_kernel
 from learncast.tasks.recorded.blocks import Blocks
 from learncast.tasks.recorded.estimation import sampled
 from learncast.tasks.recorded.masked import MaskedTrials
 from learncast.tasks.task import Task
-
-
-class StandardErrors(NamedTuple):
-    """Standard error of every entry of a task's statistics, in the shapes of the dense covariances.
-
-    Attributes
-    ----------
-    input, cross, target : array
-        Of `Task.input_covariance`, `Task.cross_covariance` and `Task.target_covariance`.
-
-    Examples
-    --------
-    The target is the sum over steps, so every input has a covariance of 1 with it. Largest deviation of 300 trials from
-    1, in standard errors:
-
-    >>> import learncast as lc
-    >>> import numpy as np
-    >>> inputs = np.random.default_rng(0).standard_normal((300, 8, 1))
-    >>> task = lc.Task.from_samples(inputs, inputs.sum(axis=1))
-    >>> off = task.cross_covariance.dense() - 1.0
-    >>> float((abs(off) / lc.tasks.standard_errors(task).cross).max().round(1))
-    2.0
-    """
-
-    input: FloatArray
-    cross: FloatArray
-    target: FloatArray
 
 
 def resampled(task: Task, rng: np.random.Generator) -> Task:
@@ -156,50 +127,6 @@ def pooled_recording(task: Task, recurrence: float) -> Task:
     return Task.trusted(*parts, name=task.name, trials=task.trials, recording=rule)
 
 
-def standard_errors(task: Task) -> StandardErrors:
-    """Estimate the standard error of every statistic of a recorded task without resampling.
-
-    From stored trials it is the error of a mean of products, from blocks the error of a mean over blocks.
-
-    Parameters
-    ----------
-    task : Task
-        From recorded trials.
-
-    Returns
-    -------
-    StandardErrors
-        One for every entry of every covariance.
-
-    Examples
-    --------
-    >>> import learncast as lc
-    >>> import numpy as np
-    >>> rng = np.random.default_rng(0)
-    >>> inputs = rng.standard_normal((300, 8, 2))
-    >>> task = lc.Task.from_samples(inputs, inputs.sum(axis=1))
-    >>> errors = lc.tasks.standard_errors(task)
-    >>> errors.cross.shape == task.cross_covariance.shape, float(errors.cross.mean().round(2))
-    (True, 0.18)
-    """
-    stored = _stored(task)
-    if isinstance(stored, MaskedTrials):
-        raise InvalidSpec(
-            f"standard errors need targets that all count, got a mask in task {task.name!r}. Use resampled.",
-            field="task",
-        )
-    if isinstance(stored, Blocks):
-        return StandardErrors(*(part.values for part in stored.cut(stored.deviations())))
-    pairs = (stored.left, stored.left), (stored.left, stored.right), (stored.right, stored.right)
-    return StandardErrors(*(_product_error(Sampled(*pair)) for pair in pairs))
-
-
-def _product_error(part: Sampled) -> FloatArray:
-    squares = Sampled(part.left**2, part.right**2).dense()
-    # Round-off may make the variance of a constant product negative.
-    return np.sqrt(np.maximum(squares - part.dense() ** 2, 0.0) / (part.trials - 1))
-
-
 def _stored(task: Task) -> Sampled | MaskedTrials | Blocks:
     """The trials of a recorded task, or blocks of them."""
     if isinstance(task.cross_covariance, Sampled):
@@ -208,9 +135,7 @@ def _stored(task: Task) -> Sampled | MaskedTrials | Blocks:
         raise _not_recorded(task)
     stored = task.recording.masked or task.recording.blocks
     if stored is None:
-        raise InvalidSpec(
-            f"task {task.name!r} stores neither trials nor blocks: it is a resample itself or too large.", field="task"
-        )
+        raise InvalidSpec(f"task {task.name!r} stores no trials: it is a resample or too large.", field="task")
     return stored
 
 

@@ -99,21 +99,15 @@ def from_batches(
 def batches_of(source: object) -> Iterator[object]:
     """Iterate over the batches of any source that `from_batches` accepts."""
     if _is_iterable_dataset(source):
-        raise InvalidSpec(
-            f"batches must not be an IterableDataset, got {type(source).__name__}. Wrap it in a DataLoader with its "
-            "batch_size (None if its items are batches).",
-            field="batches",
-        )
+        remedy = f"Wrap {type(source).__name__} in a DataLoader with its batch_size."
+        raise InvalidSpec(f"batches must not be an IterableDataset. {remedy}", field="batches")
     if is_dataset(source):
         return _item_batches(source)
     if callable(source) and not isinstance(source, Iterable):
         source = source()
     if isinstance(source, str | bytes | Mapping) or not isinstance(source, Iterable):
-        raise InvalidSpec(
-            "batches must be an iterable of (inputs, targets), a function that returns one, a DataLoader or a Dataset, "
-            f"got {type(source).__name__}.",
-            field="batches",
-        )
+        kinds = "an iterable of (inputs, targets), a function that returns one, a DataLoader or a Dataset"
+        raise InvalidSpec(f"batches must be {kinds}, got {type(source).__name__}.", field="batches")
     return iter(source)
 
 
@@ -124,10 +118,8 @@ def repeated_batches(source: object) -> Iterator[object]:
         for batch in batches_of(source):
             yield batch
         if batch is None:
-            raise InvalidSpec(
-                "batches must be repeatable, got none. Give a loader, a list, or a function that makes a generator.",
-                field="batches",
-            )
+            remedy = "Give a loader, a list, or a function that makes a generator."
+            raise InvalidSpec(f"batches must be repeatable, got none. {remedy}", field="batches")
 
 
 def is_dataset(source: object) -> bool:
@@ -162,19 +154,13 @@ def pair_of(item: object, where: str) -> tuple[object, object]:
     if isinstance(item, tuple | list) and len(item) == 2:
         return item[0], item[1]
     size = f" of {len(item)}" if isinstance(item, tuple | list | Mapping) else ""
-    raise InvalidSpec(
-        f"{where} must be (inputs, targets) or a mapping with these keys, got {type(item).__name__}{size}.",
-        field="batches",
-    )
+    raise InvalidSpec(f"{where} must be (inputs, targets), got {type(item).__name__}{size}.", field="batches")
 
 
 def _same_shapes(first: tuple[object, object] | None, shapes: tuple[object, object], where: str) -> tuple[Any, Any]:
     if first is not None and shapes != first:
-        raise InvalidSpec(
-            f"trials must have the shapes of the first, {first[0]} and {first[1]}, got {shapes[0]} and {shapes[1]} in "
-            f"{where}.",
-            field="batches",
-        )
+        wanted, got = (f"{one[0]} and {one[1]}" for one in (first, shapes))
+        raise InvalidSpec(f"trials must have the shapes {wanted}, got {got} in {where}.", field="batches")
     return shapes
 
 
@@ -227,10 +213,7 @@ class _Stream:
 
     def task(self, name: str, origin: object) -> Task:
         if self.trials < 2:
-            raise InvalidSpec(
-                f"batches must have at least two trials, got {self.trials}. A generator runs only once.",
-                field="batches",
-            )
+            raise InvalidSpec(f"batches must have at least two trials, got {self.trials}.", field="batches")
         source = None
         if self._rows is not None:
             rows, (inputs, targets) = np.concatenate(self._rows), self._layout
@@ -259,8 +242,5 @@ def checked_batch(batch: object, where: str, labels: bool | None = None) -> tupl
 
 
 def _misfit(where: str, x: Any, y: Any) -> InvalidSpec:
-    return InvalidSpec(
-        f"{where} must have inputs (trials[, steps], inputs) and targets (trials[, steps], outputs), got shapes "
-        f"{tuple(x.shape)} and {tuple(y.shape)}.",
-        field="batches",
-    )
+    got = f"{tuple(x.shape)} and {tuple(y.shape)}"
+    return InvalidSpec(f"inputs and targets of {where} must match, got shapes {got}.", field="batches")

@@ -137,11 +137,8 @@ def from_table(
     gaps = fill is not None
     y = read.labels(y_names[0], live) if labels else read.numbers(y_names, live, gaps)
     if labels is None and len(y_names) == 1 and (y == np.round(y)).all() and read.has_integers(y_names[0]):
-        raise InvalidSpec(
-            f"{source}: the integers of {y_names[0]!r} could be classes or numbers. For classes call the column labels "
-            "or set labels=True; for numbers write decimals or set labels=False.",
-            field="labels",
-        )
+        remedy = "Set labels=True for classes, labels=False for numbers."
+        raise InvalidSpec(f"{source}: {y_names[0]!r} could be classes or numbers. {remedy}", field="labels")
     default = Path(source).stem if isinstance(table, str | os.PathLike) else "recorded"
     return Task.from_samples(
         rows.numbers(x_names, np.broadcast_to(live if at == "end" else True, rows.size), gaps),
@@ -195,11 +192,8 @@ def column_of_trials(path: Path, column: str, trial: str, most_bytes: int | None
     found: dict[int, object] = {}
     for place, value in zip(index.tolist(), values.tolist(), strict=True):
         if found.setdefault(place, value) != value:
-            raise InvalidSpec(
-                f"{source}: {column!r} must be the same in all rows of a trial, got {brief(value)} and "
-                f"{brief(found[place])} in trial {brief(names[place])}.",
-                field=column,
-            )
+            got = f"{brief(value)} and {brief(found[place])} in trial {brief(names[place])}"
+            raise InvalidSpec(f"{source}: {column!r} must be the same in all rows of a trial, got {got}.", field=column)
     return [found[k] for k in range(len(names))]
 
 
@@ -269,11 +263,8 @@ def _columns(frame: Any, names: Sequence[str] | str | None, start: str, source: 
     names = [names] if isinstance(names, str) else names
     chosen = _starting_with(frame, start) if names is None else list(names)
     if not chosen:
-        raise InvalidSpec(
-            f"{source} must have {start} columns, named by {start}s or by names that start with {start!r}, got columns "
-            f"{listed(frame.columns)}.",
-            field=f"{start}s",
-        )
+        named = f"columns named by {start}s or by names that start with {start!r}"
+        raise InvalidSpec(f"{source} must have {named}, got {listed(frame.columns)}.", field=f"{start}s")
     return chosen
 
 
@@ -343,11 +334,8 @@ class _TrialRows:
         wrong = np.where(position == 0, times != times[order[0]], gaps != 1)
         if wrong.any():
             k = order[np.argmax(wrong[order])]
-            raise InvalidSpec(
-                f"{source}: {step!r} must have every step of a trial once, from {times[order[0]]:g}, got {times[k]:g} "
-                f"as step {position[k]} of trial {brief(names[index[k]])}.",
-                field=step,
-            )
+            got = f"{times[k]:g} as step {position[k]} of trial {brief(names[index[k]])}"
+            raise InvalidSpec(f"{source}: {step!r} must count the steps of a trial, got {got}.", field=step)
         return replace(made, place=(index, position))
 
     @property
@@ -397,11 +385,8 @@ class _TrialRows:
             k = int(np.argmax(bad))
             place, value = self.place[0][k], self.frame[column].iloc[k]
             trial = self.names[place] if 0 <= place < len(self.names) else None
-            raise InvalidSpec(
-                f"{self.source}: {column!r} must not be missing or infinite, got {brief(value)} in row "
-                f"{self.rows[k] + 1}, trial {brief(trial)}.",
-                field=column,
-            )
+            got = f"{brief(value)} in row {self.rows[k] + 1}, trial {brief(trial)}"
+            raise InvalidSpec(f"{self.source}: {column!r} must not be missing or infinite, got {got}.", field=column)
 
 
 def _as_steps(times: FloatArray, step: str, source: str) -> FloatArray:

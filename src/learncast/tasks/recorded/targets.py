@@ -86,9 +86,8 @@ class Targets(NamedTuple):
         if len(shape) == 1 and labels is not None:
             return cls(values[:, None], False, False)
         if len(shape) not in (2, 3):
-            raise InvalidSpec(
-                f"targets{where} must be (trials[, steps], outputs), got shape {shape}. {CHOICE}", field="targets"
-            )
+            wanted = "(trials[, steps], outputs)"
+            raise InvalidSpec(f"targets{where} must be {wanted}, got shape {shape}. {CHOICE}", field="targets")
         at_end = len(shape) == 3 and shape[1] == 1 < size[1]
         return cls(values[:, 0] if at_end else values, False, len(shape) == 3 and not at_end)
 
@@ -96,17 +95,12 @@ class Targets(NamedTuple):
 def _refuse_ambiguous(labels: NDArray[np.integer[Any]], at_steps: bool, where: str) -> None:
     """Refuse integers that look like one-hot rows or like numbers as much as like labels."""
     if at_steps and np.isin(labels, (0, 1)).all() and (labels.sum(axis=1) == 1).all():
-        raise InvalidSpec(
-            f"targets{where} must be labels at every step or one-hot rows, got integers of shape {labels.shape} that "
-            f"could be both. {CHOICE}",
-            field="labels",
-        )
+        got = f"integers of shape {labels.shape} that could be both"
+        raise InvalidSpec(f"targets{where} must be labels or one-hot rows, got {got}. {CHOICE}", field="labels")
     classes = len(np.unique(labels))
     if classes > FEW_CLASSES and 2 * classes > labels.size:
-        raise InvalidSpec(
-            f"targets{where} must be labels or numbers, got {classes} different integers among {labels.size}. {CHOICE}",
-            field="labels",
-        )
+        got = f"{classes} different integers among {labels.size}"
+        raise InvalidSpec(f"targets{where} must be labels or numbers, got {got}. {CHOICE}", field="labels")
 
 
 def array_like(name: str, value: Any) -> Any:
@@ -136,11 +130,8 @@ def squarable(name: str, values: FloatArray) -> FloatArray:
     """Refuse values whose squares are all below or above the range of floats."""
     largest = float(np.abs(values).max(initial=0.0))
     if 0 < largest < SMALLEST or largest > 1 / SMALLEST:
-        raise InvalidSpec(
-            f"{name} must have values between {SMALLEST:g} and {1 / SMALLEST:g} in size, got at most {largest:g}. "
-            "Change their unit.",
-            field=name,
-        )
+        wanted = f"between {SMALLEST:g} and {1 / SMALLEST:g}"
+        raise InvalidSpec(f"{name} must have sizes {wanted}, got {largest:g}. Change their unit.", field=name)
     return values
 
 
@@ -161,11 +152,8 @@ def _in_order(name: str, value: Any) -> NDArray[np.generic]:
     numbers = [len(found) for found in axes.values()]
     if numbers[0] != 1 or max(numbers) > 1 or sum(numbers) < value.ndim:
         accepted = "; ".join(f"{axis}: {', '.join(words)}" for axis, words in DIMENSIONS.items())
-        raise InvalidSpec(
-            f"{name} must have one dimension of trials and at most one of steps and of channels, got "
-            f"{', '.join(map(str, value.dims))}. Accepted names are {accepted}.",
-            field=name,
-        )
+        got = f"{', '.join(map(str, value.dims))}. Accepted names are {accepted}"
+        raise InvalidSpec(f"{name} must have a dimension of trials, and no other twice, got {got}.", field=name)
     values = np.asarray(value.transpose(*(found[0] for found in axes.values() if found)).values)
     if axes["step"] and not axes["channel"]:
         return values[:, :, None]
@@ -215,21 +203,16 @@ def one_hot(
     if unknown.any():
         place = tuple(int(i) for i in np.argwhere(unknown)[0])
         listed = ", ".join(map(str, known[:12]))
-        raise InvalidSpec(
-            f"{where} must be among the {len(known)} classes ({listed}), got {given[place]} at index {place}.",
-            field="classes",
-        )
+        got = f"{given[place]} at index {place}"
+        raise InvalidSpec(f"{where} must be among {len(known)} classes ({listed}), got {got}.", field="classes")
     return ((index[..., None] == np.arange(len(known))) & live[..., None]).astype(float), known
 
 
 def class_numbers(labels: Any, where: str = "") -> NDArray[np.int64]:
     """Return labels that number the outputs of a network; to which output a string belongs is unknown."""
     if labels.dtype.kind in "US":
-        raise InvalidSpec(
-            f"labels{where} must be integers, got {str(labels.flat[0])!r}. Number them alike in all tasks, e.g. with "
-            "numpy.unique(words, return_inverse=True)[1].",
-            field="labels",
-        )
+        got = f"{str(labels.flat[0])!r}. Number them with numpy.unique(words, return_inverse=True)[1]"
+        raise InvalidSpec(f"labels{where} must be integers, got {got}.", field="labels")
     wrong = ~(labels < MOST_CLASSES) | (labels != np.round(labels))  # NaN is wrong too
     if wrong.any():
         value = brief(labels[wrong][0])
@@ -246,9 +229,5 @@ def _classes(labels: NDArray[np.generic], classes: int | Sequence[object] | None
         return tuple(range(count("classes", classes)))
     known = tuple(np.unique(labels).tolist())
     if not 1 < len(known) <= MOST_CLASSES:
-        raise InvalidSpec(
-            f"{where} must have 2 to {MOST_CLASSES:,} classes, got {len(known)}. Name classes that do not occur with "
-            "classes.",
-            field="labels",
-        )
+        raise InvalidSpec(f"{where} must have 2 to {MOST_CLASSES:,} classes, got {len(known)}.", field="labels")
     return known

@@ -179,17 +179,12 @@ def _padded(inputs: Any, targets: Any, lengths: object, labels: bool | None) -> 
         if flat and given != steps and len(set(given)) == 1:
             targets = np.stack([np.asarray(trial) for trial in targets])  # (trials, outputs)
         elif given != steps:
-            raise InvalidSpec(
-                f"targets must have the steps of their trial's inputs, {steps[:6]}, got {given[:6]}.", field="targets"
-            )
+            raise InvalidSpec(f"targets must have the steps {steps[:6]} of inputs, got {given[:6]}.", field="targets")
         else:
             numeric = np.asarray(targets[0]).dtype.kind == "f"
             if flat and labels is None and numeric:
-                raise InvalidSpec(
-                    "a list of targets without an axis of channels must be labels, got floats. Use labels=True, or "
-                    "trials (steps, 1) for one output at every step.",
-                    field="labels",
-                )
+                remedy = "Use labels=True, or trials (steps, 1) for one output at every step."
+                raise InvalidSpec(f"targets must have channels or be labels, got floats. {remedy}", field="labels")
             targets = _stacked("targets", [trial[:, None] for trial in targets] if flat else targets, max(steps))
             # Trials of equal length may be one-hot rows as well.
             labels = True if flat and labels is None and len(set(steps)) > 1 else labels
@@ -208,9 +203,7 @@ def _stacked(name: str, trials: Sequence[object], steps: int) -> FloatArray:
     stacked = np.zeros((len(parts), steps, channels), dtype=np.result_type(*parts))
     for k, part in enumerate(parts):
         if part.shape[1] != channels or not len(part):
-            raise InvalidSpec(
-                f"{name}[{k}] must have steps and {channels} channels, got shape {part.shape}.", field=name
-            )
+            raise InvalidSpec(f"{name}[{k}] must have {channels} channels, got shape {part.shape}.", field=name)
         stacked[k, : len(part)] = part
     return stacked
 
@@ -238,9 +231,8 @@ def _present(lengths: ArrayLike | None, size: tuple[int, ...]) -> Mask | None:
         return None
     steps = real_array("lengths", lengths)
     if steps.shape != size[:1] or not ((steps >= 1) & (steps <= size[1]) & (steps == np.round(steps))).all():
-        raise InvalidSpec(
-            f"lengths must be {size[0]} whole numbers from 1 to {size[1]}, got {_extent(steps)}.", field="lengths"
-        )
+        wanted = f"{size[0]} whole numbers from 1 to {size[1]}"
+        raise InvalidSpec(f"lengths must be {wanted}, got {_extent(steps)}.", field="lengths")
     present = np.arange(size[1]) < steps[:, None]
     return None if present.all() else present
 

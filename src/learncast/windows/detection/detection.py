@@ -14,9 +14,10 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from learncast._core.validation import FloatArray, real_array
 from learncast.results import Status
-from learncast.windows.detection.noise import Noise, noise_of
+from learncast.windows.detection.noise import noise_of
 from learncast.windows.detection.requirement import LongestLags, learnable_window, required_sequences, signal_to_noise
 from learncast.windows.detection.signs import Scores, random_flips, score_of, scored
+from learncast.windows.detection.tail_index import TailIndex
 from learncast.windows.options import THRESHOLD
 
 NOISES = ("per_lag", "total")
@@ -42,7 +43,7 @@ class Detection:
         flips of whole sequences, with signs selected again for each flip. Of data without signal, a share of at most
         1 / (nulls + 1) passes at *any* lag, for any number of lags and any dependence between lags and units. -inf for
         the published method, which has no such test.
-    noise : Noise
+    noise : TailIndex
         Noise of each lag. If the index rises to 2 under aggregation, index and scale are those of a normal
         distribution.
     by_direction : DirectionSignal
@@ -61,23 +62,13 @@ class Detection:
     standard_error: FloatArray
     score: FloatArray
     critical: float
-    noise: Noise
+    noise: TailIndex
     by_direction: DirectionSignal
     total_index: float
     total_scale: float
     status: NDArray[np.object_]
     null_mean: FloatArray = field(repr=False)
     null_score: FloatArray = field(repr=False)
-
-    @property
-    def index(self) -> FloatArray:
-        """Tail index of each lag's noise."""
-        return self.noise.index
-
-    @property
-    def scale(self) -> FloatArray:
-        """Scale of each lag's noise."""
-        return self.noise.scale
 
     @property
     def significant(self) -> NDArray[np.bool_]:
@@ -118,7 +109,7 @@ class Detection:
 
     def _index_and_scale(self, noise: str) -> tuple[FloatArray, FloatArray]:
         if noise == "per_lag":
-            return self.index, self.scale
+            return self.noise.index, self.noise.scale
         return np.asarray(self.total_index), np.asarray(self.total_scale)
 
     def _ratio(self, mean: FloatArray, sequences: ArrayLike, noise: str) -> FloatArray:
@@ -217,7 +208,7 @@ class DirectionSignal:
     scale: FloatArray
 
 
-def _signal_by_direction(statistic: FloatArray, pooled: Noise, method: str) -> DirectionSignal:
+def _signal_by_direction(statistic: FloatArray, pooled: TailIndex, method: str) -> DirectionSignal:
     """Signal of each direction; the noise of a single one is `pooled`, that of the mean over directions."""
     values = statistic.transpose(0, 2, 1)
     mean = values.mean(axis=-1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,19 +17,8 @@ from learncast.windows.detection.tail_index import MINIMUM_SAMPLES, TWO_SIDED, T
 _RISE = 3.0
 
 
-@dataclass(frozen=True, eq=False)
-class Noise:
-    """Index, scale and status of every set of samples, with 95% intervals (..., 2) of index and scale."""
-
-    index: FloatArray
-    scale: FloatArray
-    status: NDArray[np.object_]
-    index_interval: FloatArray
-    scale_interval: FloatArray
-
-
-def noise_of(values: FloatArray, method: str) -> Noise:
-    """Noise of samples along the last axis.
+def noise_of(values: FloatArray, method: str) -> TailIndex:
+    """Tail index and scale of the noise of samples along the last axis.
 
     Parameters
     ----------
@@ -39,8 +28,7 @@ def noise_of(values: FloatArray, method: str) -> Noise:
         sequences show that the variance is finite.
     """
     if method == "paper":
-        single = fit_tail_index(values)
-        return Noise(single.index, single.scale, single.status, single.index_interval, single.scale_interval)
+        return fit_tail_index(values)
     blocks = aggregated(values)
     single, finite = blocks.estimates[0], blocks.finite_variance
     unit = power_of_two(np.abs(values).max(axis=-1, initial=0.0))
@@ -50,9 +38,14 @@ def noise_of(values: FloatArray, method: str) -> Noise:
     status = single.status.copy()
     status[finite] = Status.ok
     largest = _largest(blocks.estimates)
-    index_interval = np.where(finite[..., None], largest.index_interval, single.index_interval)
-    scale_interval = np.where(finite[..., None], _normal_interval(values, scale), single.scale_interval)
-    return Noise(blocks.index, scale, status, index_interval, scale_interval)
+    return replace(
+        single,
+        index=blocks.index,
+        scale=scale,
+        status=status,
+        index_interval=np.where(finite[..., None], largest.index_interval, single.index_interval),
+        scale_interval=np.where(finite[..., None], _normal_interval(values, scale), single.scale_interval),
+    )
 
 
 def _normal_interval(values: FloatArray, scale: FloatArray) -> FloatArray:

@@ -71,9 +71,8 @@ def capture(model: nn.Module, inputs: Tensor, targets: Tensor | None = None, los
         if recorder.steps:
             recorder.gather(inputs)
         elif recorder.calls != 1:
-            raise UnsupportedModel(
-                f"model must call its recurrent block once, got {recorder.calls} calls.", field="model"
-            )
+            got = f"{recorder.calls} calls"
+            raise UnsupportedModel(f"model must call its recurrent block once, got {got}.", field="model")
         if loss is not None:
             deltas = recorder.deltas(losses_of(loss, prediction, targets))
     batch_first = bool(getattr(module, "batch_first", True))
@@ -166,9 +165,8 @@ class _LayerRecorder:
         if isinstance(sequence, Tensor) and sequence.dim() == 2 and not isinstance(module, nn.RNNBase):
             return self._record_step(sequence, initial, output)
         if not isinstance(sequence, Tensor) or sequence.dim() != 3:
-            raise UnsupportedModel(
-                f"The recurrent block needs a (batch, time, features) tensor, got {_shape(sequence)}.", field="model"
-            )
+            wanted = "a (batch, time, features) tensor"
+            raise UnsupportedModel(f"The recurrent block needs {wanted}, got {_shape(sequence)}.", field="model")
         if isinstance(module, nn.RNNBase):
             return self._record_stack(module, sequence.detach(), initial, output)
         return self._record_cell(sequence, initial, output)
@@ -180,11 +178,8 @@ class _LayerRecorder:
             start = None if given is None else tuple(part.detach() for part in given)
             self.initial = [start]
         elif given is None or not all(map(torch.equal, given, self.steps[-1].states)):
-            raise UnsupportedModel(
-                f"The cell must get the state that it returned. At step {len(self.steps)} forward passes another one: "
-                "write h = self.cell(x[:, t], h).",
-                field="model",
-            )
+            remedy = f"Write h = self.cell(x[:, t], h) at step {len(self.steps)}."
+            raise UnsupportedModel(f"The cell must get the state that it returned. {remedy}", field="model")
         states = tuple(self._leaf(part) for part in (output if isinstance(output, tuple) else (output,)))
         self.steps.append(_CellStep(features, states))
         return states if isinstance(output, tuple) else states[0]
@@ -192,10 +187,8 @@ class _LayerRecorder:
     def gather(self, inputs: Tensor) -> None:
         """Join the steps of a cell that was called once per step of the inputs."""
         if len(self.steps) not in inputs.shape[:2] or self.calls != len(self.steps):
-            raise UnsupportedModel(
-                f"model must call its cell once per step, got {self.calls} calls for inputs of shape {_shape(inputs)}.",
-                field="model",
-            )
+            got = f"{self.calls} calls for inputs of shape {_shape(inputs)}"
+            raise UnsupportedModel(f"model must call its cell once per step, got {got}.", field="model")
         self.inputs = [torch.stack([step.features.detach() for step in self.steps], self.time)]
         self.outputs = [torch.stack([step.states[0].detach() for step in self.steps], self.time)]
 
@@ -205,10 +198,8 @@ class _LayerRecorder:
         entered = torch.stack([step.features for step in self.steps]).sum()
         fed = entered.requires_grad and torch.autograd.grad(entered, leaves, allow_unused=True, retain_graph=True)
         if fed and any(grad is not None for grad in fed):
-            raise UnsupportedModel(
-                "The inputs of the cell must not depend on its earlier states: feed back detached outputs, or none.",
-                field="model",
-            )
+            remedy = "Feed back detached outputs, or none."
+            raise UnsupportedModel(f"The cell's inputs must not depend on its states. {remedy}", field="model")
         cells = [state for step in self.steps for state in step.states[1:]]
         grads = torch.autograd.grad(losses.sum(), [*leaves, *cells], allow_unused=True) if losses.requires_grad else ()
         if any(grad is not None for grad in grads[len(leaves) :]):
@@ -254,10 +245,8 @@ class _LayerRecorder:
     def deltas(self, losses: Tensor) -> list[Tensor]:
         number = self.inputs[0].shape[1 - self.time]
         if not isinstance(losses, Tensor) or number not in losses.shape:
-            raise InvalidSpec(
-                f'loss must give numbers for each of {number} sequences (reduction="none"), got {_shape(losses)}.',
-                field="loss",
-            )
+            wanted = f"numbers for each of {number} sequences (reduction='none')"
+            raise InvalidSpec(f"loss must give {wanted}, got {_shape(losses)}.", field="loss")
         leaves = self.outputs if self.cell is None else [*self.outputs, self.cell]
         grads: list[Tensor | None] = [None] * len(leaves)
         if self.steps:

@@ -29,12 +29,9 @@ SUPPORTED = (
 )
 
 _OWN: dict[type[nn.Module], str] = {
-    cells.ConstGate: "const",
-    cells.SharedGate: "shared",
-    cells.DiagGate: "diag",
-    cells.PaperGRU: "paper_gru",
+    cells.ConstGate: "const", cells.SharedGate: "shared", cells.DiagGate: "diag", cells.PaperGRU: "paper_gru",
     cells.LSTM: "lstm",
-}
+}  # fmt: skip
 #: Firing rates as functions of the pre-activation, and their derivatives as functions of pre-activation and rate.
 RATES: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor], Tensor]]] = {
     "tanh": (torch.tanh, lambda a, g: 1 - g * g),
@@ -198,10 +195,8 @@ def recurrent_module(model: nn.Module) -> tuple[str, nn.Module]:
     if len(blocks) != 1:
         got = ", ".join(f"{name or 'the model itself'} ({type(one).__name__})" for name, one in blocks.items())
         loop = " If forward loops over time, call such a cell in it: h = self.cell(x[:, t], h)." if not blocks else ""
-        raise UnsupportedModel(
-            f"model must contain exactly one recurrent block, got {got or 'none'}. Use one of {SUPPORTED}.{loop}",
-            field="model",
-        )
+        remedy = f"Use one of {SUPPORTED}.{loop}"
+        raise UnsupportedModel(f"model must have one recurrent block, got {got or 'none'}. {remedy}", field="model")
     ((name, module),) = blocks.items()
     _check_module(name or "model", module)
     return name, module

@@ -86,10 +86,8 @@ class SteppedLayer:
             kept = self.evaluate("kept", before, x) if callable(getattr(self.cell, "kept", None)) else None
         miss, largest = float((states - h).abs().max()), float(h.abs().max())
         if not miss <= _TOLERANCE * max(largest, 1e-12):
-            raise UnsupportedModel(
-                f"The step of {self.kind} must give the states of its forward pass, which differ by {miss:.2g}.",
-                field="model",
-            )
+            got = f"states that differ by {miss:.2g}"
+            raise UnsupportedModel(f"step of {self.kind} must agree with its forward, got {got}.", field="model")
         units = torch.eye(self.hidden_size).to(before)
         step = partial(self.evaluate, "step", inputs=x)
         jacobian = torch.stack([_derivative(step, before, unit.expand_as(before)) for unit in units], -1)

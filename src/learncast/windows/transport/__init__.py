@@ -8,9 +8,8 @@ __all__, __getattr__, __dir__ = exported(
         "accumulator": "Transport lag_sums mean_transport pooled",
         "base_rate": "base_rates parameter_rates",
         "decay": "Exponential Logarithmic PowerLaw TemperedPowerLaw fit_decay power_of_lag unit_time_scales",
-        "derivative": "forward_gradients one_step_jacobians push_forward sensitivities state_sensitivities "
-        "unit_directions",
-        "exact": "ExactTransport exact_transport",
+        "derivative": "ExactTransport exact_transport forward_gradients one_step_jacobians push_forward sensitivities "
+        "state_sensitivities unit_directions",
         "factor": "transport_factors",
     },
 )

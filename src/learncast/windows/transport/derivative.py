@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
+import numpy as np
 import torch
-from torch import Tensor
+from numpy.typing import ArrayLike
+from torch import Tensor, nn
 
 from learncast._core.validation import FloatArray
+from learncast.windows.layers.recording import capture
 from learncast.windows.layers.recurrent_layer import RecurrentLayer
 from learncast.windows.layers.replay import Replay, pathway_sensitivity
 from learncast.windows.layers.stepped import SteppedLayer
+from learncast.windows.sequences import half_squared_error
 from learncast.windows.transport.accumulator import sum_over_steps
+from learncast.windows.transport.factor import transport_factors, windows_over
 
 
 @torch.no_grad()
@@ -140,3 +146,139 @@ def forward_gradients(replay: Replay, derivatives: Tensor, deltas: Tensor) -> Fl
     for total, one in zip(totals, hidden, strict=True):
         sum_over_steps(total, one, errors)
     return totals.sum(2, dtype=torch.float64).cpu().numpy()
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ExactTransport:
+    """The product M of the Jacobians over each lag (for an LSTM its block from cell to hidden state).
+
+    Parameters
+    ----------
+    diagonal : (lags, units)
+        Mean of |M_qq| of all units, or of a random sample.
+    hidden_size : int
+    effective : (lags, units)
+        Mean of the base rate at the source times |M_qq|.
+    """
+
+    diagonal: FloatArray
+    hidden_size: int
+    effective: FloatArray
+
+    @property
+    def envelope(self) -> FloatArray:
+        """Sum over units of the mean |M_qq| times the base rate, (lags,)."""
+        return self.hidden_size * self.effective.mean(1)
+
+
+@torch.no_grad()
+def exact_transport(
+    replay: Replay, lags: Sequence[int], *, rates: Tensor | float = 1.0, probes: int | None = None, seed: int = 0
+) -> ExactTransport:
+    """Mean size of the exact transport at each lag, over sequences and times.
+
+    Parameters
+    ----------
+    replay : Replay
+    lags : sequence of int
+    rates : (time, batch, hidden) or (lags, time, batch, hidden) tensor, or float
+        Base rates, the same for all lags or one set for each; nan counts as 0.
+    probes : int, optional
+        By default dense matrices are multiplied: about 2 hidden^3 operations per lag, step and sequence. With `probes`,
+        the columns of this many random units are pushed through every window: 2 probes hidden^2 times the *longest*
+        lag. Full columns are used because the size of a noisy estimate of M_qq would be biased upwards.
+    seed : int
+        Of the choice of units.
+    """
+    steps, batch, width = replay.hidden.shape
+    units, parts = torch.arange(width), _dense(replay, lags)
+    if probes is not None:
+        units = torch.randperm(width, generator=torch.Generator().manual_seed(seed))[:probes].sort().values
+        parts = _probed(replay, lags, units)
+    # Sums over windows: |M_qq|, and |M_qq| times the rates.
+    sums = torch.zeros(2, len(lags), len(units), dtype=torch.float64)
+    weights = torch.as_tensor(rates, dtype=torch.float64).nan_to_num(0.0).cpu()
+    weights = weights.expand(*weights.shape[:-3], steps, batch, width)[..., units]
+    weights = weights.expand(len(lags), steps, batch, len(units))
+    for row, sequences, entries in parts:
+        size = entries.abs().double().cpu()
+        sums[0, row] += size.sum((0, 1))
+        sums[1, row] += (size * weights[row, : len(size), sequences]).sum((0, 1))
+    windows = np.array([(steps - lag) * batch for lag in lags], dtype=np.int64)
+    diagonal, effective = np.asarray(sums) / windows[:, None]
+    return ExactTransport(diagonal, width, effective)
+
+
+def _dense(replay: Replay, lags: Sequence[int]) -> Iterator[tuple[int, slice, Tensor]]:
+    """Yield the row of the lag, the sequence, and its M_qq (windows, 1, units)."""
+    width = replay.hidden.shape[2]
+    for sequence in range(replay.hidden.shape[1]):
+        one = slice(sequence, sequence + 1)
+        steps = one_step_jacobians(replay.take(one))[1:, 0].double()
+        # J_{s+l} ... J_{s+1} for every s, from one lag to the next.
+        jumps = windows_over(steps, {b - a for a, b in zip([0, *lags], lags, strict=False)}, _joined)
+        product, before = steps, 0
+        for row, lag in enumerate(lags):
+            product = _joined(product, jumps[lag - before], before) if before else jumps[lag]
+            before = lag
+            block = product[:, :width, -width:]  # the full matrix, or from cell to hidden state
+            yield row, one, block.diagonal(dim1=1, dim2=2).unsqueeze(1)
+
+
+def _joined(early: Tensor, late: Tensor, offset: int) -> Tensor:
+    ahead = late[offset:]
+    return ahead @ early[: len(ahead)]
+
+
+def _probed(replay: Replay, lags: Sequence[int], units: Tensor) -> Iterator[tuple[int, slice, Tensor]]:
+    """Yield the values of `_dense` for all sequences together, for some of the units."""
+    steps, batch, width = replay.hidden.shape
+    columns = torch.nn.functional.one_hot(units, width)[:, None, None]
+    change = columns.expand(len(units), steps, batch, width).to(replay.hidden)
+    if replay.output_gate is not None:
+        change = torch.cat([torch.zeros_like(change), change], -1)
+    rows, logarithm = {lag: row for row, lag in enumerate(lags)}, 0.0
+    for lag in range(1, lags[-1] + 1):
+        # Entry [t] is the window that ends at t, so one more step is a shift in time.
+        change = push_forward(replay, change.roll(1, dims=1))
+        change[:, :lag] = 0  # windows without a source must not set the scale
+        scale = float(change.abs().max()) or 1.0
+        change /= scale  # unscaled, the product would leave the range of single precision
+        logarithm += float(np.log(scale))
+        if lag in rows:
+            hidden, factor = change[:, lag:, :, :width], float(np.exp(logarithm))
+            diagonal = torch.stack([hidden[j, ..., unit] for j, unit in enumerate(units.tolist())], -1)
+            yield rows[lag], slice(None), factor * diagonal.double()
+
+
+@torch.no_grad()
+def gradient_terms(
+    model: nn.Module, inputs: ArrayLike, targets: ArrayLike, lags: Sequence[int], *, seed: int
+) -> Iterator[tuple[int, FloatArray]]:
+    """Yield each lag with the terms of the gradient of half the squared error along one random direction.
+
+    The mean of the terms over the steps of a sequence, summed over units, is its contribution in `lag_sums` with rates
+    of 1.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        With one recurrent layer.
+    inputs, targets : (sequences, steps, channels)
+    lags : sequence of int
+    seed : int
+        Seed of the direction.
+
+    Yields
+    ------
+    lag : int
+    terms : (steps - lag, sequences)
+    """
+    like = next(model.parameters())
+    seen = capture(model, like.new_tensor(inputs), like.new_tensor(targets), half_squared_error)
+    replay, deltas = seen.replay(), seen.deltas[0].transpose(0, 1)
+    along = unit_directions(seen.layers[0], 1, generator=torch.Generator().manual_seed(seed))
+    sources = sensitivities(replay, along)[0]
+    for lag, _, factor in transport_factors(replay, list(lags)):
+        terms = (deltas[lag:] * factor * sources[: len(sources) - lag]).sum(-1)
+        yield lag, terms.double().cpu().numpy()

@@ -196,12 +196,6 @@ def test_invalid_lists_are_refused_by_name(trials):
     assert refused(lambda: Task.from_samples(x, x, mask=np.zeros((40, 5), dtype=bool))) == "mask"
 
 
-def test_a_masked_task_has_no_standard_errors(trials):
-    x, _, _ = trials
-    task = Task.from_samples(x, x, mask=np.random.default_rng(0).random((40, 5)) < 0.5)
-    assert refused(lambda: tasks.standard_errors(task)) == "task"
-
-
 # --- tables ----------------------------------------------------------------------------------------------------------
 
 

@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 import learncast as lc
 from learncast import InvalidSpec, LinearRNN, Task, tasks
-from learncast.tasks import Dense, Sampled, from_batches, resampled, standard_errors
+from learncast.tasks import Dense, Sampled, from_batches, resampled
 from learncast.tasks.recorded import blocks
 
 #: The sums run over the same products of order one in another order.
@@ -212,31 +212,17 @@ def test_torch_is_not_loaded():
 
 @pytest.mark.parametrize("centre", [False, True])
 @pytest.mark.parametrize("number", [400, 12], ids=["blocks", "trials"])
-def test_standard_errors_are_the_scatter_over_recordings(centre, number):
-    rng, estimates, errors = np.random.default_rng(2), [], []
+def test_resamples_vary_as_other_recordings_do(centre, number):
+    rng, estimates, scatters = np.random.default_rng(2), [], []
     for _ in range(60):
         x = rng.standard_normal((number, 6, 2)) + 0.7
         task = Task.from_samples(x, x.sum(axis=1) + rng.standard_normal((number, 2)), centre=centre)
         estimates.append(task.cross_covariance.dense())
-        errors.append(standard_errors(task).cross)
-    ratio = np.mean(errors) / np.mean(np.std(estimates, axis=0))
-    # 60 recordings know their scatter to 9% an entry and 24 entries average it to about 3%; twelve centred trials
-    # have 8% less spread than the population. 15% fails by chance about once in 10^4 runs, and the seed is fixed.
-    assert abs(ratio - 1) < 0.15
-
-
-@pytest.mark.parametrize("centre", [False, True])
-@pytest.mark.parametrize("number", [500, 9], ids=["blocks", "trials"])
-def test_resamples_vary_by_the_standard_error(trials, centre, number):
-    task = Task.from_samples(trials[0][:number], trials[1][:number], centre=centre)
-    rng = np.random.default_rng(3)
-    resamples = [resampled(task, rng) for _ in range(300)]
-    assert all(one.name == task.name for one in resamples)
-    scatter = np.std([one.cross_covariance.dense() for one in resamples], axis=0)
-    ratio = np.mean(scatter) / np.mean(standard_errors(task).cross)
-    # 300 resamples of 64 correlated entries: under 2% of Monte Carlo error; resampling n things spreads by
-    # sqrt(1 - 1/n), which is 6% less for nine, and centring them anew takes as much again.
-    assert 0.85 < ratio < 1.06
+        scatters.append(np.std([resampled(task, rng).cross_covariance.dense() for _ in range(20)], axis=0))
+    ratio = np.mean(scatters) / np.mean(np.std(estimates, axis=0))
+    # 60 recordings know their scatter to 9% an entry and 24 entries average it to about 3%; resamples of twelve trials
+    # spread by 4% less, and centred ones by 8% less again. 20% fails by chance less than once in 10^4 runs.
+    assert abs(ratio - 1) < 0.2
 
 
 @pytest.mark.parametrize("centre", [False, True])

@@ -134,7 +134,7 @@ def test_whitening_and_its_inverse(rank):
     targets = inputs @ rng.standard_normal((3, 2)) + 0.1 * rng.standard_normal((40, 2))
     task = lc.tasks.from_pairs(inputs, targets, name="raw")
     found = lc.tasks.whitened(task)
-    white = found.inputs(inputs)
+    white = inputs @ found.transform.T
     assert white.shape == (40, rank)
     assert found.task.name == "raw, whitened"
     # a root and its inverse of a matrix of condition 1e2
@@ -149,10 +149,10 @@ def test_whitening_and_its_inverse(rank):
     solution = lc.forecast(found.task, start, learning_rate=RATE).solution
     assert not solution.remarks
     network = solution.network_at(np.inf)
-    function = found.network_function(network.function)
+    function = network.function @ found.transform
     best = np.linalg.lstsq(inputs, targets, rcond=None)[0].T
     np.testing.assert_allclose(inputs @ function.T, inputs @ best.T, rtol=0, atol=1e-9)
-    np.testing.assert_allclose(network.second @ found.first_weights(network.first), function, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(network.second @ (network.first @ found.transform), function, rtol=0, atol=1e-12)
     loss = ((inputs @ function.T - targets) ** 2).sum(axis=1).mean() / 2
     assert float(solution.limit()["loss"][0]) == pytest.approx(loss, rel=1e-10)
 

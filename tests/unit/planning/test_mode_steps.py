@@ -1,4 +1,4 @@
-"""Agreement of theory and training, as numbers."""
+"""Steps of descent and of the flow against plain integration of the mode equation."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import pytest
 from scipy.integrate import solve_ivp
 
 import learncast as lc
-from learncast import agreement
-from learncast.results import Provenance, Trajectory
 
 RATE = 1e-3
 
@@ -21,56 +19,6 @@ def task():
 @pytest.fixture(scope="module")
 def network():
     return lc.LinearRNN.aligned(recurrence=0.9, initial=0.02, hidden_size=4)
-
-
-def shifted(trajectory: Trajectory, by: float) -> Trajectory:
-    dataset = trajectory.dataset.copy(deep=True)
-    dataset["strength"] = dataset["strength"] + by
-    return Trajectory(dataset, Provenance("training"))
-
-
-def test_a_known_deviation_is_measured_with_its_interval(task, network):
-    solution = lc.forecast(task, network, learning_rate=RATE).solution
-    exact = solution.at(np.arange(50.0))
-    runs = [shifted(exact, by) for by in (0.1, 0.2, 0.3)]
-    found = agreement(solution, runs)
-    np.testing.assert_allclose(found["strength_deviation"], 0.2, atol=1e-12)
-    # mean of three numbers 0.1 apart: 4.303 (t, 2 degrees of freedom, 97.5%) times 0.1 / sqrt(3)
-    half = 4.302652729911275 * 0.1 / np.sqrt(3)
-    np.testing.assert_allclose(found["strength_deviation_high"] - found["strength_deviation"], half, rtol=1e-9)
-    largest = 0.2 / float(np.abs(exact["strength"]).max())
-    assert float(found["strength_largest"]) == pytest.approx(largest)
-    assert found["strength_deviation"].attrs["units"] == "1"
-    assert float(found["loss_largest"]) == 0.0
-
-
-def test_one_run_has_no_interval_and_shorter_runs_count_as_far_as_they_go(task, network):
-    solution = lc.forecast(task, network, learning_rate=RATE).solution
-    long, short = solution.at(np.arange(30.0)), solution.at(np.arange(10.0))
-    single = agreement(solution, long)
-    assert np.isnan(single["strength_deviation_low"]).all()
-    both = agreement(solution, [shifted(long, 0.1), shifted(short, 0.3)])
-    np.testing.assert_allclose(both["strength_deviation"].values[:10], 0.2, atol=1e-12)
-    np.testing.assert_allclose(both["strength_deviation"].values[10:], 0.1, atol=1e-12)
-
-
-def test_a_forecast_of_two_stages_is_compared_with_its_own_trajectory(task, network):
-    first = task.varied(target_strength=1.6, name="first")
-    theory = lc.follow([lc.Stage(first, goal=0.3), lc.Stage(task, goal=0.95)], network, learning_rate=RATE)
-    run = theory.at(np.arange(np.ceil(theory.steps.flow) + 20))
-    assert float(agreement(theory, [run, run])["loss_largest"]) == 0.0
-
-
-def test_agreement_refuses_what_cannot_be_compared(task, network):
-    solution = lc.forecast(task, network, learning_rate=RATE).solution
-    for simulation in ([], [3]):
-        with pytest.raises(lc.InvalidSpec) as caught:
-            agreement(solution, simulation)
-        assert caught.value.field == "simulation"
-    # a run of which nothing was recorded
-    empty = Trajectory(solution.at([0.0]).dataset[["strength", "loss", "excess_loss"]] * np.nan, Provenance("training"))
-    with pytest.raises(lc.SchemaMismatch):
-        agreement(solution, empty)
 
 
 def test_descent_converges_to_the_flow_with_order_one(task, network):
