@@ -452,7 +452,7 @@ def loop_of(forecast: Forecast, loaders: Mapping[str, Any], *, criterion: str | 
     method = forecast.method.precise
     planned = []
     for k, (place, s) in enumerate(zip(forecast.places, forecast.stages, strict=True)):
-        losses = partial(method.loss_range, place, forecast.states[k + 1])
+        losses = partial(method.loss_range, place, forecast.run.states[k + 1])
         accuracy = None if s.stage.goal is None else method.goal_accuracy(place, s.stage.goal)
         modes = method.readable_modes(place)
         planned.append(PlannedStage(s.stage, s.steps.value, s.steps.status, modes, losses, accuracy))

@@ -67,13 +67,6 @@ class StageRun:
     status: Status | None = None
     warnings: list[str] = field(default_factory=list)
 
-    @property
-    def ended(self) -> str:
-        """How the stage ended, in words."""
-        if self.status is not None:
-            return self.status.name
-        return "running" if self.steps else "not begun"
-
 
 def stage_run(
     stage: Stage[object], source: Source, training: Training, place: int, dtype: torch.dtype, make_watch: MakeWatch

@@ -111,7 +111,7 @@ def descent_states(curriculum: Forecast, last: float) -> tuple[FloatArray, Float
     steps, states = [0.0], [method.start]
     # The last task goes on after its stage.
     places = (*curriculum.places, curriculum.places[-1])
-    for place, length, state in zip(places, (*lengths, most), curriculum.descent_states, strict=True):
+    for place, length, state in zip(places, (*lengths, most), curriculum.run.descent_states, strict=True):
         length = min(int(length), most - begun)
         kept = np.unique(np.linspace(0, length, min(_POINTS, length + 1)).round().astype(int))[1:].tolist()
         steps += [float(begun + step) for step in kept]
