@@ -90,7 +90,8 @@ def _view(state: GeneraliseState) -> View:
     lead, _, rest = found.sentence.partition(". ")
     notes = tuple(Note(text, "warning") for text in found.remarks)
     validity = validity_report(found.trust.forecast_class, ())
-    return View((chart, _modes(found)), validity, _readings(found, truth), notes, rest, answer=f"{lead.removesuffix('.')}.")
+    answer = f"{lead.removesuffix('.')}."
+    return View((chart, _modes(found)), validity, _readings(found, truth), notes, rest, answer=answer)
 
 
 def _shown(values: np.ndarray) -> np.ndarray:
