@@ -22,9 +22,7 @@ from learncast.papers.runs import PaperRun
 from learncast.results import described
 
 Claim: TypeAlias = dict[str, Any]
-CRITERIA: Claim = tomllib.loads(
-    files("learncast.papers.learnability").joinpath("claims.toml").read_text(encoding="utf-8")
-)
+CRITERIA: Claim = tomllib.loads(files("learncast.papers.learnability").joinpath("claims.toml").read_text("utf-8"))
 #: Fewer seeds cannot reach the level of an order, whatever they show: 1 / 20 for three against three.
 FEWEST = 4
 #: Texts of a verdict: holds, fails or undecided; what the claim says; its numbers; what would decide it; why it fails.

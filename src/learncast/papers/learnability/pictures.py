@@ -135,17 +135,11 @@ def course_numbers(dataset: xr.Dataset) -> Numbers:
         yield f"{cell}: seeds in which the drop falls, of {drop.sizes['seed']}", int((drop[-1] < drop[0]).sum())
 
 
-def draw_course(dataset: xr.Dataset) -> figures.Figure:
-    """Draw the drop of the envelope and the loss during training: medians as lines, networks as dots."""
-
-    def draw(name: str, title: str, ax: Axes) -> None:
-        dots = dataset[name].rename(cell="series").transpose("series", "update", "seed")
-        middle = dots.median("seed", keep_attrs=True)
-        figures.networks_on_lines(middle, ax, networks=dots, named=name == "watched_drop", title=title)
-        ax.set_yscale("log")
-
-    heads = {"watched_drop": dataset.attrs["optimizer"], "watched_loss": ""}
-    return figures.sheet(*(partial(draw, *head) for head in heads.items()), width=3.5, height=2.7)
+def course(dataset: xr.Dataset, ax: Axes, *, title: str) -> None:
+    """Draw the drop of the envelope during training: medians as lines, networks as dots."""
+    dots = dataset["watched_drop"].rename(cell="series").transpose("series", "update", "seed")
+    figures.networks_on_lines(dots.median("seed", keep_attrs=True), ax, networks=dots, title=title)
+    ax.set_yscale("log")
 
 
 def draw_histograms(dataset: xr.Dataset) -> figures.Figure:

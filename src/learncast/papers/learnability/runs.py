@@ -81,11 +81,6 @@ class DiagnosedRun:
         return cls(**_tuples(stored) | {"training": RunSize(**_tuples(stored["training"]))})
 
     @property
-    def moments(self) -> list[int]:
-        """Updates after which loss and drop are measured: first and last, and more if there is an early window."""
-        return sorted({1, *(k for k in (*COURSE, self.early) if self.early and k < self.updates), self.updates})
-
-    @property
     def networks(self) -> list[tuple[float | None, int]]:
         """Gate and seed of every network."""
         return list(product(self.gates, self.seeds))
@@ -159,7 +154,9 @@ def diagnose(settings: Settings, progress: Progress = silent) -> xr.Dataset:
     """Train networks and return their diagnosis at the end, windows early on, and loss and drop at `COURSE`."""
     run = DiagnosedRun.from_dict(settings)
     trainer, found, done = run.trainer(), [dict[str, xr.DataArray]() for _ in run.networks], 0
-    course, moments = [list[xr.Dataset]() for _ in run.networks], run.moments
+    # Loss and drop are measured at both ends, and more often if there is an early window.
+    moments = sorted({1, *(k for k in (*COURSE, run.early) if run.early and k < run.updates), run.updates})
+    course = [list[xr.Dataset]() for _ in run.networks]
     for until in moments:
         trainer.train(until - done, share_of(progress, TRAINING * done / run.updates, TRAINING * until / run.updates))
         done = until
