@@ -62,12 +62,18 @@ SUMMARY = (
     ("Start the command line and plan a study", "start", "learncast plan STUDY --json", "", ""),
     ("Forecast recorded trials", "recordings", "forecast, in shares", "forecast", ""),
     ("Plan with two candidates and its interval", "recordings", "plan with two", "plan", ""),
-    ("Plan with 1,000 candidates", "curriculum", "plan with 1000 candidates", "", ""),
+    (
+        "Plan with 1,000 candidates",
+        "curriculum",
+        "plan with 1000 candidates",
+        "",
+        "every candidate is tested for a stable learning rate, and whole steps are searched for the proof",
+    ),
     (
         "Phase portrait of 1000 x 1000 curricula, against one logarithm per point",
         "curriculum",
         "1000 x 1000 phase portrait over target_strength",
-        "",
+        "1000 x 1000 phase portrait over target_strength",
         "two stages need a logarithm each, and seven grids of numbers are filled",
     ),
     (
@@ -113,6 +119,7 @@ def keep(name: str, rows: list[tuple[str, str, str]]) -> None:
     if not entries or entries[-1]["version"] != version:
         entries.append({"version": version, "machine": _machine(), "sections": {}})
     entries[-1]["machine"] = _machine()
+    entries[-1]["load"] = max(entries[-1].get("load", 0.0), round(os.getloadavg()[1], 1))
     entries[-1]["sections"][name] = [list(row) for row in rows]
     HISTORY.parent.mkdir(exist_ok=True)
     HISTORY.write_text(json.dumps(entries, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -172,10 +179,20 @@ def _ratio(text: str) -> str:
 def _measured(having: dict[str, list[dict]]) -> str:
     now = next((entries[-1] for entries in having.values() if entries[-1]["version"].startswith(__version__)), None)
     older = [name for name, entries in having.items() if not entries[-1]["version"].startswith(__version__)]
-    text = "" if now is None else f"Measured for {now['version']} on {now['machine']}."
+    text = "" if now is None else f"Measured for {now['version']} on {_place(now)}."
     if older:
-        text += f" These sections were measured for an earlier version, which they name: {', '.join(older)}."
+        text += (
+            f" These sections are measured by the clock or take long, and keep the numbers of the earlier version that "
+            f"they name: {', '.join(older)}."
+        )
     return text.strip()
+
+
+def _place(entry: dict) -> str:
+    """The machine, and how many programs shared it if they were more than its cores."""
+    cores = int(re.search(r"(\d+) cores", entry["machine"])[1])
+    busy = entry.get("load", 0.0) > cores
+    return entry["machine"] + (f", shared with other programs (load {entry['load']:g})" if busy else "")
 
 
 def _section(name: str, having: list[dict]) -> str:
@@ -190,7 +207,7 @@ def _section(name: str, having: list[dict]) -> str:
         *_opened(title.removesuffix("."), now["sections"][name]),
         about.strip(),
         "",
-        f"`python -m benchmarks {name}`, {now['version']}{since}. Measured on {now['machine']}.",
+        f"`python -m benchmarks {name}`, {now['version']}{since}. Measured on {_place(now)}.",
         "",
         "| | measured | goal | | before |",
         "|---|--:|---|---|--:|",

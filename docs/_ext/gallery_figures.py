@@ -61,7 +61,7 @@ def versions(path: Path) -> dict[str, Path]:
 
 
 def save_versions(figure: Figure, path: Path) -> None:
-    """Save a figure without a ground, in the colours of a light and of a dark page."""
+    """Save a figure with a transparent background, in the colours of a light and of a dark page."""
     for patch in (figure.patch, *(ax.patch for ax in figure.axes)):
         patch.set_alpha(0)
     for mesh in figure.findobj(QuadMesh):

@@ -281,7 +281,7 @@ def format_interval(interval: tuple[float, float] | None) -> str:
         return ""
     if max(interval) < 100 and not all(float(end).is_integer() for end in interval):
         return " to ".join(format_number(end, 1) for end in interval)
-    ends = (end if math.isinf(end) else way(end) for end, way in zip(interval, (math.floor, math.ceil), strict=True))
+    ends = (way(end) if math.isfinite(end) else end for end, way in zip(interval, (math.floor, math.ceil), strict=True))
     return " to ".join(map(format_count, ends))
 
 

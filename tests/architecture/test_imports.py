@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -72,6 +73,19 @@ def test_a_plan_by_modes_loads_nothing_heavy():
     found = command(["plan", str(EXAMPLES / "two_integration_tasks.toml"), "--json"])
     assert not found & HEAVY
     assert len(found) < len(loaded("import numpy, xarray"))
+
+
+def test_a_forecast_of_recorded_trials_does_not_load_xarray(tmp_path):
+    rng = np.random.default_rng(0)
+    inputs = rng.exponential(size=(60, 8, 3))
+    np.savez(tmp_path / "trials.npz", x=inputs, y=inputs.mean(axis=1)[:, :2])
+    (tmp_path / "study.toml").write_text('[target]\ndata = "trials.npz"\ninputs = "x"\ntargets = "y"\n')
+    assert not command(["forecast", str(tmp_path / "study.toml"), "--json"]) & {
+        "xarray",
+        "pandas",
+        "matplotlib",
+        "torch",
+    }
 
 
 def test_the_first_figure_of_the_explorer_loads_nothing_heavy():

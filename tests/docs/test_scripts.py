@@ -61,7 +61,7 @@ def test_script_runs_and_draws(script, monkeypatch):
     assert unreadable == {}
 
 
-def test_a_figure_is_saved_without_a_ground_in_the_inks_of_light_and_dark_pages(tmp_path):
+def test_a_figure_is_saved_with_a_transparent_background_in_the_inks_of_light_and_dark_pages(tmp_path):
     with style():
         figure = Figure(layout="constrained")
         ax = figure.subplots()
@@ -76,6 +76,6 @@ def test_a_figure_is_saved_without_a_ground_in_the_inks_of_light_and_dark_pages(
                 assert own["ink"] in text
                 assert own["target"] in text
                 assert other["ink"] not in text
-                assert "opacity: 0" in text  # the ground
+                assert "opacity: 0" in text  # the background
     assert ax.get_legend() is None
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("steps", "")

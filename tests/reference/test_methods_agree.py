@@ -230,7 +230,7 @@ def assert_learned_at(q: Question, steps: int) -> None:
     options = {**q.options, "method": q.method}
     forecasts = [lc.forget([q.target], q.network, steps=n, **options) for n in (steps, steps - 1)]
     method = forecasts[0].method
-    accuracy = [float(method.accuracy(0, f.descent_states[-1][None])[0]) for f in forecasts]
+    accuracy = [float(method.accuracy(0, f.run.descent_states[-1][None])[0]) for f in forecasts]
     assert accuracy[1] < q.accuracy <= accuracy[0] + 1e-9
     losses = [f.losses().values[-1, 0] for f in forecasts]
     assert losses[0] < losses[1]

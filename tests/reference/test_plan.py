@@ -752,7 +752,7 @@ def forgetting_gain(seed: int) -> float:
     assert plan.flow_route.total * RATE == pytest.approx(cost, rel=1e-8, abs=1e-12)
     if np.isfinite(plan.total):
         descent_cost(plan, pool, initial, rules, 0.1)
-        end = plan.best.descent_states[-1].prod(axis=0)
+        end = plan.best.run.descent_states[-1].prod(axis=0)
         assert np.all(0.5 * power[:-1] * (end - cross[:-1] / power[:-1]) ** 2 <= limit * (1 + 1e-6))
     return 1 - best / cost if cost else 0.0
 

@@ -217,7 +217,7 @@ def test_golden_reversal():
     start = lc.TwoLayer(golden["W1"], golden["W2"])
     with pytest.warns(IrregularSwitch):
         found = lc.forget(twice, start, learning_rate=RATE)
-    golden.agrees("W2W1", found.flows[1].at(golden.steps)["network_function"])
+    golden.agrees("W2W1", found.run.flows[1].at(golden.steps)["network_function"])
     golden.agrees("limit_excess_loss", found.losses().values[-1, -1])
 
 
@@ -587,7 +587,7 @@ def test_solutions_can_be_continued(hidden):
     pieces = [10.0, 0.0, 90.0, 250.0, 400.0]
     chained = lc.forget([task] * len(pieces), start, learning_rate=RATE, steps=pieces)
     straight = lc.forecast(task, start, learning_rate=RATE).solution
-    ends = [s.network_at(t) for s, t in zip(chained.flows, pieces, strict=True)]
+    ends = [s.network_at(t) for s, t in zip(chained.run.flows, pieces, strict=True)]
     for end, when in zip(ends, np.cumsum(pieces), strict=True):
         found, wanted = (np.concatenate([n.first.T, n.second]) for n in (end, straight.network_at(when)))
         # four handovers of weights rounded at 1e-16, spread by at most exp(s t) = exp(4)

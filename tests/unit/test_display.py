@@ -196,6 +196,7 @@ def test_a_page_gives_the_answer_the_figure_the_doubt_and_the_details_in_this_or
         ((5.0, 5.0), ""),
         ((41.52, 99.5), "41.5 to 99.5"),
         ((3.0, math.inf), "3 to never"),
+        ((math.nan, 500.5), "unknown to 501"),
     ],
 )
 def test_ends_of_an_interval_of_steps_are_whole_from_100_on(interval, shown):

@@ -60,7 +60,7 @@ def test_panels_load_without_errors(visit, panel, request):
         if plot.is_visible():
             titles = plot.locator(".xtitle, .ytitle").all_text_contents()
             assert len(titles) == 2, f"an axis of {plot.get_attribute('aria-label')} has no label"
-    clipped = """() => [...document.querySelectorAll('.legend li, .readings div, #answer, .look p')].filter(e => {
+    clipped = """() => [...document.querySelectorAll('.legend li, .readings dl > div, #answer, .look p')].filter(e => {
         const box = e.getBoundingClientRect();
         return box.width && (box.right > innerWidth + 1 || e.clientWidth && e.scrollWidth > e.clientWidth + 1);
     }).map(e => e.textContent)"""

@@ -157,3 +157,46 @@ def test_a_picture_shows_its_version_for_light_and_dark(opened):
         assert page.locator(f"figure.drawn img.only-{look}").first.is_visible()
         assert not page.locator(f"figure.drawn img.only-{other}").first.is_visible()
         assert page.locator("figure.drawn figcaption").first.is_visible()
+
+
+@pytest.mark.parametrize(("look", "ending"), [("light", "_card.svg"), ("dark", "_card_dark.svg")])
+@pytest.mark.parametrize(
+    ("name", "cards"), [("generated/gallery/index", ".sphx-glr-thumbcontainer"), ("tutorials/index", ".cards .sd-card")]
+)
+def test_every_card_shows_its_picture_in_the_colours_of_the_page(opened, name, cards, look, ending):
+    page = opened(name, 1440, look)
+    pictures = page.locator(f"{cards} img:visible")
+    assert pictures.count() == page.locator(cards).count() >= 8
+    assert all(address.endswith(ending) for address in pictures.evaluate_all("all => all.map(one => one.src)"))
+    assert min(pictures.evaluate_all("all => all.map(one => one.clientWidth)")) >= 200
+
+
+def test_code_of_tutorials_and_examples_does_not_scroll_sideways(opened):
+    wide = """[...document.querySelectorAll('main .highlight pre')].filter(one =>
+        one.scrollWidth > one.clientWidth + 1).length"""
+    for folder in ("tutorials", "gallery/1_curricula", "gallery/5_data_and_practice"):
+        for path in sorted((SITE / "generated" / folder).glob("plot_*.html")):
+            assert opened(f"generated/{folder}/{path.stem}", 1440).evaluate(wide) == 0, path.stem
+
+
+def test_a_wide_table_fades_until_its_end_is_in_view(opened):
+    page = opened("performance", 390)
+    table = page.locator(".pst-scrollable-table-container").first
+    page.wait_for_selector(".pst-scrollable-table-container.more")
+    table.evaluate("one => { one.scrollLeft = one.scrollWidth }")
+    page.wait_for_function("() => !document.querySelector('.pst-scrollable-table-container').matches('.more')")
+
+
+def test_a_lesson_is_the_explorer_on_a_server_and_a_picture_in_a_file(opened, browser):
+    page = opened("start/lessons")
+    assert page.locator(".lesson iframe").count() == 4
+    assert page.locator(".lesson img").count() == 0
+    for look in ("light", "dark"):
+        context = browser.new_context(color_scheme=look)
+        page = context.new_page()
+        page.goto((SITE / "start" / "lessons.html").as_uri())
+        assert page.locator(".lesson iframe").count() == 0
+        shown = page.locator(f".lesson img.only-{look}:visible")
+        assert shown.count() == page.locator(".lesson img:visible").count() == 4
+        assert all(shown.evaluate_all("all => all.map(one => one.naturalWidth > 0)"))
+        context.close()

@@ -209,13 +209,8 @@ def _spawned(read: Callable[..., object], arguments: tuple[object, ...], limits:
     """Ask a new interpreter, on systems where a fork is not safe."""
     command = [sys.executable, "-c", "from learncast._core.isolation import serve; serve()"]
     try:
-        done = subprocess.run(
-            command,
-            input=pickle.dumps((read, arguments, limits)),
-            capture_output=True,
-            timeout=PATIENCE * limits.seconds,
-            check=False,
-        )
+        asked, longest = pickle.dumps((read, arguments, limits)), PATIENCE * limits.seconds
+        done = subprocess.run(command, input=asked, capture_output=True, timeout=longest, check=False)
     except subprocess.TimeoutExpired:
         raise limits.late() from None
     if done.returncode:

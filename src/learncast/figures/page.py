@@ -223,12 +223,8 @@ def stamped(figure: Figure, words: str) -> Figure:
 def _depth(ax: Axes) -> float:
     """Points from the lower end of axes to below their tick labels and axis label, whatever the size of these."""
     label, tick = ax.xaxis.label, ax.xaxis.get_major_ticks(1)[0].label1
-    return (
-        (1.4 + label.get_text().count("\n")) * float(label.get_fontsize())
-        + 1.3 * float(tick.get_fontsize())
-        + ax.xaxis.labelpad
-        + 2.2
-    )
+    lines = 1.4 + label.get_text().count("\n")
+    return lines * float(label.get_fontsize()) + 1.3 * float(tick.get_fontsize()) + ax.xaxis.labelpad + 2.2
 
 
 def label(ax: Axes, *, x: str, y: str, title: str = "") -> Axes:

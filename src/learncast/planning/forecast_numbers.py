@@ -56,10 +56,10 @@ def curve_values(forecast: Forecast, points: int = 60) -> dict[str, FloatArray |
 
 def _stage_curve(forecast: Forecast, stage: int, points: int) -> tuple[FloatArray, FloatArray, float]:
     """Times within a stage, the states then, and the length of the stage; the start alone if neither is known."""
-    m, steps, flow = forecast.method.precise, forecast.run.stages[stage].steps, forecast.flows[stage]
+    m, steps, flow = forecast.method.precise, forecast.run.stages[stage].steps, forecast.run.flows[stage]
     beyond = 1.2 if stage == len(forecast.places) - 1 else 1.0
     counted = steps.descent if math.isfinite(steps.descent) else steps.tried
-    start = forecast.descent_states[stage][None]
+    start = forecast.run.descent_states[stage][None]
     if math.isfinite(counted):
         local = np.unique(np.append(np.linspace(0.0, beyond * counted, points).round(), counted))
         stops = local[local > 0].astype(int).tolist()

@@ -81,18 +81,16 @@ def forget(
 
 def stages_of(tasks: Sequence[Task], steps: ArrayLike) -> list[Stage]:
     """Stages of tasks that are each trained for a number of steps."""
-    if not len(tasks):
+    number = len(tasks)
+    if not number:
         raise InvalidSpec("tasks must have at least one task, got none.", field="tasks")
-    return [Stage(task, steps=length) for task, length in zip(tasks, _durations(steps, len(tasks)), strict=True)]
-
-
-def _durations(steps: ArrayLike, number: int) -> tuple[float, ...]:
     try:
-        array = np.asarray(steps, dtype=float)
+        lengths = np.asarray(steps, dtype=float)
     except (TypeError, ValueError):
-        array = np.array(np.nan)
-    if array.ndim > 1 or (array.ndim == 1 and len(array) != number) or np.isnan(array).any() or (array < 0).any():
+        lengths = np.array(np.nan)
+    if lengths.shape not in ((), (number,)) or not (lengths >= 0).all():
         raise InvalidSpec(
             f"steps must be one number from 0 on, or {number}, one per task, got {steps!r:.60}.", field="steps"
         )
-    return tuple(np.broadcast_to(array, (number,)).tolist())
+    each = zip(tasks, np.broadcast_to(lengths, (number,)).tolist(), strict=True)
+    return [Stage(task, steps=length) for task, length in each]

@@ -389,16 +389,10 @@ class Plan(Priced, Reported, Displayable):
             title = f"Learning {self.target.name}"
             return Plot.of("loss_paths", *paths, goal=excess, switches=switches, title=title)
         mode = int(np.argmax(self.direct_time.mode_flow_steps))
-        optima = [float(m.optimum[mode]) for m in (modes[-1], modes[0])]
-        known = {"optimum": optima[0], "first_optimum": optima[1] if self.pretrains else None}
-        tolerance = 1.0 - self.direct_time.accuracy
-        look = {
-            "tolerance": tolerance,
-            "switch": switches,
-            "mode": mode,
-            "title": f"Slowest mode of {self.target.name}",
-        }
-        return Plot.of("curriculum_paths", *paths, **known, **look)
+        own, first = (float(m.optimum[mode]) for m in (modes[-1], modes[0]))
+        optima = {"optimum": own, "first_optimum": first if self.pretrains else None}
+        band, title = 1.0 - self.direct_time.accuracy, f"Slowest mode of {self.target.name}"
+        return Plot.of("curriculum_paths", *paths, **optima, tolerance=band, switch=switches, mode=mode, title=title)
 
     def __repr__(self) -> str:
         unit = "steps" if self.counted else "flow steps"
@@ -458,7 +452,7 @@ def loop_of(forecast: Forecast, loaders: Mapping[str, Any], *, criterion: str | 
     method = forecast.method.precise
     planned = []
     for k, (place, s) in enumerate(zip(forecast.places, forecast.stages, strict=True)):
-        losses = partial(method.loss_range, place, forecast.states[k + 1])
+        losses = partial(method.loss_range, place, forecast.run.states[k + 1])
         accuracy = None if s.stage.goal is None else method.goal_accuracy(place, s.stage.goal)
         modes = method.readable_modes(place)
         planned.append(PlannedStage(s.stage, s.steps.value, s.steps.status, modes, losses, accuracy))

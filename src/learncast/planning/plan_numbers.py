@@ -97,9 +97,7 @@ def ranking_table(plan: Plan) -> Table:
         )
         for c in some
     ]
-    direct = plan.direct
-    steps = direct.count, format_number(direct.flow)
-    rows.append(("direct training", "", *steps, "", "1.000"))
+    rows.append(("direct training", "", plan.direct.count, format_number(plan.direct.flow), "", "1.000"))
     columns: tuple[str, ...] = ("candidate", "best stop", "steps", "flow", "saves", "ratio")
     if plan.terms.priced:
         costs = [*(c.total for c in some), plan.direct_total]

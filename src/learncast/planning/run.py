@@ -52,7 +52,16 @@ class StageForecast:
 
 @dataclass(frozen=True, eq=False)
 class SequenceRun:
-    """Stages carried out by a method, with everything needed to look at them again."""
+    """Stages carried out by a method, with everything needed to look at them again.
+
+    Attributes
+    ----------
+    stages : tuple of StageForecast
+    flows : tuple of Solution
+        Gradient flow of each stage from where the stage begins.
+    states, descent_states : tuple of array
+        States of the method before the first stage and after each stage, by the flow and by descent.
+    """
 
     stages: tuple[StageForecast, ...]
     flows: tuple[Solution, ...]
@@ -122,21 +131,6 @@ class StageSequence:
         if late is not None:  # the steps before it were taken too
             tried, loss = each[late].tried + sum(s.descent for s in each[:late]), each[late].loss
         return Steps(descent, flow, status=status, tried=tried, loss=loss)
-
-    @property
-    def states(self) -> tuple[FloatArray, ...]:
-        """States of the method before the first stage and after each stage, by the flow."""
-        return self.run.states
-
-    @property
-    def descent_states(self) -> tuple[FloatArray, ...]:
-        """States of the method before the first stage and after each stage, by descent."""
-        return self.run.descent_states
-
-    @property
-    def flows(self) -> tuple[Solution, ...]:
-        """Gradient flow of each stage from where the stage begins."""
-        return self.run.flows
 
     @property
     def provenance(self) -> Provenance:

@@ -6,6 +6,8 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from learncast.display import Table, format_count
 from learncast.planning.generalise.generalise import generalise
 from learncast.planning.generalise.result import Generalisation
@@ -32,7 +34,7 @@ def generalise_report(
 
 def held_out_report(found: Generalisation, study: Study | None = None) -> Report:
     """Return the report of a result, with the study if there is one."""
-    name = str(found.dataset.attrs["task"]) if study is None else study.name
+    name = str(found.fact("task")) if study is None else study.name
     return Report(
         kind="generalise",
         title=f"{name}: held-out loss",
@@ -40,7 +42,7 @@ def held_out_report(found: Generalisation, study: Study | None = None) -> Report
         trust=found.trust,
         values=held_out_values(found),
         tables=[found.table, *_transfer_tables(found), _curve_table(found), *_mode_tables(found)],
-        dataset=found.dataset,
+        dataset=lambda: found.dataset,
         draw=lambda: _draw(found),
         provenance=found.provenance,
         study="" if study is None else study.resolved(),
@@ -49,18 +51,18 @@ def held_out_report(found: Generalisation, study: Study | None = None) -> Report
 
 def held_out_values(found: Generalisation) -> dict[str, Any]:
     """JSON values of a result."""
-    at = found.curve.sel(steps=found.stop)
+    place = int(np.searchsorted(found.values("steps"), found.stop))
     return {
-        "task": found.dataset.attrs["task"],
-        "held_out": found.dataset.attrs["held_out"],
-        "trials": int(found.dataset.attrs["trials"]),
+        "task": found.fact("task"),
+        "held_out": found.fact("held_out"),
+        "trials": int(found.fact("trials")),
         "stop": found.stop,
         "stop_set": list(found.stop_set),
         "loss": found.loss,
         "loss_interval": list(found.loss_interval),
-        "r2": float(at["r2"]),
-        "explained": float(at["explained"]),
-        "training_loss": float(at["train"]),
+        "r2": float(found.values("r2")[place]),
+        "explained": float(found.values("explained")[place]),
+        "training_loss": float(found.values("train")[place]),
         "most_steps": found.most_steps,
         "rise": found.rise,
         "rise_interval": list(found.rise_interval),
@@ -108,7 +110,7 @@ def _mode_tables(found: Generalisation) -> list[Table]:
         )
         for k in picks
     ]
-    edge = f"Modes below {float(found.dataset['edge']):.3g} are noise of this number of trials."
+    edge = f"Modes below {float(found.values('edge')):.3g} are noise of this number of trials."
     return [Table("Modes of the target", ("mode", "strength", "kind", "half learned at step"), rows, [edge, *notes])]
 
 

@@ -193,11 +193,6 @@ class Study(StudyFile[kinds.StudySection]):
             folds = Folds(section.folds, groups=groups, blocks=section.blocks, seed=section.seed)
         return {"test": test, "folds": folds, "most_steps": section.most_steps, "after": after}
 
-    @property
-    def goal_values(self) -> dict[str, float]:
-        """The goal under its study key, for JSON."""
-        return {self.section.training.goal_key: float(getattr(self.goal, "value", math.nan))}
-
     def check_pool(self) -> list[Task]:
         """Check target and candidates of a plan."""
         return checked_pool(self.target, self.candidates)

@@ -16,6 +16,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 from learncast._core.errors import InvalidSpec, LearncastError, brief, suggestion
 from learncast._core.limits import file_size, listed, tables_of
 
+PathLike = str | Path
 #: Suffixes of files of trials.
 DATA_SUFFIXES = (
     ".npz", ".npy", ".safetensors", ".mat", ".h5", ".hdf5", ".nwb", ".nc", ".csv", ".tsv", ".parquet"
@@ -73,13 +74,9 @@ def checked(kind: type[Kind], raw: object, source: str, table: str = "") -> Kind
 
 #: Tables that only some studies have, and the command for such a study; the first one in a file decides.
 COMMANDS = {
-    "sweep": "sweep run",
-    "goal": "advise",
-    "window": "window",
-    "task": "window",
-    "sequence": "forget",
+    "sweep": "sweep run", "goal": "advise", "window": "window", "task": "window", "sequence": "forget",
     "network": "plan",
-}
+}  # fmt: skip
 
 
 def _other_command(kind: type[Section], raw: object, source: str, table: str) -> InvalidSpec | None:
@@ -132,12 +129,7 @@ def _is_union_tag(part: str) -> bool:
 
 
 def read_study(
-    kind: type[Kind],
-    path: str | Path,
-    *,
-    most_bytes: int | None = None,
-    changes: Sequence[str] = (),
-    data: bool = False,
+    kind: type[Kind], path: PathLike, *, most_bytes: int | None = None, changes: Sequence[str] = (), data: bool = False
 ) -> tuple[Kind, Path, str]:
     """Read a study file and check its keys, before anything that it names is loaded or built.
 
@@ -196,7 +188,7 @@ class StudyFile(Generic[Kind]):
         self.section, self.folder, self.source = section, folder, source
 
     @classmethod
-    def load(cls, path: str | Path, *, most_bytes: int | None = None) -> Self:
+    def load(cls, path: PathLike, *, most_bytes: int | None = None) -> Self:
         """Read and check a study file; its text may take 1 MiB unless `most_bytes` allows more."""
         return cls(*read_study(cls.sections, path, most_bytes=most_bytes))  # type: ignore[arg-type]
 

@@ -24,7 +24,7 @@ from learncast.tasks.task import Task
 from learncast.theory.dynamics.learning_problem import LearningProblem, learned_weights
 from learncast.training.goals import loss_of, measure
 from learncast.training.losses import IGNORED, HalfSquaredError, LossFunction
-from learncast.training.modules import DeepModule, LayeredModule, Network, RecurrentModule, as_module
+from learncast.training.modules import DeepModule, LayeredModule, Model, Network, RecurrentModule, as_module
 from learncast.training.sources import Batch, Source
 from learncast.training.torch_state import evaluating, own_randomness, training_copy
 
@@ -104,13 +104,7 @@ class Learner(HeldOutView):
     """
 
     def __init__(
-        self,
-        network: Network | nn.Module,
-        sources: Sequence[Source],
-        training: Training,
-        *,
-        dtype: torch.dtype,
-        evaluation: int,
+        self, network: Model, sources: Sequence[Source], training: Training, *, dtype: torch.dtype, evaluation: int
     ) -> None:
         self.dtype, self.start, self.network = dtype, network, None if isinstance(network, nn.Module) else network
         self.learn: tuple[str, ...] = ()

@@ -141,7 +141,7 @@ class Loop:
             if stage.goal is not None and not isinstance(stage.goal, Learned | Stalled):
                 checked_measurable(stage.goal)
             make = partial(watch_of, stage.goal, stage.steps, source)
-            runs.append(stage_run(stage, source, training, (training.seed, k), dtype, make))
+            runs.append(stage_run(stage, source, training, k, dtype, make))
         loss = LossFunction.read(training.loss)
         seed = training.seed if judge_seed is None else judge_seed
         loop = cls(
@@ -385,8 +385,10 @@ class Loop:
         return "\n".join([*lines, *(f"warning: {text}" for text in self.warnings)])
 
     def _ended(self, stage: StageRun) -> str:
-        left = stage.status is None and self.stages.index(stage) < self.index
-        return "skipped" if left else stage.ended
+        """How a stage ended, in words."""
+        if stage.status is not None:
+            return stage.status.name
+        return "skipped" if self.stages.index(stage) < self.index else "running" if stage.steps else "not begun"
 
     @property
     def warnings(self) -> list[str]:

@@ -86,8 +86,6 @@ class LossFunction(ABC):
     ----------
     squared : bool
         Whether the loss is the squared error of the forecasts, up to a factor.
-    meaning : str
-        What a forecast from second-order statistics says about this loss.
 
     Examples
     --------
@@ -107,7 +105,6 @@ class LossFunction(ABC):
     outputs: tuple[float, ...] | None = None
 
     squared: ClassVar[bool] = False
-    meaning: ClassVar[str]
 
     def __post_init__(self) -> None:
         for name in ("steps", "outputs"):
@@ -182,7 +179,6 @@ class HalfSquaredError(LossFunction):
     """
 
     squared: ClassVar[bool] = True
-    meaning: ClassVar[str] = "Forecasts use this loss."
 
     def of(self, trials: Answered) -> Tensor:
         error = (trials.answers - trials.wanted).pow(2)
@@ -215,10 +211,6 @@ class MeanSquaredError(LossFunction):
     """
 
     squared: ClassVar[bool] = True
-    meaning: ClassVar[str] = (
-        "This is half the squared error times 2 / (readouts x outputs). Forecasts use half the squared error; the "
-        "learning rate is multiplied by this factor unless the optimiser is adaptive."
-    )
 
     def of(self, trials: Answered) -> Tensor:
         error = (trials.answers - trials.wanted).pow(2)
@@ -260,12 +252,6 @@ class CrossEntropy(LossFunction):
     """
 
     smoothing: float = 0.0
-
-    meaning: ClassVar[str] = (
-        "Near zero answers this behaves like a squared error towards the centred one-hot targets, so the first steps "
-        "are forecast as such. Later its gradient stays bounded while that of a squared error does not: rely on the "
-        "order of plans, not on times."
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -321,11 +307,6 @@ class OwnLoss(LossFunction):
     """
 
     function: Callable[..., object] | None = None
-
-    meaning: ClassVar[str] = (
-        "Nothing is known about this loss. Forecasts use half the squared error, and say which plan brings the answers "
-        "close to their targets."
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

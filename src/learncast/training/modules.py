@@ -20,6 +20,8 @@ from learncast.training.cells import CELLS
 from learncast.training.torch_state import own_randomness
 
 Network = LinearRNN | TwoLayer | Deep | Activated
+#: What can be trained.
+Model = Network | nn.Module
 
 #: Recurrent layers by name.
 GATED: dict[str, Callable[..., nn.Module]] = {"gru": nn.GRU, "lstm": nn.LSTM, "rnn": nn.RNN, **CELLS}
@@ -73,7 +75,7 @@ class LayeredModule(nn.Module):
     """y = W2 f(W1 x), for inputs (trials, inputs) or (trials, 1, inputs)."""
 
     def __init__(
-        self, network: TwoLayer, activation: str | None, learn: tuple[str, ...], *, every_step: bool, dtype: torch.dtype
+        self, network: TwoLayer, activation: str | None, learn: Sequence[str], *, every_step: bool, dtype: torch.dtype
     ) -> None:
         super().__init__()
         self.activation, self.every_step = activation, every_step
@@ -135,13 +137,7 @@ class RecurrentModule(nn.Module):
     """
 
     def __init__(
-        self,
-        network: LinearRNN,
-        activation: str | None,
-        learn: tuple[str, ...],
-        *,
-        every_step: bool,
-        dtype: torch.dtype,
+        self, network: LinearRNN, activation: str | None, learn: Sequence[str], *, every_step: bool, dtype: torch.dtype
     ) -> None:
         super().__init__()
         self.activation, self.every_step = activation, every_step

@@ -18,6 +18,9 @@ from learncast.training.losses import LossFunction
 from learncast.training.rules import GoalWatch, Learned, PlateauWatch, Stalled, StepWatch, Watch
 from learncast.training.sources import Batch, Source
 
+#: Makes the watch of a stage from that of the stage before.
+MakeWatch = Callable[[Watch | None], Watch]
+
 
 @dataclass(eq=False)
 class StageRun:
@@ -53,7 +56,7 @@ class StageRun:
     name: str
     text: str
     limit: float
-    make_watch: Callable[[Watch | None], Watch]
+    make_watch: MakeWatch
     batch: Callable[[int], Any]
     goal: Goal | None = None
     rate: float = 1.0
@@ -64,26 +67,14 @@ class StageRun:
     status: Status | None = None
     warnings: list[str] = field(default_factory=list)
 
-    @property
-    def ended(self) -> str:
-        """How the stage ended, in words."""
-        if self.status is not None:
-            return self.status.name
-        return "running" if self.steps else "not begun"
-
 
 def stage_run(
-    stage: Stage[object],
-    source: Source,
-    training: Training,
-    key: tuple[int, int],
-    dtype: torch.dtype,
-    make_watch: Callable[[Watch | None], Watch],
+    stage: Stage[object], source: Source, training: Training, place: int, dtype: torch.dtype, make_watch: MakeWatch
 ) -> StageRun:
     """Return the run of a stage whose batches come from a source."""
 
     def batch(number: int) -> Batch:
-        return source.batch(training.batch, key, number, dtype, shuffle=training.shuffle)
+        return source.batch(training.batch, (training.seed, place), number, dtype, shuffle=training.shuffle)
 
     if stage.goal is None:
         return StageRun(source.name, f"for {stage.steps:g} steps", math.inf, make_watch, batch, rate=stage.rate)

@@ -84,13 +84,8 @@ class TrainingJob:
         if self.execution.checkpoint is not None and any(stage.task.passes is not None for stage in stages):
             raise InvalidSpec("checkpoint needs a Task, a sampler, arrays or a Dataset as trials.", field="checkpoint")
         with own_threads(self.execution.threads):
-            learner = Learner(
-                self.network,
-                [stage.task for stage in stages],
-                self.training,
-                dtype=DTYPES[self.execution.dtype],
-                evaluation=recording.evaluation,
-            )
+            sources, dtype = [stage.task for stage in stages], DTYPES[self.execution.dtype]
+            learner = Learner(self.network, sources, self.training, dtype=dtype, evaluation=recording.evaluation)
             recorder = _Recorder(stages, learner, self.training, recording, self.execution, progress)
             recorder.earlier = earlier
             run = recorder.run()
@@ -200,7 +195,7 @@ class _Recorder:
         runs = []
         for k, stage in enumerate(stages):
             make = partial(self._watch, k)
-            runs.append(stage_run(stage, stage.task, training, (training.seed, k), learner.dtype, make))
+            runs.append(stage_run(stage, stage.task, training, k, learner.dtype, make))
         settings = recording.quantities, recording.every, recording.evaluation, execution.dtype
         spec = spec_hash(*stage_keys(stages), learner.hash, training_hash(training), repr(settings))
         updates = Updates(learner.module, training)

@@ -42,6 +42,8 @@ class Reading:
         The number as the page shows it.
     frames : tuple of str, optional
         The text at each frame of the view's clock.
+    group : str
+        Heading under which the page shows the reading with others.
     """
 
     label: str
@@ -49,6 +51,7 @@ class Reading:
     unit: str
     text: str
     frames: tuple[str, ...] | None = None
+    group: str = ""
 
     @classmethod
     def steps(cls, label: str, value: float, interval: tuple[float, float] | None = None) -> Self:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -19,7 +19,7 @@ from learncast.results import Provenance, described, spec_hash
 from learncast.windows.detection.detection import Detection, detect
 from learncast.windows.detection.signs import matched_statistic
 from learncast.windows.layer_result import SEQUENCES, LayerResult, add_control
-from learncast.windows.layers.recording import Capture, answers_of, capture, losses_of, restored
+from learncast.windows.layers.recording import Capture, Loss, answers_of, capture, losses_of, restored
 from learncast.windows.layers.recurrent_layer import RecurrentLayer, recurrent_layers
 from learncast.windows.layers.replay import Replay
 from learncast.windows.layers.stepped import SteppedLayer
@@ -107,13 +107,7 @@ def window(
     """
     measurement, rule, batching = measurement or Measurement(), rule or DetectionRule(), batching or Batching()
     data = checked_sequences(
-        model,
-        inputs,
-        targets,
-        seed=rule.seed,
-        batch_first=batching.batch_first,
-        labels=labels,
-        meaning=measurement.loss is None,
+        model, inputs, targets, batching.batch_first, labels, seed=rule.seed, meaning=measurement.loss is None
     )
     lags, sizes = measurement.lags_within(data.steps), np.array(rule.sizes_around(len(data)), dtype=np.float64)
     layers = recurrent_layers(model)
@@ -127,14 +121,7 @@ def window(
     def diagnosed(sequences: Sequences, part: Progress) -> list[LayerEvidence]:
         evidence = [
             LayerEvidence(
-                one,
-                optimizer,
-                measurement,
-                lags=lags,
-                sequences=len(data),
-                signs=signs,
-                seed=(rule.seed, k),
-                first=first,
+                one, optimizer, measurement, lags, sequences=len(data), signs=signs, seed=(rule.seed, k), first=first
             )
             for k, one in enumerate(layers)
         ]
@@ -159,7 +146,7 @@ def window(
     return Window(dataset, Provenance("diagnosis", ("livi2025",), digest, rule.seed))
 
 
-def _first_gradients(model: nn.Module, data: Sequences, loss: Callable[..., Tensor], size: int) -> dict[str, Tensor]:
+def _first_gradients(model: nn.Module, data: Sequences, loss: Loss, size: int) -> dict[str, Tensor]:
     """Gradient of the mean loss of a sequence by every parameter: that of the first step on all sequences."""
     learned = {name: value for name, value in model.named_parameters() if value.requires_grad}
     total = {name: torch.zeros_like(value) for name, value in learned.items()}
@@ -176,12 +163,7 @@ def _first_gradients(model: nn.Module, data: Sequences, loss: Callable[..., Tens
 
 
 def _collect(
-    model: nn.Module,
-    data: Sequences,
-    loss: Callable[..., Tensor],
-    size: int,
-    evidence: list[LayerEvidence],
-    progress: Progress,
+    model: nn.Module, data: Sequences, loss: Loss, size: int, evidence: list[LayerEvidence], progress: Progress
 ) -> None:
     """Add all sequences to the evidence of every layer, `size` at a time."""
     for places, chunk, wanted in data.chunks(size):
@@ -232,8 +214,8 @@ class LayerEvidence:
         layer: RecurrentLayer | SteppedLayer,
         optimizer: optim.Optimizer | None,
         measurement: Measurement,
-        *,
         lags: list[int],
+        *,
         sequences: int,
         signs: str,
         seed: tuple[int, int],
@@ -291,8 +273,7 @@ class LayerEvidence:
         rates = rates[:, :number] if isinstance(rates, Tensor) else rates
         probes = None if self.layer.hidden_size <= PROBES else PROBES
         # One seed for all chunks, so that they probe the same units and chunk sizes do not matter.
-        generator = torch.Generator().manual_seed(0)
-        exact = derivative.exact_transport(replay, self.lags, rates=rates, probes=probes, generator=generator)
+        exact = derivative.exact_transport(replay, self.lags, rates=rates, probes=probes)
         first, _ = self._lag_sums(replay.chain, self.lags, rates=rates, auxiliary=self._auxiliary)
         self._compared += number * np.stack([first.envelope, exact.envelope])
 

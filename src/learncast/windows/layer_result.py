@@ -115,32 +115,26 @@ class LayerResult:
         null = np.stack([detection.null_windows(sizes, threshold, noise=noise).any_lag for noise in NOISES])
         # The smallest window that at least 95% of the nulls do not exceed; nan if they are unknown.
         high = np.quantile(null, 0.95, axis=-1, method="higher")
-        alarms = np.where(np.isnan(null), np.nan, null > 0).mean(-1)
-        fourfold, further = (self._extrapolated(reach, number, decay) for number in (4 * tested, sizes))
-        text = "window from the largest measured one if only the envelope mattered"
         grid = ("noise", "sample_size")
         return {
             "window": (grid, any_lag, "longest learnable lag", LAG),
             "contiguous_window": (grid, contiguous, "longest lag before the first that is not learnable", LAG),
             "null_window": (grid, high, "95% quantile of the window without a signal", LAG),
-            "null_alarms": (grid, alarms, "share of nulls with a window", "1"),
             "reach": ((), reach, "longest lag with a significant signal in these sequences", LAG),
             "contiguous_reach": ((), gapless, "longest lag before the first without a significant signal", LAG),
-            "reach_of_fourfold": ((), fourfold[0], "reach with 4 times the sequences", LAG),
-            "extrapolated_window": ("sample_size", further, text, LAG),
+            "reach_of_fourfold": ((), self._fourfold(reach, decay), "reach with 4 times the sequences", LAG),
         }
 
-    def _extrapolated(self, reach: float, sizes: FloatArray | NDArray[np.int64], decay: Decay) -> FloatArray:
-        """Follow the fitted law from the reach of the tested sequences to other numbers of them (Eq. 26)."""
-        unknown = np.full(np.shape(sizes), np.nan)
+    def _fourfold(self, reach: float, decay: Decay) -> float:
+        """Follow the fitted law from the reach of the tested sequences to that of 4 times as many (Eq. 26)."""
         if decay.best is None or not reach > 0:
-            return unknown
-        detection, law = self.detection, decay.best.law
+            return np.nan
+        detection, law, tested = self.detection, decay.best.law, len(self.detection.statistic)
         index = float(detection.noise.index[np.flatnonzero(detection.lags == reach)[0]])
         if not index > 1:
-            return unknown
-        level = float(law.at(reach)) * len(detection.statistic) ** (1 / float(sample_exponent(index)))
-        return predicted_window(law, sizes, index=index, constant=level)
+            return np.nan
+        level = float(law.at(reach)) * tested ** (1 / float(sample_exponent(index)))
+        return float(predicted_window(law, 4 * tested, index=index, constant=level))
 
     def _exact(self) -> Variables:
         if self.compared is None:

@@ -104,10 +104,10 @@ def checked_sequences(
     model: nn.Module,
     inputs: ArrayLike | Tensor,
     targets: ArrayLike | Tensor,
-    *,
-    seed: int = 0,
     batch_first: bool | None = None,
     labels: bool | None = None,
+    *,
+    seed: int = 0,
     meaning: bool = True,
 ) -> Sequences:
     """Check inputs and targets against each other and the model, without copying them.

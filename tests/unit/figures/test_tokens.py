@@ -95,3 +95,15 @@ def test_colours_of_text_can_be_read(dark):
     for name in text:
         low, high = sorted(luminance(tokens[one]) for one in (name, "paper"))
         assert (high + 0.05) / (low + 0.05) >= 4.5, name  # the web's guideline for small text
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_the_centre_of_a_signed_scale_shows_the_line_of_zero_and_differs_from_the_page(dark):
+    tokens = look.read_tokens(dark=dark)
+    names = ("card", "ink", "even", "saved-some", "saved-most", "lost-some", "lost-most")
+    card, ink, even, *others = (luminance(tokens[name]) for name in names)
+    for some, most in (others[:2], others[2:]):  # the stronger, the further from the page
+        assert abs(even - card) < abs(some - card) < abs(most - card)
+    for other, least in ((ink, 7.0), (card, 1.05)):  # the line of zero, and cells without a number
+        low, high = sorted((other, even))
+        assert (high + 0.05) / (low + 0.05) >= least

@@ -228,7 +228,7 @@ def test_recorded_tasks_without_common_modes_have_a_front_of_forgetting() -> Non
     route = front.schedules[-1].route
     stages = [lc.Stage(plan.method.tasks[k], steps=n) for k, n in zip(route.order, route.durations, strict=True)]
     followed = plan.follow([*stages, lc.Stage(plan.target, steps=route.rest)])
-    left = plan.method.excess_loss(0, followed.descent_states[-1][None])[0]
+    left = plan.method.excess_loss(0, followed.run.descent_states[-1][None])[0]
     assert left == pytest.approx(front.excess_loss[-1], rel=1e-6)
 
 

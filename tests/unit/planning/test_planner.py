@@ -154,7 +154,7 @@ def test_a_curriculum_with_learned_recurrence_is_followed_by_the_flow():
     baseline = again.problem.statistics.constant - again.problem.least_loss
     limit = rest + 0.4**2 * (baseline - rest)
     assert found.stages[1].steps.flow == pytest.approx(again.time_to_loss(limit), rel=1e-5)
-    assert found.flows[1].problem.learn == everything
+    assert found.run.flows[1].problem.learn == everything
     with pytest.raises(lc.InvalidSpec) as caught:
         lc.follow(stages, network, lc.Training(RATE, learn=everything), method="modes")
     assert caught.value.field == "method"
@@ -225,11 +225,11 @@ def test_forgetting_can_be_limited(pair):
     target, strong, network = pair
     free = lc.plan(target, [strong], network, learning_rate=RATE)
     # The two optima differ, so some of the candidate's loss is always left at the end.
-    left = float(free.method.excess_loss(0, free.best.states[-1][None])[0])
+    left = float(free.method.excess_loss(0, free.best.run.states[-1][None])[0])
     kept = lc.plan(target, [strong], network, learning_rate=RATE, terms=lc.Terms(most_excess_loss=[0.95 * left]))
     assert kept.total >= free.total
     assert kept.flow_route.total >= free.flow_route.total
-    assert kept.method.excess_loss(0, kept.best.descent_states[-1][None])[0] <= 0.95 * left * (1 + 1e-6)
+    assert kept.method.excess_loss(0, kept.best.run.descent_states[-1][None])[0] <= 0.95 * left * (1 + 1e-6)
     assert kept.proof in ("certified", "exact")
     with pytest.raises(lc.InvalidSpec) as caught:
         lc.plan(target, [strong], network, learning_rate=RATE, terms=lc.Terms(most_excess_loss=[1e-9]))

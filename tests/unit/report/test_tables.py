@@ -40,4 +40,4 @@ def test_a_loss_in_text(loss: float, text: str) -> None:
 
 def test_steps_of_an_interval_are_whole_unless_they_are_few() -> None:
     assert format_interval((3439.4, 27183.0)) == "3,439 to 27,183"
-    assert format_interval((3.25, 5.0)) == "3.2 to 5.0"
+    assert format_interval((3.25, 5.0)) == "3.2 to 5"

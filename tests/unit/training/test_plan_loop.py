@@ -31,7 +31,7 @@ def refused(call, kind=InvalidSpec):
 
 def loss_range(curriculum, place):
     """What real training of a stage is judged by."""
-    return curriculum.method.loss_range(curriculum.places[place], curriculum.states[place + 1])
+    return curriculum.method.loss_range(curriculum.places[place], curriculum.run.states[place + 1])
 
 
 def trained(loop, network, rate, *, stop=None):

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from learncast._core.errors import InvalidSpec
-from learncast._core.validation import count, positive
+from learncast._core.validation import FloatArray, count, positive
 from learncast.display import Displayable, HtmlRepr, Plot, Reported, Table, format_count
 from learncast.planning.generalise.curve import NORMAL, HeldOutCurve, HeldOutProblem, alike
 from learncast.planning.generalise.folds import Labels
 from learncast.planning.generalise.learners import PooledLearner
 from learncast.planning.generalise.subsets import Trials, raw_trials, same_trials
-from learncast.results import STEPS, Provenance, Result, described, spec_hash
+from learncast.results import STEPS, Provenance, described, load_dataset, save_dataset, spec_hash
 from learncast.tasks.best_map import Correlations
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import Trust
@@ -33,14 +35,26 @@ FEW = (0.7, 1.5)
 DEPENDENT, SURE = 0.1, 3.0
 
 
+#: Dimensions, values and attributes of quantities by name.
+Variables = dict[str, tuple[Any, ...]]
+
+
+class Contents(NamedTuple):
+    """Contents of a dataset, which is made of them only where it is needed: xarray takes long to load."""
+
+    variables: Variables
+    coords: Variables
+    attrs: dict[str, Any]
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class Generalisation(Result, Displayable, Reported):
+class Generalisation(Displayable, Reported):
     """When to stop training, and the held-out loss to expect.
 
     Attributes
     ----------
-    dataset : xarray.Dataset
-        All numbers.
+    contents : Contents
+        All numbers; `dataset` is made of them.
     provenance : Provenance
     problem : HeldOutProblem or None
         What was asked; None if the result was read from a file.
@@ -64,19 +78,46 @@ class Generalisation(Result, Displayable, Reported):
     [4.4, 3.0, 5.8]
     """
 
-    kind = "generalise"
-
+    contents: Contents
+    provenance: Provenance
     problem: HeldOutProblem | None = None
     found: HeldOutCurve | None = None
     transfer: Transfer | None = None
 
+    @cached_property
+    def dataset(self) -> xr.Dataset:
+        """All numbers."""
+        import xarray as xr
+
+        return xr.Dataset(*self.contents)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write all numbers to NetCDF."""
+        return save_dataset(self.dataset, path, kind="generalise", provenance=self.provenance)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Generalisation:
+        """Read numbers that `save` wrote."""
+        dataset, provenance = load_dataset(path, kind="generalise")
+        parts = [{str(n): (v.dims, v.values, v.attrs) for n, v in part.items()} for part in (dataset, dataset.coords)]
+        return cls(Contents(parts[0], parts[1], dataset.attrs), provenance)
+
+    def values(self, name: str) -> FloatArray:
+        """Values of a quantity; those of curves over ``steps``, those of modes over ``mode``."""
+        own = self.contents.coords if name == "steps" else self.contents.variables
+        return np.asarray(own[name][1])
+
+    def fact(self, name: str) -> Any:
+        """Value of an attribute of the dataset."""
+        return self.contents.attrs[name]
+
     def _pair(self, name: str) -> tuple[float, float]:
-        return float(self.dataset[f"{name}_low"]), float(self.dataset[f"{name}_high"])
+        return float(self.values(f"{name}_low")), float(self.values(f"{name}_high"))
 
     @property
     def stop(self) -> int:
         """Step of the least held-out loss."""
-        return int(self.dataset["stop"])
+        return int(self.values("stop"))
 
     @property
     def stop_set(self) -> tuple[int, int]:
@@ -87,7 +128,7 @@ class Generalisation(Result, Displayable, Reported):
     @property
     def loss(self) -> float:
         """Held-out loss at the stop."""
-        return float(self.dataset["loss"])
+        return float(self.values("loss"))
 
     @property
     def loss_interval(self) -> tuple[float, float]:
@@ -97,7 +138,7 @@ class Generalisation(Result, Displayable, Reported):
     @property
     def rise(self) -> float:
         """Held-out loss after the last step over the loss at the stop."""
-        return float(self.dataset["rise"])
+        return float(self.values("rise"))
 
     @property
     def rise_interval(self) -> tuple[float, float]:
@@ -110,17 +151,17 @@ class Generalisation(Result, Displayable, Reported):
 
         It is "no" only if test statistics are known exactly and the loss still falls at the last step.
         """
-        return str(self.dataset.attrs["overfits"])
+        return str(self.fact("overfits"))
 
     @property
     def most_steps(self) -> int:
         """Last step."""
-        return int(self.dataset["steps"][-1])
+        return int(self.values("steps")[-1])
 
     @property
     def remarks(self) -> tuple[str, ...]:
         """Notes on the data and on training."""
-        return tuple(filter(None, str(self.dataset.attrs["remarks"]).split("\n")))
+        return tuple(filter(None, str(self.fact("remarks")).split("\n")))
 
     @property
     def curve(self) -> xr.Dataset:
@@ -135,7 +176,7 @@ class Generalisation(Result, Displayable, Reported):
     @property
     def trust(self) -> Trust:
         """Class of the forecast: the held-out loss of given test trials is exact, that of folds is an estimate."""
-        return Trust((), str(self.dataset.attrs["promise"]))
+        return Trust((), str(self.fact("promise")))
 
     @property
     def asked(self) -> HeldOutProblem:
@@ -149,7 +190,7 @@ class Generalisation(Result, Displayable, Reported):
         """Held-out loss against the number of trials, fitted on subsets of them."""
         from learncast.planning.generalise.more_trials import trial_curve
 
-        stops, start = tuple(self.dataset["steps"].values.tolist()), float(self.dataset["held_out"][0])
+        stops, start = tuple(self.values("steps").tolist()), float(self.values("held_out")[0])
         error = math.log(self.loss_interval[1] / self.loss) / NORMAL * self.loss
         return trial_curve(self.asked, stops, start, self.loss, error)
 
@@ -238,18 +279,16 @@ def _between(interval: tuple[float, float]) -> str:
 
 def result_of(problem: HeldOutProblem, found: HeldOutCurve, stop: int, remarks: list[str]) -> Generalisation:
     """Collect the numbers of a held-out curve."""
-    import xarray as xr
-
     place = found.stops.index(stop)
     curve, loss = found.curve, float(found.curve[place])
     error = found.loss_error(place)
     rise = float(curve[-1] / loss) if loss > 0 else math.nan
-    loss_ends, rise_ends = _ends(loss, error / loss if loss > 0 else 0.0), found.rise_interval(place)
+    rise_ends = found.rise_interval(place)
     exact = problem.test is not None and not problem.samples.has_trials
     overfits = "yes" if rise_ends[0] > 1 and math.isfinite(rise) else "no" if exact else "cannot be told"
     least = problem.least_loss()
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        half = np.exp(NORMAL * found.band / curve)
+        half, factor = np.exp(NORMAL * found.band / curve), np.exp(NORMAL * error / loss) if loss > 0 else 1.0
         columns = {
             "train": (found.train, "training loss", "target^2"),
             "held_out": (curve, "held-out loss", "target^2"),
@@ -259,10 +298,10 @@ def result_of(problem: HeldOutProblem, found: HeldOutCurve, stop: int, remarks: 
             "explained": ((found.zero - curve) / (found.zero - least), "share of the explainable loss", "1"),
         }
     scalars = {
-        "stop": (stop, *alike(found, place), STEPS), "loss": (loss, *loss_ends, "target^2"),
+        "stop": (stop, *alike(found, place), STEPS), "loss": (loss, loss / factor, loss * factor, "target^2"),
         "rise": (rise, *rise_ends, "1"),
     }  # fmt: skip
-    variables: dict[str, object] = {
+    variables: Variables = {
         name: ("steps", values, described(text, units)) for name, (values, text, units) in columns.items()
     }
     for name, (value, low, high, units) in scalars.items():
@@ -271,7 +310,7 @@ def result_of(problem: HeldOutProblem, found: HeldOutCurve, stop: int, remarks: 
     variables["zero_loss"] = ((), found.zero, described("held-out loss of the answer 0", "target^2"))
     variables["least_loss"] = ((), least, described("least held-out loss", "target^2"))
     variables |= _modes(problem, found)
-    coords = {"steps": ("steps", np.array(found.stops), described("training time", STEPS))}
+    coords: Variables = {"steps": ("steps", np.array(found.stops), described("training time", STEPS))}
     attrs = {
         "task": problem.task.name,
         "trials": problem.trials,
@@ -283,17 +322,10 @@ def result_of(problem: HeldOutProblem, found: HeldOutCurve, stop: int, remarks: 
     parts = (*found.stops[-1:], problem.folds, None if problem.test is None else problem.test.hash)
     own = spec_hash(problem.task.hash, problem.network.hash, problem.training.hash, *map(repr, parts))
     origin = Provenance("descent", (), own, problem.folds.seed)
-    return Generalisation(xr.Dataset(variables, coords, attrs), origin, problem, found)
+    return Generalisation(Contents(variables, coords, attrs), origin, problem, found)
 
 
-def _ends(value: float, error: float) -> tuple[float, float]:
-    """95% interval of a positive number with a standard error of its logarithm."""
-    with np.errstate(over="ignore"):
-        factor = float(np.exp(NORMAL * error))
-    return value / factor, value * factor
-
-
-def _modes(problem: HeldOutProblem, found: HeldOutCurve) -> dict[str, object]:
+def _modes(problem: HeldOutProblem, found: HeldOutCurve) -> Variables:
     """Modes of the target: strengths, edge of noise from the number of trials, and steps at which half is learned.
 
     Implements: generalise Eq. (6), against the strengths of drawn noise

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
 #: Integration tolerance of flows, and of the solution that a forecast returns.
 TOLERANCE, PRECISE = 1e-8, 1e-11
-#: Resamples of a recorded pool, counted together: of pooled statistics and of statistics by lag.
-POOLED_RESAMPLES, FLOW_RESAMPLES = 100, 40
 #: Resamples that are enough for means, which are compared on the same resamples.
 MEAN_RESAMPLES = 24
 #: Multiple of the estimated steps after which a resample counts as never learning, in strides and in single steps.
@@ -56,6 +54,7 @@ class LinearMethod(Method):
     """Losses and gradients of a linear network from statistics. A state is the weights that learn, flattened."""
 
     promise = "integrated"
+    resamples = 40
     network: Linear
     learn: tuple[str, ...]
 
@@ -143,7 +142,7 @@ class LinearMethod(Method):
         """Each task's descent in every resample, one per row; a known task is the same in all."""
         every = []
         for task, problem in zip(self.tasks, self.problems, strict=True):
-            draws = [problem.by_lag] * FLOW_RESAMPLES
+            draws = [problem.by_lag] * self.resamples
             if can_be_resampled(task):
                 rng = np.random.default_rng(self._resampling_seed)  # tasks of the same trials are resampled identically
                 tasks = (_with_target_power(resampled(task, rng)) for _ in draws)
@@ -152,10 +151,6 @@ class LinearMethod(Method):
             constant = np.stack([d.constant for d in draws])
             every.append(replace(problem.by_lag, power=power, cross=cross, constant=constant))
         return every
-
-    @property
-    def _resampled_start(self) -> FloatArray:
-        return np.repeat(self.start[None], FLOW_RESAMPLES, axis=0)
 
     @cached_property
     def _coarse_rate(self) -> float:
@@ -199,6 +194,7 @@ class PooledMethod(LinearMethod):
 
     name = "pooled"
     counts_many = True
+    resamples = 100
 
     def __init__(self, tasks: Sequence[Task], network: Linear, training: Training, seed: int = 0) -> None:
         super().__init__(tasks, network, training, seed)
@@ -320,7 +316,7 @@ class PooledMethod(LinearMethod):
     @cached_property
     def _resampled_descents(self) -> list[PooledDescent]:
         """Each task's descent in every resample, one per row; a known task is the same in all."""
-        number, every = POOLED_RESAMPLES, []
+        number, every = self.resamples, []
         for k, task in enumerate(self.tasks):
             if can_be_resampled(task):
                 rng = np.random.default_rng(self._resampling_seed)  # tasks of the same trials are resampled identically
@@ -333,10 +329,6 @@ class PooledMethod(LinearMethod):
                 )
             every.append(self._descent(power, cross))
         return every
-
-    @property
-    def _resampled_start(self) -> FloatArray:
-        return np.repeat(self.start[None], POOLED_RESAMPLES, axis=0)
 
     def _advance_resampled(self, task: int, states: FloatArray, stop: int) -> FloatArray:
         after = self._resampled_descents[task].advance(states, [stop], self.learning_rate, precise=False)[0]

@@ -399,10 +399,13 @@ class Method(ABC):
             self._direct_resamples[goal] = self._count_resampled(self.target, self._resampled_start, goal)[0]
         return self._direct_resamples[goal]
 
+    #: Number of resamples.
+    resamples: int
+
     @property
     def _resampled_start(self) -> FloatArray:
         """State before training in every resample."""
-        raise NotImplementedError
+        return np.repeat(self.start[None], self.resamples, axis=0)
 
     def _advance_resampled(self, task: int, states: FloatArray, stop: int) -> FloatArray:
         """States of every resample after some steps."""

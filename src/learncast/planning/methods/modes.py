@@ -171,18 +171,18 @@ class ModeMethod(Method):
     @cached_property
     def _resampled_problems(self) -> list[Problem]:
         """Each task in every resample, (resamples, modes); a known task is the same in all of them."""
-        number = max((len(m.replicas[0]) for m in self.resampled_modes if m.replicas is not None), default=0)
         problems = []
         for m in self.resampled_modes:
             cross, power = (m.weighted_cross[None], m.weighted_input[None]) if m.replicas is None else m.replicas
-            shape = (number, len(m))
+            shape = (self.resamples, len(m))
             problems.append(Problem(np.broadcast_to(np.where(m.held, cross, 0.0), shape),
                                     np.broadcast_to(np.where(m.held, power, 0.0), shape), m.imbalance))  # fmt: skip
         return problems
 
     @property
-    def _resampled_start(self) -> FloatArray:
-        return np.broadcast_to(self.start, (len(self._resampled_problems[0].cross), *self.start.shape))
+    def resamples(self) -> int:  # type: ignore[override]
+        """Number of resamples."""
+        return max((len(m.replicas[0]) for m in self.resampled_modes if m.replicas is not None), default=0)
 
     def _advance_resampled(self, task: int, states: FloatArray, stop: int) -> FloatArray:
         return self._resampled_problems[task].advance(states, [stop], self.learning_rate, precise=False)[0]

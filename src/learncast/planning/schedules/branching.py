@@ -172,12 +172,8 @@ class _Search:
             row, low, high, bound, upper_low, lower_high = (
                 values[solid] for values in (row, low, high, bound, upper_low, lower_high)
             )
-            self.open(
-                np.concatenate([row, row]),
-                np.concatenate([low, upper_low]),
-                np.concatenate([lower_high, high]),
-                np.concatenate([bound, bound]),
-            )
+            halves = (row, row), (low, upper_low), (lower_high, high), (bound, bound)
+            self.open(*map(np.concatenate, halves))
             progress(min(1.0, self.boxes / self.max_boxes))
 
     def result(self) -> tuple[Route, float]:

@@ -11,6 +11,7 @@ import numpy as np
 from learncast._core.validation import FloatArray
 from learncast.tasks.covariance import Dense
 
+StepsAndChannels = tuple[int, int]
 #: Most blocks that are stored; when they are full, neighbours are merged.
 MOST_BLOCKS = 64
 #: Fewest blocks for a sampling error, whose own relative error is then 1 / sqrt(14) = 27%.
@@ -46,8 +47,8 @@ class Blocks:
     counts: FloatArray
     means: FloatArray
     scatters: FloatArray
-    input_shape: tuple[int, int]
-    target_shape: tuple[int, int]
+    input_shape: StepsAndChannels
+    target_shape: StepsAndChannels
     centred: bool
     scaled: bool = False
 
@@ -147,18 +148,12 @@ class BlockSums:
     """
 
     def __init__(
-        self,
-        input_shape: tuple[int, int],
-        target_shape: tuple[int, int],
-        *,
-        centred: bool,
-        scaled: bool = False,
-        size: int = 1,
+        self, inputs: StepsAndChannels, targets: StepsAndChannels, *, centred: bool, scaled: bool = False, size: int = 1
     ) -> None:
-        self.values, self.size, self._filled = int(np.prod(input_shape) + np.prod(target_shape)), size, 0
+        self.values, self.size, self._filled = int(np.prod(inputs) + np.prod(targets)), size, 0
         self.most = blocks_that_fit(self.values)
         count, total, square = (np.zeros((self.most, *[self.values] * axes)) for axes in range(3))
-        self._blocks = Blocks(count, total, square, input_shape, target_shape, centred, scaled)
+        self._blocks = Blocks(count, total, square, inputs, targets, centred, scaled)
 
     def add(self, *parts: FloatArray) -> None:
         """Add trials, (trials, values), given as one array or as adjacent groups of columns."""

@@ -82,7 +82,6 @@ def from_file(
     --------
     >>> import learncast as lc
     >>> import numpy as np
-    from numpy.typing import ArrayLike
     >>> rng = np.random.default_rng(0)
     >>> inputs = rng.standard_normal((300, 8, 2))
     >>> import tempfile
@@ -219,7 +218,6 @@ def from_data(
     --------
     >>> import learncast as lc
     >>> import numpy as np
-    from numpy.typing import ArrayLike
     >>> rates = np.random.default_rng(0).standard_normal((100, 12))
     >>> lc.tasks.from_data(rates, rates[:, 0])
     <Task 'recorded': 1 step, 12 inputs, 1 output at the end; estimated from 100 trials>

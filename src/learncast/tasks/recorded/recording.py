@@ -92,11 +92,6 @@ class Recording:
         stored = self.blocks if self.source is None else self.source
         return self.centred, self.scaled, *(() if stored is None else vars(stored).values())
 
-    @property
-    def without_trials(self) -> Recording:
-        """The preprocessing only, for a resample, which cannot be resampled again."""
-        return replace(self, blocks=None, source=None, origin=None)
-
     def with_targets_times(self, factor: float) -> Recording:
         """Return the recording with every target multiplied by a factor."""
         return replace(

@@ -167,9 +167,8 @@ def _chosen(task: Task, stored: Sampled | MaskedTrials | Blocks, chosen: NDArray
         repeats = np.bincount(chosen, minlength=len(stored)).astype(float)
         parts, trials = stored.cut(stored.moment(repeats)), int(repeats @ stored.counts)
     target = None if task.target_covariance is None else parts[2]
-    return Task.trusted(
-        parts[0], parts[1], target, name=task.name, trials=trials, recording=rule and rule.without_trials
-    )
+    kept = rule and replace(rule, blocks=None, source=None, origin=None)  # a resample cannot be resampled again
+    return Task.trusted(parts[0], parts[1], target, name=task.name, trials=trials, recording=kept)
 
 
 def _not_recorded(task: Task) -> InvalidSpec:

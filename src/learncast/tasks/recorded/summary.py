@@ -16,6 +16,8 @@ from learncast.tasks.geometry import pooled_statistics, pooling_kernel, recurren
 from learncast.tasks.recorded.recording import Recording
 from learncast.tasks.task import Task
 
+#: Pooled inputs and targets of every trial.
+Pooled = tuple[FloatArray, FloatArray]
 #: Ratio of channel scales above which the units determine what is learned first.
 UNEVEN = 30.0
 #: Correlation above which two channels are the same up to a factor.
@@ -262,7 +264,7 @@ def _condition(S: FloatArray) -> float:
     return float(live[-1] / live[0]) if live[0] > 0 else float("inf")
 
 
-def _pooled_trials(task: Task, b: float) -> tuple[FloatArray, FloatArray] | None:
+def _pooled_trials(task: Task, b: float) -> Pooled | None:
     """Pooled inputs and targets of every trial, (trials, readouts, channels), if trials are stored."""
     trials = task.recorded_trials
     if trials is None or not (isinstance(task.cross_covariance, Sampled) or (task.recording and task.recording.masked)):
@@ -270,7 +272,7 @@ def _pooled_trials(task: Task, b: float) -> tuple[FloatArray, FloatArray] | None
     return trials.pooled(recurrence_kernel(b, task.steps, trials.targets.shape[1]))
 
 
-def _groups(task: Task, b: float, pooled: tuple[FloatArray, FloatArray] | None) -> Groups | None:
+def _groups(task: Task, b: float, pooled: Pooled | None) -> Groups | None:
     """Sums over single trials if they are stored, else over blocks."""
     if pooled is not None:
         z, y = pooled
@@ -308,12 +310,7 @@ def _left_out(groups: Groups, power: float) -> float:
 
 
 def _null(
-    task: Task,
-    target: FloatArray,
-    root: FloatArray,
-    pooled: tuple[FloatArray, FloatArray] | None,
-    permutations: int,
-    rng: np.random.Generator,
+    task: Task, target: FloatArray, root: FloatArray, pooled: Pooled | None, permutations: int, rng: np.random.Generator
 ) -> float:
     """Quantile of the largest singular value of R S^(-1/2) with targets permuted over trials.
 

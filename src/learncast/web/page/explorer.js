@@ -243,7 +243,7 @@ function showRejection(part, error) {
 /** Hide texts and numbers that another visible part shows already. */
 function hideRepeated() {
   const seen = new Set();
-  for (const element of document.querySelectorAll("#parts .validity, #parts .note, #parts .readings > div")) {
+  for (const element of document.querySelectorAll("#parts .validity, #parts .note, #parts .readings dl > div")) {
     if (element.closest(".part").hidden) continue;
     // Each part measures its conditions; if they hold, the class of the forecast is shown once.
     const text = element.matches(".validity") && !element.querySelector(".fails") ? element.firstChild?.textContent : element.textContent;

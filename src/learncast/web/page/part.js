@@ -24,7 +24,7 @@ export class Part {
     this.element.dataset.part = name;
     this.validity = node("details", { className: "validity" });
     this.notes = node("div");
-    this.readings = node("dl", { className: "readings" });
+    this.readings = node("div", { className: "readings" });
     this.charts = node("div", { className: "charts" });
     this.text = node("p", { className: "summary" });
     this.element.append(this.validity, this.notes, this.readings, this.charts, this.text);
@@ -55,7 +55,7 @@ export class Part {
       line.append(withTerms(note.text));
       return line;
     }));
-    this.readings.replaceChildren(...view.readings.map(reading));
+    this.readings.replaceChildren(...grouped(view.readings));
     setText(this.text, view.text);
     const keys = new Set(view.charts.map((chart) => chart.key));
     for (const [key, slot] of this.figures) {
@@ -227,6 +227,17 @@ function newFigure(chart, settings) {
   }
   figure.append(caption, list, plot, readout, hint, save);
   return slot;
+}
+
+/** Readings below the name of their group, if it has one. */
+function grouped(readings) {
+  return [...new Set(readings.map((one) => one.group))].map((name) => {
+    const list = node("dl");
+    list.append(...readings.filter((one) => one.group === name).map(reading));
+    const box = node("section");
+    box.append(...(name ? [node("h3", { textContent: name })] : []), list);
+    return box;
+  });
 }
 
 function reading(one) {

@@ -335,15 +335,17 @@ def _best_answer(state: CurriculumState, numbers: PortraitTimes) -> str:
 
 
 def _best_readings(state: CurriculumState, numbers: PortraitTimes) -> tuple[Reading, ...]:
-    best, readings = numbers.best, [Reading.steps("direct training", numbers.direct_descent)]
-    if best is not None:
-        value, stop = float(numbers.values[best[0]]), float(numbers.stops[best[1]])
-        readings += [
-            Reading.steps("most steps saved in the portrait", best[2]),
-            Reading(f"at {state.varied.replace('_', ' ')}", value, state.unit, f"{value:.4g}"),
-            Reading("stopped at accuracy", stop, "1", f"{stop:.4g}"),
-        ]
-    return (*readings, Reading.flow("direct training", numbers.direct))
+    direct = Reading.steps("direct training", numbers.direct_descent), Reading.flow("direct training", numbers.direct)
+    if numbers.best is None:
+        return direct
+    row, column, saved = numbers.best
+    value, stop = float(numbers.values[row]), float(numbers.stops[column])
+    best = (
+        Reading.steps("most steps saved", saved),
+        Reading(f"at {state.varied.replace('_', ' ')}", value, state.unit, f"{value:.4g}"),
+        Reading("stopped at accuracy", stop, "1", f"{stop:.3g}"),
+    )
+    return (*(replace(one, group="Best in the portrait") for one in best), *direct)
 
 
 def diagram(state: CurriculumState, weights: FloatArray | None = None) -> Diagram:

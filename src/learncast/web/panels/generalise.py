@@ -100,7 +100,7 @@ def _shown(values: np.ndarray) -> np.ndarray:
 def _modes(found: Generalisation) -> Chart:
     strength = found.modes["strength"].values
     names = tuple(f"mode {k + 1}" for k in range(len(strength)))
-    edge = np.full(len(strength), float(found.dataset["edge"]))
+    edge = np.full(len(strength), float(found.values("edge")))
     traces = (
         Trace("bars", "data", "strength", names, strength),
         Trace("line", "threshold", "edge of noise", names, edge),

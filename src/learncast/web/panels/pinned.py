@@ -111,7 +111,7 @@ def descent_states(curriculum: Forecast, last: float) -> tuple[FloatArray, Float
     steps, states = [0.0], [method.start]
     # The last task goes on after its stage.
     places = (*curriculum.places, curriculum.places[-1])
-    for place, length, state in zip(places, (*lengths, most), curriculum.descent_states, strict=True):
+    for place, length, state in zip(places, (*lengths, most), curriculum.run.descent_states, strict=True):
         length = min(int(length), most - begun)
         kept = np.unique(np.linspace(0, length, min(_POINTS, length + 1)).round().astype(int))[1:].tolist()
         steps += [float(begun + step) for step in kept]
@@ -149,7 +149,7 @@ def readings(curriculum: Forecast) -> tuple[Reading, ...]:
     """Return the steps of the curriculum, of its stages and of direct training."""
     assert curriculum.direct is not None
     steps, direct, saving, (first, last) = curriculum.steps, curriculum.direct, curriculum.saving, curriculum.stages
-    return (
+    found = (
         Reading.counted("both stages", steps),
         Reading.counted("direct training", direct),
         Reading.steps("saved", saving.descent, saving.interval),
@@ -157,6 +157,7 @@ def readings(curriculum: Forecast) -> tuple[Reading, ...]:
         Reading.counted("target after it", replace(last.steps, low=math.nan, high=math.nan)),
         Reading.flow("both stages", steps.flow),
     )
+    return tuple(replace(one, group="At the pin") for one in found)
 
 
 def notes(curriculum: Forecast) -> tuple[Note, ...]:

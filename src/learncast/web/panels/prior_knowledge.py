@@ -121,7 +121,7 @@ class SequentialLearning:
     def curves(self) -> xr.Dataset:
         """Loss of either task over both stages, until they have settled and beyond all learning times."""
         ends = []
-        for solution, times in zip(self.curriculum.flows, (self.times[:1], self.times[1:]), strict=True):
+        for solution, times in zip(self.curriculum.run.flows, (self.times[:1], self.times[1:]), strict=True):
             learned = (1.15 * time.flow for time in times if math.isfinite(time.flow))
             ends.append(max(settling(solution), *learned, 1e-9))
         return self.curriculum.curves(points=POINTS, horizon=ends)
@@ -143,7 +143,7 @@ class SequentialLearning:
         """Gram matrices, map and loss of the network at each frame."""
         places = [self.locate(float(share)) for share in np.linspace(0.0, 1.0, FRAMES)]
         rows = []
-        for stage, solution in enumerate(self.curriculum.flows):
+        for stage, solution in enumerate(self.curriculum.run.flows):
             steps = [steps for k, steps in places if k == stage]
             if steps:
                 rows.append(solution.at(steps))
@@ -160,7 +160,7 @@ class SequentialLearning:
     def weights(self) -> tuple[FloatArray, ...]:
         """Weights of every layer at each frame, computed at some of them."""
         places = [self.locate(share) for share in np.linspace(0.0, 1.0, FRAMES)[::_HELD].tolist()]
-        flows = self.curriculum.flows
+        flows = self.curriculum.run.flows
         networks = [cast(TwoLayer | Deep, flows[stage].network_at(steps)) for stage, steps in places]
         layers = zip(*(n.weights if isinstance(n, Deep) else (n.first, n.second) for n in networks), strict=True)
         return tuple(np.repeat(np.array(layer), _HELD, axis=0)[:FRAMES] for layer in layers)
@@ -323,7 +323,7 @@ def _losses(learning: SequentialLearning) -> Chart:
 
 def _strengths(learning: SequentialLearning) -> Chart:
     traces: list[Trace] = []
-    for stage, (solution, name) in enumerate(zip(learning.curriculum.flows, NAMES, strict=True)):
+    for stage, (solution, name) in enumerate(zip(learning.curriculum.run.flows, NAMES, strict=True)):
         if learning.trained[stage] == 0:
             continue
         times = learning.curves["time"].values[stage * POINTS : (stage + 1) * POINTS]

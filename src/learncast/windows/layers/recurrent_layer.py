@@ -29,12 +29,9 @@ SUPPORTED = (
 )
 
 _OWN: dict[type[nn.Module], str] = {
-    cells.ConstGate: "const",
-    cells.SharedGate: "shared",
-    cells.DiagGate: "diag",
-    cells.PaperGRU: "paper_gru",
+    cells.ConstGate: "const", cells.SharedGate: "shared", cells.DiagGate: "diag", cells.PaperGRU: "paper_gru",
     cells.LSTM: "lstm",
-}
+}  # fmt: skip
 #: Firing rates as functions of the pre-activation, and their derivatives as functions of pre-activation and rate.
 RATES: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor], Tensor]]] = {
     "tanh": (torch.tanh, lambda a, g: 1 - g * g),

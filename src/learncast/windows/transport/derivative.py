@@ -173,12 +173,7 @@ class ExactTransport:
 
 @torch.no_grad()
 def exact_transport(
-    replay: Replay,
-    lags: Sequence[int],
-    *,
-    rates: Tensor | float = 1.0,
-    probes: int | None = None,
-    generator: torch.Generator | None = None,
+    replay: Replay, lags: Sequence[int], *, rates: Tensor | float = 1.0, probes: int | None = None, seed: int = 0
 ) -> ExactTransport:
     """Mean size of the exact transport at each lag, over sequences and times.
 
@@ -192,14 +187,13 @@ def exact_transport(
         By default dense matrices are multiplied: about 2 hidden^3 operations per lag, step and sequence. With `probes`,
         the columns of this many random units are pushed through every window: 2 probes hidden^2 times the *longest*
         lag. Full columns are used because the size of a noisy estimate of M_qq would be biased upwards.
-    generator : torch.Generator, optional
-        On the CPU; required with `probes`.
+    seed : int
+        Of the choice of units.
     """
     steps, batch, width = replay.hidden.shape
     units, parts = torch.arange(width), _dense(replay, lags)
     if probes is not None:
-        assert generator is not None, "probes need a generator"
-        units = torch.randperm(width, generator=generator)[:probes].sort().values
+        units = torch.randperm(width, generator=torch.Generator().manual_seed(seed))[:probes].sort().values
         parts = _probed(replay, lags, units)
     # Sums over windows: |M_qq|, and |M_qq| times the rates.
     sums = torch.zeros(2, len(lags), len(units), dtype=torch.float64)

@@ -97,7 +97,7 @@ def test_one_mode_by_branch_and_bound_is_the_exact_path():
 
 def test_a_limit_on_forgetting_is_met_and_costs():
     method, free = three_modes(max_stages=2)
-    left = method.excess_loss(0, follow(method, free).states[-1][None])[0]
+    left = method.excess_loss(0, follow(method, free).run.states[-1][None])[0]
     limit = (0.98 if 0 not in free.route.order else 0.999) * left
     front = lc.plan(THREE, THREES, NETWORK, learning_rate=RATE).front(THREES[0], points=3)
     assert (np.diff(front.total) >= -1e-3 * front.total[:-1]).all()  # the gap of each search
@@ -107,7 +107,7 @@ def test_a_limit_on_forgetting_is_met_and_costs():
     assert set(front.dataset["status"].values) == {"ok"}
     assert front.task.name in repr(front)
     _, kept = three_modes(max_stages=2, most_excess_loss=[limit, np.nan])
-    end = follow(method, kept).states[-1][None]
+    end = follow(method, kept).run.states[-1][None]
     assert kept.route.total == np.inf or method.excess_loss(0, end)[0] <= limit * (1 + 1e-9)
 
 

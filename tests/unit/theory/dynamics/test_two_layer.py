@@ -397,7 +397,7 @@ def test_starts_without_an_exact_flow_are_counted_by_descent(task, network):
     followed = lc.follow([lc.Stage(task, goal=0.95)], network, learning_rate=RATE)
     assert followed.method.name == "pooled"
     assert followed.steps.descent == steps
-    ended = followed.method.network_of(followed.descent_states[-1])
+    ended = followed.method.network_of(followed.run.descent_states[-1])
     np.testing.assert_allclose(ended.function, second @ first, rtol=0, atol=1e-9)
 
 
@@ -687,10 +687,10 @@ def test_a_sequence_of_a_recurrent_network():
     layers = lc.TwoLayer(0.3 * np.eye(2), 0.3 * np.eye(2))
     network = lc.LinearRNN(layers.first, 0.7 * np.eye(2), layers.second)
     found = lc.forget(pair, network, learning_rate=1e-3)
-    assert all(isinstance(s.network_at(1.0), lc.LinearRNN) for s in found.flows)
+    assert all(isinstance(s.network_at(1.0), lc.LinearRNN) for s in found.run.flows)
     # The recurrence b = 0.7 differs from exp(-1/3), so the least loss is not 0.
     assert 0 < found.losses().sel(stage="a", task="a") < found.losses().sel(stage="b", task="a")
-    np.testing.assert_allclose(found.flows[1].network_at(np.inf).recurrent_weights, 0.7 * np.eye(2))
+    np.testing.assert_allclose(found.run.flows[1].network_at(np.inf).recurrent_weights, 0.7 * np.eye(2))
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def test_the_portrait_is_that_of_the_python_interface(family, vary):
     assert reading(descent, "direct training (flow)") == float(own["direct_steps"])
     saved = own["saved_descent_steps"]
     best = float(saved.max())
-    assert reading(descent, "most steps saved in the portrait") == best
+    assert reading(descent, "most steps saved") == best
     point = next(t for t in overlay(state).traces if t.role == "best")
     assert float(saved.sel({vary: point.y[0], "accuracy": point.x[0]})) == best
     line = trace(view, "portrait", "target")
@@ -134,7 +134,7 @@ def test_the_study_without_a_pin_is_the_best_point(tmp_path):
     state = CurriculumState(grid=40)
     file = tmp_path / "this-file.toml"
     file.write_text(PANEL.study(state), encoding="utf-8")
-    best = reading(PANEL.parts["descent"](state), "most steps saved in the portrait")
+    best = reading(PANEL.parts["descent"](state), "most steps saved")
     assert plan_report(Study.load(file)).values["best"]["saving"] == best
     assert PANEL.study(state).splitlines()[1] == '# explorer, curriculum: {"grid":40}'
 

@@ -354,7 +354,7 @@ def test_frames_are_the_solutions_at_their_times():
     assert len(times) == FRAMES
     for k in (0, 40, 100, 160, FRAMES - 1):
         stage = int(times[k] > learning.boundaries[1])
-        now = learning.curriculum.flows[stage].at([times[k] - learning.boundaries[stage]])
+        now = learning.curriculum.run.flows[stage].at([times[k] - learning.boundaries[stage]])
         for name in ("input_gram", "output_gram", "network_function"):
             # The time within the stage is a difference, which loses a few digits.
             np.testing.assert_allclose(chart(view, name).traces[0].frames[k], now[name].values[0], atol=1e-9)
