@@ -155,7 +155,8 @@ def _summary(having: dict[str, list[dict]]) -> str:
         alone = TIME.fullmatch(value)
         time = value if alone else _time(row(newest, timed)) if timed else ""
         met = verdict(value, goal)
-        cells = (question, time, "" if alone else _ratio(value), _cell(_ratio(goal.removeprefix("goal "))))
+        texts = (question, time, "" if alone else _ratio(value), _ratio(goal.removeprefix("goal ")))
+        cells = (texts[0], *(text.replace(" ", "\N{NO-BREAK SPACE}") for text in texts[1:]))
         lines.append(f"| {' | '.join(cells)} | {met}{f': {reason}' if met == '**no**' and reason else ''} |")
     return "\n".join(lines)
 
@@ -173,7 +174,8 @@ def _time(of: list[str]) -> str:
 
 def _ratio(text: str) -> str:
     """Shares of a training as multiples: at most 1/200 of its time is at least 200 times as fast."""
-    return re.sub(r"1/([\d,]+)", r"\1x", text.replace("<= 1/", ">= 1/"))
+    text = re.sub(r"1/([\d,]+)", r"\1x", text.replace("<= 1/", ">= 1/"))
+    return re.sub(r"(?<=\d)x", "×", text).replace("<=", "≤").replace(">=", "≥")
 
 
 def _measured(having: dict[str, list[dict]]) -> str:
