@@ -73,7 +73,7 @@ def forecast_figure() -> None:
     rng = np.random.default_rng(0)
     rates = rng.normal(size=(200, 30, 12))
     reach = 0.1 * rates.sum(axis=1) @ rng.normal(size=(12, 2)) + rng.normal(size=(200, 2))
-    save(lc.forecast(rates, reach).report().draw(), IMAGES / "forecast.png", dpi=160)
+    save(lc.forecast(rates, reach).report().draw(), IMAGES / "forecast.png", dpi=200)
 
 
 def badges() -> None:

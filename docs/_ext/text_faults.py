@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
+from matplotlib.transforms import Bbox
 
 #: Pixels between two places on a curve or in a bar that are tested, and from a marker to the text that names it.
 SPACING, BESIDE = 2.0, 12.0
@@ -71,7 +72,10 @@ def _unnamed(ax: Axes, named: set[str]) -> Iterator[str]:
     if not ax.axison or columns or len(set(marks.values())) + bool(others) < 2:
         return
     named = named | {to_hex(text.get_color()) for text in ax.texts}  # a text in the colour of what it names
-    beside = [text.get_window_extent().padded(BESIDE) for text in ax.texts if text.get_text().strip()]
+    texts = [text for text in ax.texts if text.get_text().strip()]
+    beside = [text.get_window_extent().padded(BESIDE) for text in texts]
+    pointed = [ax.transData.transform(text.xy) for text in texts if getattr(text, "xycoords", "") == "data"]
+    beside += [Bbox.from_extents(*place, *place).padded(1) for place in pointed]  # what an annotation points at
     for one, look in marks.items():
         line = isinstance(one, Line2D)
         places = one.get_xydata() if line else np.ma.filled(one.get_offsets(), np.nan)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from learncast._core.files import as_folder
 from learncast._core.limits import allowing
 from learncast._core.progress import Progress, show_progress, time_limit
 from learncast.sweep_cli import AsJson
@@ -47,6 +48,8 @@ class Delivery:
 
     def deliver(self, doing: str, answered: Callable[[Progress], Report]) -> None:
         """Compute, write and print an answer; exit 1 if a condition (with --strict) or a check fails."""
+        if self.out is not None:
+            as_folder(self.out)  # an answer that takes hours must not be lost
         with show_progress(doing) as progress, time_limit(self.seconds), allowing(self.most_bytes):
             answer = answered(progress)
         written = answer.write(self.out) if self.out is not None else []

@@ -24,6 +24,7 @@ from typer.testing import CliRunner
 import learncast
 from learncast import display
 from learncast.cli import app
+from learncast.cli_delivery import Delivery
 from learncast.report import report
 from learncast.theory import assumptions
 
@@ -372,6 +373,13 @@ def test_out_must_not_be_a_file(study, tmp_path, command):
         assert "taken" in refused(kind, path, *options, "--out", out)
     assert everything(tmp_path) == before
     assert (tmp_path / "taken").read_text() == "mine"
+
+
+def test_a_file_as_out_is_refused_before_anything_is_computed(tmp_path):
+    (tmp_path / "taken").write_text("mine")
+    with pytest.raises(learncast.InvalidSpec) as refusal:
+        Delivery(out=tmp_path / "taken").deliver("computing", pytest.fail)
+    assert refusal.value.field == "out"
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")

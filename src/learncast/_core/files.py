@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from learncast._core.errors import InvalidSpec
 from learncast._core.system import alive, exchange, replace, sync
 
 
@@ -46,6 +47,14 @@ def write_file(path: str | os.PathLike[str], content: str | bytes) -> Path:
     with draft_of(path) as draft:
         draft.write_bytes(content.encode() if isinstance(content, str) else content)
     return Path(path)
+
+
+def as_folder(path: str | os.PathLike[str]) -> Path:
+    """Return the path of a folder for files, which need not exist."""
+    folder = Path(path)
+    if folder.exists() and not folder.is_dir():
+        raise InvalidSpec(f"--out must name a folder, got the file {folder}.", field="out")
+    return folder
 
 
 @contextmanager

@@ -137,7 +137,7 @@ def windows_by_cell(
     last, longest = float(dataset["lag"][-1]), dataset.attrs.get("longest_task_lag")
     if longest is not None:
         ax.axhline(float(longest), color="grey", linewidth=0.8, linestyle=":")
-        name_line(ax, float(longest), "task's longest lag", x=0.62, up=-8)
+        name_line(ax, float(longest), "task's longest lag", x=0.02, up=-8)
     ax.set_ylim(-0.03 * last, 1.05 * last)
     if legend:
         key(ax, below=True, ncols=2, columnspacing=0.8)

@@ -72,7 +72,8 @@ def mode_strengths(
             ax.axhline(float(optimum[k]), color=colour, linewidth=0.8, linestyle="--", alpha=0.7)
     if (several and dataset.sizes["mode"] <= len(COLOURS)) or simulated is not None:
         key(ax)
-    return label(ax, x="training time (gradient steps)", y="strength $u$", title=title)
+    y = "strength $u$" if optimum is None else "strength $u$ (dashed: optimum)"
+    return label(ax, x="training time (gradient steps)", y=y, title=title)
 
 
 def loss_curve(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:

@@ -165,7 +165,8 @@ def stop_map(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     place = float(dataset.attrs["stop_steps"]), 1.0 - float(dataset.attrs["accuracy"])
     marks = ax.plot(*place, **STAR, linestyle="none", label="this plan")
     if finite.size and np.nanmin(saving) < 0 < np.nanmax(saving):
-        ax.contour(x, y, saving, levels=[0.0], colors=ON_LIGHT, linewidths=1)
+        # Without the first column: not to train the first task neither saves nor costs.
+        ax.contour(x[1:], y, saving[:, 1:], levels=[0.0], colors=ON_LIGHT, linewidths=1)
         marks.append(EVEN)
     ax.set_yscale("log")
     clipped = finite.size and float(finite.max()) > top

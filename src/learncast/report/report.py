@@ -17,8 +17,7 @@ from urllib.parse import urlencode
 import numpy as np
 
 from learncast._core.citations import bibliography
-from learncast._core.errors import InvalidSpec
-from learncast._core.files import draft_folder
+from learncast._core.files import as_folder, draft_folder
 from learncast.display import Table, escape, html_page, plain
 from learncast.planning.batches import BatchSteps
 from learncast.planning.decoding import Decoded
@@ -172,9 +171,7 @@ class Report:
 
         If the figure cannot be drawn, everything else is written, with a warning.
         """
-        target = Path(folder)
-        if target.exists() and not target.is_dir():
-            raise InvalidSpec(f"--out must name a folder, got the file {target}.", field="out")
+        target = as_folder(folder)
         with draft_folder(target) as draft:
             pictures = self._pictures()
             (draft / f"{self.kind}.json").write_text(self.json() + "\n", encoding="utf-8")

@@ -177,6 +177,8 @@ class RecurrentModule(nn.Module):
         powers: list[torch.Tensor] = [self.input_weights]
         for _ in range(steps - 1):
             powers.append(self.recurrent_weights @ powers[-1])
+        if steps == 1:  # the recurrence has no effect, and the gradient 0
+            powers[0] = powers[0] + 0.0 * self.recurrent_weights.sum()
         return torch.stack(powers)
 
     def _hidden(self, x: torch.Tensor) -> torch.Tensor:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from learncast._core.errors import InvalidSpec
+from learncast._core.errors import InvalidSpec, UnsupportedModel
 from learncast.procedure.training import Training
 from learncast.results import spec_hash
 from learncast.training.losses import LossFunction
@@ -269,6 +269,8 @@ class Updates:
         """Take one step and return the loss before it; return None, and restore the weights, if it is not finite."""
         self.optimizer.zero_grad(set_to_none=True)
         loss = self.loss(self.module(batch.inputs), batch.targets, batch.weights)
+        if not loss.requires_grad:
+            raise UnsupportedModel("The loss does not depend on any weight that learns.", field="model")
         loss.backward()  # type: ignore[no-untyped-call]
         value, clip = float(loss.detach()), self.training.clip
         if clip is not None:

@@ -68,7 +68,7 @@ def test_mode_strengths_of_one_mode(trajectory, ax):
     optimum = xr.DataArray([1.5], dims="mode")
     assert figures.mode_strengths(trajectory, ax, optimum=optimum, title="Learning") is ax
     assert ax.get_xlabel() == "training time (gradient steps)"
-    assert ax.get_ylabel() == "strength $u$"
+    assert ax.get_ylabel() == "strength $u$ (dashed: optimum)"
     assert ax.get_title(loc="left") == "Learning"
     [curve] = lines_with_many_points(ax)
     np.testing.assert_array_equal(curve.get_ydata(), trajectory["strength"].isel(mode=0))

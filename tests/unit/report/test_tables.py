@@ -8,7 +8,7 @@ import re
 import pytest
 
 import learncast as lc
-from learncast.display import format_interval, format_loss
+from learncast.display import format_loss
 
 
 def test_equal_modes_share_a_row() -> None:
@@ -36,8 +36,3 @@ def test_losses_of_a_sequence_have_three_digits_in_text_and_all_in_json() -> Non
 )
 def test_a_loss_in_text(loss: float, text: str) -> None:
     assert format_loss(loss) == text
-
-
-def test_steps_of_an_interval_are_whole_unless_they_are_few() -> None:
-    assert format_interval((3439.4, 27183.0)) == "3,439 to 27,183"
-    assert format_interval((3.25, 5.0)) == "3.2 to 5"

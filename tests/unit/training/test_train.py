@@ -1142,3 +1142,26 @@ def test_processes_change_no_number():
     alone, spread = (train_all(jobs, processes=p) for p in (1, 2))
     for one, other in zip(alone, spread, strict=True):
         assert_same_run(one, other)
+
+
+@pytest.mark.parametrize("recurrence", ["matrix", "scalar"])
+def test_a_recurrence_that_acts_on_nothing_is_trained_without_effect(recurrence):
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((6, 1, 2)), rng.standard_normal((6, 1))
+    W_h = rng.standard_normal((3, 3)) if recurrence == "matrix" else 0.5 * np.eye(3)
+    network = lc.LinearRNN(rng.standard_normal((3, 2)), W_h, rng.standard_normal((1, 3)))
+    run = train((x, y), network, lc.Training(0.1, learn=("recurrent",)), steps=4)
+    assert np.ptp(run["loss"].values) == 0
+    assert np.array_equal(run.network.recurrent_weights, W_h)
+
+
+def test_a_model_whose_loss_depends_on_no_weight_is_refused():
+    model = torch.nn.Sequential(torch.nn.Linear(2, 1), Detached())
+    with pytest.raises(UnsupportedModel) as caught:
+        train((torch.ones(4, 2), torch.ones(4, 1)), model, lc.Training(0.1), steps=4)
+    assert caught.value.field == "model"
+
+
+class Detached(torch.nn.Module):
+    def forward(self, x):
+        return x.detach()

@@ -437,7 +437,10 @@ def test_numbers_equal_those_of_the_python_interface_exactly(server):
     assert decoded(heat["z"]).shape == (40, 40)
     assert np.array_equal(decoded(heat["z"]), own["speedup_steps"].values)
     counts = json.loads(post(server[1], "/api/curriculum/descent", state)[2])
-    assert counts["readings"][0]["value"] == float(own["direct_descent_steps"])
+    readings = {one["label"]: one["value"] for one in counts["readings"]}
+    assert readings["direct training"] == float(own["direct_descent_steps"])
+    groups = {one["group"] for one in counts["readings"]}
+    assert groups == {"Best in the portrait", ""}
 
 
 class Numbered(State):

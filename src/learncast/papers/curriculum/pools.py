@@ -97,11 +97,6 @@ def portrait_of(pool: TaskPool, unit: str, values: ArrayLike, stops: FloatArray,
     return phase(pool.target, network(unit), **over, learning_rate=rate, goal=ACCURACY)
 
 
-def settings_of(seed: int, rate: float = LEARNING_RATE, **options: Any) -> Training:
-    """Settings of every training here."""
-    return Training(rate, batch=BATCH, seed=seed, **options)
-
-
 @cache
 def forecasts_of(name: str, activation: str, preset: str) -> list[Forecast]:
     """Return the forecasts of direct training on a pool's target, and of every first task and stop."""
@@ -139,13 +134,10 @@ def train_pool(settings: Settings, progress: Progress = silent) -> xr.Dataset:
 
 def optima_of(forecasts: Iterable[Forecast], net: Network, rate: float) -> dict[str, FloatArray]:
     """Return the optimum of every task: known for linear units, else where training converges, as in the paper."""
-    optima = dict[str, FloatArray]()
-    for told in forecasts:
-        for stage, modes in zip(told.requested, told.modes, strict=True):
-            if stage.task.name not in optima:
-                known = isinstance(net, LinearRNN)
-                optima[stage.task.name] = modes.optimum if known else _converged(stage.task, net, rate)
-    return optima
+    stages = [pair for told in forecasts for pair in zip(told.requested, told.modes, strict=True)]
+    each = {stage.task.name: (stage.task, modes.optimum) for stage, modes in stages}
+    known = isinstance(net, LinearRNN)
+    return {name: best if known else _converged(task, net, rate) for name, (task, best) in each.items()}
 
 
 def trained(told: Forecast, net: Network, optima: Settings, rate: float, seed: int) -> TrainingRun:
@@ -154,7 +146,7 @@ def trained(told: Forecast, net: Network, optima: Settings, rate: float, seed: i
 
     goals = [Accuracy(getattr(s.goal, "value", 0.0), optimum=tuple(optima[s.task.name])) for s in told.requested]
     stages = [Stage(stage.task, goal) for stage, goal in zip(told.requested, goals, strict=True)]
-    training = settings_of(seed, rate, most_steps=20 * math.ceil(told.steps.descent))
+    training = Training(rate, batch=BATCH, seed=seed, most_steps=20 * math.ceil(told.steps.descent))
     return train(stages, net, training, record=("strength",))
 
 
@@ -179,7 +171,7 @@ def _converged(task: tasks.Task, net: Network, rate: float) -> FloatArray:
 
     window = round(0.25 / rate)
     goal = Plateau(window=window, tolerance=5e-3)
-    run = train(task, net, settings_of(0, rate), goal=goal, record=("strength",))
+    run = train(task, net, Training(rate, batch=BATCH, seed=0), goal=goal, record=("strength",))
     return np.asarray(run["strength"].values[-window:].mean(axis=0))
 
 

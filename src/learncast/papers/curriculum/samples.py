@@ -87,8 +87,8 @@ def supplement(results: list[xr.Dataset], preset: str) -> xr.Dataset:
     """Figure S5: direct training and two first tasks (`sample`) in each panel of figure 4, linear and ReLU units."""
     plain, panels = [one.drop_vars("steps") for one in results], list(pools.pools())
     pairs = [xr.concat(plain[k : k + 2], "activation", join="outer") for k in range(0, len(plain), 2)]
-    joined = xr.concat(pairs, "panel", join="outer")  # nan after the end of a path
-    return joined.assign_coords(panel=panels, activation=list(UNITS))
+    # Paths are nan after their end.
+    return xr.concat(pairs, "panel", join="outer").assign_coords(panel=panels, activation=list(UNITS))
 
 
 def _each(dataset: xr.Dataset, symbols: Settings) -> Iterator[tuple[str, xr.Dataset]]:
@@ -100,12 +100,10 @@ def _each(dataset: xr.Dataset, symbols: Settings) -> Iterator[tuple[str, xr.Data
 
 def draw_supplement(dataset: xr.Dataset) -> figures.Figure:
     """Draw a row for each panel of figure 4."""
-
-    def draw(name: str, one: xr.Dataset, ax: Axes) -> None:
-        draw_paths(one, ax, title=name, legend=False)
+    draws = (partial(draw_paths, one, title=name, legend=False) for name, one in _each(dataset, SYMBOLS))
+    figure = figures.sheet(*draws, columns=4, width=1.85, height=1.7)
+    for ax in figure.axes:
         ax.set_xlabel("gradient steps")
-
-    figure = figures.sheet(*(partial(draw, *one) for one in _each(dataset, SYMBOLS)), columns=4, width=1.85, height=1.7)
     with figures.style():
         figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return figure

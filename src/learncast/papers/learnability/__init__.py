@@ -56,6 +56,7 @@ def paper(seeds: Sequence[int] | None = None, cells: Sequence[str] | None = None
         "5": ("AdamW", scales, pictures.scale_numbers),
         "12": ("AdamW", powers, pictures.time_scale_numbers),
         "13": ("AdamW", pictures.draw_histograms, pictures.time_scale_numbers),
+        "T": ("AdamW", partial(pictures.draw_one, pictures.course), pictures.course_numbers),
     }
     for first, optimizer in ((6, "SGD"), (9, "SGD with momentum")):
         parts[f"{first}"] = (optimizer, pictures.draw_envelopes, pictures.envelope_numbers)

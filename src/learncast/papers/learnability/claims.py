@@ -22,9 +22,7 @@ from learncast.papers.runs import PaperRun
 from learncast.results import described
 
 Claim: TypeAlias = dict[str, Any]
-CRITERIA: Claim = tomllib.loads(
-    files("learncast.papers.learnability").joinpath("claims.toml").read_text(encoding="utf-8")
-)
+CRITERIA: Claim = tomllib.loads(files("learncast.papers.learnability").joinpath("claims.toml").read_text("utf-8"))
 #: Fewer seeds cannot reach the level of an order, whatever they show: 1 / 20 for three against three.
 FEWEST = 4
 #: Texts of a verdict: holds, fails or undecided; what the claim says; its numbers; what would decide it; why it fails.
@@ -81,7 +79,7 @@ def measures(dataset: xr.Dataset, size: RunSize) -> xr.Dataset:
         "time_scale_spread": spread,
         "pooled_tail_index": dataset["pooled_tail_index"].values,
         "block_tail_index": dataset["block_tail_index"].values,
-        "loss_fall": (1 - dataset["last_loss"] / dataset["first_loss"]).values,
+        "loss_fall": (1 - dataset["watched_loss"].isel(update=-1) / dataset["watched_loss"].isel(update=0)).values,
     }
     for noise in ("total", "per_lag"):
         columns[f"{noise}_slope_error"] = np.abs(requirement_slopes(near, noise) + 2)
@@ -134,12 +132,10 @@ def requirement_slopes(one: xr.Dataset, noise: str) -> FloatArray:
 
 def _dial(dataset: xr.Dataset) -> xr.Dataset:
     """Return drop, recovered weight and loss over (gate, seed), and their rank correlation over gates."""
-    end = dataset["short_envelope"].transpose("gate", "seed", "short_lag")
-    drop = _laws(end["short_lag"].values.astype(float), end.values)[0]
-    recovered = dataset["recovered"].transpose("gate", "seed").values
+    end, first = (dataset.isel(update=k).transpose("gate", "seed", ...) for k in (-1, 0))
+    drop, recovered, loss = (end[name].values for name in ("watched_drop", "recovered", "watched_loss"))
     ranks = [float(spearmanr(*pair).statistic) for pair in zip(drop.T, recovered.T, strict=True)]
-    first, loss = (dataset[f"{k}_loss"].transpose("gate", "seed").values for k in ("first", "last"))
-    fall = (1 - loss / first).max(axis=0)  # of the gate that learns best
+    fall = (1 - loss / first["watched_loss"].values).max(axis=0)  # of the gate that learns best
     return xr.Dataset(
         {
             "dial_drop": (("gate", "seed"), drop, described("drop of the envelope", "1")),

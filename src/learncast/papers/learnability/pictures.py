@@ -36,7 +36,7 @@ def envelope_numbers(dataset: xr.Dataset) -> Numbers:
             more = one["envelope_auxiliary"].mean("seed")
             key = f"{cell}: envelope with eq. (58)'s terms over without, first and last lag"
             yield key, short((more / mean)[[0, -1]])
-        yield f"{cell}: loss, first and last", short([one[f"{k}_loss"].mean("seed") for k in ("first", "last")])
+        yield f"{cell}: loss, first and last", short(one["watched_loss"].mean("seed")[[0, -1]])
 
 
 def window_numbers(dataset: xr.Dataset) -> Numbers:
@@ -123,6 +123,23 @@ def draw_noise(dataset: xr.Dataset) -> figures.Figure:
     tails = partial(figures.tail_indices_by_cell, dataset, title=dataset.attrs["optimizer"])
     scales = partial(figures.noise_scales_by_cell, dataset)
     return figures.sheet(tails, scales, width=3.5, height=2.7)
+
+
+def course_numbers(dataset: xr.Dataset) -> Numbers:
+    """Yield the median drop of the envelope and the loss during training, and in how many seeds the drop falls."""
+    yield "updates", [int(k) for k in dataset["update"].values]
+    for cell, one in _cells(dataset):
+        drop, loss = (one[name].transpose("update", "seed") for name in ("watched_drop", "watched_loss"))
+        yield f"{cell}: drop of the envelope", short(drop.median("seed"))
+        yield f"{cell}: loss", short(loss.median("seed"))
+        yield f"{cell}: seeds in which the drop falls, of {drop.sizes['seed']}", int((drop[-1] < drop[0]).sum())
+
+
+def course(dataset: xr.Dataset, ax: Axes, *, title: str) -> None:
+    """Draw the drop of the envelope during training: medians as lines, networks as dots."""
+    dots = dataset["watched_drop"].rename(cell="series").transpose("series", "update", "seed")
+    figures.networks_on_lines(dots.median("seed", keep_attrs=True), ax, networks=dots, title=title)
+    ax.set_yscale("log")
 
 
 def draw_histograms(dataset: xr.Dataset) -> figures.Figure:

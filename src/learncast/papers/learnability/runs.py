@@ -16,7 +16,7 @@ from learncast._core.progress import Progress, silent
 from learncast._core.validation import FloatArray
 from learncast.papers.learnability.preset import CELLS, OPTIMIZERS, Preset, RunSize, Schedule
 from learncast.papers.runs import PaperRun, Settings, share_of
-from learncast.results import described
+from learncast.results import STEPS, described
 
 if TYPE_CHECKING:
     from learncast.windows.example_model import CellReadout, Optimizer, Stack
@@ -28,6 +28,8 @@ TRAINING = 0.8
 _KEPT = ["envelope", "envelope_gate", "signal", "score", "critical_score", "tail_index", "scale", "total_scale",
          "required_sequences", "window", "null_window", "time_scale"]  # fmt: skip
 _CONTROLLED = ["exact_envelope", "control_signal", "control_score", "attributable", "attributable_reach"]
+#: Updates after which loss and drop are measured, besides the first and the last.
+COURSE = (100, 200, 300, 500, 700, 1000, 1400)
 #: Sequences on which single terms of a gradient are collected, and two forms of an envelope compared.
 _FEW = 64
 #: Cells whose gates start at random biases.
@@ -149,33 +151,29 @@ def epochs(rng: np.random.Generator, sequences: int, batch: int) -> Iterator[NDA
 
 
 def diagnose(settings: Settings, progress: Progress = silent) -> xr.Dataset:
-    """Train networks and return their diagnosis at the end, windows early on, and both losses, over (gate, seed)."""
+    """Train networks and return their diagnosis at the end, windows early on, and loss and drop at `COURSE`."""
     run = DiagnosedRun.from_dict(settings)
-    trainer, done, found = run.trainer(), 0, [dict[str, xr.DataArray]() for _ in run.networks]
-    for until in sorted({1, run.early or 1, run.updates}):
+    trainer, found, done = run.trainer(), [dict[str, xr.DataArray]() for _ in run.networks], 0
+    # Loss and drop are measured at both ends, and more often if there is an early window.
+    moments = sorted({1, *(k for k in (*COURSE, run.early) if run.early and k < run.updates), run.updates})
+    course = [list[xr.Dataset]() for _ in run.networks]
+    for until in moments:
         trainer.train(until - done, share_of(progress, TRAINING * done / run.updates, TRAINING * until / run.updates))
         done = until
-        for own, (_, seed), each in zip(found, run.networks, trainer.each(), strict=True):
-            if until == 1:
-                own["first_loss"] = _loss(run, each[0], seed)
+        for own, path, (_, seed), each in zip(found, course, run.networks, trainer.each(), strict=True):
+            path.append(_watched(run, *each, seed))
             if until == run.early < run.updates:
                 own["early_window"] = _window(run, *each, seed, control=True)["window"]
     results = []
-    for own, (_, seed), each in zip(found, run.networks, trainer.each(), strict=True):
-        results.append(_end(run, *each, seed).assign(own | {"last_loss": _loss(run, each[0], seed)}))
+    for own, path, (_, seed), each in zip(found, course, run.networks, trainer.each(), strict=True):
+        watched = xr.concat(path, xr.Variable("update", moments, described("training", STEPS)))
+        results.append(_end(run, *each, seed).assign(own).merge(watched))
         progress(TRAINING + (1 - TRAINING) * len(results) / len(run.networks))
     joined = xr.concat(results, "network", combine_attrs="override", join="exact", data_vars="all")
     rows = [joined.isel(network=slice(k, k + len(run.seeds))) for k in range(0, len(results), len(run.seeds))]
     over = [row.rename(network="seed").assign_coords(seed=list(run.seeds)) for row in rows]
     gates = [np.nan if gate is None else gate for gate in run.gates]
     return xr.concat(over, "gate", combine_attrs="override", join="exact").assign_coords(gate=gates)
-
-
-def _loss(run: DiagnosedRun, model: CellReadout, seed: int) -> xr.DataArray:
-    """Return the mean squared error on sequences that are not used in training."""
-    inputs, targets = run.trials(run.watched, 5, seed)
-    error = float(np.mean((model.answers(inputs) - targets) ** 2))
-    return xr.DataArray(error, attrs=described("mean squared error", "target^2"))
 
 
 def _window(
@@ -191,15 +189,19 @@ def _window(
     return window(model, inputs, targets, measurement=measurement, **options).dataset.isel(layer=0, drop=True)
 
 
-def _short_envelope(run: DiagnosedRun, model: CellReadout, optimizer: Optimizer, seed: int) -> xr.DataArray:
-    """Return the envelope at the task's lags on a few sequences."""
+def _watched(run: DiagnosedRun, model: CellReadout, optimizer: Optimizer, seed: int) -> xr.Dataset:
+    """Return the loss on a few sequences not used in training, and the envelope's drop over the task's lags."""
     from learncast.windows import DetectionRule, Measurement, window
 
     inputs, targets = run.trials(run.watched, 5, seed)
-    lags = tuple(lag for lag in run.training.lags if lag <= run.training.task_lags[-1])
-    options: dict[str, Any] = {"measurement": Measurement(lags=lags, directions=1), "rule": DetectionRule(nulls=19)}
-    now = window(model, inputs, targets, optimizer=optimizer, **options).dataset.isel(layer=0, drop=True)
-    return now["envelope"].rename(lag="short_lag")
+    lags = [lag for lag in run.training.lags if lag <= run.training.task_lags[-1]]
+    ends = Measurement(lags=(lags[0], lags[-1]), directions=1)
+    now = window(model, inputs, targets, optimizer=optimizer, measurement=ends, rule=DetectionRule(nulls=19)).dataset
+    error, envelope = model.answers(inputs) - targets, now["envelope"].isel(layer=0).values
+    with np.errstate(divide="ignore"):
+        drop = float(np.log(envelope[0] / envelope[-1]))
+    about = described("drop of the envelope, log f(1)/f(L)", "1"), described("mean squared error", "target^2")
+    return xr.Dataset({"watched_drop": ((), drop, about[0]), "watched_loss": ((), float(np.mean(error**2)), about[1])})
 
 
 def _end(run: DiagnosedRun, model: CellReadout, optimizer: Optimizer, seed: int) -> xr.Dataset:
@@ -212,8 +214,6 @@ def _end(run: DiagnosedRun, model: CellReadout, optimizer: Optimizer, seed: int)
         merged = merged.assign({f"paper_rule_{name}": theirs[name] for name in ("window", "validity_silent_null")})
     elif run.diagnosed:
         merged = _window(run, model, optimizer, seed)[_KEPT]
-    else:
-        merged["short_envelope"] = _short_envelope(run, model, optimizer, seed)
     longest, z = run.training.task_lags[-1], (inputs @ run.direction(seed))[..., None]
     moments = [(v[:, longest:] * z[:, :-longest]).mean() for v in (model.answers(inputs), targets)]
     recovered = described("weight of the task's longest lag in the answers, share of the target's", "1")

@@ -71,12 +71,6 @@ def fitted(name: str, seed: int, accuracy: float, **given: float) -> LinearRNN:
     return trained(descend(task, start, Training(rate, learn=ALL, most_steps=60_000), goal=accuracy))
 
 
-def ending(task: Task, recurrence: float, *, learning_rate: float, steps: int) -> float:
-    """Recurrence with which the network of one weak mode ends."""
-    run = descend(task, mode_network(recurrence, 0.01), Training(learning_rate, learn=ALL), steps=steps)
-    return float(trained(run).recurrent_weights[0, 0])
-
-
 def best(sequences: Iterable[FloatArray]) -> FloatArray:
     """Return the best recurrence for each sequence of strengths by lag."""
     return np.array([optimum.best_recurrence(one).best.recurrence for one in sequences])
@@ -231,7 +225,9 @@ def late_pulses(points: int, backgrounds: Sequence[float]) -> xr.Dataset:
     explained = [part.data**2 / (4 * part.regulariser * part.constant) for part in parts]
     starts, around = (0.1, 0.95), ("below", "above", "bistable_from", "bistable_to")
     tasks = [sensory.late_pulse(20, eps) for eps in backgrounds]
-    ends = [[ending(task, start, learning_rate=0.008, steps=4000) for task in tasks] for start in starts]
+    slow, weak = Training(0.008, learn=ALL), [mode_network(start, 0.01) for start in starts]
+    runs = [[descend(task, start, slow, steps=4000) for task in tasks] for start in weak]
+    ends = [[float(trained(run).recurrent_weights[0, 0]) for run in row] for row in runs]
     return xr.Dataset(
         {
             "best": (("series", "background"), lines, described("best recurrence b*", "1")),

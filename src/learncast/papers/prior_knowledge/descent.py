@@ -35,11 +35,6 @@ def solved(task: tasks.Task, network: TwoLayer, learning_rate: float) -> TwoLaye
     return checked_two_layer(forecast(task, network, learning_rate=learning_rate).solution)
 
 
-def learned(task: tasks.Task, network: TwoLayer, learning_rate: float) -> TwoLayer:
-    """Return the network at the end of the exact flow."""
-    return cast(TwoLayer, solved(task, network, learning_rate).network_at(np.inf))
-
-
 def descended(task: tasks.Task, network: TwoLayer, learning_rate: float, steps: Any) -> list[TwoLayer]:
     """Return the network after each of these steps, in increasing order, of descent on the task's statistics."""
     start, n = np.concatenate([network.first.T, network.second])[None], network.inputs

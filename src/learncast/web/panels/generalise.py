@@ -87,10 +87,11 @@ def _view(state: GeneraliseState) -> View:
     axes = ChartAxis("training time", "steps", "log"), ChartAxis("loss", "target^2")
     shades = ((low, high, "as good within the noise", Series.OTHER),)
     chart = Chart("held_out", "Loss on new trials", *axes, tuple(traces), shades=shades, main=True)
-    lead, _, rest = found.sentence.partition("; ")
+    lead, _, rest = found.sentence.partition(". ")
     notes = tuple(Note(text, "warning") for text in found.remarks)
     validity = validity_report(found.trust.forecast_class, ())
-    return View((chart, _modes(found)), validity, _readings(found, truth), notes, rest, answer=f"{lead}.")
+    answer = f"{lead.removesuffix('.')}."
+    return View((chart, _modes(found)), validity, _readings(found, truth), notes, rest, answer=answer)
 
 
 def _shown(values: np.ndarray) -> np.ndarray:

@@ -38,7 +38,9 @@ def test_the_population_is_that_of_the_drawn_trials():
 @pytest.mark.parametrize("example", PANEL.examples, ids=lambda example: example.name)
 def test_examples_can_be_shown(example):
     state = PANEL.state_of(example).model_copy(update=QUICK)
-    assert PANEL.parts["held_out"](state).answer
+    view, (found, _) = PANEL.parts["held_out"](state), held_out(state)
+    assert f"{view.answer} {view.text}".strip() == found.sentence
+    assert view.text
 
 
 def test_the_study_of_dropped_trials_gives_the_same_numbers(tmp_path):
