@@ -138,8 +138,9 @@ def course_numbers(dataset: xr.Dataset) -> Numbers:
 def course(dataset: xr.Dataset, ax: Axes, *, title: str) -> None:
     """Draw the drop of the envelope during training: medians as lines, networks as dots."""
     dots = dataset["watched_drop"].rename(cell="series").transpose("series", "update", "seed")
-    figures.networks_on_lines(dots.median("seed", keep_attrs=True), ax, networks=dots, title=title)
+    figures.networks_on_lines(dots.median("seed", keep_attrs=True), ax, networks=dots, named=False, title=title)
     ax.set_yscale("log")
+    figures.key(ax, below=True, ncols=2)
 
 
 def draw_histograms(dataset: xr.Dataset) -> figures.Figure:
