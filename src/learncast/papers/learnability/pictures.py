@@ -121,8 +121,7 @@ def survivals(scale: str, dataset: xr.Dataset, ax: Axes, *, title: str) -> objec
 def draw_noise(dataset: xr.Dataset) -> figures.Figure:
     """Draw tail indices and noise scales."""
     tails = partial(figures.tail_indices_by_cell, dataset, title=dataset.attrs["optimizer"])
-    scales = partial(figures.noise_scales_by_cell, dataset)
-    return figures.sheet(tails, scales, width=3.5, height=2.7)
+    return figures.sheet(tails, partial(figures.noise_scales_by_cell, dataset), width=3.5, height=2.7)
 
 
 def course_numbers(dataset: xr.Dataset) -> Numbers:
