@@ -31,7 +31,7 @@ extensions = [
     "mathml",
     "docstrings",
     "drawn",
-    "gallery_figures",
+    "gallery_cards",
     "package_map",
     "generated_pages",
     "code_host_links",

@@ -8,11 +8,8 @@ from typing import Any
 
 import matplotlib as mpl
 import xarray as xr
-from docutils import nodes
 from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
-from sphinx.application import Sphinx
-from sphinx.util.docutils import SphinxDirective
 
 from learncast.figures import style, svg
 from learncast.figures.look import SAVED, TOKENS, UNSIGNED, themed
@@ -21,8 +18,6 @@ from learncast.figures.look import SAVED, TOKENS, UNSIGNED, themed
 PIXELS = 120
 #: Width and height of the picture of a card in inches.
 CARD = (3.0, 2.0)
-#: Picture of a card as sphinx-gallery writes it.
-THUMBNAIL = re.compile(r"(.*images/)thumb/(sphx_glr_.+)_thumb\.\w+$")
 
 
 def apply_style(conf: dict[str, Any], script: str) -> None:
@@ -93,36 +88,3 @@ def as_card(figure: Figure) -> Figure:
         if ax.xaxis.label.get_window_extent().width > ax.get_window_extent().width:
             ax.set_xlabel("")
     return figure
-
-
-class ExampleCard(SphinxDirective):
-    """The figure of a tutorial as the picture of a card: name of the script and number of the figure."""
-
-    required_arguments = 2
-
-    def run(self) -> list[nodes.Node]:
-        """Return the picture in both versions."""
-        name, number = self.arguments
-        path = Path(f"/generated/tutorials/images/sphx_glr_{name}_{int(number):03d}_card")
-        return [
-            nodes.image(uri=file.as_posix(), alt="", classes=[f"only-{look}"]) for look, file in versions(path).items()
-        ]
-
-
-def use_cards(app: Sphinx, doctree: nodes.document) -> None:
-    """Show the pictures of cards in the version of the page."""
-    for image in list(doctree.findall(nodes.image)):
-        if found := THUMBNAIL.match(image["uri"]):
-            folder, name = found.groups()
-            dark = image.deepcopy()
-            for one, look, ending in ((image, "light", ""), (dark, "dark", "_dark")):
-                one["uri"] = f"{folder}{name}_001_card{ending}.svg"
-                one["classes"].append(f"only-{look}")
-            image.parent.insert(image.parent.index(image) + 1, dark)
-
-
-def setup(app: Sphinx) -> dict[str, bool]:
-    """Register the directive, and replace pictures of cards before Sphinx collects the pictures of a page."""
-    app.add_directive("example-card", ExampleCard)
-    app.connect("doctree-read", use_cards, priority=400)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -55,7 +55,7 @@ def mode_strengths(
     >>> trajectory = solution.at([0, 100, 200, 300, 400]).dataset
     >>> figure, ax = plt.subplots()
     >>> lc.figures.mode_strengths(trajectory, ax, optimum=solution.modes.optimum).get_ylabel()
-    'strength $u$'
+    'strength $u$ (dashed: optimum)'
     >>> plt.close(figure)
     """
     several = dataset.sizes["mode"] > 1
