@@ -92,6 +92,7 @@ def test_outputs_solve_the_differential_equation(name):
     np.testing.assert_allclose(theory, W2 @ W1, atol=1e-7)  # the integrator's tolerance, amplified along the path
 
 
+@pytest.mark.slow
 def test_deviation_is_of_first_order():
     dataset = made("2C")
     # Second-order terms are of the order of the largest rate, 0.05.
@@ -309,6 +310,7 @@ def test_after_a_swap_the_flow_keeps_a_loss_of_one_eighth():
     np.testing.assert_allclose(outputs.sel(source="descent"), [1, 1, 1, 0, -1, 0, 0, 0], atol=1e-3)
 
 
+@pytest.mark.slow
 def test_the_two_fish_coincide_on_the_saddle():
     living, revised = numbers("6G"), numbers("6H")
     # Two fish differ in one feature, +1 against -1.
@@ -391,6 +393,7 @@ def test_training_follows_the_update_equations(name):
     np.testing.assert_allclose(trained, np.sqrt(8) * functions[:, :, 1], atol=1e-11)  # the second of eight items
 
 
+@pytest.mark.slow
 def test_two_figures_share_their_training(monkeypatch):
     shares, first = [], made("5B")
     monkeypatch.delattr("learncast.training.ensembles.train_ensemble")  # a second training would fail

@@ -18,7 +18,7 @@ import learncast as lc
 from learncast import sweep, tasks
 from learncast.windows import stored_model
 
-FEW, MANY = 10, int(os.environ.get("FLIPS", "300"))
+FEW, MANY = 4, int(os.environ.get("FLIPS", "300"))
 NUMBERS = pytest.mark.parametrize("number", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
 
 

@@ -60,6 +60,7 @@ def kept(tmp_path_factory):
     return store
 
 
+@pytest.mark.slow
 def test_a_stored_figure_is_identical_to_that_of_one_process(plain, kept, tmp_path):
     Reproduction("learnability", figure="3", preset="smoke", store=kept).draw(out=tmp_path)
     assert_same_figures(tmp_path, plain, ["3"])

@@ -71,6 +71,7 @@ def test_an_unstable_rate_raises_with_a_safe_one_and_its_steps():
     assert caught.value.steps == plain_steps(x, y, network, rate, 0.95)
 
 
+@pytest.mark.slow
 def test_the_command_gives_the_numbers_of_python(tmp_path, capsys):
     x, y = recording()
     np.savez(tmp_path / "mine.npz", rates=x, movement=y)

@@ -110,6 +110,7 @@ def test_a_source_and_a_plan_for_the_held_out_loss(folder):
     assert plan["held_out"]["after"][0]["loss"] == values["loss"]
 
 
+@pytest.mark.slow
 def test_plans_for_the_held_out_loss_agree_between_study_command_and_library(folder):
     study = study_of(folder, "[generalise]\nplan = true\n")
     assert study.terms.goal == "generalise"

@@ -256,6 +256,7 @@ def test_tasks_may_start_processes(tmp_path):
     assert sweep.run(pooled, {"a": list(range(12))}, store=tmp_path / "s", workers=1).complete
 
 
+@pytest.mark.slow
 def test_a_dead_worker_with_a_living_child_is_replaced(tmp_path):
     begun = time.monotonic()
     grid, base = {"a": [1, 2]}, {"mark": str(tmp_path / "mark")}
