@@ -138,7 +138,7 @@ def course(dataset: xr.Dataset, ax: Axes, *, title: str) -> None:
     """Draw the drop of the envelope during training: medians as lines, networks as dots."""
     dots = dataset["watched_drop"].rename(cell="series").transpose("series", "update", "seed")
     figures.networks_on_lines(dots.median("seed", keep_attrs=True), ax, networks=dots, named=False, title=title)
-    ax.set_yscale("log")
+    ax.set(yscale="log", ylabel="envelope's drop, log f(1)/f(L)")
     figures.key(ax, below=True, ncols=2)
 
 
