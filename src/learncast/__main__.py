@@ -1,8 +1,13 @@
 """Run the command line: `python -m learncast`, or `learncast`."""
 
+import _thread
 import signal
 import sys
+import threading
 from types import FrameType
+
+#: Seconds after which Ctrl-C is raised again, if the command still runs.
+AGAIN = 3.0
 
 
 def main() -> None:
@@ -12,6 +17,9 @@ def main() -> None:
     def remember(number: int, frame: FrameType | None) -> None:
         # Compiled modules that are imported may turn the exception into another one, or lose it.
         pressed.append(number)
+        timer = threading.Timer(AGAIN, _thread.interrupt_main)
+        timer.daemon = True
+        timer.start()
         signal.default_int_handler(number, frame)
 
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:

@@ -166,3 +166,23 @@ def test_an_interrupt_during_the_import_of_a_compiled_module_ends_the_program(fi
     interrupted = "SIGINT" in first
     assert (done.returncode, done.stderr) == ((130, "learncast: interrupted\n") if interrupted else (1, done.stderr))
     assert ("ImportError: initialization failed" in done.stderr) != interrupted
+
+
+def test_an_interrupt_that_a_module_loses_is_raised_again():
+    code = (
+        "import os, signal, sys, time, types\n"
+        "import learncast.__main__ as command\n"
+        "command.AGAIN = 0.3\n"
+        "def run():\n"
+        "    try:\n"
+        "        os.kill(os.getpid(), signal.SIGINT)\n"
+        "        time.sleep(1)\n"
+        "    except KeyboardInterrupt:\n"
+        "        pass\n"
+        "    for _ in range(300):\n"
+        "        time.sleep(0.1)\n"
+        "sys.modules['learncast.cli'] = types.SimpleNamespace(main=run)\n"
+        "command.main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20, check=False)
+    assert done.returncode == 130
