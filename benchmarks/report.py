@@ -146,7 +146,7 @@ def page() -> tuple[str, int]:
 
 
 def _summary(having: dict[str, list[dict]]) -> str:
-    lines = ["| question | time | ratio | goal | met |", "|---|--:|--:|---|---|"]
+    lines = ["| question | time | times as fast | goal | met |", "|---|--:|--:|---|---|"]
     for question, section, judged, timed, reason in SUMMARY:
         newest = having[section][-1]["sections"][section] if section in having else []
         if row(newest, judged) is None:
@@ -155,7 +155,8 @@ def _summary(having: dict[str, list[dict]]) -> str:
         alone = TIME.fullmatch(value)
         time = value if alone else _time(row(newest, timed)) if timed else ""
         met = verdict(value, goal)
-        texts = (question, time, "" if alone else _ratio(value), _ratio(goal.removeprefix("goal ")))
+        slower = " as long" if value.endswith("x") and "<=" in goal else ""
+        texts = (question, time, "" if alone else _ratio(value) + slower, _ratio(goal.removeprefix("goal ")))
         cells = (texts[0], *(text.replace(" ", "\N{NO-BREAK SPACE}") for text in texts[1:]))
         lines.append(f"| {' | '.join(cells)} | {met}{f': {reason}' if met == '**no**' and reason else ''} |")
     return "\n".join(lines)
