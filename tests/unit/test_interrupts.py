@@ -184,5 +184,12 @@ def test_an_interrupt_that_a_module_loses_is_raised_again():
         "sys.modules['learncast.cli'] = types.SimpleNamespace(main=run)\n"
         "command.main()\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     assert done.returncode == 130
