@@ -85,8 +85,8 @@ for condition in forecast.trust.assumptions:
     print(f"  {condition.name}: measured {condition.measured:.2g}")
 
 # %%
-# ``integrated`` means that the steps of gradient descent were counted on the exact statistics of these trials, without
-# approximation.
+# ``integrated`` is the class of any linear network on any task. The steps of gradient descent are counted on the exact
+# statistics of these trials; the gradient flow is integrated numerically, to the tolerance of the solver.
 #
 # Should another task come first?
 # -------------------------------

@@ -2,7 +2,7 @@
 Learning time against scale and balance of the initial weights
 ==============================================================
 
-Number of steps to learn a hierarchy, computed exactly for many initialisations. White cells never learn all modes, because
+Number of steps to learn a hierarchy, computed exactly for many initialisations. Grey cells never learn all modes, because
 the flow ends on a saddle.
 """
 
@@ -29,8 +29,9 @@ times = np.array(
 ).T
 
 _, ax = plt.subplots(figsize=(6, 3.6), layout="constrained")
-mesh = ax.pcolormesh(scales, imbalances, np.ma.masked_invalid(times))
-ax.figure.colorbar(mesh, label="gradient steps")
+colours = plt.get_cmap().with_extremes(bad="0.5")
+mesh = ax.pcolormesh(scales, imbalances, np.ma.masked_invalid(times), cmap=colours)
+ax.figure.colorbar(mesh, label="gradient steps of the flow")
 ax.set(
     xscale="log",
     xlabel="scale of the weights at the start",

@@ -21,10 +21,11 @@ from learncast.tasks.task import Task
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Deep(LinearNetwork):
-    """A linear network of any number of layers, y = W_L ... W_2 W_1 z.
+    """A linear network of any number of layers.
 
-    Its input z is that of a trial of one step or, with a recurrence b, z = sum_t b^(T-t) x_t: the hidden units of the
-    first layer then add up their inputs, h_t = b h_{t-1} + W_1 x_t, and the other layers read h_T.
+    Its answer is y = W_L ... W_2 W_1 z. The input z is that of a trial of one step or, with a recurrence b,
+    z = sum_t b^(T-t) x_t: the hidden units of the first layer then add up their inputs, h_t = b h_{t-1} + W_1 x_t, and
+    the other layers read h_T.
 
     Parameters
     ----------

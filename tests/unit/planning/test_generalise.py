@@ -134,7 +134,7 @@ def test_an_exact_test_that_only_falls_says_no_and_trials_never_do():
     exact = lc.generalise(task, net, learning_rate=RATE, most_steps=50, test=population(teacher, 0.01))
     assert (exact.overfits, exact.stop, exact.rise) == ("no", 50, 1.0)
     for other in ({"test": task_of(x_new, y_new)}, {}):
-        assert lc.generalise(task, net, learning_rate=RATE, most_steps=50, **other).overfits == "cannot be told"
+        assert lc.generalise(task, net, learning_rate=RATE, most_steps=50, **other).overfits == "unclear"
 
 
 def test_groups_and_blocks_are_held_out_together():
@@ -242,7 +242,7 @@ def test_folds_that_diverge_count_as_infinite_and_are_remarked():
     g = lc.generalise(task_of(x, x), net, learning_rate=2.4, most_steps=200, folds=Folds(3, groups=groups))
     assert math.isinf(float(g.curve["held_out"][-1]))
     assert math.isfinite(g.loss)
-    assert g.overfits == "cannot be told"
+    assert g.overfits == "unclear"
     assert g.remarks
 
 

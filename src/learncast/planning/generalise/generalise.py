@@ -97,7 +97,7 @@ def generalise(
     >>> network = lc.LinearRNN.random(12, 8, 2, recurrence=0.9, scale=0.1, rng=0)
     >>> g = lc.generalise(lc.Task.from_samples(inputs, targets), network, learning_rate=0.01, most_steps=2000)
     >>> g.stop, g.overfits, round(g.loss, 1)
-    (89, 'cannot be told', 9.5)
+    (89, 'unclear', 9.5)
     """
     settings = Training.of(training, learning_rate)
     given = [one for one in (task, test, after) if one is not None and not isinstance(one, Task)]

@@ -73,7 +73,7 @@ class Generalisation(Displayable, Reported):
     >>> network = lc.TwoLayer.random(20, 8, 2, scale=0.1, rng=rng)
     >>> g = lc.generalise(lc.Task.from_samples(inputs, targets), network, learning_rate=0.05, most_steps=1000)
     >>> g.overfits, round(g.rise, 1), g.modes["signal"].values
-    ('cannot be told', 1.4, array([ True, False]))
+    ('unclear', 1.4, array([ True, False]))
     >>> [round(number, 1) for number in g.trials(120)]
     [4.4, 3.0, 5.8]
     """
@@ -147,7 +147,7 @@ class Generalisation(Displayable, Reported):
 
     @property
     def overfits(self) -> str:
-        """Whether training on raises the held-out loss: "yes", "no" or "cannot be told".
+        """Whether training on raises the held-out loss: "yes", "no" or "unclear".
 
         It is "no" only if test statistics are known exactly and the loss still falls at the last step.
         """
@@ -254,7 +254,7 @@ class Generalisation(Displayable, Reported):
         low, high = self.stop_set
         others = "" if low == high else f" Stops from {low:,} to {high:,} are as good within the noise."
         loss = f"the held-out loss is {self.loss:.3g} (95% interval {_between(self.loss_interval)})"
-        unsure = " These trials do not show whether it overfits." if self.overfits == "cannot be told" else ""
+        unsure = " These trials do not show whether it overfits." if self.overfits == "unclear" else ""
         if self.stop == self.most_steps:
             return f"At step {self.stop:,}, the last, {loss} and still falls.{others}{unsure}"
         rise = f"Training on to {self.most_steps:,} raises it {self.rise:.3g} times ({_between(self.rise_interval)})."
@@ -285,7 +285,7 @@ def result_of(problem: HeldOutProblem, found: HeldOutCurve, stop: int, remarks: 
     rise = float(curve[-1] / loss) if loss > 0 else math.nan
     rise_ends = found.rise_interval(place)
     exact = problem.test is not None and not problem.samples.has_trials
-    overfits = "yes" if rise_ends[0] > 1 and math.isfinite(rise) else "no" if exact else "cannot be told"
+    overfits = "yes" if rise_ends[0] > 1 and math.isfinite(rise) else "no" if exact else "unclear"
     least = problem.least_loss()
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         half, factor = np.exp(NORMAL * found.band / curve), np.exp(NORMAL * error / loss) if loss > 0 else 1.0

@@ -79,9 +79,9 @@ class Transfer:
 
     @property
     def verdict(self) -> str:
-        """Whether the source helps: "helps", "hurts" or "cannot be told"."""
+        """Whether the source helps: "helps", "hurts" or "unclear"."""
         low, high = self.gain_interval
-        return "helps" if low > 0 else "hurts" if high < 0 else "cannot be told"
+        return "helps" if low > 0 else "hurts" if high < 0 else "unclear"
 
     @cached_property
     def worth(self) -> Expected | None:
@@ -108,7 +108,7 @@ class Transfer:
             "helps": f'Training "{self.source}" first for {self.source_stop:,} steps saves {size}.',
             "hurts": f'Training "{self.source}" first costs {-self.gain:.0%} ({-high:.0%} to {-low:.0%}) even at its '
             "best stop.",
-            "cannot be told": f'These trials do not show whether "{self.source}" helps: it saves {size}.',
+            "unclear": f'These trials do not show whether "{self.source}" helps: it saves {size}.',
         }
         if math.isnan(self.distance):
             return words[self.verdict]
