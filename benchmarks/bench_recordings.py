@@ -143,11 +143,9 @@ def rows() -> Iterator[tuple[str, str, str]]:
             yield "  forecast", f"{told:.2f} s", ""
             yield "  plan with two candidates and its interval", f"1/{whole / planned:,.0f}", "goal <= 1/20"
             yield "  plan", f"{planned:.1f} s", "goal < 10 s"
-            yield (
-                "  what it saves, in steps",
-                f"{found.saving:,.0f}",
-                "{:,.0f} to {:,.0f}".format(*found.saving_interval),
-            )
+            ends = found.saving_interval
+            told = "{:,.0f} to {:,.0f}".format(*ends) if np.isfinite(ends).all() else "no interval"
+            yield "  what it saves, in steps", f"{found.saving:,.0f} ({told})", ""
     finally:
         torch.set_num_threads(before)
     with tempfile.TemporaryDirectory() as folder:

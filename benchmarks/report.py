@@ -8,6 +8,7 @@ import os
 import platform
 import re
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 
 from learncast import __version__
@@ -36,15 +37,13 @@ TIME = re.compile(r"[\d.]+ (?:us|ms|s)")
 
 HEAD = """# Performance
 
-How long each question takes, and how many times as fast that is as the obvious way: backpropagation through time in
-torch on the trials, an ODE solver, or the published pipeline. Where a question names another reference, the ratio is to
-that one.
-
-{summary}
+{headline}
 
 ```{{drawn}} speed_chart
-:width: 620
+:width: 680
 ```
+
+{missed}
 
 `python -m benchmarks --report` writes this page; with the name of a section it measures that section only. Times are
 CPU seconds of one thread, the fastest of several runs, and ratios are of alternating runs. {measured}
@@ -54,61 +53,97 @@ CPU seconds of one thread, the fastest of several runs, and ratios are of altern
 Open a section for its reference, its theoretical limit and its numbers. A goal that is not met has a bold **no**. The
 last column is the same row of the previous measurement, kept in `benchmarks/results/history.json`, with changes above
 10%.
+
+:::{{dropdown}} The questions of the chart ({met} of {goals} goals met)
+
+{summary}
+:::
 """
 
-#: The table at the top: question, section, beginning of the row with the goal, beginning of the row with the time if it
-#: is another one, and why the goal is not met if it is not.
+
+@dataclass(frozen=True)
+class Question:
+    """A question of the chart: where its numbers stand, and why its goal is missed where it is."""
+
+    question: str
+    section: str
+    judged: str  #: beginning of the label of the row that has the goal
+    timed: str = ""  #: beginning of the label of the row that has the time, where it is another one
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Measured time and ratio of a question, and its goal."""
+
+    question: Question
+    value: str
+    goal: str
+    time: str
+
+    @property
+    def met(self) -> bool:
+        """Whether the goal is met."""
+        return verdict(self.value, self.goal) == "yes"
+
+    @property
+    def bar(self) -> tuple[str, float, float]:
+        """What the chart draws: "ratio" or "time", how much of it, and the goal."""
+        value, goal = number(self.value), number(re.split(">=|<=", self.goal)[1])
+        if TIME.fullmatch(self.value):
+            return "time", value, goal
+        if "<=" in self.goal and self.value.endswith("x"):  # a multiple of a limit: the goal is a time too
+            return "time", number(self.time), number(self.time) * goal / value
+        return "ratio", *((value, goal) if ">=" in self.goal else (1 / value, 1 / goal))
+
+
 SUMMARY = (
-    ("Start the command line and plan a study", "start", "learncast plan STUDY --json", "", ""),
-    ("Forecast recorded trials", "recordings", "forecast, in shares", "forecast", ""),
-    ("Plan with two candidates and its interval", "recordings", "plan with two", "plan", ""),
-    (
-        "Plan with 1,000 candidates",
-        "curriculum",
-        "plan with 1000 candidates",
-        "",
-        "every candidate is tested for a stable learning rate, and whole steps are searched for the proof",
-    ),
-    (
-        "Phase portrait of 1000 x 1000 curricula, against one logarithm per point",
-        "curriculum",
-        "1000 x 1000 phase portrait over target_strength",
-        "1000 x 1000 phase portrait over target_strength",
-        "two stages need a logarithm each, and seven grids of numbers are filled",
-    ),
-    (
+    Question("Forecast recorded trials", "recordings", "forecast, in shares", "forecast"),
+    Question("Plan recorded trials, with interval", "recordings", "plan with two", "plan"),
+    Question(
         "Train to 99% from statistics, fixed recurrence",
         "descent",
         "training to 99%, fixed",
         "training to 99%, fixed",
-        "",
     ),
-    ("Train to 99% from statistics, all weights", "descent", "training to 99%, all", "training to 99%, all", ""),
-    (
-        "Statistics of a million trials of 8 steps, as a share of the pace of reading them",
-        "descent",
-        "statistics of 10^6 trials of 8",
-        "",
-        "they are one matrix product, which alone takes several times as long as reading",
-    ),
-    ("Train a linear network in torch", "training", "linear, everything learned", "", ""),
-    ("Exact two-layer solution at 100 times, 5 x 5", "two_layer", "Q Q^T at 100 times, d = 5,", "", ""),
-    (
-        "Exact two-layer solution at 100 times, 200 x 200",
+    Question("Train to 99% from statistics, all weights", "descent", "training to 99%, all", "training to 99%, all"),
+    Question("Train a linear network in torch", "training", "linear, everything learned"),
+    Question("Two-layer solution at 100 times, 5 × 5", "two_layer", "Q Q^T at 100 times, d = 5,"),
+    Question(
+        "Two-layer solution at 100 times, 200 × 200",
         "two_layer",
         "Q Q^T at 100 times, d = 200",
-        "",
-        "each time takes 12.7 d^3 operations; the ODE solver interpolates between a few dozen steps",
+        reason="Each time takes about 13 d³ operations, while the ODE solver interpolates between a few dozen steps.",
     ),
-    (
+    Question(
+        "Two-layer solution at 1,000 times, 50 × 50",
+        "two_layer",
+        "Q Q^T at 1000 times, d = 50",
+        reason="Each time is computed by itself, while the ODE solver interpolates between a few dozen steps.",
+    ),
+    Question(
         "Learnability window of a GRU",
         "learnability",
         "GRU: published pipeline",
         "GRU: windows.window",
-        "gates, their slopes and the scan over time remain beside the matrix products",
+        "Gates, their slopes and the scan over time remain beside the matrix products.",
     ),
-    ("One task of a sweep, beside its own work", "sweep", "the same tasks by 2 processes", "", ""),
-    ("Picture of the explorer after a slider has moved", "explorer", "portrait of 120 x 120, slider", "", ""),
+    Question("Start the command line and plan a study", "start", "learncast plan STUDY --json"),
+    Question(
+        "Plan with 1,000 candidates",
+        "curriculum",
+        "plan with 1000 candidates",
+        reason="Every candidate is tested for a stable learning rate, and whole steps are searched for the proof.",
+    ),
+    Question(
+        "Phase portrait of 1,000 × 1,000 curricula",
+        "curriculum",
+        "1000 x 1000 phase portrait over target_strength",
+        "1000 x 1000 phase portrait over target_strength",
+        "The unit is one logarithm per point. Two stages need one each, and seven grids of numbers are filled.",
+    ),
+    Question("One task of a sweep, beside its own work", "sweep", "the same tasks by 2 processes"),
+    Question("Picture of the explorer after a slider moved", "explorer", "portrait of 120 x 120, slider"),
 )
 
 
@@ -141,24 +176,67 @@ def page() -> tuple[str, int]:
     """Text of the page, and its number of sections."""
     having = {name: [entry for entry in history() if name in entry["sections"]] for name in REPORTED}
     having = {name: entries for name, entries in having.items() if entries}
-    head = HEAD.format(summary=_summary(having), measured=_measured(having))
+    found = answers()
+    head = HEAD.format(
+        headline=_headline(found),
+        missed=_missed(found),
+        measured=_measured(having),
+        summary=_table(found),
+        met=sum(answer.met for answer in found),
+        goals=len(found),
+    )
     return "\n".join([head, *(_section(name, entries) for name, entries in having.items())]), len(having)
 
 
-def _summary(having: dict[str, list[dict]]) -> str:
+def answers() -> list[Answer]:
+    """The newest measurement of every question of the chart."""
+    newest = {name: rows for entry in history() for name, rows in entry["sections"].items()}
+    found = []
+    for question in SUMMARY:
+        judged = row(newest.get(question.section, []), question.judged)
+        if judged is not None:
+            _, value, goal = judged
+            timed = row(newest[question.section], question.timed) if question.timed else None
+            time = value if TIME.fullmatch(value) else _time(timed) if timed else ""
+            found.append(Answer(question, value, goal.removeprefix("goal ").split(",")[0], time))
+    return found
+
+
+def _headline(found: list[Answer]) -> str:
+    text = (
+        "The first panel shows how many times as fast a question is answered as in the obvious way: backpropagation "
+        "through time in torch on the trials, an ODE solver for two-layer solutions, the published pipeline for "
+        "windows. The second panel shows the time of questions that have no such counterpart."
+    )
+    forecast = next((answer for answer in found if answer.question == SUMMARY[0]), None)
+    if forecast is not None:
+        text = (
+            f"A forecast of recorded trials takes {forecast.time}: {forecast.bar[1]:,.0f} times as fast as training on "
+            f"them in torch. {text}"
+        )
+    return text
+
+
+def _missed(found: list[Answer]) -> str:
+    lines = [
+        f"- **{answer.question.question}**: {_ratio(answer.value)}{_as_long(answer)} where the goal is "
+        f"{_ratio(answer.goal)}. {answer.question.reason}"
+        for answer in found
+        if not answer.met
+    ]
+    return "\n".join(["Goals that are missed, and why:", "", *lines]) if lines else "Every goal is met."
+
+
+def _as_long(answer: Answer) -> str:
+    return " as long" if answer.value.endswith("x") and "<=" in answer.goal else ""
+
+
+def _table(found: list[Answer]) -> str:
     lines = ["| question | time | times as fast | goal | met |", "|---|--:|--:|---|---|"]
-    for question, section, judged, timed, reason in SUMMARY:
-        newest = having[section][-1]["sections"][section] if section in having else []
-        if row(newest, judged) is None:
-            continue
-        _, value, goal = row(newest, judged)
-        alone = TIME.fullmatch(value)
-        time = value if alone else _time(row(newest, timed)) if timed else ""
-        met = verdict(value, goal)
-        slower = " as long" if value.endswith("x") and "<=" in goal else ""
-        texts = (question, time, "" if alone else _ratio(value) + slower, _ratio(goal.removeprefix("goal ")))
-        cells = (texts[0], *(text.replace(" ", "\N{NO-BREAK SPACE}") for text in texts[1:]))
-        lines.append(f"| {' | '.join(cells)} | {met}{f': {reason}' if met == '**no**' and reason else ''} |")
+    for answer in found:
+        ratio = "" if TIME.fullmatch(answer.value) else _ratio(answer.value) + _as_long(answer)
+        cells = (text.replace(" ", "\N{NO-BREAK SPACE}") for text in (answer.time, ratio, _ratio(answer.goal)))
+        lines.append(f"| {answer.question.question} | {' | '.join(cells)} | {'yes' if answer.met else '**no**'} |")
     return "\n".join(lines)
 
 

@@ -177,36 +177,30 @@ def forecast_and_trained(axes: Any) -> None:
     ax.legend(title="forecast class", frameon=False, loc="upper left")
 
 
-#: Rows of the performance page in the chart: section, start of the label, and name in the chart.
-CHARTED = (
-    ("descent", "training to 99%, fixed scalar recurrence", "train to 99%, fixed recurrence"),
-    ("recordings", "forecast, in shares", "forecast recorded trials"),
-    ("descent", "training to 99%, all weights", "train to 99%, all weights learn"),
-    ("descent", "BPTT over gradient from statistics, P = 1000, T = 50, hidden 128, 1 inputs", "one gradient"),
-    ("training", "linear, everything learned", "torch training, linear"),
-    ("training", "ReLU, recurrence 0.96", "torch training, ReLU"),
-    ("recordings", "plan with two candidates", "plan recorded trials, with interval"),
-    ("two_layer", "Q Q^T at 100 times, d = 5", "exact two-layer solution"),
-)
-
-
-@_sized(4.4, 2.5)
-def speed_chart(ax: Any) -> None:
-    """How many times as fast as the obvious way: backpropagation through time in torch on the trials, or an ODE solver for the two-layer solution."""
+@_sized(6.6, 4.3, heights=(9, 5))
+def speed_chart(axes: Any) -> None:
+    """Above: how many times as fast as the obvious way each question is answered. Below: time of the questions that have no such counterpart. A tick marks the goal."""
     sys.path.append(str(ROOT))
-    from benchmarks.report import history, number
+    from benchmarks.report import answers
 
-    names, ratios = [name for *_, name in CHARTED], []
-    for section, label, _ in CHARTED:
-        entry = next(entry for entry in reversed(history()) if section in entry["sections"])
-        value = next(v for name, v, _ in entry["sections"][section] if name.strip().startswith(label))
-        ratio = number(value)
-        ratios.append(ratio if ratio > 1 else 1 / ratio)  # "1/239" is a share of the training
-    names, ratios = zip(*sorted(zip(names, ratios, strict=True), key=lambda pair: -pair[1]), strict=True)
-    rows = np.arange(len(ratios))
-    ax.barh(rows, np.subtract(ratios, 1), color=TARGET, left=1)
-    for row, ratio in zip(rows, ratios, strict=True):
-        ax.annotate(f"{ratio:,.0f}×", (ratio, row), (4, 0), textcoords="offset points", va="center", size=7)
-    ax.set_yticks(rows, names)
-    ax.invert_yaxis()
-    ax.set(xscale="log", xlabel="times as fast", xlim=(1, 6000))
+    found = answers()
+    for ax, kind in zip(axes, ("ratio", "time"), strict=True):
+        chosen = sorted((a for a in found if a.bar[0] == kind), key=lambda a: -a.bar[1])
+        for row, answer in enumerate(chosen):
+            _, value, goal = answer.bar
+            name, colour = ("goal met", TARGET) if answer.met else ("goal missed", FIRST)
+            start = 1 if kind == "ratio" else 0
+            ax.barh(row, value - start, left=start, color=colour, label=name)
+            ax.plot([goal, goal], [row - 0.42, row + 0.42], color="0.45", lw=2, label="goal")
+            said = answer.time if kind == "time" else f"{value:,.0f}×" if value >= 10 else f"{value:.1f}×"
+            ax.annotate(said, (max(value, goal), row), (5, 0), textcoords="offset points", va="center", size=7)
+        ax.set_yticks(range(len(chosen)), [answer.question.question for answer in chosen])
+        ax.invert_yaxis()
+        ax.set(xscale="log")
+    axes[0].axvline(1, color="0.6", lw=0.8)
+    axes[0].set_xticks([1, 10, 100, 1000], ["1×", "10×", "100×", "1,000×"])
+    axes[1].set_xticks([1e-3, 1e-2, 0.1, 1], ["1 ms", "10 ms", "0.1 s", "1 s"])
+    axes[0].set(xlabel="times as fast as the obvious way", xlim=(0.4, 8000))
+    axes[1].set(xlabel="time of one answer", xlim=(1e-3, 5))
+    named = dict(zip(*reversed(axes[0].get_legend_handles_labels()), strict=True))
+    axes[0].legend(named.values(), named.keys(), frameon=False, ncols=3, loc="lower right", bbox_to_anchor=(1, 1))

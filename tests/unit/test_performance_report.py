@@ -76,11 +76,16 @@ def test_the_page_is_written_from_the_stored_measurements():
     assert sections == len(report.REPORTED)
 
 
-def test_the_table_at_the_top_has_every_question_and_a_reason_for_every_goal_that_is_not_met():
-    table = report.page()[0].partition("|---")[2].partition("\n\n")[0].splitlines()[1:]
-    assert len(table) == len(report.SUMMARY)
-    for line in table:
-        _, time, ratio, goal, met = (cell.strip() for cell in line.strip("| ").split(" | "))
-        assert time or ratio
-        assert goal
-        assert met == "yes" or met.startswith("**no**: ")
+def test_every_question_of_the_chart_is_measured_and_a_missed_goal_has_a_reason():
+    found = report.answers()
+    assert [answer.question for answer in found] == list(report.SUMMARY)
+    for answer in found:
+        kind, value, goal = answer.bar
+        assert answer.met == (value >= goal if kind == "ratio" else value <= goal)
+        assert answer.met or answer.question.reason
+
+
+def test_a_multiple_of_a_limit_is_drawn_as_a_time():
+    question = report.Question("q", "s", "r")
+    assert report.Answer(question, "30x", "<= 15x", "40 ms").bar == ("time", 0.04, 0.02)
+    assert report.Answer(question, "1/400", "<= 1/200", "1 s").bar == pytest.approx(("ratio", 400, 200))
