@@ -29,17 +29,17 @@ _training = partial(control, group="Training")
 class GeneraliseState(State):
     """Settings of the generalise panel."""
 
-    trials: float = _data(40.0, "trials", (20.0, 2000.0), 0.02, scale="log", unit="trials")
-    inputs: int = _data(12, "inputs", (1, 40), 1.0)
+    trials: float = _data(60.0, "trials", (20.0, 2000.0), 0.02, scale="log", unit="trials")
+    inputs: int = _data(30, "inputs", (1, 40), 1.0)
     signal: int = _data(1, "signal directions", (0, _OUTPUTS), 1.0)
     noise: float = _data(2.0, "noise", (0.0, 10.0), 0.1)
     steps: int = _data(5, "steps in a trial", (1, 20), 1.0, unit="steps")
     recurrence: float = _training(0.9, "recurrence", (-0.95, 0.95), 0.01)
-    scale: float = _training(0.1, "initial weights", (0.001, 1.0), 0.02, scale="log")
+    scale: float = _training(0.03, "initial weights", (0.001, 1.0), 0.02, scale="log")
     learning_rate: float = _training(0.01, "learning rate", (1e-4, 0.1), 0.02, scale="log")
     most_steps: float = _training(3000.0, "last step", (10.0, 10_000.0), 0.02, scale="log", unit="steps")
     folds: int = _training(10, "folds", (3, 10), 1.0)
-    seed: int = _training(0, "seed", (0, 100), 1.0)
+    seed: int = _training(5, "seed", (0, 100), 1.0)
     data: str | None = control(None, "dropped trials", kind="hidden", lengths=(0, 64))
 
 

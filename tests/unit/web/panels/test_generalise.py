@@ -43,6 +43,16 @@ def test_examples_can_be_shown(example):
     assert view.text
 
 
+def test_examples_show_what_their_captions_say():
+    few, many, none, as_many = (held_out(PANEL.state_of(example))[0] for example in PANEL.examples)
+    assert few.overfits == "yes"
+    assert 0 < few.stop_set[0] <= few.stop <= few.stop_set[1] < 3000
+    assert many.rise < 1.1 < few.rise
+    assert none.stop == 0
+    width = {id(g): np.log(g.rise_interval[1] / g.rise_interval[0]) for g in (few, many, none, as_many)}
+    assert max(width, key=width.get) == id(as_many)
+
+
 def test_the_study_of_dropped_trials_gives_the_same_numbers(tmp_path):
     x = np.random.default_rng(0).standard_normal((40, 4, 3))
     y = x.sum(axis=1)[:, :1] + np.random.default_rng(1).standard_normal((40, 1))
