@@ -52,7 +52,7 @@ def learncast(*arguments):
     )
     print("$ learncast", *arguments)
     print(process.stdout.strip())
-    return process.returncode
+    print("exit code", process.returncode)
 
 
 # %%
@@ -77,25 +77,22 @@ learncast(
 # ``--seconds`` interrupts the sweep immediately, as the time limit of a batch job or Ctrl-C would. The exit code is then 1,
 # because the sweep is not complete.
 
-print(
-    "exit",
-    learncast(
-        "sweep",
-        "run",
-        "study.toml",
-        "--store",
-        "results",
-        "--workers",
-        "2",
-        "--seconds",
-        "0.1",
-    ),
+learncast(
+    "sweep",
+    "run",
+    "study.toml",
+    "--store",
+    "results",
+    "--workers",
+    "2",
+    "--seconds",
+    "0.1",
 )
 
 # %%
 # Results that were computed are kept and not computed again. Resuming needs only the store.
 
-print("exit", learncast("sweep", "resume", "results", "--workers", "2"))
+learncast("sweep", "resume", "results", "--workers", "2")
 learncast("sweep", "status", "results")
 
 # %%

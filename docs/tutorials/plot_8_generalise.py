@@ -2,16 +2,16 @@
 When does it overfit?
 =====================
 
-A linear RNN reads handwritten digits row by row. You have recorded 150 of them. When should training stop, what loss will new
-digits have, and what would 100 more trials be worth? Everything is forecast from the 150 trials, without training.
+A two-layer linear network classifies handwritten digits. You have recorded 150 of them. When should training stop, what loss
+will new digits have, and what would 100 more trials be worth? Everything is forecast from the 150 trials, without training.
 """
 
 # %%
 # The trials
 # ----------
 #
-# Each image is a trial of 8 steps with 8 pixels. The target is its class, as one of ten outputs. The other images of the data set
-# are kept to see whether the forecast is right.
+# Each image is a trial of one step with 64 pixels. The target is its class, as one of ten outputs. The other images of the data
+# set are kept to see whether the forecast is right.
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ folder = next(
     if p.is_dir()
 )
 with np.load(folder / "digits.npz") as arrays:
-    inputs, labels = arrays["inputs"].astype(float), arrays["labels"]
+    inputs, labels = arrays["inputs"].reshape(-1, 1, 64), arrays["labels"]
 order = np.random.default_rng(0).permutation(len(inputs))
 own, new = order[:150], order[150:]
 
@@ -38,7 +38,7 @@ task = lc.Task.from_samples(
     scale="channel",
     name="150 digits",
 )
-network = lc.LinearRNN.random(8, 32, 10, recurrence=0.9, scale=0.05, rng=0)
+network = lc.TwoLayer.random(64, 32, 10, scale=0.05, rng=0)
 
 # %%
 # When to stop
@@ -52,8 +52,9 @@ held_out.plot()
 plt.show()
 
 # %%
-# The grey stops are as good as the best one within the noise of 150 trials. If the interval of the rise contains 1, these trials
-# do not show whether longer training overfits.
+# The held-out loss is least where the star is, and rises afterwards: with 150 trials of 64 pixels this network overfits. The grey
+# stops are as good as the best one within the noise of the trials. Were 1 inside the interval of the rise, these trials would
+# not show whether longer training overfits.
 #
 # Is it right?
 # ------------
@@ -132,5 +133,7 @@ print(
 )
 
 # %%
-# From the command line, for all digits of the example: ``learncast generalise examples/sequential_digits.toml``.
+# From the command line, for a recurrent network that reads the digits row by row:
+# ``learncast generalise examples/sequential_digits.toml``. Its recurrence pools the rows to 8 numbers, so that it
+# hardly overfits.
 # How the numbers are computed: :doc:`/theory/generalise`.

@@ -15,6 +15,7 @@ from learncast._core.errors import InvalidSpec
 from learncast._core.limits import allowing
 from learncast._core.progress import duration, show_progress
 from learncast.cli_values import read_shard, read_whole_numbers, read_words
+from learncast.display import plural
 from learncast.sweep_cli import RunOptions, exit_unless_done, show_sweep_progress, with_options
 
 
@@ -116,7 +117,7 @@ def _cpu_time(runs: float, drawing: float) -> str:
 def _missing_runs(cost: dict[str, Any], workers: int) -> str:
     cpu, wall = (duration(cost[key]) for key in ("cpu_seconds", "seconds"))
     runs = f"{cost['missing']} of {cost['runs']} runs are missing"
-    return f"{runs}: about {cpu} of CPU time, {wall} with {workers} workers"
+    return f"{runs}: about {cpu} of CPU time, {wall} with {plural(workers, 'worker')}"
 
 
 def _print_runs(cost: dict[str, Any], workers: int, as_json: bool) -> None:

@@ -299,7 +299,7 @@ def _print_estimate(sweep: Sweep, workers: int | None, as_json: bool) -> None:
         print(f"{failed} of {pilot} tried tasks failed:\n{cost['error'].strip()}")
     if failed < pilot:
         each = f"{cost['task_seconds'] * 1000:,.0f} ms each, from {pilot - failed} tried"
-        print(f"about {duration(cost['seconds'])} with {number} workers ({each})")
+        print(f"about {duration(cost['seconds'])} with {plural(number, 'worker')} ({each})")
         print(f"about {format_bytes(cost['bytes'])} on the disk")
 
 

@@ -329,9 +329,10 @@ def _strengths(learning: SequentialLearning) -> Chart:
         times = learning.curves["time"].values[stage * POINTS : (stage + 1) * POINTS]
         strength = solution.at(times - times[0])["strength"].values
         for k, optimum in enumerate(solution.optimum):
-            series, label = Series.MODE + k, f"{name}, mode {k + 1}"
+            series = Series.MODE + k
             # The legend lists each mode once; shades distinguish the tasks and dashes the optima.
             new = not any(trace.series == series for trace in traces)
+            label = f"mode {k + 1}" if new else f"mode {k + 1} of {name}"
             traces.append(Trace("line", "data", label, times, strength[:, k], series=series, legend=new))
             level = times[[0, -1]], np.full(2, optimum)
             traces.append(Trace("line", "target", f"{label}, optimum", *level, series=series, legend=len(traces) == 1))
