@@ -60,7 +60,12 @@ def of_sequence(forecast: Forecast, *, name: str = "", study: str = "") -> Repor
         values=values,
         tables=[
             _table("Loss of each task", loss, format_loss, (f"Loss: {loss.attrs['long_name']}",)),
-            _table("Change over each stage", change, _signed, ("A positive change is forgetting",)),
+            _table(
+                "Change over each stage",
+                change,
+                _signed,
+                ("A positive change is forgetting", "Changes are differences of losses before rounding"),
+            ),
         ],
         dataset=xr.Dataset(
             {
