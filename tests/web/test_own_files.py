@@ -142,6 +142,7 @@ def test_a_static_copy_shows_the_examples(visit, copy):
     visit.page.goto(copy)
     visit.settled()
     assert "168" in visit.page.locator("#answer").inner_text()
+    assert visit.page.locator("#static").is_visible()
     for panel in all_panels():
         visit.page.click(f'nav a[data-panel="{panel.name}"]')
         visit.settled()

@@ -13,6 +13,8 @@ from learncast.web.answers import all_panels, answer, description
 from learncast.web.app import PAGE, assets
 from learncast.web.panel import Panel
 
+NOTE = "This copy shows the examples above. To change the settings, run <code>learncast explore</code>."
+
 
 def export_site(folder: Path, progress: Progress = silent) -> Path:
     """Write the page and its answers to a new folder, which any web server can show.
@@ -34,6 +36,7 @@ def export_site(folder: Path, progress: Progress = silent) -> Path:
             shutil.copy(path, draft / "assets" / name)
         page = (PAGE / "index.html").read_text(encoding="utf-8")
         page = page.replace('<html lang="en-GB">', '<html lang="en-GB" data-static="true">')
+        page = page.replace('<p id="introduction">', f'<p id="static">{NOTE}</p>\n        <p id="introduction">')
         (draft / "index.html").write_text(page, encoding="utf-8")
         (draft / "api").mkdir()
         listing = json.dumps([{**description(panel), "drops": ""} for panel in panels], allow_nan=False)
