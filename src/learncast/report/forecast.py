@@ -263,7 +263,7 @@ def _lead(name: str, goal: Goal, made: Forecast, method: Method, place: int) -> 
     if math.isnan(flow) and not math.isfinite(descent):
         return f"It is unknown whether {task} reaches {goal.text}: {steps.status.value}.{note}"
     if math.isinf(flow) and not math.isfinite(descent):
-        why = next(iter(method.flow(place, method.start).remarks), f"it {steps.status.value}")
+        why = method.why_never(place) or f"it {steps.status.value}"
         return f"{task} never reaches {goal.text}: {why}.{note}"
     if made.batches is not None and made.batches.by_chance:
         full = f"Full batches reach {goal.text} in {format_count(made.full_batch.steps.descent)} steps."

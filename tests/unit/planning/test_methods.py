@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -212,3 +214,12 @@ def test_gaussian_trials_are_assumed_only_if_no_others_are_known(units):
     for task, assumed in ((recorded, False), (moments, True), (lc.tasks.integration(steps=4), False)):
         method = lc.planning.method_for([task], network, 1e-3, trials=None if task is recorded else 500)
         assert method.trial_values([0]) == {"gaussian_trials_assumed": assumed}
+
+
+@pytest.mark.parametrize(("output", "steps"), [(-0.05, math.inf), (-0.06, 2000)])
+def test_balanced_weights_of_the_wrong_sign_never_learn_and_are_named(output, steps):
+    network = lc.LinearRNN(np.array([[0.05], [0.0]]), 0.9 * np.eye(2), np.array([[output, 0.0]]))
+    made = lc.forecast(lc.tasks.integration(steps=10), network, learning_rate=1e-3, strict=False)
+    assert (made.steps.descent == math.inf) == (steps == math.inf)
+    assert made.steps.descent == math.inf or made.steps.descent < steps
+    assert ("mode 1" in made.method.why_never(0)) == (steps == math.inf)

@@ -229,6 +229,10 @@ class Method(ABC):
         """
         return self.unreachable(task, goal) or self.rests(task, state)
 
+    def why_never(self, task: int) -> str:
+        """Why the flow from the start never reaches a goal on a task."""
+        return next(iter(self.flow(task, self.start).remarks), "")
+
     def rests(self, task: int, state: FloatArray) -> bool:
         """Whether a step of descent does not change a state."""
         return bool(np.array_equal(self.advance(task, state[None], [1])[0, 0], state))
