@@ -102,6 +102,7 @@ html_search_scorer = str(DOCS / "_ext" / "scorer.js")
 #: Addresses of the project, as pyproject.toml states them.
 ADDRESSES = dict(line.split(", ", 1) for line in metadata("learncast").get_all("Project-URL") or ())
 
+html_context = {"default_mode": "auto"}
 html_theme_options = {
     "logo": {"image_light": "_static/logo-light.svg", "image_dark": "_static/logo-dark.svg", "alt_text": "learncast"},
     "navbar_end": ["version-tag", "theme-switcher", "navbar-icon-links"],
