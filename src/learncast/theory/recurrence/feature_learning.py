@@ -36,8 +36,6 @@ class BlockChange:
         |Theta_1 - Theta_0| / |Theta_0| in the Frobenius norm; infinite if Theta_0 is 0, nan if both are 0.
     misalignment : float
         1 - <Theta_0, Theta_1> / |Theta_0| |Theta_1|: 0 if the kernel only grew, near 1 if its features are new.
-    final_share : float
-        Trace of the final block divided by that of the final kernel.
 
     Examples
     --------
@@ -52,7 +50,6 @@ class BlockChange:
 
     movement: float
     misalignment: float
-    final_share: float
 
 
 @dataclass(frozen=True)
@@ -73,8 +70,8 @@ class KernelChange:
     >>> before = lc.LinearRNN.aligned(recurrence=0.5, initial=0.1, hidden_size=2)
     >>> after = lc.LinearRNN.aligned(recurrence=0.9, initial=0.2, hidden_size=2)
     >>> change = kernel_change(before, after, steps=3)
-    >>> {name: round(block.final_share, 3) for name, block in change.blocks.items()}
-    {'input': 0.483, 'recurrent': 0.033, 'output': 0.483}
+    >>> {name: round(block.misalignment, 2) for name, block in change.blocks.items()}
+    {'input': 0.16, 'recurrent': 0.08, 'output': 0.16}
     """
 
     total: BlockChange
@@ -162,9 +159,8 @@ def kernel_change(
         one_of("learn", name, WEIGHTS)
     names = [n for n in WEIGHTS if n in learn and not (n == "recurrent" and isinstance(before, TwoLayer))]
     one, two = network_kernel(before, steps=lags), network_kernel(after, steps=lags)
-    trace = _trace(two.dense(tuple(names)))
-    blocks = {name: _change(one.dense((name,)), two.dense((name,)), trace) for name in names}
-    return KernelChange(_change(one.dense(tuple(names)), two.dense(tuple(names)), trace), blocks)
+    blocks = {name: _change(one.dense((name,)), two.dense((name,))) for name in names}
+    return KernelChange(_change(one.dense(tuple(names)), two.dense(tuple(names))), blocks)
 
 
 def feedforward_control(network: LinearRNN, *, steps: int) -> TwoLayer:
@@ -299,22 +295,16 @@ def feature_learning(
     )
 
 
-def _change(before: FloatArray, after: FloatArray, total_trace: float) -> BlockChange:
+def _change(before: FloatArray, after: FloatArray) -> BlockChange:
     sizes = float(np.linalg.norm(before)), float(np.linalg.norm(after))
-    share = _trace(after) / total_trace if total_trace > 0 else math.nan
     if 0.0 in sizes:
-        return BlockChange(math.nan if sizes == (0.0, 0.0) else 1.0 if sizes[0] else math.inf, math.nan, share)
+        return BlockChange(math.nan if sizes == (0.0, 0.0) else 1.0 if sizes[0] else math.inf, math.nan)
     # Half the squared distance of the normalised kernels; 1 - cosine would lose values below 1e-16.
     misalignment = 0.5 * float(np.sum((before / sizes[0] - after / sizes[1]) ** 2))
-    return BlockChange(float(np.linalg.norm(after - before)) / sizes[0], misalignment, share)
-
-
-def _trace(theta: FloatArray) -> float:
-    return float(np.einsum("olioli->", theta))
+    return BlockChange(float(np.linalg.norm(after - before)) / sizes[0], misalignment)
 
 
 def _relative_loss(run: Descent) -> float:
     if run.status is Status.diverged:
         return math.inf
-    baseline = run.problem.statistics.constant - run.problem.least_loss
-    return float((run.loss[-1] - run.problem.least_loss) / baseline)
+    return float((run.loss[-1] - run.problem.least_loss) / run.problem.baseline_loss)

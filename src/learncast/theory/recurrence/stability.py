@@ -13,10 +13,8 @@ from numpy.typing import ArrayLike
 from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray, count, one_of, positive, real_array
 from learncast.networks.linear_rnn import LinearRNN, check_fit
-from learncast.procedure.training import Training
 from learncast.results import Status
 from learncast.tasks.task import Task
-from learncast.theory.dynamics.descent import descend
 from learncast.theory.dynamics.learning_problem import lag_statistics
 from learncast.theory.dynamics.recurrent_mode import checked_strengths
 from learncast.theory.dynamics.statistics import WEIGHTS, loss_and_gradient, powers
@@ -294,49 +292,6 @@ def reach(network: LinearRNN, lags: int) -> FloatArray:
     array([1.  , 0.5 , 0.25])
     """
     return powers(network.input_weights.T, network.recurrent_weights.T, lags).transpose(0, 2, 1)
-
-
-def largest_kept_rate(network: LinearRNN, task: Task, rng: np.random.Generator, *, halvings: int = 9) -> float:
-    """Measure the learning rate up to which descent stays at a solution, by bisection from weights perturbed by 1e-6.
-
-    `largest_stable_rate` predicts it. A rate is too large if the loss grows tenfold within 300 steps.
-
-    Parameters
-    ----------
-    network : LinearRNN
-        Network at the solution.
-    task : Task
-    rng : numpy Generator
-        Generator of the perturbation.
-    halvings : int
-        Number of bisections of the bracket, whose ends differ by a factor of 4.4.
-
-    Returns
-    -------
-    float
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import learncast as lc
-    >>> from learncast.theory import largest_kept_rate, largest_stable_rate
-    >>> task = lc.tasks.integration(steps=5)
-    >>> solved = lc.LinearRNN.aligned(recurrence=1.0, initial=1.0, hidden_size=1)
-    >>> kept = largest_kept_rate(solved, task, np.random.default_rng(0), halvings=5)
-    >>> round(kept / largest_stable_rate(solved, task).learning_rate, 1)
-    1.0
-    """
-    weights = network.input_weights, network.recurrent_weights, network.output_weights
-    size = max(float(np.abs(W).max(initial=0.0)) for W in weights) or 1.0
-    perturbed = LinearRNN(*(W + 1e-6 * size * rng.standard_normal(W.shape) for W in weights))
-    middle = largest_stable_rate(network, task).learning_rate
-    low, high = 0.5 * middle, 2.2 * middle  # not centred on the prediction, so that agreement is not by chance
-    for _ in range(halvings):
-        rate = math.sqrt(low * high)
-        losses = descend(task, perturbed, Training(rate, learn=WEIGHTS), steps=300).loss
-        unstable = not np.isfinite(losses).all() or losses.max() > 10 * losses[0]
-        low, high = (low, rate) if unstable else (rate, high)
-    return math.sqrt(low * high)
 
 
 def outlier(network: LinearRNN) -> float:

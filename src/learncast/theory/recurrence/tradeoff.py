@@ -13,7 +13,7 @@ import scipy
 from numpy.typing import ArrayLike
 
 from learncast._core.errors import InvalidSpec
-from learncast._core.validation import FloatArray, count, evenly, real_array
+from learncast._core.validation import FloatArray, count, evenly
 from learncast.theory.dynamics.recurrent_mode import (
     checked_strengths,
     checked_weights,
@@ -312,28 +312,6 @@ def two_pulse_transition(steps: int, lag: int) -> RecurrenceTransition:
         raise InvalidSpec(f"lag must be less than the {T} steps of a trial, got {m}.", field="lag")
     k = np.arange(T)
     return transition(lambda r: np.where(k == 0, 1.0, np.where(k == m, r, 0.0)), 1e-3, 2.0 + m / 2)
-
-
-def two_pulse_recurrence(strength: ArrayLike) -> FloatArray:
-    """Return the best recurrence of two pulses at lag 2 in an infinite trial, sqrt((2r - 1) / 3r), or 0 for r <= 1/2.
-
-    Parameters
-    ----------
-    strength : (...)
-        r, the strength of the earlier pulse relative to the last.
-
-    Returns
-    -------
-    (...)
-
-    Examples
-    --------
-    >>> from learncast.theory import two_pulse_recurrence
-    >>> two_pulse_recurrence([0.5, 0.6, 1.0]).round(3)
-    array([0.   , 0.333, 0.577])
-    """
-    r = real_array("strength", strength)
-    return np.sqrt(np.maximum(2 * r - 1, 0.0) / np.where(r > 0.5, 3 * r, 1.0))
 
 
 def zero_recurrence_warning(
