@@ -295,7 +295,7 @@ class DeepSolution(Solution):
             state = self.modes.weights(step * self.learning_rate)
         else:
             state = self.course.weights_after(min(step, self._last / self.learning_rate), self.learning_rate)
-        return self.problem.built(self.problem.unflatten(state, self.problem.start))
+        return self.problem.network.with_weights(self.problem.unflatten(state, self.problem.start))
 
     def time_to(self, accuracy: float) -> LearningTime:
         """Return the first time at which the excess loss is at most (1 - accuracy)^2 of the baseline loss."""

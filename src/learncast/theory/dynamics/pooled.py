@@ -68,11 +68,8 @@ class PooledProblem:
     def of(cls, task: Task, network: LinearRNN | TwoLayer | Deep) -> PooledProblem:
         """Pool the inputs of a task as the network does."""
         check_fit(task, network)
-        if isinstance(network, TwoLayer):
-            b, residual = 0.0, 0.0
-        elif network.scalar_recurrence is not None:
-            b, residual = network.scalar_recurrence, 0.0
-        else:
+        b, residual = network.scalar_recurrence, 0.0
+        if b is None:
             assert isinstance(network, LinearRNN)
             W_h = network.recurrent_weights
             b = float(np.trace(W_h)) / len(W_h)
