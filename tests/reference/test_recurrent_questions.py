@@ -132,7 +132,7 @@ def test_golden_half_loss_times(name):
     np.testing.assert_allclose(found.steps, expected, **close)
 
 
-def independent_half_loss(start, sig, S, share=0.5, frozen=False):
+def independent_half_loss(start, sig, S, frozen=False):
     """Flow in (a, b, c) as the theory writes it, with an event where the loss has fallen far enough."""
     k = np.arange(len(sig))
     constant = 0.5 * sig @ np.linalg.solve(S, sig)
@@ -149,7 +149,7 @@ def independent_half_loss(start, sig, S, share=0.5, frozen=False):
         error = sig @ v - a * c * (v @ S @ v)
         return [c * error, 0.0 if frozen else a * c * (sig @ w) - (a * c) ** 2 * (v @ S @ w), a * error]
 
-    level = share * loss(start)
+    level = 0.5 * loss(start)
 
     def reached(_, y):
         return loss(y) - level
@@ -175,10 +175,9 @@ def test_half_loss_time_equals_independent_integration(seed, frozen):
         recurrence=start[1],
         output_weight=start[2],
         learn_recurrence=not frozen,
-        share=0.6,
     )
     # The oracle's error of 1e-12 per step is amplified while the mode grows from a small start.
-    assert float(found.steps) == pytest.approx(independent_half_loss(start, sig, S, 0.6, frozen), rel=1e-8)
+    assert float(found.steps) == pytest.approx(independent_half_loss(start, sig, S, frozen), rel=1e-8)
     assert found.status.item() is (Status.ok if np.isfinite(found.steps) else Status.not_learned)
 
 
@@ -200,7 +199,6 @@ def test_order_reverses_below_one(u0, expected):
     late = 0.7 ** np.arange(10)
     found = order_reversal(late, late[::-1], initial=math.sqrt(u0), low=0.7, high=1.1, points=5)
     assert found.recurrence == pytest.approx(expected, abs=6e-4)  # three published digits
-    assert found.first_below == "first"
     both = half_loss_time([late, late[::-1]], recurrence=found.recurrence, input_weight=math.sqrt(u0)).steps
     assert both[0] == pytest.approx(both[1], rel=1e-8)
 
