@@ -484,13 +484,6 @@ def test_a_network_needs_no_more_units_than_it_has(inputs, outputs, hidden):
     assert least_hidden_size(B[: min(10, 2 * hidden)]) == hidden
 
 
-def test_least_hidden_size_with_correlated_inputs_is_that_of_the_filter():
-    k = np.arange(8)
-    S = 0.5 ** np.abs(np.subtract.outer(k, k))
-    assert least_hidden_size(S @ 0.7**k, S) == 1
-    assert least_hidden_size(S @ 0.7**k) > 1
-
-
 def test_golden_extrapolation_from_the_end():
     given, expected, close = golden("extrap_geometric_end")
     found = extrapolation(

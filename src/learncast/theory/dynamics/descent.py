@@ -336,7 +336,7 @@ def count_steps(problem: LearningProblem, learning_rate: float, goal: float, exp
     count single steps. Descent may arrive although the flow rests at a saddle.
     """
     if problem.map_problem is not None:
-        return problem.map_problem.steps_to(goal - problem.least_loss, learning_rate)
+        return problem.map_problem.count(goal - problem.least_loss, learning_rate)[0]
     if goal <= problem.least_loss:
         return math.inf
     if MOST_COUNTED < expected < math.inf:

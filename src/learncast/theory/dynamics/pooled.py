@@ -134,10 +134,6 @@ class PooledProblem:
         """Gradient descent on these statistics."""
         return PooledDescent(self.power, self.cross, len(self.first))
 
-    def steps_to(self, excess: float, learning_rate: float) -> float:
-        """Count the gradient-descent steps until the excess loss is at most `excess`."""
-        return self.count(excess, learning_rate)[0]
-
     def count(self, excess: float, learning_rate: float) -> tuple[float, float, float]:
         """Descent steps to an excess loss (infinite if never, nan if not within those tried), steps tried and loss.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import cast
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from learncast._core.validation import FloatArray, between, count, one_of
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
 from learncast.procedure.goals import Accuracy
-from learncast.procedure.training import MOST_STEPS, Training
+from learncast.procedure.training import Training
 from learncast.results import Status
 from learncast.tasks.covariance import Dense
 from learncast.tasks.task import Task
@@ -86,14 +85,8 @@ class FeatureLearning:
     ----------
     recurrent, feedforward : KernelChange or None
         Kernel changes of the two; None for a network whose descent diverged.
-    network : LinearRNN or None
-        The recurrent network after training.
-    control : TwoLayer or None
-        The feedforward control after training.
     losses : (2,)
         Final relative excess losses; infinite for a descent that diverged.
-    steps : tuple of int
-        Descent steps of the two.
     status : Status
         The worse status of the two descents.
 
@@ -110,10 +103,7 @@ class FeatureLearning:
 
     recurrent: KernelChange | None
     feedforward: KernelChange | None
-    network: LinearRNN | None
-    control: TwoLayer | None
     losses: FloatArray
-    steps: tuple[int, int]
     status: Status
 
 
@@ -231,8 +221,6 @@ def feature_learning(
     *,
     learning_rate: float,
     relative_loss: float = 1e-4,
-    learn: tuple[str, ...] = WEIGHTS,
-    most_steps: int = MOST_STEPS,
 ) -> FeatureLearning:
     """Train a recurrent network and its feedforward control, and compare the changes of their tangent kernels.
 
@@ -253,10 +241,6 @@ def feature_learning(
     learning_rate : float
     relative_loss : float
         Excess loss at which to stop, as a share of the baseline loss.
-    learn : tuple of {"input", "recurrent", "output"}
-        Weights of the recurrent network that learn. The control always learns both layers.
-    most_steps : int
-        Largest number of descent steps.
 
     Returns
     -------
@@ -277,22 +261,13 @@ def feature_learning(
     goal = Accuracy(1 - math.sqrt(share))  # accuracy is a distance between maps, the loss its square
     lags = lag_statistics(task).lags
     control = feedforward_control(network, steps=lags)
-    training = Training(learning_rate, most_steps=most_steps)
     runs = (
-        descend(task, network, training.with_(learn=learn), goal=goal),
-        descend(unrolled(task), control, training, goal=goal),
+        descend(task, network, Training(learning_rate, learn=WEIGHTS), goal=goal),
+        descend(unrolled(task), control, learning_rate=learning_rate, goal=goal),
     )
-    ends = [None if run.status is Status.diverged else run.network_at(math.inf) for run in runs]
-    recurrent, feedforward = cast(LinearRNN | None, ends[0]), cast(TwoLayer | None, ends[1])
-    return FeatureLearning(
-        None if recurrent is None else kernel_change(network, recurrent, steps=lags, learn=learn),
-        None if feedforward is None else kernel_change(control, feedforward),
-        recurrent,
-        feedforward,
-        np.array([_relative_loss(run) for run in runs]),
-        (runs[0].steps, runs[1].steps),
-        worst_status(run.status for run in runs),
-    )
+    recurrent, feedforward = _change_by(runs[0], network, lags), _change_by(runs[1], control, 1)
+    losses = np.array([_relative_loss(run) for run in runs])
+    return FeatureLearning(recurrent, feedforward, losses, worst_status(run.status for run in runs))
 
 
 def _change(before: FloatArray, after: FloatArray) -> BlockChange:
@@ -302,6 +277,15 @@ def _change(before: FloatArray, after: FloatArray) -> BlockChange:
     # Half the squared distance of the normalised kernels; 1 - cosine would lose values below 1e-16.
     misalignment = 0.5 * float(np.sum((before / sizes[0] - after / sizes[1]) ** 2))
     return BlockChange(float(np.linalg.norm(after - before)) / sizes[0], misalignment)
+
+
+def _change_by(run: Descent, start: LinearRNN | TwoLayer, steps: int) -> KernelChange | None:
+    """Return the change of the kernel by a descent; None if it diverged."""
+    if run.status is Status.diverged:
+        return None
+    end = run.network_at(math.inf)
+    assert isinstance(end, LinearRNN | TwoLayer)
+    return kernel_change(start, end, steps=steps)
 
 
 def _relative_loss(run: Descent) -> float:

@@ -221,7 +221,6 @@ def descent_half_loss_time(task: Task, network: LinearRNN, *, learning_rate: flo
 def order_reversal(
     first_strengths: ArrayLike,
     second_strengths: ArrayLike,
-    input_strengths: ArrayLike | None = None,
     *,
     initial: float,
     learn_recurrence: bool = True,
@@ -238,8 +237,6 @@ def order_reversal(
     ----------
     first_strengths, second_strengths : (lags,)
         sig_k of the two modes, lag 0 first.
-    input_strengths : (lags, lags), optional
-        As in `half_strength_time`, for both modes.
     initial : float
         Initial weights a = c of both modes, so that u_0 = initial².
     learn_recurrence : bool
@@ -272,7 +269,7 @@ def order_reversal(
     half_time = half_loss_time if learn_recurrence else half_strength_time
 
     def lead(b: float) -> float:  # positive if the first mode is learned first
-        one, two = half_time(modes, input_strengths, recurrence=b, input_weight=size).steps
+        one, two = half_time(modes, recurrence=b, input_weight=size).steps
         if one == two or np.isnan(one + two):
             return 0.0
         with np.errstate(divide="ignore"):

@@ -11,17 +11,18 @@ import scipy
 from numpy.typing import ArrayLike
 
 from learncast._core.errors import InvalidSpec
-from learncast._core.validation import FloatArray, count, one_of, positive, real_array
+from learncast._core.validation import FloatArray, count, one_of, real_array
 from learncast.networks.linear_rnn import LinearRNN, check_fit
 from learncast.results import Status
 from learncast.tasks.task import Task
 from learncast.theory.dynamics.learning_problem import lag_statistics
-from learncast.theory.dynamics.recurrent_mode import checked_strengths
 from learncast.theory.dynamics.statistics import WEIGHTS, loss_and_gradient, powers
-from learncast.theory.recurrence.optimum import Optimum, check_covariances, input_matrix
+from learncast.theory.recurrence.optimum import Optimum, input_matrix
 from learncast.theory.representation.lag_kernel import network_kernel
 
 ANCHORS = ("end", "start")
+#: Share of the largest singular value of a Hankel matrix below which singular values count as 0.
+SILENT = 1e-9
 #: Residual, relative to the target's strengths, below which the tangent kernel is the full curvature.
 RESIDUAL = 1e-6
 
@@ -85,9 +86,7 @@ class StableRate:
     status: Status
 
 
-def least_hidden_size(
-    cross_strengths: ArrayLike, input_strengths: ArrayLike | None = None, *, tolerance: float = 1e-9
-) -> int:
+def least_hidden_size(cross_strengths: ArrayLike) -> int:
     """Return the least number of hidden units with which a linear RNN fits a task exactly.
 
     The filter K_k = W_y W_h^k W_x of T lags needs as many units as the minimal partial realisation of K has states,
@@ -96,11 +95,7 @@ def least_hidden_size(
     Parameters
     ----------
     cross_strengths : (lags,) or (lags, outputs, inputs)
-        sig_k, lag 0 first.
-    input_strengths : (lags, lags), optional
-        For one mode with inputs that are not white; the filter is then S^-1 sig.
-    tolerance : float
-        Share of the largest singular value below which singular values count as 0.
+        sig_k of white inputs, lag 0 first.
 
     Returns
     -------
@@ -115,15 +110,12 @@ def least_hidden_size(
     3
     """
     K = real_array("cross_strengths", cross_strengths, ndim=(1, 3))
-    share = positive("tolerance", tolerance)
-    if input_strengths is not None:
-        K = _filter(K, input_strengths)
     K = K[:, None, None] if K.ndim == 1 else K
     if 0 in K.shape:
         raise InvalidSpec(f"cross_strengths must not be empty, got shape {K.shape}.", field="cross_strengths")
     values = [[_hankel_values(K[:lags], i) for i in range(1, lags + 1)] for lags in (len(K), len(K) - 1)]
     scale = max(float(v[0]) for v in values[0])
-    more, fewer = (sum(int((v > share * scale).sum()) for v in matrices) for matrices in values)
+    more, fewer = (sum(int((v > SILENT * scale).sum()) for v in matrices) for matrices in values)
     return more - fewer
 
 
@@ -314,17 +306,6 @@ def outlier(network: LinearRNN) -> float:
     """
     values = np.linalg.eigvals(network.recurrent_weights)
     return float(values[np.argmax(np.abs(values))].real)
-
-
-def _filter(sig: FloatArray, input_strengths: ArrayLike) -> FloatArray:
-    sig, S = checked_strengths(sig, input_strengths, ndim=1)
-    assert S is not None
-    check_covariances(sig, S)
-    if (condition := np.linalg.cond(S)) > 1e10:
-        raise InvalidSpec(
-            f"input_strengths must be invertible, got condition {condition:.3g}.", field="input_strengths"
-        )
-    return np.asarray(np.linalg.solve(S, sig))
 
 
 def _hankel_values(K: FloatArray, rows: int) -> FloatArray:

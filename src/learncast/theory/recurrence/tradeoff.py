@@ -145,12 +145,7 @@ def loss_terms(
 
 
 def transition(
-    family: Callable[[float], ArrayLike],
-    low: float,
-    high: float,
-    *,
-    input_strengths: ArrayLike | None = None,
-    points: int = 65,
+    family: Callable[[float], ArrayLike], low: float, high: float, *, points: int = 65
 ) -> RecurrenceTransition:
     """Find the transition of the best recurrence in a family with one parameter.
 
@@ -164,8 +159,6 @@ def transition(
         Function from the parameter to cross strengths by lag, (lags,).
     low, high : float
         Range of the parameter.
-    input_strengths : (lags, lags), optional
-        White inputs of variance 1 by default.
     points : int
         Grid points.
 
@@ -184,13 +177,13 @@ def transition(
 
     @cache
     def fit(parameter: float) -> RecurrenceFit:
-        return best_recurrence(family(parameter), input_strengths)
+        return best_recurrence(family(parameter))
 
     change = change_of_kind(fit, grid)
     if change.kind != "first order" or not (math.isfinite(change.below) and math.isfinite(change.above)):
         return change
     inside = np.linspace(change.below, change.above, 2001)[1:-1]
-    terms = loss_terms(1.0, inside, 1.0, family(change.parameter), input_strengths)
+    terms = loss_terms(1.0, inside, 1.0, family(change.parameter))
     barrier = float(inside[np.argmax(terms.least_loss)])
 
     def bistable_end(optimum: float, end: float) -> float:

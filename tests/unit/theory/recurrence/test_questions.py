@@ -222,7 +222,7 @@ def test_an_unexplainable_constant_stays_in_the_loss():
 def test_least_hidden_size_ignores_noise_below_the_tolerance():
     noisy = LEAKY + 1e-12 * np.random.default_rng(0).normal(size=10)
     assert theory.least_hidden_size(noisy) == 1
-    assert theory.least_hidden_size(noisy, tolerance=1e-15) > 1
+    assert theory.least_hidden_size(LEAKY + 1e-6 * (noisy - LEAKY) / 1e-12) > 1
 
 
 def test_responses_that_overflow_have_infinite_loss():
@@ -264,8 +264,6 @@ def test_stable_rates_have_a_status():
         (lambda: theory.best_recurrence(np.ones(2), np.diag([1.0, 0.0])), "input_strengths"),
         (lambda: theory.best_recurrence(np.ones(2), [[1, 0], [1, 1]]), "input_strengths"),
         (lambda: theory.least_hidden_size(np.ones((3, 0, 1))), "cross_strengths"),
-        (lambda: theory.least_hidden_size(LEAKY, tolerance=0), "tolerance"),
-        (lambda: theory.least_hidden_size(np.ones(3), np.ones((3, 3))), "input_strengths"),
         (lambda: theory.extrapolation(mode(1, 1, 1), LEAKY, [11], anchor="end"), "strengths"),
         (lambda: theory.extrapolation(mode(1, 1, 1), LEAKY, [5], anchor="ends"), "anchor"),
         (lambda: theory.extrapolation(mode(1, 1, 1), LEAKY, [], anchor="end"), "horizons"),
@@ -351,25 +349,12 @@ def test_small_misalignments_have_full_precision():
     assert turned.total.misalignment / found.total.misalignment == pytest.approx(100, rel=1e-3)
 
 
-def test_feature_learning_reports_divergence_and_step_limits():
+def test_feature_learning_reports_divergence():
     task = sensory.leaky(5)
     wild = theory.feature_learning(task, mode(1.0, 0.9, 1.0), learning_rate=100.0)
     assert wild.status is Status.diverged
     assert wild.recurrent is None
-    assert wild.network is None
     assert wild.losses[0] == math.inf
-    short = theory.feature_learning(task, mode(0.1, 0.5, 0.1), learning_rate=0.01, most_steps=5)
-    assert short.status is Status.not_within
-    assert (short.losses > 1e-4).all()
-
-
-def test_frozen_recurrence_does_not_change():
-    found = theory.feature_learning(
-        sensory.leaky(5), mode(0.3, 0.8, 0.3), learning_rate=0.05, learn=("input", "output")
-    )
-    assert found.status is Status.ok
-    assert found.network.recurrent_weights.item() == 0.8
-    assert list(found.recurrent.blocks) == ["input", "output"]
 
 
 @pytest.mark.parametrize(
