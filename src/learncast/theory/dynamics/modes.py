@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -402,11 +401,6 @@ class ModeSolution(Solution):
     def assumptions(self) -> tuple[Assumption, ...]:
         """Measured conditions of the theory."""
         return (*self.modes.assumptions, conditions.stable_learning_rate(self.learning_rate, self.curvatures))
-
-    @cached_property
-    def curvatures(self) -> FloatArray:
-        """Curvature of the loss along the whole flow."""
-        return self.curvatures_until(math.inf)
 
     def curvatures_until(self, steps: float) -> FloatArray:
         """Return the curvature at the start and at a stop, or the larger of them; it is no larger in between.

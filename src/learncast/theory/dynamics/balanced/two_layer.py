@@ -155,7 +155,7 @@ class TwoLayerSolution(Solution):
             self.problem.whitened_input,
             Assumption("balanced_weights", self.flow.balance_residual),
             Assumption("regular_orientation", 1.0 - self.orientation_margin),
-            conditions.stable_learning_rate(self.learning_rate, self._curvatures),
+            conditions.stable_learning_rate(self.learning_rate, self.curvatures),
         )
 
     @cached_property
@@ -176,10 +176,6 @@ class TwoLayerSolution(Solution):
         U, V = self.mode_vectors
         B = left[:, :rank].T @ U[:, :task_rank] + right[:rank] @ V[:, :task_rank]
         return float(np.linalg.svd(B, compute_uv=False)[-1]) / 2
-
-    @cached_property
-    def _curvatures(self) -> FloatArray:
-        return self.curvatures_until(math.inf)
 
     def curvatures_until(self, steps: float) -> FloatArray:
         """Return the larger of the curvatures at the start and at a stop."""
