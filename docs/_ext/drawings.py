@@ -119,7 +119,7 @@ def recurrence_course(axes: Any) -> None:
     cross = 0.8 ** np.arange(10)
     times = np.linspace(0, 100, 400)
     for start in (0.3, 0.6, 0.9):
-        mode = lc.theory.mode_trajectory(times, 0.3, start, 0.3, cross, learning_rate=0.1)
+        mode = lc.theory.mode_trajectory(0.1 * times, 0.3, start, 0.3, cross)
         axes[0].plot(times, mode.recurrence, label=f"$b_0$ = {start}")
         axes[1].plot(times, mode.input * mode.output)
     axes[0].set(xlabel="gradient steps", ylabel="recurrence $b$")

@@ -366,7 +366,7 @@ def test_the_mean_and_the_condition_number():
     assert f"{centred.raw_condition:.3g} without centring" in " ".join(centred.sentences)
 
 
-def test_constant_duplicate_and_redundant_channels_are_reported():
+def test_constant_and_duplicate_channels_are_no_directions():
     rng = np.random.default_rng(2)
     x = rng.normal(size=(60, 4, 3))
     y = x.sum(axis=1)
@@ -374,13 +374,8 @@ def test_constant_duplicate_and_redundant_channels_are_reported():
     targets = np.stack([y[:, 0], 2 * y[:, 0]], axis=1)
     for centre, scale in ((False, "none"), (True, "channel")):
         found = tasks.summary(Task.from_samples(odd, targets, centre=centre, scale=scale), recurrence=1.0)
-        assert found.constant == (4,)
-        assert found.duplicates == ((0, 3),)
-        assert (found.target_rank, found.outputs) == (1, 2)
         assert found.rank == (3 if centre else 4)
         np.testing.assert_allclose([found.explained, found.left_out], 1, atol=1e-9)
-        text = " ".join(found.sentences)
-        assert all(token in text for token in ("Constant channels: 4", "0 and 3", "1 of 2 directions"))
     wide = tasks.summary(Task.from_samples(rng.normal(size=(20, 3, 50)), rng.normal(size=(20, 1))), recurrence=0.5)
     assert (wide.rank, round(wide.explained, 9)) == (20, 1.0)
     assert np.isnan(wide.adjusted)
@@ -428,7 +423,6 @@ def test_sequential_digits_take_the_steps_of_descent_on_their_images():
     found = tasks.summary(task, recurrence=b)
     fit = z @ np.linalg.lstsq(z, y, rcond=None)[0]
     np.testing.assert_allclose(found.explained, 1 - ((y - fit) ** 2).sum() / (y**2).sum(), rtol=1e-9)
-    assert found.target_rank == 9  # one-hot targets less their mean
 
 
 @pytest.mark.parametrize("name", ["load_iris", "load_wine"])
@@ -447,7 +441,6 @@ def test_static_pairs_take_the_steps_of_descent_on_the_pairs(name):
     found = tasks.summary(task, recurrence=0.0)
     np.testing.assert_allclose(found.explained, plain_shares(z, y, intercept=True)[0], rtol=1e-9)
     assert found.left_out < found.explained
-    assert found.target_rank == 2
 
 
 @pytest.mark.parametrize("number", [40, 400])

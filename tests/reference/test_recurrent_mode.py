@@ -248,14 +248,6 @@ def test_integration_can_be_continued():
     np.testing.assert_allclose(rows(mode_trajectory(2.0, *stop, sig))[0], straight[1], rtol=1e-9)
 
 
-def test_learning_rate_scales_time():
-    sig = 0.8 ** np.arange(10)
-    steps = mode_trajectory([0, 1000, 2000], 0.1, 0.5, 0.1, sig, learning_rate=1e-3)
-    flow = mode_trajectory([0, 1, 2], 0.1, 0.5, 0.1, sig)
-    np.testing.assert_allclose(rows(steps), rows(flow), rtol=1e-9)  # the solver sees 1000·1e-3, not 1
-    assert steps.times.tolist() == [0, 1000, 2000]
-
-
 @pytest.mark.parametrize("input_strength", [0.0, -1.0])
 def test_unbounded_loss_is_reported_as_divergence(input_strength):
     found = mode_trajectory([0.01, 100.0], 0.5, 0.9, 0.5, np.ones(5), input_strength * np.eye(5), constant=1.0)
@@ -294,7 +286,6 @@ def test_too_many_solver_steps_are_reported(monkeypatch):
         (lambda: mode_flow(np.nan, 1, 1, np.ones(2)), "input_weight"),
         (lambda: mode_trajectory([-1.0], 1, 1, 1, np.ones(2)), "times"),
         (lambda: mode_trajectory([2.0, 1.0], 1, 1, 1, np.ones(2)), "times"),
-        (lambda: mode_trajectory([1.0], 1, 1, 1, np.ones(2), learning_rate=0), "learning_rate"),
     ],
 )
 def test_invalid_arguments_raise(call, field):

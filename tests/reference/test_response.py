@@ -8,6 +8,7 @@ from scipy import integrate, stats
 
 import learncast as lc
 from learncast.theory import ResponseFlowSolution, ResponseModeSolution, bounds, response, solve_response
+from learncast.theory.responses.problem import descent_states, full_weights, reduced_problem
 
 torch = pytest.importorskip("torch")
 
@@ -77,15 +78,22 @@ CASES = {
 }
 
 
+def descended(solution, steps):
+    """Input and output weights after each step of descent on the measured statistics."""
+    problem, start = reduced_problem(solution.response)
+    states = descent_states(problem.row(0), start, solution.learning_rate, steps)[:, 0]
+    return full_weights(solution.response.network, states)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_descent_of_responses_is_backpropagation_through_time(name):
     pair, start, rate = CASES[name]
     solution = solve_response(response(lc.Task.from_samples(*pair), start, bootstrap=2), learning_rate=rate)
     expected = bptt(pair, start, rate, 400)
-    found = solution.descend(400)
+    inputs, outputs = descended(solution, 400)
     # Sums over the same 200 trials in another order: rounding, accumulated over 400 steps.
-    np.testing.assert_allclose(found["input_weights"], expected[0], rtol=0, atol=1e-10)
-    np.testing.assert_allclose(found["output_weights"], expected[1], rtol=0, atol=1e-10)
+    np.testing.assert_allclose(inputs, expected[0], rtol=0, atol=1e-10)
+    np.testing.assert_allclose(outputs, expected[1], rtol=0, atol=1e-10)
     assert np.abs(expected[0][-1] - expected[0][0]).max() > 0.05  # it learned something
     assert name not in FLIPPING or (expected[0][0] * expected[0][-1] < 0).any()
 
@@ -102,13 +110,13 @@ def test_descent_of_a_tabulated_unit_is_backpropagation_through_time(outputs, ev
     found = response(lc.Task.from_samples(*pair), start, bootstrap=2)
     steps, rate = 600, 2e-3
     solution = solve_response(found, learning_rate=rate)
-    descent, expected = solution.descend(steps), bptt(pair, start, rate, steps)
+    descent, expected = descended(solution, steps), bptt(pair, start, rate, steps)
     stated = found.statistics.accuracy
     assert stated <= 1e-8
     # The error of an interpolant's slope is nodes^2 times that of its value; weights and steps x rate are of order 1.
     allowed = 256 * stated * steps * rate + 1e-12
-    for name, value in zip(("input_weights", "output_weights"), expected, strict=True):
-        np.testing.assert_allclose(descent[name], value, rtol=0, atol=allowed)
+    for weights, value in zip(descent, expected, strict=True):
+        np.testing.assert_allclose(weights, value, rtol=0, atol=allowed)
     assert np.abs(expected[0]).max() > 0.3  # the responses saturate
 
 
@@ -164,7 +172,7 @@ def test_descent_converges_to_the_flow_at_small_learning_rates(name):
     for rate in rates:
         steps = round(1.5 / rate)
         solution = ResponseFlowSolution.of(found, rate)
-        end = solution.descend(steps)["input_weights"][-1].values
+        end = descended(solution, steps)[0][-1]
         gaps.append(np.abs(end - solution.network_at(steps).network.input_weights).max())
     # Slope 1 in log-log axes; a step that crosses 0 adds an error that depends irregularly on the rate.
     assert np.log(gaps[0] / gaps[1]) / np.log(rates[0] / rates[1]) == pytest.approx(1.0, abs=0.25)

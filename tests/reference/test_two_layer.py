@@ -699,7 +699,7 @@ def test_recurrent_solution_equals_backpropagation_through_time(torch, targets):
     assert "braun2022" in solution.citation()
     span = 1e-3 * solution.time_to(0.6).flow_steps
     # coarse enough for the gap to be far above rounding: rate times sharpness of 0.08, 0.04 and 0.02
-    rates, gaps = 0.08 / solution.sharpness / 2.0 ** np.arange(3), []
+    rates, gaps = 0.08 / solution.curvatures.max() / 2.0 ** np.arange(3), []
     for rate in rates:
         steps = round(span / rate)
         W_x, W_y = backpropagated(torch, batch, network, rate, steps)

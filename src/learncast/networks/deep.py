@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -12,15 +12,23 @@ from numpy.typing import ArrayLike
 
 from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray, between, count, frozen, one_or_each, positive, real_array
-from learncast.display import HtmlRepr, Plot, facts, plural
+from learncast.display import plural
 from learncast.networks.linear_rnn import LinearRNN, mode_signs, task_modes
-from learncast.networks.two_layer import LinearNetwork, TwoLayer, module_weights, orthonormal, random_generator
+from learncast.networks.two_layer import (
+    Layered,
+    TwoLayer,
+    module_weights,
+    orthonormal,
+    product,
+    random_generator,
+    random_layers,
+)
 from learncast.results import spec_hash
 from learncast.tasks.task import Task
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Deep(LinearNetwork):
+class Deep(Layered):
     """A linear network of any number of layers.
 
     Its answer is y = W_L ... W_2 W_1 z. The input z is that of a trial of one step or, with a recurrence b,
@@ -87,12 +95,7 @@ class Deep(LinearNetwork):
         rng : numpy Generator or int
             Source of the random numbers, or the seed of one.
         """
-        widths, rng = _widths(inputs, hidden_sizes, outputs), random_generator(rng)
-        shapes = [(m, n) for n, m in pairwise(widths)]
-        if scale == "torch":
-            return cls(tuple(rng.uniform(-(n**-0.5), n**-0.5, (m, n)) for m, n in shapes), recurrence)
-        size = positive("scale", scale)
-        return cls(tuple(size * rng.standard_normal(shape) for shape in shapes), recurrence)
+        return cls(random_layers(_widths(inputs, hidden_sizes, outputs), scale, rng), recurrence)
 
     @classmethod
     def balanced(
@@ -174,6 +177,13 @@ class Deep(LinearNetwork):
         return cls(tuple(module_weights(module)))
 
     @property
+    def named_weights(self) -> dict[str, FloatArray]:
+        return {f"layer{k}": w for k, w in enumerate(self.weights, 1)}
+
+    def with_weights(self, weights: Mapping[str, FloatArray]) -> Deep:
+        return Deep(tuple(weights[name] for name in self.named_weights), self.recurrence)
+
+    @property
     def layers(self) -> int:
         """Number of layers of weights, L."""
         return len(self.weights)
@@ -190,7 +200,6 @@ class Deep(LinearNetwork):
 
     @property
     def scalar_recurrence(self) -> float:
-        """The recurrence; 0 if the network has no memory."""
         return self.recurrence or 0.0
 
     @cached_property
@@ -198,18 +207,6 @@ class Deep(LinearNetwork):
         """Maps into the units of the narrowest hidden layer and out of them."""
         cut = 1 + int(np.argmin(self.widths[1:-1]))
         return product(self.weights[:cut]), product(self.weights[cut:])
-
-    @property
-    def function(self) -> FloatArray:
-        """Input-output map W_L ... W_1, (outputs, inputs)."""
-        return product(self.weights)
-
-    @property
-    def imbalance_share(self) -> float:
-        """Largest |W_{l+1}^T W_{l+1} - W_l W_l^T| / |W_{l+1}^T W_{l+1} + W_l W_l^T|: 0 if the layers are balanced."""
-        pairs = [(one @ one.T, two.T @ two) for one, two in pairwise(self.weights)]
-        sizes = [(float(np.linalg.norm(two - one)), float(np.linalg.norm(two + one))) for one, two in pairs]
-        return max(gap / (total or 1.0) for gap, total in sizes)
 
     def respond(self, inputs: ArrayLike, *, every_step: bool = False) -> FloatArray:
         """Run the network on trials.
@@ -235,16 +232,6 @@ class Deep(LinearNetwork):
         """Short hash of the weights and the recurrence."""
         return spec_hash("deep", *self.weights, self.recurrence)
 
-    def _html_repr(self) -> HtmlRepr:
-        rows = [(f"layer {k}", " × ".join(map(str, w.shape))) for k, w in enumerate(self.weights, 1)]
-        return HtmlRepr.of(self, facts([*rows, ("imbalance", f"{self.imbalance_share:.3g}")]))
-
-    def _plot(self) -> Plot:
-        import xarray as xr
-
-        data = xr.DataArray(self.function, dims=("output", "input"))
-        return Plot.of("matrix", data, title="Network function $W_L \\ldots W_1$")
-
     def __repr__(self) -> str:
         *first, last = map(str, self.widths[1:])
         memory = "" if self.recurrence is None else f"recurrence {self.recurrence:.4g}, "
@@ -256,11 +243,6 @@ class Deep(LinearNetwork):
 
 #: Linear networks.
 Linear = LinearRNN | TwoLayer | Deep
-
-
-def product(weights: Sequence[FloatArray]) -> FloatArray:
-    """Product W_L ... W_1 of layers, the first of which is next to the inputs; stacks of layers are allowed."""
-    return reduce(lambda below, above: above @ below, weights)
 
 
 def _widths(inputs: int, hidden_sizes: Sequence[int], outputs: int) -> list[int]:

@@ -148,13 +148,8 @@ class LinearRNN(LinearNetwork):
         return cls(first, np.diag(_eigenvalues(recurrence, h, h)), last)
 
     @property
-    def maps(self) -> tuple[FloatArray, FloatArray]:
-        """Weights into the hidden units and weights out of them."""
-        return self.input_weights, self.output_weights
-
-    def with_maps(self, first: FloatArray, second: FloatArray) -> LinearRNN:
-        """Return a network with these input and output weights and the same recurrence."""
-        return LinearRNN(first, self.recurrent_weights, second)
+    def named_weights(self) -> dict[str, FloatArray]:
+        return {"input": self.input_weights, "recurrent": self.recurrent_weights, "output": self.output_weights}
 
     @property
     def scalar_recurrence(self) -> float | None:

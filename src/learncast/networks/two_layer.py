@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
+from itertools import pairwise
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -26,8 +28,28 @@ class LinearNetwork(Displayable, ABC):
 
     @property
     @abstractmethod
+    def named_weights(self) -> dict[str, FloatArray]:
+        """All weights by their names, from the inputs to the outputs."""
+
+    @property
+    @abstractmethod
+    def scalar_recurrence(self) -> float | None:
+        """The recurrence b if it is a scalar, 0 without memory; None if it is a matrix."""
+
+    def with_weights(self, weights: Mapping[str, FloatArray]) -> Self:
+        """Return a network with other weights, given by their names."""
+        return type(self)(*(weights[name] for name in self.named_weights))
+
+    @property
     def maps(self) -> tuple[FloatArray, FloatArray]:
         """Weights into the hidden units and weights out of them."""
+        first, *_, last = self.named_weights.values()
+        return first, last
+
+    def with_maps(self, first: FloatArray, second: FloatArray) -> Self:
+        """Return a network with these weights into the hidden units and out of them, and the same recurrence."""
+        into, *_, out = self.named_weights
+        return self.with_weights({**self.named_weights, into: first, out: second})
 
     @property
     def inputs(self) -> int:
@@ -45,8 +67,37 @@ class LinearNetwork(Displayable, ABC):
         return len(self.maps[1])
 
 
+class Layered(LinearNetwork):
+    """A linear network of successive layers."""
+
+    @property
+    def function(self) -> FloatArray:
+        """Input-output map, the product of all layers, (outputs, inputs).
+
+        Implements: braun2022 Eq. (1), as a matrix
+        """
+        return product([*self.named_weights.values()])
+
+    @property
+    def imbalance_share(self) -> float:
+        """Largest |W_{l+1}^T W_{l+1} - W_l W_l^T| / |W_{l+1}^T W_{l+1} + W_l W_l^T|: 0 if the layers are balanced."""
+        pairs = [(one @ one.T, two.T @ two) for one, two in pairwise(self.named_weights.values())]
+        sizes = [(float(np.linalg.norm(two - one)), float(np.linalg.norm(two + one))) for one, two in pairs]
+        return max(gap / (total or 1.0) for gap, total in sizes)
+
+    def _html_repr(self) -> HtmlRepr:
+        rows = [(name, " × ".join(map(str, w.shape))) for name, w in self.named_weights.items()]
+        return HtmlRepr.of(self, facts([*rows, ("imbalance", f"{self.imbalance_share:.3g}")]))
+
+    def _plot(self) -> Plot:
+        import xarray as xr
+
+        data = xr.DataArray(self.function, dims=("output", "input"))
+        return Plot.of("matrix", data, title="Network function $W_L \\ldots W_1$")
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class TwoLayer(LinearNetwork):
+class TwoLayer(Layered):
     """A linear network of two layers, y = W2 W1 x.
 
     Parameters
@@ -93,13 +144,7 @@ class TwoLayer(LinearNetwork):
         rng : numpy Generator or int
             Source of the random numbers, or the seed of one.
         """
-        n, h, m = network_sizes(inputs, hidden_size, outputs)
-        rng = random_generator(rng)
-        if scale == "torch":
-            first, second = 1 / np.sqrt(n), 1 / np.sqrt(h)
-            return cls(rng.uniform(-first, first, (h, n)), rng.uniform(-second, second, (m, h)))
-        size = positive("scale", scale)
-        return cls(size * rng.standard_normal((h, n)), size * rng.standard_normal((m, h)))
+        return cls(*random_layers(network_sizes(inputs, hidden_size, outputs), scale, rng))
 
     @classmethod
     def balanced(
@@ -151,27 +196,12 @@ class TwoLayer(LinearNetwork):
         return cls(*weights)
 
     @property
-    def maps(self) -> tuple[FloatArray, FloatArray]:
-        """Weights into the hidden units and weights out of them."""
-        return self.first, self.second
-
-    def with_maps(self, first: FloatArray, second: FloatArray) -> TwoLayer:
-        """Return a network with these weights."""
-        return TwoLayer(first, second)
+    def named_weights(self) -> dict[str, FloatArray]:
+        return {"first": self.first, "second": self.second}
 
     @property
-    def function(self) -> FloatArray:
-        """Input-output map W2 W1, (outputs, inputs).
-
-        Implements: braun2022 Eq. (1), as a matrix
-        """
-        return self.second @ self.first
-
-    @property
-    def imbalance_share(self) -> float:
-        """|W2^T W2 - W1 W1^T| / |W2^T W2 + W1 W1^T|: 0 if the layers are balanced, at most 1."""
-        one, two = self.first @ self.first.T, self.second.T @ self.second
-        return float(np.linalg.norm(two - one) / np.linalg.norm(two + one))
+    def scalar_recurrence(self) -> float:
+        return 0.0
 
     def respond(self, inputs: ArrayLike, *, every_step: bool = False, activate: Activation = np.asarray) -> FloatArray:
         """Run the network on trials.
@@ -195,22 +225,26 @@ class TwoLayer(LinearNetwork):
         """Short hash of the weights."""
         return spec_hash(self.first, self.second)
 
-    def _html_repr(self) -> HtmlRepr:
-        rows = [(name, " × ".join(map(str, getattr(self, name).shape))) for name in ("first", "second")]
-        return HtmlRepr.of(self, facts([*rows, ("imbalance", f"{self.imbalance_share:.3g}")]))
-
-    def _plot(self) -> Plot:
-        import xarray as xr
-
-        data = xr.DataArray(self.function, dims=("output", "input"))
-        return Plot.of("matrix", data, title="Network function $W_2 W_1$")
-
     def __repr__(self) -> str:
         ends = plural(self.inputs, "input"), plural(self.outputs, "output")
         return (
             f"<TwoLayer: {ends[0]}, {self.hidden_size} hidden, {ends[1]}; "
             f"largest singular values {np.linalg.norm(self.first, 2):.4g} and {np.linalg.norm(self.second, 2):.4g}>"
         )
+
+
+def product(weights: Sequence[FloatArray]) -> FloatArray:
+    """Product W_L ... W_1 of layers, the first of which is next to the inputs; stacks of layers are allowed."""
+    return reduce(lambda below, above: above @ below, weights)
+
+
+def random_layers(widths: Sequence[int], scale: float | str, rng: np.random.Generator | int) -> tuple[FloatArray, ...]:
+    """Draw independent weights of layers between these widths: Gaussian, or as `nn.Linear` does."""
+    rng, shapes = random_generator(rng), [(m, n) for n, m in pairwise(widths)]
+    if scale == "torch":
+        return tuple(rng.uniform(-1 / np.sqrt(n), 1 / np.sqrt(n), (m, n)) for m, n in shapes)
+    size = positive("scale", scale)
+    return tuple(size * rng.standard_normal(shape) for shape in shapes)
 
 
 def module_weights(module: object) -> list[FloatArray]:

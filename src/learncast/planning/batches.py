@@ -17,7 +17,7 @@ from learncast.planning.methods.method import Method
 from learncast.procedure.goals import Goal
 from learncast.results import Status, Steps
 from learncast.theory.dynamics.batch_draws import Batches
-from learncast.theory.dynamics.learning_problem import DeepProblem, LearningProblem, weight_names
+from learncast.theory.dynamics.learning_problem import DeepProblem, LearningProblem
 from learncast.theory.dynamics.steps.pooled_descent import PooledDescent, hidden_basis
 from learncast.theory.responses.bootstrap import bounds
 
@@ -147,7 +147,7 @@ def in_batches(forecast: Forecast, batch: int, *, shuffle: bool, runs: int | Non
     network = method.network
     assert not isinstance(network, Activated)
     problems = [LearningProblem.of(method.tasks[k], network, method.learn) for k in places]
-    pooled = isinstance(network, Deep) or all(p.two_layers is not None for p in problems)
+    pooled = all(p.map_problem is not None for p in problems)
     number = RUNS[pooled] if runs is None else count("runs", runs, least=2)
     rng, stages, gaussian = np.random.default_rng(seed), [], False
     simulation = (_Pooled if pooled else _Single)(method, number)
@@ -170,7 +170,7 @@ class _Pooled:
         assert not isinstance(network, Activated)
         first, second = network.maps
         if isinstance(network, Deep):
-            problem = DeepProblem(method.tasks[0], network, weight_names(network))
+            problem = DeepProblem(method.tasks[0], network, tuple(network.named_weights))
             self.descent: PooledDescent = problem.descent
             start = problem.flatten(problem.start)
         else:
@@ -227,7 +227,7 @@ class _Single:
             own = draws.fresh()
             for n in range(most + 1):
                 check_time()
-                if goal is not None and self.method.has_learned(task, goal, problem.built(weights)):
+                if goal is not None and self.method.has_learned(task, goal, problem.network.with_weights(weights)):
                     steps[k] = n
                     break
                 if n == most:
@@ -237,7 +237,7 @@ class _Single:
                 weights = {**weights, **{name: weights[name] - self.rate * s for name, s in slopes.items()}}
                 if not all(np.isfinite(weights[name]).all() for name in slopes):
                     break
-            self.states[k] = problem.built(weights) if np.isfinite(steps[k]) else self.states[k]
+            self.states[k] = problem.network.with_weights(weights) if np.isfinite(steps[k]) else self.states[k]
         self.going &= np.isfinite(steps)
         return steps
 

@@ -19,6 +19,7 @@ import numpy as np
 from learncast._core.citations import bibliography
 from learncast._core.files import as_folder, draft_folder
 from learncast.display import Table, escape, html_page, plain
+from learncast.networks.two_layer import TwoLayer
 from learncast.planning.batches import BatchSteps
 from learncast.planning.decoding import Decoded
 from learncast.planning.methods.method import Method
@@ -217,7 +218,8 @@ def _folded(title: str, content: str) -> str:
 
 def data_notes(method: Method, task: int) -> tuple[str, list[str]]:
     """Sentences about recorded data, and the one that the report must begin with, if any."""
-    own, recurrence = method.tasks[task], getattr(method.network, "scalar_recurrence", None)
+    own, network = method.tasks[task], method.network
+    recurrence = None if isinstance(network, TwoLayer) else getattr(network, "scalar_recurrence", None)
     if method.assumes_gaussian(task):
         return f"Gaussian trials assumed, because only the second moments of {own.name} are known. ", []
     if own.recording is None or recurrence is None:

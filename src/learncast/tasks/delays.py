@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from learncast._core.errors import InvalidSpec
-from learncast._core.validation import FloatArray, count, positive, real_array
+from learncast._core.validation import FloatArray, between, count, real_array
 from learncast.tasks.covariance import COPIES, Kronecker, check_steps
 from learncast.tasks.task import Task, family
 
@@ -158,12 +158,7 @@ def _checked(
         u = real_array("direction", direction, ndim=1)
     if not u.any():
         raise InvalidSpec(f"direction must not be zero, got {len(u)} zeros.", field="direction")
-    return T, u, checked, c, _variance(noise_strength)
-
-
-def _variance(noise_strength: float) -> float:
-    variance = float(real_array("noise_strength", noise_strength, ndim=0))
-    return variance if variance == 0 else positive("noise_strength", variance)
+    return T, u, checked, c, between("noise_strength", noise_strength, 0.0, np.inf)
 
 
 def lag_within(name: str, value: object, steps: int, *, least: int = 0) -> int:

@@ -31,11 +31,10 @@ __all__, __getattr__, __dir__ = exported(
         "recurrence.order": "HalfTimes Reversal crossing_time descent_half_loss_time half_loss_time "
         "half_strength_time order_reversal",
         "recurrence.optimum": "Optimum RecurrenceFit best_mode best_recurrence input_matrix",
-        "recurrence.stability": "Extrapolation StableRate extrapolation family_extrapolation largest_kept_rate "
+        "recurrence.stability": "Extrapolation StableRate extrapolation family_extrapolation "
         "largest_stable_rate least_hidden_size outlier reach",
-        "recurrence.basins": "Basins TrainingEnd basins end_of_training",
         "recurrence.tradeoff": "LossTerms RecurrenceTransition change_of_kind late_pulse_transition loss_terms "
-        "transition two_pulse_recurrence two_pulse_transition zero_recurrence_warning",
+        "transition two_pulse_transition zero_recurrence_warning",
         "representation.alignment": "AlignmentTime misalignment time_to_align",
         "representation.lag_kernel": "LagKernel network_kernel",
         "representation.coupling": "peak_time two_mode_coupling",

@@ -12,9 +12,9 @@ from torch import nn
 from learncast._core.errors import InvalidSpec, UnsupportedModel
 from learncast._core.validation import FloatArray
 from learncast.networks.activated import Activated
-from learncast.networks.deep import Deep, Linear, product
+from learncast.networks.deep import Deep, Linear
 from learncast.networks.linear_rnn import LinearRNN
-from learncast.networks.two_layer import LinearNetwork
+from learncast.networks.two_layer import LinearNetwork, product
 from learncast.procedure.goals import Goal, Loss
 from learncast.procedure.training import Training
 from learncast.results import spec_hash

@@ -390,7 +390,7 @@ def test_a_robust_stop_is_best_on_average(pair):
     rng = np.random.default_rng(3)
     goal, first = (lc.Task.from_samples(*t.sample(60, rng), name=f"recorded {t.name}") for t in (target, strong))
     found = lc.plan(goal, [first], network, learning_rate=RATE)
-    one, two = (Problem(*m.replicas, m.imbalance) for m in found.method.resampled_modes)
+    one, two = (Problem(*m.resamples, m.imbalance) for m in found.method.resampled_modes)
 
     def average(stop):
         """Mean over the resamples of plain descent on both tasks."""

@@ -129,7 +129,7 @@ def test_resampled_modes_are_counted_to_one_step(monkeypatch):
         pool.append(lc.Task.from_samples(x[:, None, None], slope * x[:, None] + rng.normal(size=(200, 1)), name=name))
     start = lc.LinearRNN.aligned(recurrence=0.5, initial=0.01, hidden_size=1, task=pool[1])
     method = lc.planning.method_for(pool, start, 2e-4)
-    one, two = (Problem(*m.replicas, m.imbalance) for m in method.resampled_modes)
+    one, two = (Problem(*m.resamples, m.imbalance) for m in method.resampled_modes)
     steps_to, goals = Problem.steps_to, [(HALF, None), (lc.Accuracy(0.9), None)]
 
     def counted(self, weights, *rest, precise=True, **options):

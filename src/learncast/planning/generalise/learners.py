@@ -13,9 +13,9 @@ from learncast._core.errors import InvalidSpec, UnsupportedModel
 from learncast._core.validation import FloatArray
 from learncast.networks import Network
 from learncast.networks.activated import Activated
-from learncast.networks.deep import Deep, product
+from learncast.networks.deep import Deep
 from learncast.networks.linear_rnn import LinearRNN, check_fit
-from learncast.networks.two_layer import TwoLayer
+from learncast.networks.two_layer import TwoLayer, product
 from learncast.planning.methods.choice import check_plain_descent, default_learn
 from learncast.procedure.training import Training
 from learncast.tasks.covariance import check_memory
@@ -114,7 +114,7 @@ class PooledLearner(MapLearner):
 
     def __init__(self, network: LinearRNN | TwoLayer, learning_rate: float) -> None:
         super().__init__(learning_rate)
-        self.recurrence = 0.0 if isinstance(network, TwoLayer) else float(network.scalar_recurrence or 0.0)
+        self.recurrence = float(network.scalar_recurrence or 0.0)
         first, second = network.maps
         self.inputs, self.units = first.shape[1], network.hidden_size
         self.start = np.asarray(np.concatenate([first.T, second]) @ hidden_basis(first, second))
@@ -374,7 +374,7 @@ def learner_for(task: Task, network: Network, training: Training) -> MapLearner:
     if isinstance(network, Deep):
         LearningProblem.of(task, network, learn)
         return DeepLearner(network, training.learning_rate)
-    if learn == default and (isinstance(network, TwoLayer) or network.scalar_recurrence is not None):
+    if learn == default and network.scalar_recurrence is not None:
         return PooledLearner(network, training.learning_rate)
     return LagLearner(task, network, learn, training.learning_rate)
 

@@ -67,8 +67,7 @@ class DeepMethod(PooledMethod):
         return dict(zip(self.learn, (two @ w @ one.T for two, w, one in layers), strict=True))
 
     def network_of(self, state: FloatArray) -> Deep:
-        problem = cast(DeepProblem, self.problems[-1])
-        return self.network if state is self.start else problem.built(self._weights(state))
+        return self.network if state is self.start else self.network.with_weights(self._weights(state))
 
     def proved_never(self, task: int, state: FloatArray, goal: Goal) -> bool:
         """Whether the weights stay in too few hidden directions, or aligned modes shrink at every step."""

@@ -79,7 +79,7 @@ class LinearMethod(Method):
         return own.unflatten(state, own.start)
 
     def network_of(self, state: FloatArray) -> Linear:
-        return self.problems[-1].built(self._weights(state))
+        return self.network.with_weights(self._weights(state))
 
     @property
     def _settings(self) -> tuple[Any, ...]:
@@ -174,7 +174,7 @@ class LinearMethod(Method):
         problem, descent, rate = self.problems[task], self._resampled_by_lag[task], self._coarse_rate
         if not math.isfinite(expected):
             return np.full(len(states), math.nan), states
-        if problem.two_layers is None:
+        if problem.map_problem is None:
             least = problem.by_lag.rest_losses(descent)
         else:
             best = PooledDescent(descent.power, descent.cross, self.network.hidden_size)

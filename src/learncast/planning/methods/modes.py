@@ -45,7 +45,7 @@ class ModeMethod(Method):
     def __init__(self, modes: Sequence[Modes], network: Network, training: Training, seed: int = 0) -> None:
         super().__init__([m.task for m in modes], network, training)
         self.modes, self._resampling_seed = tuple(modes), seed
-        self.recorded = any(m.replicas is not None or can_be_resampled(m.task) for m in self.modes)
+        self.recorded = any(m.resamples is not None or can_be_resampled(m.task) for m in self.modes)
 
     @classmethod
     def of(cls, tasks: Sequence[Task], network: LinearRNN, training: Training, seed: int) -> ModeMethod:
@@ -182,7 +182,7 @@ class ModeMethod(Method):
         """Each task in every resample, (resamples, modes); a known task is the same in all of them."""
         problems = []
         for m in self.resampled_modes:
-            cross, power = (m.weighted_cross[None], m.weighted_input[None]) if m.replicas is None else m.replicas
+            cross, power = (m.weighted_cross[None], m.weighted_input[None]) if m.resamples is None else m.resamples
             shape = (self.resamples, len(m))
             problems.append(Problem(np.broadcast_to(np.where(m.held, cross, 0.0), shape),
                                     np.broadcast_to(np.where(m.held, power, 0.0), shape), m.imbalance))  # fmt: skip
@@ -191,7 +191,7 @@ class ModeMethod(Method):
     @property
     def resamples(self) -> int:  # type: ignore[override]
         """Number of resamples."""
-        return max((len(m.replicas[0]) for m in self.resampled_modes if m.replicas is not None), default=0)
+        return max((len(m.resamples[0]) for m in self.resampled_modes if m.resamples is not None), default=0)
 
     def _advance_resampled(self, task: int, states: FloatArray, stop: int) -> FloatArray:
         return self._resampled_problems[task].advance(states, [stop], self.learning_rate, precise=False)[0]

@@ -51,11 +51,6 @@ class MaskedTrials:
     def __len__(self) -> int:
         return len(self.inputs)
 
-    @property
-    def nbytes(self) -> int:
-        """Memory of the trials in bytes."""
-        return self.inputs.nbytes + self.targets.nbytes
-
     def chosen(self, rows: NDArray[np.int64]) -> MaskedTrials:
         """Some of the trials, as they are."""
         parts = {name: getattr(self, name)[rows] for name in ("inputs", "targets", "present", "counted")}

@@ -8,7 +8,6 @@ from typing import NamedTuple
 import numpy as np
 
 from learncast._core.errors import InvalidSpec
-from learncast._core.limits import listed
 from learncast._core.validation import FloatArray, count
 from learncast.tasks.best_map import SILENT, Correlations, best_map
 from learncast.tasks.covariance import Sampled
@@ -20,8 +19,6 @@ from learncast.tasks.task import Task
 Pooled = tuple[FloatArray, FloatArray]
 #: Ratio of channel scales above which the units determine what is learned first.
 UNEVEN = 30.0
-#: Correlation above which two channels are the same up to a factor.
-DUPLICATE = 1 - 1e-10
 #: Quantile of the permutation null above which a mode is not noise.
 LEVEL = 0.95
 #: Most numbers in the sums of all groups of trials in cross-validation.
@@ -79,12 +76,6 @@ class DataSummary:
     centred : bool
     unevenness : float
         Root mean square of the largest channel over that of the smallest that varies.
-    constant : tuple of int
-        Channels that do not vary.
-    duplicates : tuple of (int, int)
-        Channels that are multiples of each other.
-    outputs, target_rank : int
-        Numbers of outputs and of directions along which targets vary.
 
     Examples
     --------
@@ -113,10 +104,6 @@ class DataSummary:
     mean_share: float
     centred: bool
     unevenness: float
-    constant: tuple[int, ...]
-    duplicates: tuple[tuple[int, int], ...]
-    outputs: int
-    target_rank: int
 
     @property
     def noise(self) -> tuple[bool, ...]:
@@ -126,7 +113,7 @@ class DataSummary:
     @property
     def sentences(self) -> tuple[str, ...]:
         """The summary in sentences, most important first."""
-        return (*self._explained(), *self._noise(), self._conditioning(), *self._oddities())
+        return (*self._explained(), *self._noise(), self._conditioning(), *self._scales())
 
     def _explained(self) -> list[str]:
         power = "variance" if self.centred else "mean square"
@@ -167,21 +154,13 @@ class DataSummary:
             "centre the data to learn in fewer steps."
         )
 
-    def _oddities(self) -> list[str]:
-        lines = []
-        if self.unevenness > UNEVEN:
-            lines.append(
-                f"The largest channel is {self.unevenness:.3g} times as large as the smallest, which is learned last: "
-                'scale them (scale = "channel") unless their scales have a meaning.'
-            )
-        if self.constant:
-            lines.append(f"Constant channels: {listed(self.constant)}.")
-        if self.duplicates:
-            pairs = listed(f"{i} and {j}" for i, j in self.duplicates)
-            lines.append(f"Channels that are multiples of each other, which are learned as one: {pairs}.")
-        if self.target_rank < self.outputs:
-            lines.append(f"Targets vary along {self.target_rank} of {self.outputs} directions only.")
-        return lines
+    def _scales(self) -> list[str]:
+        if self.unevenness <= UNEVEN:
+            return []
+        return [
+            f"The largest channel is {self.unevenness:.3g} times as large as the smallest, which is learned last: "
+            'scale them (scale = "channel") unless their scales have a meaning.'
+        ]
 
     def __repr__(self) -> str:
         return "<DataSummary: " + " ".join(self.sentences) + ">"
@@ -250,10 +229,6 @@ def summary(task: Task, *, recurrence: float, permutations: int = 200, seed: int
         mean_share=float(vectors[:, -1] @ mean @ vectors[:, -1] / values[-1]) if values[-1] > 0 else 0.0,
         centred=recording.centred,
         unevenness=_unevenness(power),
-        constant=_constant(power, recording),
-        duplicates=_duplicates(power),
-        outputs=task.outputs,
-        target_rank=Correlations.of(target).rank,
     )
 
 
@@ -347,22 +322,7 @@ def _mean_power(task: Task, recording: Recording, b: float) -> FloatArray:
     return (weights[:, None] * pooled).T @ pooled
 
 
-def _constant(powers: FloatArray, recording: Recording) -> tuple[int, ...]:
-    power = np.diagonal(powers) * recording.scales**2
-    mean = (recording.input_mean**2).sum(axis=0)
-    # With masked readouts the power is a sum over readouts, which the mean cannot be subtracted from.
-    left = power if recording.centred or recording.counted is not None else power - mean
-    return tuple(np.flatnonzero(left <= SILENT * (power + mean)).tolist())
-
-
 def _unevenness(power: FloatArray) -> float:
     inverse = Correlations.of(power).inverse
     audible = inverse[inverse > 0]
     return float(audible.max() / audible.min()) if len(audible) else 1.0
-
-
-def _duplicates(power: FloatArray) -> tuple[tuple[int, int], ...]:
-    size = np.sqrt(np.maximum(np.diagonal(power), 0.0))
-    live = Correlations.of(power).inverse > 0
-    same = np.abs(np.triu(power, 1)) > DUPLICATE * np.outer(size, size)
-    return tuple((int(i), int(j)) for i, j in np.argwhere(same & np.outer(live, live)))

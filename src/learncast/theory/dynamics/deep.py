@@ -218,7 +218,7 @@ class DeepSolution(Solution):
     ----------
     problem : DeepProblem
     learning_rate : float
-    conditions : tuple of Assumption
+    assumptions : tuple of Assumption
         Measured conditions of the theory.
     tolerance : float
         Error per solver step, if the flow is integrated.
@@ -234,7 +234,7 @@ class DeepSolution(Solution):
 
     problem: DeepProblem
     learning_rate: float
-    conditions: tuple[Assumption, ...] = ()
+    assumptions: tuple[Assumption, ...] = ()
     tolerance: float = 1e-11
 
     @cached_property
@@ -295,7 +295,7 @@ class DeepSolution(Solution):
             state = self.modes.weights(step * self.learning_rate)
         else:
             state = self.course.weights_after(min(step, self._last / self.learning_rate), self.learning_rate)
-        return self.problem.built(self.problem.unflatten(state, self.problem.start))
+        return self.problem.network.with_weights(self.problem.unflatten(state, self.problem.start))
 
     def time_to(self, accuracy: float) -> LearningTime:
         """Return the first time at which the excess loss is at most (1 - accuracy)^2 of the baseline loss."""
@@ -349,11 +349,6 @@ class DeepSolution(Solution):
             shrinks = beta < 0 and self.learning_rate * w ** (L - 2) * (-beta + B * w**L) < 1
             lost += beta**2 / B / 2 if B > 0 and (w == 0 or shrinks) else 0.0
         return lost - float(self.descent.bottleneck_loss)
-
-    @property
-    def assumptions(self) -> tuple[Assumption, ...]:
-        """Measured conditions."""
-        return self.conditions
 
     def curvatures_until(self, steps: float) -> FloatArray:
         """Return curvatures of the loss along the flow up to a number of gradient steps."""

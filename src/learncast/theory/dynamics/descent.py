@@ -14,13 +14,14 @@ from learncast._core.progress import Progress, check_time, noticed, silent
 from learncast._core.validation import FloatArray, between, count
 from learncast.display import Plot, plural
 from learncast.networks.deep import Linear
+from learncast.networks.linear_rnn import check_fit
 from learncast.procedure.goals import Goal, Loss, goal_of
 from learncast.procedure.training import Training
 from learncast.results import Provenance, Status, Trajectory, spec_hash
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import Assumption
 from learncast.theory.dynamics.batch_draws import Batches
-from learncast.theory.dynamics.learning_problem import LearningProblem, Weights, loss_scale
+from learncast.theory.dynamics.learning_problem import LearningProblem, Weights, learned_weights, loss_scale
 from learncast.theory.dynamics.solution import POINTS, LearningTime, Solution, checked_time, checked_times
 
 __all__ = ["Descent", "Optimizer", "descend"]
@@ -193,7 +194,7 @@ class Descent(Solution):
             last = (last if near.step <= last.step <= step else near).copy()
             while last.step < step:
                 last.advance()
-            networks.append(self.problem.built(last.weights))
+            networks.append(self.problem.network.with_weights(last.weights))
         return networks
 
     def _checked_step(self, time: float) -> int:
@@ -295,9 +296,8 @@ def descend(
     <Descent of 'integration' by gd, learning input, output: 331 steps, loss 24.9978 to 6.13453, ok>
     """
     training = Training.of(training, learning_rate)
-    problem = LearningProblem.of(task, network, training.learn)
-    if training.learn is None:
-        problem = replace(problem, learn=problem.learns_by_default)
+    check_fit(task, network)
+    problem = LearningProblem.of(task, network, learned_weights(network, training.learn))
     limit, target = _end(problem, goal, steps, training)
     state = _Snapshot(problem, _batches(problem, training, rng), problem.start, Optimizer(training))
     state.scale = loss_scale(task, training)
@@ -335,8 +335,8 @@ def count_steps(problem: LearningProblem, learning_rate: float, goal: float, exp
     The count is infinite if descent diverges or cannot arrive, and nan if `expected`, the flow time, is too long to
     count single steps. Descent may arrive although the flow rests at a saddle.
     """
-    if problem.two_layers is not None:
-        return problem.two_layers.steps_to(goal - problem.least_loss, learning_rate)
+    if problem.map_problem is not None:
+        return problem.map_problem.count(goal - problem.least_loss, learning_rate)[0]
     if goal <= problem.least_loss:
         return math.inf
     if MOST_COUNTED < expected < math.inf:

@@ -254,7 +254,7 @@ class FlowSolution(Solution):
     def network_at(self, time: float) -> Linear:
         """Return the network after `time` gradient steps of the flow."""
         flat = self._course.weights_after(checked_time(time), self.learning_rate)
-        return self.problem.built(self._unpack(flat))
+        return self.problem.network.with_weights(self._unpack(flat))
 
     def time_to(self, accuracy: float) -> LearningTime:
         """Return the first time at which the excess loss is at most (1 - accuracy)^2 of the baseline loss.
@@ -299,7 +299,7 @@ class FlowSolution(Solution):
     @property
     def bottleneck_loss(self) -> float:
         """Loss that is left because there are fewer hidden units than modes."""
-        return 0.0 if self.problem.two_layers is None else self.problem.two_layers.bottleneck_loss
+        return 0.0 if self.problem.map_problem is None else self.problem.map_problem.bottleneck_loss
 
     def curvatures_until(self, steps: float) -> FloatArray:
         """Return the curvature of the loss at several times up to a number of gradient steps, as far as it is known."""
@@ -328,7 +328,7 @@ class FlowSolution(Solution):
 
 def _reduced(problem: LearningProblem) -> tuple[LearningProblem, FloatArray | None]:
     """Return the problem restricted to the hidden directions in use, if pooled, and their basis."""
-    if problem.two_layers is None:
+    if problem.map_problem is None:
         return problem, None
     start, (first, second) = problem.start, problem.learn
     basis = hidden_basis(start[first], start[second])
@@ -336,8 +336,8 @@ def _reduced(problem: LearningProblem) -> tuple[LearningProblem, FloatArray | No
         return problem, None
     small = {**start, first: basis.T @ start[first], second: start[second] @ basis}
     if "recurrent" in small:
-        small["recurrent"] = problem.two_layers.recurrence * np.eye(basis.shape[1])
-    return LearningProblem(problem.task, problem.built(small), problem.learn), basis
+        small["recurrent"] = problem.map_problem.recurrence * np.eye(basis.shape[1])
+    return LearningProblem(problem.task, problem.network.with_weights(small), problem.learn), basis
 
 
 def gradient_flow(
@@ -395,9 +395,9 @@ def gradient_flow(
 
     name = "LSODA" if len(start) <= STIFF_SIZE else "DOP853"
     course = FlowCourse(start, slope, loss, allowed, getattr(scipy.integrate, name), PATIENCE[name])
-    if name == "LSODA" and len(start) <= (DENSE if small.two_layers is None else STIFF_SIZE):
+    if name == "LSODA" and len(start) <= (DENSE if small.map_problem is None else STIFF_SIZE):
         course = replace(course, jacobian=lambda _, flat: -by_lag.hessian(flat))
-    if small.two_layers is None and len(start) <= DENSE:
+    if small.map_problem is None and len(start) <= DENSE:
         course = replace(course, end=lambda: _rest(by_lag))
     return FlowSolution(problem, rate, allowed, course, basis)
 

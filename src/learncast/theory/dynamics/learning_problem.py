@@ -11,9 +11,9 @@ import scipy
 
 from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray, one_of
-from learncast.networks.deep import Deep, Linear, product
-from learncast.networks.linear_rnn import LinearRNN, check_fit
-from learncast.networks.two_layer import TwoLayer
+from learncast.networks.deep import Deep, Linear
+from learncast.networks.linear_rnn import check_fit
+from learncast.networks.two_layer import product
 from learncast.procedure.training import Training
 from learncast.tasks.geometry import Frame, common_frame
 from learncast.tasks.task import Task
@@ -31,13 +31,6 @@ NOTHING = 1e-12
 
 #: A two-layer network is a recurrent network with one step; the names of its weights as such.
 AS_RECURRENT = {"input": "input", "recurrent": "recurrent", "output": "output", "first": "input", "second": "output"}
-
-
-def weight_names(network: Linear) -> tuple[str, ...]:
-    """Names of the weights of a network, from the inputs to the outputs."""
-    if isinstance(network, Deep):
-        return tuple(f"layer{k}" for k in range(1, network.layers + 1))
-    return ("first", "second") if isinstance(network, TwoLayer) else ("input", "recurrent", "output")
 
 
 def loss_scale(task: Task, training: Training) -> float:
@@ -91,27 +84,13 @@ class LearningProblem:
     @property
     def map_names(self) -> tuple[str, str]:
         """Names of the input and output weights."""
-        names = weight_names(self.network)
-        return names[0], names[-1]
-
-    @property
-    def learns_by_default(self) -> tuple[str, ...]:
-        """Names of the weights that learn unless others are named: all but a recurrence."""
-        return self.map_names
+        first, *_, last = self.start
+        return first, last
 
     @property
     def start(self) -> Weights:
         """All weights before training."""
-        n = self.network
-        if isinstance(n, TwoLayer):
-            return {"first": n.first, "second": n.second}
-        assert isinstance(n, LinearRNN)
-        return {"input": n.input_weights, "recurrent": n.recurrent_weights, "output": n.output_weights}
-
-    def built(self, weights: Weights) -> Linear:
-        """Return the network with the given weights."""
-        parts = [weights[name] for name in weight_names(self.network)]
-        return TwoLayer(*parts) if isinstance(self.network, TwoLayer) else LinearRNN(*parts)
+        return self.network.named_weights
 
     def flatten(self, weights: Weights) -> FloatArray:
         """Return the weights that learn, or their gradients, as one vector."""
@@ -132,8 +111,6 @@ class LearningProblem:
     @cached_property
     def pooled_recurrence(self) -> float | None:
         """Recurrence b if it is a fixed scalar; None if it is a matrix or learned."""
-        if isinstance(self.network, TwoLayer):
-            return 0.0
         if "recurrent" in self.learn:
             return None
         b = self.network.scalar_recurrence
@@ -146,9 +123,9 @@ class LearningProblem:
         return None if self.pooled_recurrence is None else PooledProblem.of(self.task, self.network)
 
     @property
-    def two_layers(self) -> PooledProblem | None:
-        """Pooled problem, if the recurrence is a fixed scalar and both other weights learn."""
-        return self.pooled if len(self.learn) == 2 else None
+    def map_problem(self) -> PooledProblem | None:
+        """Pooled problem, if the recurrence is a fixed scalar and all other weights learn."""
+        return self.pooled if self.learn == learned_weights(self.network, None) else None
 
     def loss_and_slopes(self, weights: Weights, statistics: LagStatistics | None = None) -> tuple[float, Weights]:
         """Return the loss and its gradient in the weights that learn, on the task or on sampled statistics."""
@@ -178,9 +155,9 @@ class LearningProblem:
     @property
     def best_strengths(self) -> FloatArray:
         """Strength of each mode at the least loss."""
-        if self.two_layers is None:
+        if self.map_problem is None:
             return self.strengths(self.unflatten(self.by_lag.rest[0], self.start))
-        return self._strengths_of(self.two_layers.descent.reachable)
+        return self._strengths_of(self.map_problem.descent.reachable)
 
     @cached_property
     def by_lag(self) -> LagDescent:
@@ -202,8 +179,8 @@ class LearningProblem:
         """
         if self.pooled is None:
             return self.by_lag.rest[1]
-        if len(self.learn) == 2:
-            return self.pooled.least_loss
+        if self.map_problem is not None:
+            return self.map_problem.least_loss
         return self.pooled.least_loss_of_one_layer(self.map_names[0] in self.learn)
 
     @property
@@ -219,7 +196,7 @@ class LearningProblem:
     @property
     def remarks(self) -> tuple[str, ...]:
         """A note on the loss that is left because there are too few hidden units."""
-        return () if self.two_layers is None else self.two_layers.remarks
+        return () if self.map_problem is None else self.map_problem.remarks
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,27 +206,12 @@ class DeepProblem(LearningProblem):
     network: Deep
 
     def __post_init__(self) -> None:
-        if self.learn != weight_names(self.network):
+        if self.learn != tuple(self.start):
             raise InvalidSpec(f"All layers of a Deep network learn, got learn={self.learn!r:.60}.", field="learn")
-
-    @property
-    def learns_by_default(self) -> tuple[str, ...]:
-        return self.learn
-
-    @property
-    def start(self) -> Weights:
-        return dict(zip(self.learn, self.network.weights, strict=True))
-
-    def built(self, weights: Weights) -> Deep:
-        return Deep(tuple(weights[name] for name in self.learn), self.network.recurrence)
 
     @cached_property
     def pooled_recurrence(self) -> float:
         return self.network.scalar_recurrence
-
-    @property
-    def two_layers(self) -> None:
-        return None
 
     @cached_property
     def pooled(self) -> PooledProblem:
@@ -271,22 +233,10 @@ class DeepProblem(LearningProblem):
         shapes = tuple((len(w), w.shape[1]) for w in self.network.weights)
         return DeepDescent(self.pooled.power, self.pooled.cross, self.network.hidden_size, shapes)
 
-    @property
-    def best_strengths(self) -> FloatArray:
-        return self._strengths_of(self.descent.reachable)
-
-    @property
-    def remarks(self) -> tuple[str, ...]:
-        return self.pooled.remarks
-
-    @cached_property
-    def least_loss(self) -> float:
-        return self.pooled.least_loss
-
 
 def checked_learn(network: Linear, learn: Sequence[str] | None) -> tuple[str, ...]:
     """Return the names of the weights that learn, in the order of the network; all by default."""
-    names = weight_names(network)
+    names = tuple(network.named_weights)
     chosen = names if learn is None else tuple(learn)
     for name in chosen:
         one_of("learn", name, names)
@@ -297,7 +247,7 @@ def checked_learn(network: Linear, learn: Sequence[str] | None) -> tuple[str, ..
 
 def learned_weights(network: Linear, learn: Sequence[str] | None) -> tuple[str, ...]:
     """Names of the weights that a training lets learn; by default all but the recurrent weights."""
-    names = tuple(name for name in weight_names(network) if name != "recurrent")
+    names = tuple(name for name in network.named_weights if name != "recurrent")
     return checked_learn(network, names if learn is None else learn)
 
 

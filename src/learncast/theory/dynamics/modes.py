@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -61,6 +61,8 @@ class Modes:
     (1, array([1.735]))
     """
 
+    #: Forecast class if all conditions hold.
+    promise: ClassVar[str] = "exact"
     task: Task
     frame: Frame
     alignment: Alignment
@@ -77,19 +79,9 @@ class Modes:
         """Eigenvalue b of the recurrence on each mode."""
         return self.alignment.recurrence
 
-    @property
-    def promise(self) -> str:
-        """Forecast class if all conditions hold."""
-        return "exact"
-
     def with_weights(self, input_weight: FloatArray, output_weight: FloatArray) -> Modes:
         """Return the modes with other initial weights."""
         return replace(self, alignment=replace(self.alignment, input_weight=input_weight, output_weight=output_weight))
-
-    @property
-    def replicas(self) -> tuple[FloatArray, FloatArray] | None:
-        """Bootstrap resamples of both weighted strengths, (resamples, modes); None without trials."""
-        return self.resamples
 
     @property
     def start(self) -> FloatArray:
@@ -134,7 +126,12 @@ class Modes:
         Implements: curriculum2025 Eq. (4), with the 1/2 on the quadratic term only
         """
         quadratic = self.weighted_input * strengths**2 / 2 - self.weighted_cross * strengths
-        return self.task.target_power / 2 + quadratic.sum(axis=-1)
+        return np.asarray(self.target_power / 2 + quadratic.sum(axis=-1))
+
+    @property
+    def target_power(self) -> float:
+        """Mean squared target; nan if unknown."""
+        return self.task.target_power
 
     def excess_loss(self, strengths: FloatArray) -> FloatArray:
         """Loss above the least that the hidden units allow, sum over modes of B (u - u*)^2 / 2.
@@ -285,7 +282,7 @@ def can_be_resampled(task: Task) -> bool:
 
 def with_resamples(modes: Modes, rng: np.random.Generator) -> Modes:
     """Return the modes with bootstrap resamples of their strengths, if their task was recorded and they have none."""
-    if modes.replicas is not None or not can_be_resampled(modes.task):
+    if modes.resamples is not None or not can_be_resampled(modes.task):
         return modes
     draws = (weighted_strengths(resampled(modes.task, rng), modes.frame, modes.recurrence) for _ in range(RESAMPLES))
     cross, power = map(np.stack, zip(*draws, strict=True))
@@ -404,11 +401,6 @@ class ModeSolution(Solution):
     def assumptions(self) -> tuple[Assumption, ...]:
         """Measured conditions of the theory."""
         return (*self.modes.assumptions, conditions.stable_learning_rate(self.learning_rate, self.curvatures))
-
-    @cached_property
-    def curvatures(self) -> FloatArray:
-        """Curvature of the loss along the whole flow."""
-        return self.curvatures_until(math.inf)
 
     def curvatures_until(self, steps: float) -> FloatArray:
         """Return the curvature at the start and at a stop, or the larger of them; it is no larger in between.

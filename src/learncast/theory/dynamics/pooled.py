@@ -68,11 +68,8 @@ class PooledProblem:
     def of(cls, task: Task, network: LinearRNN | TwoLayer | Deep) -> PooledProblem:
         """Pool the inputs of a task as the network does."""
         check_fit(task, network)
-        if isinstance(network, TwoLayer):
-            b, residual = 0.0, 0.0
-        elif network.scalar_recurrence is not None:
-            b, residual = network.scalar_recurrence, 0.0
-        else:
+        b, residual = network.scalar_recurrence, 0.0
+        if b is None:
             assert isinstance(network, LinearRNN)
             W_h = network.recurrent_weights
             b = float(np.trace(W_h)) / len(W_h)
@@ -136,10 +133,6 @@ class PooledProblem:
     def descent(self) -> PooledDescent:
         """Gradient descent on these statistics."""
         return PooledDescent(self.power, self.cross, len(self.first))
-
-    def steps_to(self, excess: float, learning_rate: float) -> float:
-        """Count the gradient-descent steps until the excess loss is at most `excess`."""
-        return self.count(excess, learning_rate)[0]
 
     def count(self, excess: float, learning_rate: float) -> tuple[float, float, float]:
         """Descent steps to an excess loss (infinite if never, nan if not within those tried), steps tried and loss.

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from learncast._core.errors import InvalidSpec
 from learncast._core.progress import check_time
-from learncast._core.validation import FloatArray, positive, real_array
+from learncast._core.validation import FloatArray, real_array
 
 __all__ = [
     "Decade", "ModeStart", "ModeTrajectory", "long_run", "mode_flow", "mode_loss", "mode_trajectory", "weights_at",
@@ -39,7 +39,7 @@ class ModeTrajectory:
     Attributes
     ----------
     times : array (times,)
-        In gradient steps.
+        Flow time, steps x learning rate.
     input, recurrence, output, loss : array (..., times)
         Weights a, b and c of each mode, and its loss; nan after the end of the integration.
     status : array of str (...)
@@ -149,7 +149,6 @@ def mode_trajectory(
     cross_strengths: ArrayLike,
     input_strengths: ArrayLike | None = None,
     *,
-    learning_rate: float = 1.0,
     constant: ArrayLike | None = None,
 ) -> ModeTrajectory:
     """Integrate `mode_flow` from the given weights at time 0, separately for each mode.
@@ -160,11 +159,9 @@ def mode_trajectory(
     Parameters
     ----------
     times : array (times,)
-        Ascending times of at least 0 in gradient steps.
+        Ascending flow times of at least 0, steps x learning rate.
     input_weight, recurrence, output_weight, cross_strengths, input_strengths, constant
         As in `mode_loss`.
-    learning_rate : float
-        Flow time per step.
 
     Returns
     -------
@@ -182,7 +179,6 @@ def mode_trajectory(
     clock = np.atleast_1d(real_array("times", times, ndim=(0, 1)))
     if (clock < 0).any() or (np.diff(clock) < 0).any():
         raise InvalidSpec(f"times must ascend from at least 0, got {clock.min():g} to {clock.max():g}.", field="times")
-    rate = positive("learning_rate", learning_rate)
     start = checked_weights(input_weight, recurrence, output_weight)
     sig, S = checked_strengths(cross_strengths, input_strengths)
     polynomials, level = polynomials_of(sig, S), loss_constant(sig, S, constant)
@@ -193,7 +189,7 @@ def mode_trajectory(
     status = np.empty(batch, dtype="U10")
     for mode in np.ndindex(batch):
         weights = float(a[mode]), float(b[mode]), float(c[mode])
-        path[mode], status[mode] = _integrate(rate * clock, *weights, polynomials[mode])
+        path[mode], status[mode] = _integrate(clock, *weights, polynomials[mode])
     a, b, c = (path[..., i, :] for i in range(3))
     losses = _loss(a * c, b, polynomials[..., None, :, :], level[..., None])
     return ModeTrajectory(clock, a, b, c, losses, status)

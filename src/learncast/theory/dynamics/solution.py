@@ -7,6 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -270,6 +271,11 @@ class Solution(Displayable, ABC):
             return own
         measured = stable_learning_rate(self.learning_rate, curvatures)
         return tuple(measured if a.name == rate else a for a in own)
+
+    @cached_property
+    def curvatures(self) -> FloatArray:
+        """Curvatures of the loss along the whole flow; empty if not measured."""
+        return self.curvatures_until(math.inf)
 
     def curvatures_until(self, steps: float) -> FloatArray:
         """Return curvatures of the loss along the flow up to a number of gradient steps; empty if not measured."""

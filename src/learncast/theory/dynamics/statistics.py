@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import pairwise
@@ -64,8 +63,7 @@ class LagStatistics:
         """Gradient descent of a linear RNN (W_x, W_h, W_y) of which some weights learn on these statistics."""
         size = self.lags * self.inputs
         cross = self.cross.transpose(1, 0, 2).reshape(self.outputs, size)
-        input_learns, recurrent_learns, output_learns = (name in learn for name in WEIGHTS)
-        learns = input_learns, recurrent_learns, output_learns
+        learns = "input" in learn, "recurrent" in learn, "output" in learn
         return LagDescent(self.input.reshape(size, size), cross, np.array(self.constant), weights, learns)
 
     @property
@@ -173,10 +171,8 @@ def loss_and_gradient(
         one_of("learn", name, WEIGHTS)
     descent = statistics.descent((W_x, W_h, W_y), learn)
     (loss,), (flat,) = descent.loss_and_slopes(descent.start[None])
-    names = [name for name in WEIGHTS if name in learn]
-    shapes = {"input": W_x.shape, "recurrent": W_h.shape, "output": W_y.shape}
-    parts = np.split(flat, np.cumsum([math.prod(shapes[name]) for name in names])[:-1])
-    return float(loss), {name: part.reshape(shapes[name]) for name, part in zip(names, parts, strict=False)}
+    slopes = zip(WEIGHTS, descent.parts(flat[None]), strict=True)
+    return float(loss), {name: slope[0] for name, slope in slopes if name in learn}
 
 
 def powers(first: FloatArray, step: FloatArray, lags: int) -> FloatArray:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import cast
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from learncast._core.validation import FloatArray, between, count, one_of
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
 from learncast.procedure.goals import Accuracy
-from learncast.procedure.training import MOST_STEPS, Training
+from learncast.procedure.training import Training
 from learncast.results import Status
 from learncast.tasks.covariance import Dense
 from learncast.tasks.task import Task
@@ -36,8 +35,6 @@ class BlockChange:
         |Theta_1 - Theta_0| / |Theta_0| in the Frobenius norm; infinite if Theta_0 is 0, nan if both are 0.
     misalignment : float
         1 - <Theta_0, Theta_1> / |Theta_0| |Theta_1|: 0 if the kernel only grew, near 1 if its features are new.
-    final_share : float
-        Trace of the final block divided by that of the final kernel.
 
     Examples
     --------
@@ -52,7 +49,6 @@ class BlockChange:
 
     movement: float
     misalignment: float
-    final_share: float
 
 
 @dataclass(frozen=True)
@@ -73,8 +69,8 @@ class KernelChange:
     >>> before = lc.LinearRNN.aligned(recurrence=0.5, initial=0.1, hidden_size=2)
     >>> after = lc.LinearRNN.aligned(recurrence=0.9, initial=0.2, hidden_size=2)
     >>> change = kernel_change(before, after, steps=3)
-    >>> {name: round(block.final_share, 3) for name, block in change.blocks.items()}
-    {'input': 0.483, 'recurrent': 0.033, 'output': 0.483}
+    >>> {name: round(block.misalignment, 2) for name, block in change.blocks.items()}
+    {'input': 0.16, 'recurrent': 0.08, 'output': 0.16}
     """
 
     total: BlockChange
@@ -89,14 +85,8 @@ class FeatureLearning:
     ----------
     recurrent, feedforward : KernelChange or None
         Kernel changes of the two; None for a network whose descent diverged.
-    network : LinearRNN or None
-        The recurrent network after training.
-    control : TwoLayer or None
-        The feedforward control after training.
     losses : (2,)
         Final relative excess losses; infinite for a descent that diverged.
-    steps : tuple of int
-        Descent steps of the two.
     status : Status
         The worse status of the two descents.
 
@@ -113,10 +103,7 @@ class FeatureLearning:
 
     recurrent: KernelChange | None
     feedforward: KernelChange | None
-    network: LinearRNN | None
-    control: TwoLayer | None
     losses: FloatArray
-    steps: tuple[int, int]
     status: Status
 
 
@@ -162,9 +149,8 @@ def kernel_change(
         one_of("learn", name, WEIGHTS)
     names = [n for n in WEIGHTS if n in learn and not (n == "recurrent" and isinstance(before, TwoLayer))]
     one, two = network_kernel(before, steps=lags), network_kernel(after, steps=lags)
-    trace = _trace(two.dense(tuple(names)))
-    blocks = {name: _change(one.dense((name,)), two.dense((name,)), trace) for name in names}
-    return KernelChange(_change(one.dense(tuple(names)), two.dense(tuple(names)), trace), blocks)
+    blocks = {name: _change(one.dense((name,)), two.dense((name,))) for name in names}
+    return KernelChange(_change(one.dense(tuple(names)), two.dense(tuple(names))), blocks)
 
 
 def feedforward_control(network: LinearRNN, *, steps: int) -> TwoLayer:
@@ -235,8 +221,6 @@ def feature_learning(
     *,
     learning_rate: float,
     relative_loss: float = 1e-4,
-    learn: tuple[str, ...] = WEIGHTS,
-    most_steps: int = MOST_STEPS,
 ) -> FeatureLearning:
     """Train a recurrent network and its feedforward control, and compare the changes of their tangent kernels.
 
@@ -257,10 +241,6 @@ def feature_learning(
     learning_rate : float
     relative_loss : float
         Excess loss at which to stop, as a share of the baseline loss.
-    learn : tuple of {"input", "recurrent", "output"}
-        Weights of the recurrent network that learn. The control always learns both layers.
-    most_steps : int
-        Largest number of descent steps.
 
     Returns
     -------
@@ -281,40 +261,34 @@ def feature_learning(
     goal = Accuracy(1 - math.sqrt(share))  # accuracy is a distance between maps, the loss its square
     lags = lag_statistics(task).lags
     control = feedforward_control(network, steps=lags)
-    training = Training(learning_rate, most_steps=most_steps)
     runs = (
-        descend(task, network, training.with_(learn=learn), goal=goal),
-        descend(unrolled(task), control, training, goal=goal),
+        descend(task, network, Training(learning_rate, learn=WEIGHTS), goal=goal),
+        descend(unrolled(task), control, learning_rate=learning_rate, goal=goal),
     )
-    ends = [None if run.status is Status.diverged else run.network_at(math.inf) for run in runs]
-    recurrent, feedforward = cast(LinearRNN | None, ends[0]), cast(TwoLayer | None, ends[1])
-    return FeatureLearning(
-        None if recurrent is None else kernel_change(network, recurrent, steps=lags, learn=learn),
-        None if feedforward is None else kernel_change(control, feedforward),
-        recurrent,
-        feedforward,
-        np.array([_relative_loss(run) for run in runs]),
-        (runs[0].steps, runs[1].steps),
-        worst_status(run.status for run in runs),
-    )
+    recurrent, feedforward = _change_by(runs[0], network, lags), _change_by(runs[1], control, 1)
+    losses = np.array([_relative_loss(run) for run in runs])
+    return FeatureLearning(recurrent, feedforward, losses, worst_status(run.status for run in runs))
 
 
-def _change(before: FloatArray, after: FloatArray, total_trace: float) -> BlockChange:
+def _change(before: FloatArray, after: FloatArray) -> BlockChange:
     sizes = float(np.linalg.norm(before)), float(np.linalg.norm(after))
-    share = _trace(after) / total_trace if total_trace > 0 else math.nan
     if 0.0 in sizes:
-        return BlockChange(math.nan if sizes == (0.0, 0.0) else 1.0 if sizes[0] else math.inf, math.nan, share)
+        return BlockChange(math.nan if sizes == (0.0, 0.0) else 1.0 if sizes[0] else math.inf, math.nan)
     # Half the squared distance of the normalised kernels; 1 - cosine would lose values below 1e-16.
     misalignment = 0.5 * float(np.sum((before / sizes[0] - after / sizes[1]) ** 2))
-    return BlockChange(float(np.linalg.norm(after - before)) / sizes[0], misalignment, share)
+    return BlockChange(float(np.linalg.norm(after - before)) / sizes[0], misalignment)
 
 
-def _trace(theta: FloatArray) -> float:
-    return float(np.einsum("olioli->", theta))
+def _change_by(run: Descent, start: LinearRNN | TwoLayer, steps: int) -> KernelChange | None:
+    """Return the change of the kernel by a descent; None if it diverged."""
+    if run.status is Status.diverged:
+        return None
+    end = run.network_at(math.inf)
+    assert isinstance(end, LinearRNN | TwoLayer)
+    return kernel_change(start, end, steps=steps)
 
 
 def _relative_loss(run: Descent) -> float:
     if run.status is Status.diverged:
         return math.inf
-    baseline = run.problem.statistics.constant - run.problem.least_loss
-    return float((run.loss[-1] - run.problem.least_loss) / baseline)
+    return float((run.loss[-1] - run.problem.least_loss) / run.problem.baseline_loss)

@@ -11,7 +11,7 @@ import scipy
 from numpy.typing import ArrayLike, NDArray
 
 from learncast._core.errors import InvalidSpec
-from learncast._core.validation import FloatArray, between, evenly, positive, real_array
+from learncast._core.validation import FloatArray, evenly, positive, real_array
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.procedure.goals import Accuracy
 from learncast.procedure.training import Training
@@ -71,20 +71,17 @@ class Reversal:
         The lowest b_0 in the range; nan if the order does not change.
     recurrences : (reversals,)
         All b_0 in the range.
-    first_below : str
-        The mode that is learned first at the lower end of the range: "first", "second" or "neither".
 
     Examples
     --------
     >>> from learncast.theory import order_reversal
     >>> reversal = order_reversal([1.0, 0.0], [0.0, 1.5], initial=0.1, low=0.3, high=1.2, points=4)
-    >>> reversal.first_below, round(reversal.recurrence, 3)
-    ('first', 0.716)
+    >>> round(reversal.recurrence, 3)
+    0.716
     """
 
     recurrence: float
     recurrences: FloatArray
-    first_below: str
 
 
 def half_strength_time(
@@ -142,7 +139,6 @@ def half_loss_time(
     output_weight: ArrayLike | None = None,
     learn_recurrence: bool = True,
     learning_rate: float = 1.0,
-    share: float = 0.5,
 ) -> HalfTimes:
     """Return the time until the loss of each mode is half of that before training.
 
@@ -156,8 +152,6 @@ def half_loss_time(
         As in `half_strength_time`.
     learn_recurrence : bool
         Whether b is learned.
-    share : float
-        Share of the initial loss to reach.
 
     Returns
     -------
@@ -173,10 +167,9 @@ def half_loss_time(
     array([1.98,  inf])
     """
     rate = positive("learning_rate", learning_rate)
-    part = between("share", share, 0.0, 1.0)
     start = checked_weights(input_weight, recurrence, output_weight)
     sig, S = checked_strengths(cross_strengths, input_strengths)
-    level = part * mode_loss(*start, sig, S)
+    level = 0.5 * mode_loss(*start, sig, S)
     if not learn_recurrence:
         return _half_times(_frozen_crossing(*start, sig=sig, S=S, level=level) / rate)
     a, b, c, level = np.broadcast_arrays(*start, level)
@@ -228,7 +221,6 @@ def descent_half_loss_time(task: Task, network: LinearRNN, *, learning_rate: flo
 def order_reversal(
     first_strengths: ArrayLike,
     second_strengths: ArrayLike,
-    input_strengths: ArrayLike | None = None,
     *,
     initial: float,
     learn_recurrence: bool = True,
@@ -245,8 +237,6 @@ def order_reversal(
     ----------
     first_strengths, second_strengths : (lags,)
         sig_k of the two modes, lag 0 first.
-    input_strengths : (lags, lags), optional
-        As in `half_strength_time`, for both modes.
     initial : float
         Initial weights a = c of both modes, so that u_0 = initial².
     learn_recurrence : bool
@@ -265,8 +255,8 @@ def order_reversal(
     >>> from learncast.theory import order_reversal
     >>> late, early = [1.0, 0.0], [0.0, 1.5]
     >>> reversal = order_reversal(late, early, initial=0.1, low=0.3, high=1.2, points=4)
-    >>> reversal.first_below, round(reversal.recurrence, 3)
-    ('first', 0.716)
+    >>> round(reversal.recurrence, 3)
+    0.716
     """
     size = positive("initial", initial)
     grid = evenly(low, high, points)
@@ -279,7 +269,7 @@ def order_reversal(
     half_time = half_loss_time if learn_recurrence else half_strength_time
 
     def lead(b: float) -> float:  # positive if the first mode is learned first
-        one, two = half_time(modes, input_strengths, recurrence=b, input_weight=size).steps
+        one, two = half_time(modes, recurrence=b, input_weight=size).steps
         if one == two or np.isnan(one + two):
             return 0.0
         with np.errstate(divide="ignore"):
@@ -291,8 +281,7 @@ def order_reversal(
         for (left, before), (right, after) in pairwise(known)
         if before * after < 0
     ]
-    below = "neither" if not known else "first" if known[0][1] > 0 else "second"
-    return Reversal(reversals[0] if reversals else math.nan, np.array(reversals), below)
+    return Reversal(reversals[0] if reversals else math.nan, np.array(reversals))
 
 
 def _polynomials_at(sig: FloatArray, S: FloatArray | None, b: ArrayLike) -> tuple[FloatArray, ...]:

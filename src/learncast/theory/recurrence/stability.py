@@ -11,19 +11,18 @@ import scipy
 from numpy.typing import ArrayLike
 
 from learncast._core.errors import InvalidSpec
-from learncast._core.validation import FloatArray, count, one_of, positive, real_array
+from learncast._core.validation import FloatArray, count, one_of, real_array
 from learncast.networks.linear_rnn import LinearRNN, check_fit
-from learncast.procedure.training import Training
 from learncast.results import Status
 from learncast.tasks.task import Task
-from learncast.theory.dynamics.descent import descend
 from learncast.theory.dynamics.learning_problem import lag_statistics
-from learncast.theory.dynamics.recurrent_mode import checked_strengths
 from learncast.theory.dynamics.statistics import WEIGHTS, loss_and_gradient, powers
-from learncast.theory.recurrence.optimum import Optimum, check_covariances, input_matrix
+from learncast.theory.recurrence.optimum import Optimum, input_matrix
 from learncast.theory.representation.lag_kernel import network_kernel
 
 ANCHORS = ("end", "start")
+#: Share of the largest singular value of a Hankel matrix below which singular values count as 0.
+SILENT = 1e-9
 #: Residual, relative to the target's strengths, below which the tangent kernel is the full curvature.
 RESIDUAL = 1e-6
 
@@ -87,9 +86,7 @@ class StableRate:
     status: Status
 
 
-def least_hidden_size(
-    cross_strengths: ArrayLike, input_strengths: ArrayLike | None = None, *, tolerance: float = 1e-9
-) -> int:
+def least_hidden_size(cross_strengths: ArrayLike) -> int:
     """Return the least number of hidden units with which a linear RNN fits a task exactly.
 
     The filter K_k = W_y W_h^k W_x of T lags needs as many units as the minimal partial realisation of K has states,
@@ -98,11 +95,7 @@ def least_hidden_size(
     Parameters
     ----------
     cross_strengths : (lags,) or (lags, outputs, inputs)
-        sig_k, lag 0 first.
-    input_strengths : (lags, lags), optional
-        For one mode with inputs that are not white; the filter is then S^-1 sig.
-    tolerance : float
-        Share of the largest singular value below which singular values count as 0.
+        sig_k of white inputs, lag 0 first.
 
     Returns
     -------
@@ -117,15 +110,12 @@ def least_hidden_size(
     3
     """
     K = real_array("cross_strengths", cross_strengths, ndim=(1, 3))
-    share = positive("tolerance", tolerance)
-    if input_strengths is not None:
-        K = _filter(K, input_strengths)
     K = K[:, None, None] if K.ndim == 1 else K
     if 0 in K.shape:
         raise InvalidSpec(f"cross_strengths must not be empty, got shape {K.shape}.", field="cross_strengths")
     values = [[_hankel_values(K[:lags], i) for i in range(1, lags + 1)] for lags in (len(K), len(K) - 1)]
     scale = max(float(v[0]) for v in values[0])
-    more, fewer = (sum(int((v > share * scale).sum()) for v in matrices) for matrices in values)
+    more, fewer = (sum(int((v > SILENT * scale).sum()) for v in matrices) for matrices in values)
     return more - fewer
 
 
@@ -296,49 +286,6 @@ def reach(network: LinearRNN, lags: int) -> FloatArray:
     return powers(network.input_weights.T, network.recurrent_weights.T, lags).transpose(0, 2, 1)
 
 
-def largest_kept_rate(network: LinearRNN, task: Task, rng: np.random.Generator, *, halvings: int = 9) -> float:
-    """Measure the learning rate up to which descent stays at a solution, by bisection from weights perturbed by 1e-6.
-
-    `largest_stable_rate` predicts it. A rate is too large if the loss grows tenfold within 300 steps.
-
-    Parameters
-    ----------
-    network : LinearRNN
-        Network at the solution.
-    task : Task
-    rng : numpy Generator
-        Generator of the perturbation.
-    halvings : int
-        Number of bisections of the bracket, whose ends differ by a factor of 4.4.
-
-    Returns
-    -------
-    float
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import learncast as lc
-    >>> from learncast.theory import largest_kept_rate, largest_stable_rate
-    >>> task = lc.tasks.integration(steps=5)
-    >>> solved = lc.LinearRNN.aligned(recurrence=1.0, initial=1.0, hidden_size=1)
-    >>> kept = largest_kept_rate(solved, task, np.random.default_rng(0), halvings=5)
-    >>> round(kept / largest_stable_rate(solved, task).learning_rate, 1)
-    1.0
-    """
-    weights = network.input_weights, network.recurrent_weights, network.output_weights
-    size = max(float(np.abs(W).max(initial=0.0)) for W in weights) or 1.0
-    perturbed = LinearRNN(*(W + 1e-6 * size * rng.standard_normal(W.shape) for W in weights))
-    middle = largest_stable_rate(network, task).learning_rate
-    low, high = 0.5 * middle, 2.2 * middle  # not centred on the prediction, so that agreement is not by chance
-    for _ in range(halvings):
-        rate = math.sqrt(low * high)
-        losses = descend(task, perturbed, Training(rate, learn=WEIGHTS), steps=300).loss
-        unstable = not np.isfinite(losses).all() or losses.max() > 10 * losses[0]
-        low, high = (low, rate) if unstable else (rate, high)
-    return math.sqrt(low * high)
-
-
 def outlier(network: LinearRNN) -> float:
     """Return the real part of the eigenvalue of W_h with the largest modulus.
 
@@ -359,17 +306,6 @@ def outlier(network: LinearRNN) -> float:
     """
     values = np.linalg.eigvals(network.recurrent_weights)
     return float(values[np.argmax(np.abs(values))].real)
-
-
-def _filter(sig: FloatArray, input_strengths: ArrayLike) -> FloatArray:
-    sig, S = checked_strengths(sig, input_strengths, ndim=1)
-    assert S is not None
-    check_covariances(sig, S)
-    if (condition := np.linalg.cond(S)) > 1e10:
-        raise InvalidSpec(
-            f"input_strengths must be invertible, got condition {condition:.3g}.", field="input_strengths"
-        )
-    return np.asarray(np.linalg.solve(S, sig))
 
 
 def _hankel_values(K: FloatArray, rows: int) -> FloatArray:

@@ -13,7 +13,7 @@ import scipy
 from numpy.typing import ArrayLike
 
 from learncast._core.errors import InvalidSpec
-from learncast._core.validation import FloatArray, count, evenly, real_array
+from learncast._core.validation import FloatArray, count, evenly
 from learncast.theory.dynamics.recurrent_mode import (
     checked_strengths,
     checked_weights,
@@ -145,12 +145,7 @@ def loss_terms(
 
 
 def transition(
-    family: Callable[[float], ArrayLike],
-    low: float,
-    high: float,
-    *,
-    input_strengths: ArrayLike | None = None,
-    points: int = 65,
+    family: Callable[[float], ArrayLike], low: float, high: float, *, points: int = 65
 ) -> RecurrenceTransition:
     """Find the transition of the best recurrence in a family with one parameter.
 
@@ -164,8 +159,6 @@ def transition(
         Function from the parameter to cross strengths by lag, (lags,).
     low, high : float
         Range of the parameter.
-    input_strengths : (lags, lags), optional
-        White inputs of variance 1 by default.
     points : int
         Grid points.
 
@@ -184,13 +177,13 @@ def transition(
 
     @cache
     def fit(parameter: float) -> RecurrenceFit:
-        return best_recurrence(family(parameter), input_strengths)
+        return best_recurrence(family(parameter))
 
     change = change_of_kind(fit, grid)
     if change.kind != "first order" or not (math.isfinite(change.below) and math.isfinite(change.above)):
         return change
     inside = np.linspace(change.below, change.above, 2001)[1:-1]
-    terms = loss_terms(1.0, inside, 1.0, family(change.parameter), input_strengths)
+    terms = loss_terms(1.0, inside, 1.0, family(change.parameter))
     barrier = float(inside[np.argmax(terms.least_loss)])
 
     def bistable_end(optimum: float, end: float) -> float:
@@ -312,28 +305,6 @@ def two_pulse_transition(steps: int, lag: int) -> RecurrenceTransition:
         raise InvalidSpec(f"lag must be less than the {T} steps of a trial, got {m}.", field="lag")
     k = np.arange(T)
     return transition(lambda r: np.where(k == 0, 1.0, np.where(k == m, r, 0.0)), 1e-3, 2.0 + m / 2)
-
-
-def two_pulse_recurrence(strength: ArrayLike) -> FloatArray:
-    """Return the best recurrence of two pulses at lag 2 in an infinite trial, sqrt((2r - 1) / 3r), or 0 for r <= 1/2.
-
-    Parameters
-    ----------
-    strength : (...)
-        r, the strength of the earlier pulse relative to the last.
-
-    Returns
-    -------
-    (...)
-
-    Examples
-    --------
-    >>> from learncast.theory import two_pulse_recurrence
-    >>> two_pulse_recurrence([0.5, 0.6, 1.0]).round(3)
-    array([0.   , 0.333, 0.577])
-    """
-    r = real_array("strength", strength)
-    return np.sqrt(np.maximum(2 * r - 1, 0.0) / np.where(r > 0.5, 3 * r, 1.0))
 
 
 def zero_recurrence_warning(

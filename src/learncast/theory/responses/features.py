@@ -57,11 +57,6 @@ class Features:
     power: FloatArray
     target_power: FloatArray
 
-    @property
-    def summary(self) -> str:
-        """Number of features, for a repr."""
-        return f"{self.cross.shape[2]} features"
-
 
 def measured_features(trials: TrialStream, recurrences: FloatArray, resampling: Resampling) -> Features:
     """Measure the features of the given recurrences."""

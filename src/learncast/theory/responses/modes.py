@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -55,27 +55,17 @@ class ResponseModes(Modes):
     >>> (relu,) = lc.theory.modes_of_responses(lc.Activated(network, "relu"), [task], trials=2000)
     >>> [(float(m.weighted_cross[0].round(1)), float(m.weighted_input[0].round(1))) for m in (linear, relu)]
     [(8.8, 5.2), (3.8, 4.2)]
-    >>> relu.replicas[0].shape
+    >>> relu.resamples[0].shape
     (200, 1)
     """
 
+    promise = "response"
     response: Response
+    resamples: tuple[FloatArray, FloatArray] = field(kw_only=True)
 
     @property
-    def promise(self) -> str:
-        """Exact for the measured responses."""
-        return "response"
-
-    @property
-    def replicas(self) -> tuple[FloatArray, FloatArray]:
-        """Bootstrap resamples of beta_yx and beta_xx, (resamples, 1) each, with the same resampling for every task."""
-        k, features = _feature(self.response), self.response.features
-        return features.cross[1:, 0, k, None], np.maximum(features.power[1:, k, k, None], 0.0)
-
-    def loss(self, strengths: FloatArray) -> FloatArray:
-        """Return half the mean squared error at strengths (..., 1)."""
-        quadratic = self.weighted_input * strengths**2 / 2 - self.weighted_cross * strengths
-        return np.asarray(self.response.features.target_power[0] / 2 + quadratic.sum(axis=-1))
+    def target_power(self) -> float:
+        return float(self.response.features.target_power[0])
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -138,7 +128,7 @@ class ResponseModeSolution(ResponseSolution, ModeSolution):
     def time_to(self, accuracy: float) -> LearningTime:
         """Return the first time with |u - u*| <= (1 - accuracy) |u*| for the measured statistics, with intervals."""
         times = super().time_to(accuracy)
-        alignment, resampled = self.modes.alignment, Problem(*self.modes.replicas, self.modes.imbalance)
+        alignment, resampled = self.modes.alignment, Problem(*self.modes.resamples, self.modes.imbalance)
         weights = np.stack([alignment.input_weight, alignment.output_weight])
         start, goal = np.repeat(weights[None], len(resampled.cross), axis=0), resampled.within(1.0 - times.accuracy)
         descent = resampled.steps_to(start, goal, self.learning_rate, precise=False)[0]
@@ -247,12 +237,13 @@ def mode_of_response(measured: Response) -> ResponseModes:
     """Return the mode of one measured response."""
     _, w, c = _units(measured.network)
     k, features = _feature(measured), measured.features
-    cross, power = features.cross[0, 0, k], max(features.power[0, k, k], 0.0)
+    crosses, powers = features.cross[:, 0, k, None], np.maximum(features.power[:, k, k, None], 0.0)
+    cross, power = float(crosses[0, 0]), float(powers[0, 0])
     alignment = _alignment(w, c, float(features.recurrences[0]), measured.network.hidden_size)
-    assumptions = (_one_response(w, c, float(cross), float(power)), conditions.balanced_start(alignment))
-    frame = Frame(np.ones((1, 1)), np.ones((1, 1)))
-    strengths = np.array([cross]), np.array([power])
-    return ResponseModes(measured.trials.task, frame, alignment, *strengths, assumptions, measured)
+    assumptions = (_one_response(w, c, cross, power), conditions.balanced_start(alignment))
+    frame, resamples = Frame(np.ones((1, 1)), np.ones((1, 1))), (crosses[1:], powers[1:])
+    strengths = crosses[0], powers[0]
+    return ResponseModes(measured.trials.task, frame, alignment, *strengths, assumptions, measured, resamples=resamples)
 
 
 def _units(network: Activated) -> tuple[float, FloatArray, FloatArray]:

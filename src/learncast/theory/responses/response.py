@@ -45,7 +45,7 @@ class Response:
 
     Examples
     --------
-    Every statistic has resamples. A network with other weights needs no new measurement:
+    Every statistic has resamples:
 
     >>> import learncast as lc
     >>> task = lc.tasks.integration(steps=20)
@@ -53,9 +53,6 @@ class Response:
     >>> measured = lc.theory.response(task, network, trials=2000)
     >>> measured.features.cross[0].round(2), measured.resamples
     (array([[ 3.83, -3.83]]), 200)
-    >>> later = lc.Activated(lc.LinearRNN.aligned(recurrence=0.9, initial=0.5, hidden_size=1), "relu")
-    >>> measured.moved(later).statistics is measured.statistics
-    True
     """
 
     network: Activated
@@ -100,8 +97,8 @@ class Response:
 
     def __repr__(self) -> str:
         return (
-            f"<Response of {self.network.activation} units to {self.name!r}: {self.statistics.summary}, "
-            f"{self.trials.number} trials, {self.resamples} resamples>"
+            f"<Response of {self.network.activation} units to {self.name!r}: {self.trials.number} trials, "
+            f"{self.resamples} resamples>"
         )
 
 

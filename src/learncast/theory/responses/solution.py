@@ -8,10 +8,10 @@ from typing import ClassVar
 
 import numpy as np
 import scipy
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from learncast._core.progress import check_time
-from learncast._core.validation import FloatArray, between, count
+from learncast._core.validation import FloatArray, between
 from learncast.networks.activated import Activated
 from learncast.results import Provenance, Trajectory, spec_hash
 from learncast.theory.assumptions import Assumption, stable_learning_rate
@@ -24,7 +24,6 @@ from learncast.theory.responses.problem import (
     ReducedProblem,
     TableProblem,
     descend_to,
-    descent_states,
     full_weights,
     network_of,
     reduced_problem,
@@ -67,7 +66,7 @@ class ResponseSolution(Solution):
 
     Examples
     --------
-    Descent on the measured statistics equals full-batch training on all trials, and the flow is close to it:
+    The remarks name the trials, and steps have intervals:
 
     >>> import learncast as lc
     >>> from learncast.theory import response, solve_response
@@ -76,8 +75,8 @@ class ResponseSolution(Solution):
     >>> solution = solve_response(response(task, network, trials=2000), learning_rate=1e-3)
     >>> solution.remarks
     ("responses measured on 2000 Gaussian trials with the task's second moments",)
-    >>> [float(path["loss"].values[-1].round(3)) for path in (solution.descend(1000), solution.at([1000]))]
-    [8.307, 8.307]
+    >>> solution.time_to(0.9).interval
+    (1040.0, 1074.0)
     """
 
     response: Response
@@ -100,19 +99,6 @@ class ResponseSolution(Solution):
         """Where the numbers come from."""
         digest = spec_hash(self.response.hash, self.learning_rate)
         return Provenance(*self._origin, digest, self.response.provenance.seed)
-
-    def descend(self, steps: int) -> Trajectory:
-        """Follow gradient descent on the measured statistics, which equals full-batch training on the trials.
-
-        Returns
-        -------
-        Trajectory
-            Variables of the flow, at steps 0 to `steps`.
-        """
-        number = count("steps", steps, least=0)
-        problem, start = reduced_problem(self.response)
-        states = descent_states(problem.row(0), start, self.learning_rate, number)[:, 0]
-        return _trajectory(self, problem, np.arange(number + 1.0), states, np.ones(len(states), dtype=bool), "descent")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -170,7 +156,22 @@ class ResponseFlowSolution(ResponseSolution):
         rows = [self._flow.weights(float(step) * self.learning_rate) for step in steps]
         nowhere = np.full(len(self._flow.start), np.nan)
         states = np.stack([nowhere if row is None else row for row in rows])
-        return _trajectory(self, self.problem, steps, states, np.array([row is not None for row in rows]), "flow")
+        strength, loss = self.problem.strengths(states), self._flow.problem.loss_and_slopes(states)[0]
+        inputs, outputs = full_weights(self.response.network, states)
+        _, output_count, features = strength.shape
+        values = {
+            "strength": strength.reshape(len(states), -1),
+            "loss": loss,
+            "excess_loss": loss - float(self.problem.least_loss[0]),
+            "input_weights": inputs,
+            "output_weights": outputs,
+        }
+        coords = {
+            "status": ("time", np.array(["diverged" if row is None else "ok" for row in rows], dtype=str)),
+            "output": ("mode", np.repeat(np.arange(output_count), features)),
+            "feature": ("mode", np.tile(np.arange(features), output_count)),
+        }
+        return self._trajectory(steps, values, self.response.trials.task, coords=coords)
 
     def network_at(self, time: float) -> Activated:  # type: ignore[override]
         """Return the network after `time` gradient steps of the flow."""
@@ -321,7 +322,7 @@ class ResponseFlowSolution(ResponseSolution):
         reached = self._flow.ends[-1] / self.learning_rate
         return (
             f"<ResponseFlowSolution of {self.response.name!r} at learning rate {self.learning_rate:g}: "
-            f"{self.response.statistics.summary}; {self._flow.state}, known to step {reached:.4g}>"
+            f"{self._flow.state}, known to step {reached:.4g}>"
         )
 
 
@@ -332,39 +333,6 @@ def _hermite(
     rest = 1 - x
     inside = begin_slope * rest - end_slope * x + (begin - end) * (rest - x)
     return np.asarray(begin * rest + end * x + x * rest * inside)
-
-
-def _trajectory(
-    solution: ResponseSolution,
-    problem: ReducedProblem,
-    steps: FloatArray,
-    states: FloatArray,
-    reached: NDArray[np.bool_],
-    kind: str,
-) -> Trajectory:
-    response = solution.response
-    strength, loss = problem.strengths(states), problem.row(0).loss_and_slopes(states)[0]
-    inputs, outputs = full_weights(response.network, states)
-    _, output_count, features = strength.shape
-    origin = solution.provenance
-    return Trajectory.of(
-        steps,
-        {
-            "strength": strength.reshape(len(states), -1),
-            "loss": loss,
-            "excess_loss": loss - float(problem.least_loss[0]),
-            "input_weights": inputs,
-            "output_weights": outputs,
-        },
-        Provenance(kind, origin.citations, origin.spec_hash, origin.seed),
-        coords={
-            "status": ("time", np.where(reached, "ok", "diverged")),
-            "output": ("mode", np.repeat(np.arange(output_count), features)),
-            "feature": ("mode", np.tile(np.arange(features), output_count)),
-        },
-        task=response.name,
-        learning_rate=solution.learning_rate,
-    )
 
 
 class ResponseFlow(FlowCourse):

@@ -84,11 +84,6 @@ class ResponseTable:
         self._measure_controls()
         self.reach(self._natural_weight / 2)
 
-    @property
-    def summary(self) -> str:
-        """Extent and accuracy, for a repr."""
-        return f"a table to input weight {self.ends[-1]:.4g}, interpolated to {self.accuracy:.1g}"
-
     def reach(self, weight: float) -> None:
         """Measure further panels until the table covers input weights of the given size."""
         while weight > self.ends[-1]:

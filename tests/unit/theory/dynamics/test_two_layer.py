@@ -406,7 +406,7 @@ def test_an_unstable_learning_rate_violates_a_condition():
         lc.forecast(diagonal(1.0, 0.5), even(), learning_rate=1.1)
     assert error.value.assumption == "stable_learning_rate"
     # At the optimum |W1|^2 + |W2|^2 = 2 s_max.
-    assert solved().sharpness == pytest.approx(2.0, rel=1e-12)
+    assert solved().curvatures.max() == pytest.approx(2.0, rel=1e-12)
 
 
 @pytest.mark.parametrize(

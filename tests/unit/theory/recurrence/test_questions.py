@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from learncast import InvalidSpec, LinearRNN, Status, Task, TwoLayer, theory
+from learncast import InvalidSpec, LinearRNN, Status, Task, Training, TwoLayer, theory
 from learncast.tasks import integration, sensory
 from learncast.theory import mode_trajectory
 
@@ -86,9 +86,6 @@ def test_times_are_unknown_if_the_integration_stops(monkeypatch):
     found = theory.half_loss_time(LEAKY, recurrence=0.5, input_weight=0.1)
     assert math.isnan(found.steps)
     assert found.status.item() is Status.outside_theory
-    end = theory.end_of_training(LEAKY, recurrence=0.5, input_weight=0.1)
-    assert math.isnan(end.recurrence)
-    assert end.status is Status.outside_theory
 
 
 def test_a_mode_at_a_higher_optimum_is_not_followed_further(monkeypatch):
@@ -103,10 +100,10 @@ def test_a_solver_failure_at_rest_is_ignored(monkeypatch):
         return path if np.max(times) < 1e4 else replace(path, status=np.array("diverged"))
 
     monkeypatch.setattr("learncast.theory.dynamics.recurrent_mode.mode_trajectory", failing)
-    end = theory.end_of_training([1.0, 0.0, 2.0, 0.0, 0.0], recurrence=0.0, input_weight=0.1)
-    assert (end.recurrence, end.status) == (0.0, Status.not_learned)
-    lost = theory.end_of_training(np.array([0.0, 0.0, 1.0, 1.0]), recurrence=0.0, input_weight=0.5)
-    assert lost.status is Status.outside_theory  # its strength still falls like 1 / time
+    *_, last = theory.long_run(theory.ModeStart(0.1, 0.0, 0.1), np.array([1.0, 0.0, 2.0, 0.0, 0.0]), None)
+    assert (str(last.path.status), last.moved) == ("ok", False)
+    *_, lost = theory.long_run(theory.ModeStart(0.5, 0.0, 0.5), np.array([0.0, 0.0, 1.0, 1.0]), None)
+    assert lost.path.status == "diverged"  # its strength still falls like 1 / time
 
 
 def test_a_mode_that_is_still_moving_is_unknown(monkeypatch):
@@ -116,30 +113,23 @@ def test_a_mode_that_is_still_moving_is_unknown(monkeypatch):
     assert found.status.item() is Status.outside_theory
 
 
-def test_half_loss_times_scale_with_the_learning_rate_and_shrink_with_the_share():
-    times = [
-        float(theory.half_loss_time(LEAKY, recurrence=0.5, input_weight=0.1, share=share).steps)
-        for share in (1.0, 0.9, 0.5, 0.1)
-    ]
-    assert times[0] == 0
-    assert times == sorted(times)
-    slow = theory.half_loss_time(LEAKY, recurrence=0.5, input_weight=0.1, learning_rate=0.1)
-    assert float(slow.steps) == pytest.approx(10 * times[2], rel=1e-13)
+def test_half_loss_times_scale_with_the_learning_rate():
+    one, slow = (theory.half_loss_time(LEAKY, recurrence=0.5, input_weight=0.1, learning_rate=r) for r in (1.0, 0.1))
+    assert float(slow.steps) == pytest.approx(10 * float(one.steps), rel=1e-13)
 
 
 def test_modes_of_one_shape_keep_their_order():
     found = theory.order_reversal(LEAKY, 2 * LEAKY, initial=0.1, learn_recurrence=False, high=1.0)
     assert math.isnan(found.recurrence)
     assert len(found.recurrences) == 0
-    assert found.first_below == "second"
     same = theory.order_reversal(LEAKY, LEAKY, initial=0.1, learn_recurrence=False)
-    assert same.first_below == "neither"
+    assert len(same.recurrences) == 0
 
 
 def test_a_mode_that_is_never_learned_comes_last():
     late = sensory.impulse(4, 0).cross_covariance.dense()[::-1, 0, 0, 0]
     found = theory.order_reversal(late, -late, initial=0.1, low=0.1, high=0.9, points=3)
-    assert found.first_below == "first"
+    assert len(found.recurrences) == 0
     assert math.isnan(found.recurrence)
 
 
@@ -152,7 +142,6 @@ def test_a_mode_that_is_never_learned_comes_last():
             lambda: theory.half_loss_time(LEAKY, recurrence=0.1, input_weight=0.1, learning_rate=0),
             "learning_rate",
         ),
-        (lambda: theory.half_loss_time(LEAKY, recurrence=0.1, input_weight=0.1, share=2), "share"),
         (lambda: theory.half_loss_time(LEAKY, np.eye(3), recurrence=0.1, input_weight=0.1), "input_strengths"),
         (lambda: theory.order_reversal(LEAKY, LEAKY[:4], initial=0.1), "second_strengths"),
         (lambda: theory.order_reversal(LEAKY, LEAKY, initial=0.0), "initial"),
@@ -232,7 +221,7 @@ def test_an_unexplainable_constant_stays_in_the_loss():
 def test_least_hidden_size_ignores_noise_below_the_tolerance():
     noisy = LEAKY + 1e-12 * np.random.default_rng(0).normal(size=10)
     assert theory.least_hidden_size(noisy) == 1
-    assert theory.least_hidden_size(noisy, tolerance=1e-15) > 1
+    assert theory.least_hidden_size(LEAKY + 1e-6 * (noisy - LEAKY) / 1e-12) > 1
 
 
 def test_responses_that_overflow_have_infinite_loss():
@@ -274,8 +263,6 @@ def test_stable_rates_have_a_status():
         (lambda: theory.best_recurrence(np.ones(2), np.diag([1.0, 0.0])), "input_strengths"),
         (lambda: theory.best_recurrence(np.ones(2), [[1, 0], [1, 1]]), "input_strengths"),
         (lambda: theory.least_hidden_size(np.ones((3, 0, 1))), "cross_strengths"),
-        (lambda: theory.least_hidden_size(LEAKY, tolerance=0), "tolerance"),
-        (lambda: theory.least_hidden_size(np.ones(3), np.ones((3, 3))), "input_strengths"),
         (lambda: theory.extrapolation(mode(1, 1, 1), LEAKY, [11], anchor="end"), "strengths"),
         (lambda: theory.extrapolation(mode(1, 1, 1), LEAKY, [5], anchor="ends"), "anchor"),
         (lambda: theory.extrapolation(mode(1, 1, 1), LEAKY, [], anchor="end"), "horizons"),
@@ -305,33 +292,6 @@ def test_arguments_of_stability_are_checked(call, field):
 # Trade-off
 
 
-def test_ends_of_training_have_a_status():
-    assert theory.end_of_training(LEAKY, recurrence=0.1, input_weight=0.1).status is Status.ok
-    stuck = theory.end_of_training(-LEAKY, recurrence=0.5, input_weight=0.1)
-    assert stuck.status is Status.not_learned
-    assert stuck.strength == pytest.approx(0.0, abs=1e-12)
-    saddle = theory.end_of_training([1.0, 0.0, 2.0, 0.0, 0.0], recurrence=0.0, input_weight=0.1)
-    assert (saddle.recurrence, saddle.status) == (0.0, Status.not_learned)
-    assert (saddle.strength, saddle.loss) == pytest.approx((1.0, 2.0))
-    opposed = theory.end_of_training(LEAKY, recurrence=-3.0, input_weight=0.5, output_weight=-0.5)
-    assert (opposed.recurrence, opposed.status) == (-math.inf, Status.diverged)
-    burst = theory.end_of_training(np.ones(2000), recurrence=1.5, input_weight=0.5)
-    assert (burst.recurrence, burst.status) == (math.inf, Status.diverged)
-
-
-def test_a_slow_runaway_is_not_a_resting_mode(monkeypatch):
-    first_input = (np.arange(5) == 4).astype(float)
-    monkeypatch.setattr("learncast.theory.dynamics.recurrent_mode.DECADES", 8)  # before the solver fails
-    end = theory.end_of_training(first_input, recurrence=-0.9, input_weight=0.5)
-    assert (end.recurrence, end.status) == (-math.inf, Status.diverged)
-
-
-def test_one_basin_has_no_boundary():
-    found = theory.basins(LEAKY, input_weight=0.2, low=0.2, high=0.9, points=3)
-    assert len(found.boundaries) == 0
-    assert [end.recurrence for end in found.ends] == pytest.approx([0.8])
-
-
 def test_the_zero_recurrence_warning_gives_the_unexplained_share():
     warning = theory.zero_recurrence_warning(np.array([1.0, 0.0, 0.0, 1.5]))
     assert warning is not None
@@ -354,9 +314,6 @@ def test_the_zero_recurrence_warning_gives_the_unexplained_share():
         (lambda: theory.late_pulse_transition(1), "steps"),
         (lambda: theory.two_pulse_transition(5, 5), "lag"),
         (lambda: theory.two_pulse_transition(5, 0), "lag"),
-        (lambda: theory.end_of_training(LEAKY, recurrence=np.inf, input_weight=1), "input_weight"),
-        (lambda: theory.basins(LEAKY, input_weight=0.1, low=1.0, high=0.0), "low"),
-        (lambda: theory.basins(LEAKY, input_weight=0.1, tolerance=0), "tolerance"),
         (lambda: theory.zero_recurrence_warning(np.ones((2, 2))), "cross_strengths"),
     ],
 )
@@ -373,7 +330,6 @@ def test_kernel_change_from_and_to_zero():
     assert math.isnan(dead.total.misalignment)
     forgot = theory.kernel_change(mode(1.0, 0.5, 1.0), mode(0.0, 0.5, 0.0), steps=3)
     assert forgot.total.movement == 1.0
-    assert math.isnan(forgot.total.final_share)
     one = theory.kernel_change(mode(1.0, 0.5, 1.0), mode(2.0, 0.5, 1.0), steps=1)
     assert math.isnan(one.blocks["recurrent"].movement)  # with one step there is no recurrence
     assert one.blocks["output"].movement == pytest.approx(3.0)
@@ -383,7 +339,6 @@ def test_kernel_change_from_and_to_zero():
 def test_only_the_weights_that_learn_are_compared():
     found = theory.kernel_change(mode(1, 0.5, 1), mode(1, 0.9, 1), steps=4, learn=("input", "output"))
     assert list(found.blocks) == ["input", "output"]
-    assert sum(block.final_share for block in found.blocks.values()) == pytest.approx(1.0)
 
 
 def test_small_misalignments_have_full_precision():
@@ -393,25 +348,12 @@ def test_small_misalignments_have_full_precision():
     assert turned.total.misalignment / found.total.misalignment == pytest.approx(100, rel=1e-3)
 
 
-def test_feature_learning_reports_divergence_and_step_limits():
+def test_feature_learning_reports_divergence():
     task = sensory.leaky(5)
     wild = theory.feature_learning(task, mode(1.0, 0.9, 1.0), learning_rate=100.0)
     assert wild.status is Status.diverged
     assert wild.recurrent is None
-    assert wild.network is None
     assert wild.losses[0] == math.inf
-    short = theory.feature_learning(task, mode(0.1, 0.5, 0.1), learning_rate=0.01, most_steps=5)
-    assert short.status is Status.not_within
-    assert (short.losses > 1e-4).all()
-
-
-def test_frozen_recurrence_does_not_change():
-    found = theory.feature_learning(
-        sensory.leaky(5), mode(0.3, 0.8, 0.3), learning_rate=0.05, learn=("input", "output")
-    )
-    assert found.status is Status.ok
-    assert found.network.recurrent_weights.item() == 0.8
-    assert list(found.recurrent.blocks) == ["input", "output"]
 
 
 @pytest.mark.parametrize(
@@ -466,6 +408,15 @@ def test_descent_halves_the_loss_at_the_predicted_time():
 def test_descent_stays_up_to_the_predicted_rate():
     solution, task = mode(1.0, 0.8, 1.0), sensory.leaky(10)
     predicted = theory.largest_stable_rate(solution, task).learning_rate
-    found = theory.largest_kept_rate(solution, task, np.random.default_rng(0))
+    rng = np.random.default_rng(0)
+    weights = solution.input_weights, solution.recurrent_weights, solution.output_weights
+    perturbed = LinearRNN(*(W + 1e-6 * rng.standard_normal(W.shape) for W in weights))
+    low, high = 0.5 * predicted, 2.2 * predicted  # not centred on the prediction
+    for _ in range(9):
+        rate = math.sqrt(low * high)
+        losses = theory.descend(task, perturbed, Training(rate, learn=("input", "recurrent", "output")), steps=300).loss
+        unstable = not np.isfinite(losses).all() or losses.max() > 10 * losses[0]
+        low, high = (low, rate) if unstable else (rate, high)
+    found = math.sqrt(low * high)
     # Nine bisections of a factor of 4.4 leave 0.15%; growth within 300 steps adds 0.4%.
     assert found == pytest.approx(predicted, rel=6e-3)

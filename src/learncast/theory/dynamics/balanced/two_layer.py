@@ -155,7 +155,7 @@ class TwoLayerSolution(Solution):
             self.problem.whitened_input,
             Assumption("balanced_weights", self.flow.balance_residual),
             Assumption("regular_orientation", 1.0 - self.orientation_margin),
-            conditions.stable_learning_rate(self.learning_rate, np.array(self.sharpness)),
+            conditions.stable_learning_rate(self.learning_rate, self.curvatures),
         )
 
     @cached_property
@@ -176,11 +176,6 @@ class TwoLayerSolution(Solution):
         U, V = self.mode_vectors
         B = left[:, :rank].T @ U[:, :task_rank] + right[:rank] @ V[:, :task_rank]
         return float(np.linalg.svd(B, compute_uv=False)[-1]) / 2
-
-    @cached_property
-    def sharpness(self) -> float:
-        """Largest curvature of the loss, at the start or at the end."""
-        return float(self.curvatures_until(math.inf)[0])
 
     def curvatures_until(self, steps: float) -> FloatArray:
         """Return the larger of the curvatures at the start and at a stop."""

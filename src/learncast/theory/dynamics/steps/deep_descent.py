@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from learncast._core.validation import FloatArray
-from learncast.networks.deep import product
+from learncast.networks.two_layer import product
 from learncast.theory.dynamics.steps.pooled_descent import PooledDescent
 from learncast.theory.dynamics.steps.strides import Descents
 
