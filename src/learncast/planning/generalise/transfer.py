@@ -153,7 +153,7 @@ def source_path(problem: HeldOutProblem, source: Task, rows: list[Kept], stops: 
 
     def path(own: MapLearner) -> FloatArray:
         power, cross = (np.stack(part) for part in zip(*map(samples.read_by(own).moments, kept), strict=True))
-        return np.concatenate([after for _, after in own.path(power, cross, start, stops)])
+        return np.concatenate([after for _, after in own.path((power, cross), start, stops)])
 
     return within_reach(learner, path)
 

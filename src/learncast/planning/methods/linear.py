@@ -109,7 +109,8 @@ class LinearMethod(Method):
         descent = PooledDescent(s.input[0, :, 0, :], s.cross[0], self.network.hidden_size)
         return lambda maps: descent.excess_of(maps) <= limit
 
-    def has_learned(self, task: int, goal: Goal, network: Linear) -> bool:  # type: ignore[override]
+    def has_learned(self, task: int, goal: Goal, network: Linear) -> bool:
+        """Whether a network has learned a task."""
         return bool(self.excess_loss(task, self._state_of(network)[None])[0] <= self.goal_excess(task, goal))
 
     def _flow(self, task: int, state: FloatArray) -> Solution:
