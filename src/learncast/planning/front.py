@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from learncast._core.progress import Progress, silent
-from learncast._core.validation import FloatArray, count, one_of, positive
+from learncast._core.validation import FloatArray, count, one_of
 from learncast.planning.methods.modes import ModeMethod
 from learncast.planning.schedules.branching import lattice_of, orders_of
 from learncast.planning.schedules.exact import FlowSchedule, cheapest_schedule, schedule_problem
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from learncast.planning.plan import Plan
 
+#: Relative gap between a schedule and its lower bound at which a search ends.
+GAP = 1e-3
 #: Durations tried for each stage to find how little may be forgotten.
 _TRIED = 24
 
@@ -124,7 +126,6 @@ def front_of(
     *,
     points: int = 8,
     strict: bool = True,
-    gap: float = 1e-3,
     progress: Progress = silent,
 ) -> Front:
     """Trade the cost of a plan against what it forgets of one candidate.
@@ -138,8 +139,6 @@ def front_of(
         Limits, from what the cheapest schedule leaves down to the least that was found.
     strict : bool
         Whether the conditions of the theory must hold.
-    gap : float
-        Relative gap between a schedule and its lower bound at which a search ends.
     progress : callable
 
     Returns
@@ -160,7 +159,7 @@ def front_of(
     def cheapest(limit: float) -> FlowSchedule:
         limited = replace(terms, most_loss=np.where(np.arange(method.target) == remember, limit, free))
         if isinstance(method, ModeMethod):
-            return cheapest_schedule(method, limited, usable, gap=positive("gap", gap))
+            return cheapest_schedule(method, limited, usable, gap=GAP)
         return FlowSchedule(type(search)(method, limited).explore(usable).best, math.nan, "best found")
 
     def left(route: Route) -> float:
