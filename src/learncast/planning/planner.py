@@ -126,7 +126,7 @@ def plan(
     with time_limit(seconds):
         chosen = method_for([*pool, target], network, settings, method=method, seed=seed_of(seed))
         if terms.goal == GENERALISE:
-            return plan_held_out(chosen, network, settings, terms, partial(plan_with, strict=False), progress=progress)
+            return plan_held_out(chosen, settings, terms, partial(plan_with, strict=False), progress=progress)
         return plan_with(chosen, terms, strict=strict, progress=progress)
 
 

@@ -422,13 +422,10 @@ class Method(ABC):
         """Resampled steps for several lengths of the stages before the target, (lengths, stages, resamples)."""
         rows = []
         for steps in lengths:
-            kept = [(k, n) for k, n in enumerate(steps) if n > 0]
-            rules: list[Rule] = [*((None, float(n)) for _, n in kept), (goal, None)]
-            resampled = self.resample([*(order[k] for k, _ in kept), self.target], rules)
+            rules: list[Rule] = [*((None, float(n)) for n in steps), (goal, None)]
+            resampled = self.resample([*order, self.target], rules)
             assert resampled is not None
-            row = np.zeros((len(order) + 1, resampled.stages.shape[1]))
-            row[[*(k for k, _ in kept), len(order)]] = resampled.stages
-            rows.append(row)
+            rows.append(resampled.stages)
         return np.stack(rows)
 
     # Reports
