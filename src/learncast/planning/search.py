@@ -72,23 +72,23 @@ class SearchResult:
 
     Attributes
     ----------
-    direct : Route
-        Direct training.
-    singles : list of Route
-        Each candidate by itself before the target, with its best stop.
-    best : Route
-        The cheapest route.
+    route : Route
+        The cheapest route, of infinite cost if none meets the terms. Tasks are numbered as in the method's pool.
     lower_bound : float
         No route that meets the terms costs less by the flow; nan if no bound is known.
     proof : str
-        A key of `learncast.results.PROOFS`: how good the best route is by the flow.
+        A key of `learncast.results.PROOFS`: how good the route is by the flow.
+    direct : Route
+        Direct training.
+    singles : list of Route
+        Each candidate by itself before the target, with its best stop; empty if only the cheapest route was asked for.
     """
 
-    direct: Route
-    singles: list[Route]
-    best: Route
+    route: Route
     lower_bound: float = math.nan
     proof: str = "best found"
+    direct: Route = UNTRIED
+    singles: Sequence[Route] = ()
 
 
 def failures(method: Method, task: int, strict: bool) -> tuple[Assumption, ...]:
@@ -206,7 +206,7 @@ class Search(ABC):
             beam = sorted([*beam, *better], key=cost_of)[:BEAM]
             best = beam[0] if beam[0].total < best.total * (1 - PRECISION) else best
         progress(1.0)
-        return SearchResult(direct, singles, best)
+        return SearchResult(best, direct=direct, singles=singles)
 
     def _grow(self, route: Route, task: int, place: int, direct: Route) -> Route:
         """Insert one more task at a place: the best of a few lengths, the next stage shortened or not."""

@@ -317,18 +317,14 @@ class PooledMethod(LinearMethod):
     @cached_property
     def _resampled_descents(self) -> list[PooledDescent]:
         """Each task's descent in every resample, one per row; a known task is the same in all."""
-        number, every = self.resamples, []
-        for k, task in enumerate(self.tasks):
+        every = []
+        for task, own in zip(self.tasks, self.pooled, strict=True):
+            draws = [own] * self.resamples
             if can_be_resampled(task):
                 rng = np.random.default_rng(self._resampling_seed)  # tasks of the same trials are resampled identically
-                pooled = pooled_recording(task, self.pooled[k].recurrence)
-                each = [PooledProblem.of(resampled(pooled, rng), self.network) for _ in range(number)]
-                power, cross = np.stack([p.power for p in each]), np.stack([p.cross for p in each])
-            else:
-                power, cross = (
-                    np.repeat(v[None], number, axis=0) for v in (self.pooled[k].power, self.pooled[k].cross)
-                )
-            every.append(self._descent(power, cross))
+                pooled = pooled_recording(task, own.recurrence)
+                draws = [PooledProblem.of(resampled(pooled, rng), self.network) for _ in draws]
+            every.append(self._descent(np.stack([p.power for p in draws]), np.stack([p.cross for p in draws])))
         return every
 
     def _advance_resampled(self, task: int, states: FloatArray, stop: int) -> FloatArray:
