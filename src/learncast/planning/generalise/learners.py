@@ -40,8 +40,8 @@ ENOUGH = 30
 WIDER = 1.7
 
 Result = TypeVar("Result")
-#: S and R of every row: the same at every step, or those of the batch of each step.
-Moments = tuple[FloatArray, FloatArray] | Iterator[tuple[FloatArray, FloatArray]]
+#: S and R of every row.
+Moments = tuple[FloatArray, FloatArray]
 
 
 class MapLearner(ABC):
@@ -82,27 +82,34 @@ class MapLearner(ABC):
     def step(self, power: FloatArray, cross: FloatArray, states: FloatArray) -> FloatArray:
         """States of rows after one step on their statistics."""
 
-    def advance(self, moments: Moments, states: FloatArray, stops: Sequence[int]) -> list[FloatArray]:
-        """States of rows after each of these increasing numbers of steps on their statistics."""
-        results, done, each = [], 0, repeat(moments) if isinstance(moments, tuple) else moments
+    def follow(self, moments: Iterator[Moments], states: FloatArray, stops: Sequence[int]) -> list[FloatArray]:
+        """States of rows after each of these increasing numbers of steps, each step on the next statistics."""
+        results, done = [], 0
         with np.errstate(over="ignore", invalid="ignore"):
             for stop in stops:
                 for _ in range(stop - done):
                     check_time()
-                    states = self.step(*next(each), states)
+                    states = self.step(*next(moments), states)
                 results.append(states)
                 done = stop
         return results
 
-    def path(self, moments: Moments, states: FloatArray, stops: Sequence[int]) -> Iterator[tuple[slice, FloatArray]]:
-        """Yield the states after increasing numbers of steps, (stops, rows, ...), some stops at a time."""
-        size = max(1, int(STATE_MEMORY // max(states.nbytes, 1)))
-        for first in range(0, len(stops), size):
-            before = stops[first - 1] if first else 0
-            part = slice(first, min(first + size, len(stops)))
-            after = self.advance(moments, states, [n - before for n in stops[part]])
-            states = after[-1]
-            yield part, np.stack(after)
+    def advance(self, moments: Moments, states: FloatArray, stops: Sequence[int]) -> list[FloatArray]:
+        """States of rows after each of these increasing numbers of steps on their statistics."""
+        return self.follow(repeat(moments), states, stops)
+
+
+def in_parts(
+    advance: Callable[[FloatArray, Sequence[int]], list[FloatArray]], states: FloatArray, stops: Sequence[int]
+) -> Iterator[tuple[slice, FloatArray]]:
+    """Yield the states after increasing numbers of steps, (stops, rows, ...), some stops at a time."""
+    size = max(1, int(STATE_MEMORY // max(states.nbytes, 1)))
+    for first in range(0, len(stops), size):
+        before = stops[first - 1] if first else 0
+        part = slice(first, min(first + size, len(stops)))
+        after = advance(states, [n - before for n in stops[part]])
+        states = after[-1]
+        yield part, np.stack(after)
 
 
 class PooledLearner(MapLearner):
@@ -138,8 +145,6 @@ class PooledLearner(MapLearner):
         return states + self.learning_rate * self._descent(power, cross).pull(states, power, cross)
 
     def advance(self, moments: Moments, states: FloatArray, stops: Sequence[int]) -> list[FloatArray]:
-        if not isinstance(moments, tuple):
-            return super().advance(moments, states, stops)
         return self._descent(*moments).advance(states, stops, self.learning_rate)
 
     def _descent(self, power: FloatArray, cross: FloatArray) -> PooledDescent:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from learncast._core.errors import InvalidSpec, UnsupportedModel
 from learncast._core.validation import FloatArray
 from learncast.planning.batches import MOST_SIMULATED
 from learncast.planning.generalise.folds import Labels
-from learncast.planning.generalise.learners import MapLearner, recorded_trials, within_reach
+from learncast.planning.generalise.learners import MapLearner, in_parts, recorded_trials, within_reach
 from learncast.procedure.training import Training
 from learncast.tasks.recorded.masked import MaskedTrials
 from learncast.tasks.recorded.recording import Recording
@@ -330,7 +330,7 @@ def _paths(
     training = trials.training
     if training.batch is None or training.batch >= len(trials.folds):
         power, cross = (np.stack(part) for part in zip(*map(trials.moments, rows), strict=True))
-        for part, after in trials.learner.path((power, cross), states, stops):
+        for part, after in in_parts(partial(trials.learner.advance, (power, cross)), states, stops):
             yield part, after[:, :, None]
         return
     if not isinstance(trials, Trials):
@@ -340,7 +340,7 @@ def _paths(
             f"Batches are simulated for up to {MOST_SIMULATED:,} steps, got {stops[-1]:,}.", field="most_steps"
         )
     batches, states = _batch_moments(trials, rows, begin), np.repeat(states, RUNS, axis=0)
-    for part, after in trials.learner.path(batches, states, stops):
+    for part, after in in_parts(partial(trials.learner.follow, batches), states, stops):
         yield part, after.reshape(len(after), len(rows), RUNS, *states.shape[1:])
 
 
