@@ -186,7 +186,7 @@ def touching(number):
     cross, power, free = 2 / touch, 1 / touch**2, np.full(number, np.inf)
     limits = {"least": -free, "most": np.ones(number), "most_loss": free}
     case = ScheduleProblem(
-        cross[:, None], power[:, None], np.ones(number), np.zeros(1), touch[:1], 1e-9, False, 0.0, **limits
+        cross[:, None], power[:, None], np.zeros(1), np.ones(number), touch[:1], 1e-9, False, 0.0, **limits
     )
     return ModePath.of(case, 0, range(number), (cross / power)[-1] - 0.9, limited=True)
 

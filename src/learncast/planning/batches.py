@@ -13,12 +13,13 @@ from learncast._core.progress import check_time
 from learncast._core.validation import FloatArray, count
 from learncast.networks.activated import Activated
 from learncast.networks.deep import Deep, Linear
+from learncast.planning.generalise.learners import DeepLearner, PooledLearner
+from learncast.planning.methods.linear import LinearMethod
 from learncast.planning.methods.method import Method
 from learncast.procedure.goals import Goal
 from learncast.results import Status, Steps
 from learncast.theory.dynamics.batch_draws import Batches
-from learncast.theory.dynamics.learning_problem import DeepProblem, LearningProblem
-from learncast.theory.dynamics.steps.pooled_descent import PooledDescent, hidden_basis
+from learncast.theory.dynamics.learning_problem import LearningProblem
 from learncast.theory.responses.bootstrap import bounds
 
 if TYPE_CHECKING:
@@ -162,21 +163,14 @@ def in_batches(forecast: Forecast, batch: int, *, shuffle: bool, runs: int | Non
 
 
 class _Pooled:
-    """Runs side by side on pooled inputs, two layers on the hidden directions of the start."""
+    """Runs side by side on pooled inputs. States are those of a learner."""
 
     def __init__(self, method: Method, runs: int) -> None:
-        self.method, self.rate = method, method.learning_rate
-        network = method.network
+        network, rate = method.network, method.learning_rate
         assert not isinstance(network, Activated)
-        first, second = network.maps
-        if isinstance(network, Deep):
-            problem = DeepProblem(method.tasks[0], network, tuple(network.named_weights))
-            self.descent: PooledDescent = problem.descent
-            start = problem.flatten(problem.start)
-        else:
-            self.descent = PooledDescent(np.eye(network.inputs), np.zeros((network.outputs, network.inputs)))
-            start = np.concatenate([first.T, second]) @ hidden_basis(first, second)
-        self.inputs, self.states = network.inputs, np.repeat(start[None], runs, axis=0)
+        self.method = method
+        self.learner = DeepLearner(network, rate) if isinstance(network, Deep) else PooledLearner(network, rate)
+        self.states = np.repeat(self.learner.start[None], runs, axis=0)
         self.going = np.ones(runs, dtype=bool)
 
     def advance(self, task: int, goal: Goal | None, problem: LearningProblem, draws: Batches, most: int) -> FloatArray:
@@ -184,38 +178,34 @@ class _Pooled:
         learned = None if goal is None else self.method.learned(task, goal)
         steps = np.where(self.going, np.nan, np.inf)
         rows = np.flatnonzero(self.going)
-        for n in range(most + 1):
+        for n in range(most):
             check_time()
-            if n == most or not len(rows):
-                break
             if learned is not None:
-                there = learned(self.descent.maps(self.states[rows]))
+                there = learned(self.learner.maps(self.states[rows]))
                 steps[rows[there]] = n
                 rows = rows[~there]
-                if not len(rows):
-                    break
-            states = self.states[rows]
-            power, cross = draws.moments(rows)
-            self.states[rows] = states + self.rate * self.descent.pull(states, power, cross)
+            if not len(rows):
+                break
+            self.states[rows] = self.learner.step(*draws.moments(rows), self.states[rows])
         steps[rows] = most if learned is None else np.inf
         self.going &= np.isfinite(steps) & np.isfinite(self.states).reshape(len(self.states), -1).all(axis=1)
         return np.where(self.going, steps, np.inf)
 
     def floor(self, problem: LearningProblem, draws: Batches) -> float:
         """Loss that the noise of independent batches leaves at the end: rate / 4 of the variance of the gradient."""
-        if self.states.ndim == 2:  # not known for more layers
+        if isinstance(self.learner, DeepLearner):  # not known for more layers
             return math.nan
-        first, second = np.split(self.states[self.going], [self.inputs], axis=1)
+        first, second = np.split(self.states[self.going], [self.learner.inputs], axis=1)
         noise = [draws.gradient_variance(problem, A.T, C) for A, C in zip(first, second, strict=True)]
-        return self.rate / 4 * float(np.mean(noise)) if noise else math.inf
+        return self.method.learning_rate / 4 * float(np.mean(noise)) if noise else math.inf
 
 
 class _Single:
     """Runs one by one, for any weights that learn. States are networks."""
 
     def __init__(self, method: Method, runs: int) -> None:
+        assert isinstance(method, LinearMethod)
         self.method, self.rate = method, method.learning_rate
-        assert not isinstance(method.network, Activated)
         self.states: list[Linear] = [method.network] * runs
         self.going = np.ones(runs, dtype=bool)
 

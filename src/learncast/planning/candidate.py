@@ -17,7 +17,7 @@ from learncast.planning.search import UNTRIED, Route
 from learncast.planning.terms import PoolTerms
 from learncast.results import Status, Steps
 from learncast.tasks.task import Task
-from learncast.theory.assumptions import Assumption, exact
+from learncast.theory.assumptions import Assumption
 from learncast.theory.dynamics.solution import status_of
 from learncast.theory.responses.bootstrap import interval
 
@@ -202,11 +202,6 @@ class Candidate(Priced):
     def usable(self) -> bool:
         """Whether the conditions hold well enough to recommend it."""
         return not self.failures
-
-    @property
-    def holds(self) -> bool:
-        """Whether every condition of the theory holds."""
-        return exact(self.assumptions)
 
     @cached_property
     def why(self) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -24,9 +24,9 @@ from learncast.planning.decoding import ClassSummary, Decoded, decoded
 from learncast.planning.defaults import DATA_GOAL, Choice, chosen_table, default_network, network_call
 from learncast.planning.explanation import Explanation, explain
 from learncast.planning.forecast_numbers import difference, forecast_dataset, learning_curve, ratio
-from learncast.planning.learning_rate import LIMIT, SuggestedRate, suggest_rate
+from learncast.planning.learning_rate import SuggestedRate, suggest_rate
 from learncast.planning.methods.choice import default_learn, method_for
-from learncast.planning.methods.method import ResampledSteps, Rule
+from learncast.planning.methods.method import LIMIT, ResampledSteps, Rule
 from learncast.planning.run import StageForecast, StageSequence
 from learncast.procedure.goals import Accuracy, Goal
 from learncast.procedure.stage import Stage
@@ -34,9 +34,8 @@ from learncast.procedure.training import Training
 from learncast.results import Steps, load_dataset, save_dataset
 from learncast.tasks.recorded.files import data_keywords, from_data
 from learncast.tasks.task import Task
-from learncast.theory.assumptions import Trust, require, worst
-from learncast.theory.dynamics.modes import Modes
-from learncast.theory.dynamics.solution import LearningTime, Solution
+from learncast.theory.assumptions import require
+from learncast.theory.dynamics.solution import LearningTime
 from learncast.theory.responses.trials import seed_of
 
 if TYPE_CHECKING:
@@ -167,47 +166,6 @@ class Forecast(StageSequence, Reported, Displayable):
         return m.resample(self.places, rules)
 
     @cached_property
-    def solution(self) -> Solution:
-        """Gradient flow of direct training on the target, as a function of time."""
-        return self.method.solution()
-
-    # Trust
-
-    @cached_property
-    def trust(self) -> Trust:
-        """How far the forecast can be trusted: the conditions at the start, and of each stage up to its stop."""
-        own = self.method.trust(self.places)
-        names, rate = {a.name for a in own.assumptions}, "stable_learning_rate"
-        ends = zip(self.run.flows, self.run.stages, strict=True)
-        later = [[a for a in flow.conditions_until(s.steps.flow) if a.name in names] for flow, s in ends]
-        return Trust(worst([[a for a in own.assumptions if a.name != rate], *later]), own.promise)
-
-    @property
-    def forecast_class(self) -> str:
-        """What may be promised: a key of `learncast.results.FORECAST_CLASSES`."""
-        return self.trust.forecast_class
-
-    @property
-    def remarks(self) -> tuple[str, ...]:
-        """Notes on stages that never learn a mode, and on the recorded trials of a stage."""
-        recorded = (t.recording.sentences(t.trials or 0) if t.recording else () for t in self.tasks)
-        return (*self.switch_remarks, *self._by_stage(recorded))
-
-    @property
-    def switch_remarks(self) -> tuple[str, ...]:
-        """Notes on stages that never learn a mode."""
-        return self._by_stage(flow.remarks for flow in self.run.flows)
-
-    def _by_stage(self, notes: Iterable[Iterable[str]]) -> tuple[str, ...]:
-        stages = enumerate(zip(self.requested, notes, strict=True), start=1)
-        return tuple(f"stage {k} ({stage.task.name}): {note}" for k, (stage, own) in stages for note in own)
-
-    @property
-    def modes(self) -> tuple[Modes, ...]:
-        """Each stage's task in the common frame; empty if there are no common modes."""
-        return tuple(self.method.modes[k] for k in self.places) if self.method.modes else ()
-
-    @cached_property
     def explanation(self) -> Explanation | None:
         """The three terms of eq. (16), for a curriculum of two tasks with common modes."""
         if len(self.requested) != 2 or not isinstance(self.goal, Accuracy) or not self.modes:
@@ -226,10 +184,8 @@ class Forecast(StageSequence, Reported, Displayable):
             Trials per step.
         shuffle : bool
             Whether recorded trials are drawn in shuffled epochs, not independently of each other.
-        runs : int, optional
-            Number of runs.
-        seed : int
-            Seed of the batches.
+        runs, seed : int
+            Number of runs, and seed of the batches.
         """
         if isinstance(self.goal, Decoded):
             raise InvalidSpec(f"{self.goal.text} is forecast for full batches only.", field="batch")
@@ -281,8 +237,6 @@ class Forecast(StageSequence, Reported, Displayable):
             return suggest_rate(self.requested, self.method.network, self.training, method=name, seed=seed)
         except InvalidSpec:
             return None
-
-    # Output
 
     def learning_curve(self, *, points: int = 60) -> xr.Dataset:
         """Loss and R² on the target after whole steps of descent, through all stages and a fifth beyond the last.

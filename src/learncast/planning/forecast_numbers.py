@@ -10,7 +10,7 @@ import numpy as np
 from learncast._core.errors import NotLearned, UnsupportedModel
 from learncast._core.validation import FloatArray
 from learncast.planning.run import settling
-from learncast.results import STEPS, Steps, described
+from learncast.results import STEPS, Steps, described, variables
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -78,7 +78,7 @@ def forecast_dataset(forecast: Forecast) -> xr.Dataset:
     import xarray as xr
 
     stages, steps, direct = forecast.stages, forecast.steps, forecast.direct or Steps(math.nan, math.nan)
-    per_stage = {
+    per_stage: dict[str, tuple[Any, str, str]] = {
         "flow_steps": ([s.steps.flow for s in stages], "flow duration", STEPS),
         "descent_steps": ([s.steps.descent for s in stages], "descent duration", STEPS),
         "accuracy": ([s.accuracy for s in stages], "accuracy at the end", "1"),
@@ -99,19 +99,18 @@ def forecast_dataset(forecast: Forecast) -> xr.Dataset:
             per_stage[f"steps_{end}"] = ([getattr(s.steps, end) for s in stages], text, STEPS)
             for name, known in (("total", steps), ("direct", direct), ("saving", forecast.saving)):
                 totals[f"{name}_{end}"] = getattr(known, end)
-    variables: dict[str, Any] = {
-        name: ("stage", np.array(values), described(text, units)) for name, (values, text, units) in per_stage.items()
+    strengths = {
+        f"{end}_strength": (np.stack([getattr(s, end) for s in stages]), f"strength at the {end}", "1")
+        for end in ("start", "end")
     }
-    for name in ("start", "end"):
-        values = np.stack([getattr(s, name) for s in stages])
-        variables[f"{name}_strength"] = (("stage", "mode"), values, described(f"strength at the {name}", "1"))
-    variables |= {name: ((), value, described(name.replace("_", " "), STEPS)) for name, value in totals.items()}
-    variables["speedup_ratio"] = ((), forecast.speedup_ratio, described("speedup ratio", "1"))
+    scalars = {name: (value, name.replace("_", " "), STEPS) for name, value in totals.items()}
+    scalars["speedup_ratio"] = (forecast.speedup_ratio, "speedup ratio", "1")
     coords = {
         "task": ("stage", [task.name for task in forecast.tasks]),
         "status": ("stage", [s.steps.status.name for s in stages]),
     }
-    return xr.Dataset(variables, coords=coords)
+    numbers = variables("stage", per_stage) | variables(("stage", "mode"), strengths) | variables((), scalars)
+    return xr.Dataset(numbers, coords=coords)
 
 
 def difference(direct: float, total: float) -> float:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from learncast._core.progress import Progress, silent
-from learncast._core.validation import FloatArray, count, one_of, positive
+from learncast._core.validation import FloatArray, count, one_of
 from learncast.planning.methods.modes import ModeMethod
 from learncast.planning.schedules.branching import lattice_of, orders_of
-from learncast.planning.schedules.exact import FlowSchedule, cheapest_schedule, schedule_problem
+from learncast.planning.schedules.exact import cheapest_schedule, schedule_problem
 from learncast.planning.schedules.problem import ScheduleProblem
-from learncast.planning.search import DescentSearch, FlowSearch, Route, usable_candidates
+from learncast.planning.search import DescentSearch, FlowSearch, Route, SearchResult, usable_candidates
 from learncast.results import described
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import require
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from learncast.planning.plan import Plan
 
+#: Relative gap between a schedule and its lower bound at which a search ends.
+GAP = 1e-3
 #: Durations tried for each stage to find how little may be forgotten.
 _TRIED = 24
 
@@ -39,7 +41,7 @@ class Front:
         The task whose excess loss at the end is limited.
     limits : (points,)
         The limits, decreasing; the first is what the cheapest schedule of all leaves.
-    schedules : tuple of FlowSchedule
+    schedules : tuple of SearchResult
         The cheapest under each limit; of infinite cost if none meets it.
     excess_loss : (points,)
         Excess loss of the task at the end of each.
@@ -64,7 +66,7 @@ class Front:
 
     task: Task
     limits: FloatArray
-    schedules: tuple[FlowSchedule, ...]
+    schedules: tuple[SearchResult, ...]
     excess_loss: FloatArray
     tasks: tuple[Task, ...]
     by_flow: bool = True
@@ -102,7 +104,7 @@ class Front:
             attrs={"task": self.task.name},
         )
 
-    def _order(self, schedule: FlowSchedule) -> str:
+    def _order(self, schedule: SearchResult) -> str:
         if not np.isfinite(schedule.route.total):
             return ""
         return " -> ".join(self.tasks[k].name for k in (*schedule.route.order, -1))
@@ -124,7 +126,6 @@ def front_of(
     *,
     points: int = 8,
     strict: bool = True,
-    gap: float = 1e-3,
     progress: Progress = silent,
 ) -> Front:
     """Trade the cost of a plan against what it forgets of one candidate.
@@ -138,8 +139,6 @@ def front_of(
         Limits, from what the cheapest schedule leaves down to the least that was found.
     strict : bool
         Whether the conditions of the theory must hold.
-    gap : float
-        Relative gap between a schedule and its lower bound at which a search ends.
     progress : callable
 
     Returns
@@ -157,11 +156,11 @@ def front_of(
     terms = replace(plan.terms, terms=stages, most_loss=free)
     search = (DescentSearch if method.counts_many else FlowSearch)(method, terms)
 
-    def cheapest(limit: float) -> FlowSchedule:
+    def cheapest(limit: float) -> SearchResult:
         limited = replace(terms, most_loss=np.where(np.arange(method.target) == remember, limit, free))
         if isinstance(method, ModeMethod):
-            return cheapest_schedule(method, limited, usable, gap=positive("gap", gap))
-        return FlowSchedule(type(search)(method, limited).explore(usable).best, math.nan, "best found")
+            return cheapest_schedule(method, limited, usable, gap=GAP)
+        return type(search)(method, limited).explore(usable)
 
     def left(route: Route) -> float:
         """Excess loss of the task at the end of a route."""

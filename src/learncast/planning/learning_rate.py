@@ -20,8 +20,6 @@ from learncast.results import Status, Steps
 SHARE = 0.5
 #: Times that a suggestion is halved if descent does not settle at it.
 MOST_HALVINGS = 8
-#: Name of the condition that limits the learning rate.
-LIMIT = "stable_learning_rate"
 
 
 @dataclass(frozen=True)
@@ -109,5 +107,4 @@ def _safe_rate(method: Method, task: int, goal: Goal | None) -> float:
     flow = method.flow(task, method.start)
     steps = math.inf if goal is None else method.flow_steps_to(task, method.start, goal, flow)
     limits = [*method.conditions(task), *flow.assumptions, *flow.conditions_until(steps)]
-    rates = [method.learning_rate * a.allowed / a.measured for a in limits if a.name == LIMIT and a.measured > 0]
-    return min(rates, default=math.nan)
+    return method.settling_rate(limits)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from learncast._core.validation import FloatArray
 from learncast.display import Table, format_count, format_interval, format_number
 from learncast.planning.methods.method import Method
 from learncast.procedure.goals import Accuracy, Explained, Goal
-from learncast.results import STEPS, described
+from learncast.results import STEPS, described, variables
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -59,14 +59,8 @@ def plan_dataset(plan: Plan) -> xr.Dataset:
         "stage_flow_steps": ([s.steps.flow for s in plan.best.stages], "flow steps of the stage", STEPS),
         "stage_accuracy": ([s.accuracy for s in plan.best.stages], "accuracy at its end", "1"),
     }
-    variables: dict[str, Any] = {}
-    for dim, group in (("candidate", columns), ("stage", stages)):
-        for name, (values, text, units) in group.items():
-            variables[name] = (dim, np.array(values, dtype=float), described(text, units))
-    for name, (value, text, units) in totals.items():
-        variables[name] = ((), value, described(text, units))
     return xr.Dataset(
-        variables,
+        variables("candidate", columns) | variables("stage", stages) | variables((), totals),
         coords={
             "candidate": ("candidate", np.array([c.task.name for c in rows], dtype=str)),
             "status": ("candidate", np.array([c.steps.status.name for c in rows], dtype=str)),

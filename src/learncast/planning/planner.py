@@ -126,7 +126,7 @@ def plan(
     with time_limit(seconds):
         chosen = method_for([*pool, target], network, settings, method=method, seed=seed_of(seed))
         if terms.goal == GENERALISE:
-            return plan_held_out(chosen, network, settings, terms, partial(plan_with, strict=False), progress=progress)
+            return plan_held_out(chosen, settings, terms, partial(plan_with, strict=False), progress=progress)
         return plan_with(chosen, terms, strict=strict, progress=progress)
 
 
@@ -199,7 +199,7 @@ class _Planner:
     def plan(self, progress: Progress) -> Plan:
         with until(self.end):
             found = self._search(lambda done: progress(0.8 * done))
-        if not math.isfinite(found.best.total) and math.isfinite(found.direct.rest):
+        if not math.isfinite(found.route.total) and math.isfinite(found.direct.rest):
             raise InvalidSpec("No schedule that was tried meets the limits on accuracy and forgetting.", field="terms")
         candidates = self._candidates(found)
         in_sample, proof = self._best(found, candidates)
@@ -223,7 +223,7 @@ class _Planner:
             route=best,
             in_sample_route=in_sample,
             direct_route=self.direct,
-            flow_route=found.best,
+            flow_route=found.route,
             direct_flow_route=found.direct,
             bound=found.lower_bound,
             proof=proof,
@@ -298,8 +298,8 @@ class _Planner:
     def _best(self, found: SearchResult, candidates: list[Candidate]) -> tuple[Route, str]:
         """The cheapest route, and how good it is."""
         routes = [self.direct, *(c.route for c in candidates if c.helps and c.usable)]
-        if len(found.best.order) > 1 or not self.terms.unrestricted:
-            routes.append(self._counted(found.best) if found.best.order else self.direct)
+        if len(found.route.order) > 1 or not self.terms.unrestricted:
+            routes.append(self._counted(found.route) if found.route.order else self.direct)
         best = min(routes, key=cost_of)
         if self.pairs is None or self.whole_steps is None:
             return best, found.proof

@@ -124,13 +124,6 @@ class PortraitTimes:
         return grid
 
     @property
-    def _filled(self) -> FloatArray:
-        """All grids, with descent steps."""
-        with np.errstate(invalid="ignore"):
-            np.subtract(self.direct_descent, self.total_descent, out=self.grids[6])
-        return self.grids
-
-    @property
     def _promising(self) -> NDArray[np.intp]:
         """Points that save most by the flow; nan, which sorts last, is not among them if others are left."""
         most = min(BEST_COUNTED, self.speedup.size)
@@ -163,12 +156,13 @@ class PortraitTimes:
     def labelled(self) -> Portrait:
         """The dataset that `phase` returns."""
         with np.errstate(invalid="ignore", divide="ignore"):
+            np.subtract(self.direct_descent, self.total_descent, out=self.grids[6])
             optimum = (self.firsts.cross / self.firsts.power)[:, 0, :]
         one = len(self.own) == 1
         singular = singular_accuracy(optimum[:, 0], self.own.optimum[0]) if one else np.full(len(self.values), np.nan)
         direct, goal = (self.direct, self.direct_descent), Accuracy(self.accuracy)
         return portrait_dataset(
-            self.method, self.vary, self.values, self.stops, self._filled, direct, goal, self.trust,
+            self.method, self.vary, self.values, self.stops, self.grids, direct, goal, self.trust,
             optimum=((self.vary, "mode"), optimum, described("optimal strength on the first task", "1")),
             singular_accuracy=(
                 self.vary, singular, described("stop at which the first task ends on the target's optimum", "1"),

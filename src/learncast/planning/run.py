@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -12,12 +12,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from learncast._core.validation import FloatArray
-from learncast.planning.methods.method import Method
+from learncast.planning.methods.method import LIMIT, Method
 from learncast.procedure.goals import Goal
 from learncast.procedure.stage import Stage
 from learncast.procedure.training import Training
 from learncast.results import STEPS, Provenance, Status, Steps, Trajectory, described
 from learncast.tasks.task import Task
+from learncast.theory.assumptions import Trust, worst
+from learncast.theory.dynamics.modes import Modes
 from learncast.theory.dynamics.solution import Solution, checked_times, status_of, worst_status
 
 if TYPE_CHECKING:
@@ -131,6 +133,45 @@ class StageSequence:
         if late is not None:  # the steps before it were taken too
             tried, loss = each[late].tried + sum(s.descent for s in each[:late]), each[late].loss
         return Steps(descent, flow, status=status, tried=tried, loss=loss)
+
+    @cached_property
+    def solution(self) -> Solution:
+        """Gradient flow of direct training on the target, as a function of time."""
+        return self.method.solution()
+
+    @cached_property
+    def trust(self) -> Trust:
+        """How far the forecast can be trusted: the conditions at the start, and of each stage up to its stop."""
+        own = self.method.trust(self.places)
+        names = {a.name for a in own.assumptions}
+        ends = zip(self.run.flows, self.run.stages, strict=True)
+        later = [[a for a in flow.conditions_until(s.steps.flow) if a.name in names] for flow, s in ends]
+        return Trust(worst([[a for a in own.assumptions if a.name != LIMIT], *later]), own.promise)
+
+    @property
+    def forecast_class(self) -> str:
+        """What may be promised: a key of `learncast.results.FORECAST_CLASSES`."""
+        return self.trust.forecast_class
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Notes on stages that never learn a mode, and on the recorded trials of a stage."""
+        recorded = (t.recording.sentences(t.trials or 0) if t.recording else () for t in self.tasks)
+        return (*self.switch_remarks, *self._by_stage(recorded))
+
+    @property
+    def switch_remarks(self) -> tuple[str, ...]:
+        """Notes on stages that never learn a mode."""
+        return self._by_stage(flow.remarks for flow in self.run.flows)
+
+    def _by_stage(self, notes: Iterable[Iterable[str]]) -> tuple[str, ...]:
+        stages = enumerate(zip(self.requested, notes, strict=True), start=1)
+        return tuple(f"stage {k} ({stage.task.name}): {note}" for k, (stage, own) in stages for note in own)
+
+    @property
+    def modes(self) -> tuple[Modes, ...]:
+        """Each stage's task in the common frame; empty if there are no common modes."""
+        return tuple(self.method.modes[k] for k in self.places) if self.method.modes else ()
 
     @property
     def provenance(self) -> Provenance:

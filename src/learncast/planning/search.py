@@ -20,7 +20,6 @@ from learncast.planning.methods.method import Method
 from learncast.planning.terms import PoolTerms
 from learncast.procedure.goals import Accuracy, Goal
 from learncast.theory.assumptions import Assumption, Trust
-from learncast.theory.dynamics.solution import Solution
 
 Found = TypeVar("Found")
 
@@ -73,23 +72,23 @@ class SearchResult:
 
     Attributes
     ----------
-    direct : Route
-        Direct training.
-    singles : list of Route
-        Each candidate by itself before the target, with its best stop.
-    best : Route
-        The cheapest route.
+    route : Route
+        The cheapest route, of infinite cost if none meets the terms. Tasks are numbered as in the method's pool.
     lower_bound : float
         No route that meets the terms costs less by the flow; nan if no bound is known.
     proof : str
-        A key of `learncast.results.PROOFS`: how good the best route is by the flow.
+        A key of `learncast.results.PROOFS`: how good the route is by the flow.
+    direct : Route
+        Direct training.
+    singles : list of Route
+        Each candidate by itself before the target, with its best stop; empty if only the cheapest route was asked for.
     """
 
-    direct: Route
-    singles: list[Route]
-    best: Route
+    route: Route
     lower_bound: float = math.nan
     proof: str = "best found"
+    direct: Route = UNTRIED
+    singles: Sequence[Route] = ()
 
 
 def failures(method: Method, task: int, strict: bool) -> tuple[Assumption, ...]:
@@ -155,6 +154,18 @@ class Search(ABC):
         stops = [self.steps_from_start(task, Accuracy(v)) for v in limits]
         return [t for t in stops if 0 < t <= span]
 
+    def may_stop(self, task: int, states: FloatArray, before: FloatArray) -> NDArray[np.bool_]:
+        """Whether a stage may end in states: not before its least accuracy, and not a step after its most."""
+        allowed = np.ones(len(states), dtype=bool)
+        if task == self.method.target:
+            return allowed
+        least, most = self.terms.least[task], self.terms.most[task]
+        if most < 1:
+            allowed &= self.method.accuracy(task, before) <= most + PRECISION
+        if np.isfinite(least):
+            allowed &= self.method.accuracy(task, states) >= least - PRECISION
+        return allowed
+
     def remembers(self, ends: FloatArray) -> NDArray[np.bool_]:
         """Whether end states (rows, ...) meet the limits on forgetting."""
         met = np.ones(len(ends), dtype=bool)
@@ -195,7 +206,7 @@ class Search(ABC):
             beam = sorted([*beam, *better], key=cost_of)[:BEAM]
             best = beam[0] if beam[0].total < best.total * (1 - PRECISION) else best
         progress(1.0)
-        return SearchResult(direct, singles, best)
+        return SearchResult(best, direct=direct, singles=singles)
 
     def _grow(self, route: Route, task: int, place: int, direct: Route) -> Route:
         """Insert one more task at a place: the best of a few lengths, the next stage shortened or not."""
@@ -239,18 +250,18 @@ class DescentSearch(Search):
                 every = sorted({*stops, *(max(n - 1, 0) for n in stops)})
                 path = method.advance(task, states[:1], every)[:, 0]
                 before, states = (path[[every.index(max(n - d, 0)) for n in stops]] for d in (1, 0))
-                allowed = allowed[0] & self._may_stop(task, states, before)
+                allowed = allowed[0] & self.may_stop(task, states, before)
                 lengths = [[*durations[:k], n, *durations[k + 1 :]] for n in stops]
             else:
                 before, states = method.advance(task, states, [max(durations[k] - 1, 0), durations[k]])
-                allowed = allowed & self._may_stop(task, states, before)
+                allowed = allowed & self.may_stop(task, states, before)
         return self._finished([order] * len(lengths), lengths, states, allowed)
 
     def price_singles(self, tasks: Sequence[int], stops: Sequence[int]) -> list[Route]:
         """Price each of several tasks before the target, with its own stop."""
         start = self.method.start[None]
         paths = [self.method.advance(k, start, [max(n - 1, 0), n]) for k, n in zip(tasks, stops, strict=True)]
-        allowed = [self._may_stop(k, after, before) for k, (before, after) in zip(tasks, paths, strict=True)]
+        allowed = [self.may_stop(k, after, before) for k, (before, after) in zip(tasks, paths, strict=True)]
         states = np.concatenate([after for _, after in paths])
         return self._finished([(k,) for k in tasks], [[n] for n in stops], states, np.concatenate(allowed))
 
@@ -271,18 +282,6 @@ class DescentSearch(Search):
             total = float(self.terms.price((*order, target), (*row, own))) if good else math.inf
             routes.append(Route(tuple(k for k, _ in kept), tuple(n for _, n in kept), own, total))
         return routes
-
-    def _may_stop(self, task: int, states: FloatArray, before: FloatArray) -> NDArray[np.bool_]:
-        """Whether a stage may end in states: not before its least accuracy, and not a step after its most."""
-        allowed = np.ones(len(states), dtype=bool)
-        if task == self.method.target:
-            return allowed
-        least, most = self.terms.least[task], self.terms.most[task]
-        if most < 1:
-            allowed &= self.method.accuracy(task, before) <= most + PRECISION
-        if np.isfinite(least):
-            allowed &= self.method.accuracy(task, states) >= least - PRECISION
-        return allowed
 
     def end(self, route: Route) -> FloatArray:
         states = self.method.start[None]
@@ -348,36 +347,18 @@ class FlowSearch(Search):
     #: Evaluations of one refinement, for each stop in it.
     EVALUATIONS = 60
 
-    def __init__(self, method: Method, terms: PoolTerms) -> None:
-        super().__init__(method, terms)
-        self._first: dict[int, Solution] = {}
-
-    def _from_start(self, task: int) -> Solution:
-        """Training from the start, integrated once."""
-        if task not in self._first:
-            self._first[task] = self.method.flow(task, self.method.start)
-        return self._first[task]
-
     def price(self, order: Sequence[int], durations: Sequence[float]) -> Route:
         method, terms, state = self.method, self.terms, self.method.start
         kept = [(task, float(t)) for task, t in zip(order, durations, strict=True) if t > 0]
         names, spent = tuple(task for task, _ in kept), tuple(t for _, t in kept)
-        for place, (task, length) in enumerate(kept):
-            flow = self._from_start(task) if place == 0 else method.flow(task, state)
-            state = method.flow_states(flow, np.array([length]))[0]
-            if not self._may_stop(task, state):
+        for task, length in kept:
+            state = method.flow_states(method.flow(task, state), np.array([length]))[0]
+            if not self.may_stop(task, state[None], state[None])[0]:
                 return Route(names, spent, math.nan, math.inf)
-        target = method.target
-        rest = method.flow_steps_to(target, state, terms.goal, None if kept else self._from_start(target))
+        rest = method.flow_steps_to(method.target, state, terms.goal)
         if not math.isfinite(rest) or not self._remembers(state, rest):
             return Route(names, spent, rest, math.inf)
-        return Route(names, spent, rest, float(terms.price((*names, target), (*spent, rest))))
-
-    def _may_stop(self, task: int, state: FloatArray) -> bool:
-        low, high = self.terms.least[task], self.terms.most[task]
-        if not np.isfinite(low) and high >= 1:
-            return True
-        return bool(low - PRECISION <= float(self.method.accuracy(task, state[None])[0]) <= high + PRECISION)
+        return Route(names, spent, rest, float(terms.price((*names, method.target), (*spent, rest))))
 
     def _remembers(self, state: FloatArray, rest: float) -> bool:
         if not np.isfinite(self.terms.most_loss).any():
@@ -396,7 +377,7 @@ class FlowSearch(Search):
         return state
 
     def steps_from_start(self, task: int, goal: Goal) -> float:
-        return self.method.flow_steps_to(task, self.method.start, goal, self._from_start(task))
+        return self.method.flow_steps_to(task, self.method.start, goal)
 
     def best_stop(self, task: int, direct: Route) -> Route:
         """A grid of stops; the two best are refined by bounded minimisation."""

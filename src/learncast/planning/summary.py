@@ -55,9 +55,7 @@ def _unit(plan: Plan) -> str:
 
 def settling_rate(method: Method, task: int, trust: Trust) -> float:
     """Learning rate below which descent settles on a task, by the curvature at the start and up to the stop."""
-    limits = [a for a in trust.assumptions if a.name == "stable_learning_rate" and a.measured > 0]
-    rates = [method.largest_rate(task), *(method.learning_rate * a.allowed / a.measured for a in limits)]
-    return min((rate for rate in rates if not math.isnan(rate)), default=math.nan)
+    return float(np.fmin(method.largest_rate(task), method.settling_rate(trust.assumptions)))
 
 
 def _recommendation(plan: Plan) -> str:

@@ -23,8 +23,7 @@ from learncast.planning.forecast_numbers import curve_values
 from learncast.planning.generalise.generalise import DependentTrials, generalise
 from learncast.planning.generalise.learners import PooledLearner, learner_for
 from learncast.planning.generalise.result import Generalisation
-from learncast.planning.learning_rate import LIMIT
-from learncast.planning.methods.method import Method
+from learncast.planning.methods.method import LIMIT, Method
 from learncast.planning.summary import settling_rate
 from learncast.report.generalise import held_out_values
 from learncast.report.recurrence import LearnedRecurrence

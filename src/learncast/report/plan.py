@@ -68,7 +68,7 @@ def plan_report(
         how = study.held_out
         del how["after"]
         for_speed = partial(plan_with, strict=False)
-        asked = study.method(method), study.network, study.training, study.terms, for_speed
+        asked = study.method(method), study.training, study.terms, for_speed
         plan = plan_held_out(*asked, **how, progress=within)
     else:
         plan = plan_with(study.method(method), study.terms, strict=False, progress=within)

@@ -8,6 +8,7 @@ from learncast.results.files import (
     package_versions,
     save_dataset,
     spec_hash,
+    variables,
 )
 from learncast.results.steps import CLASS_WORDS, FORECAST_CLASSES, PROOFS, Status, Steps
 from learncast.results.trajectory import ALWAYS, COORDINATES, SCHEMA, STEPS, Trajectory, labelled
@@ -31,4 +32,5 @@ __all__ = [
     "package_versions",
     "save_dataset",
     "spec_hash",
+    "variables",
 ]  # fmt: skip

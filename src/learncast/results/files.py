@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     import xarray as xr
 
 FORMAT = "learncast-1"
+
+#: Dimensions, values and attributes of a quantity.
+Variable = tuple[str | tuple[str, ...], Any, dict[str, str]]
 
 
 @dataclass(frozen=True)
@@ -141,6 +144,30 @@ def described(long_name: str, units: str) -> dict[str, str]:
     {'long_name': 'training time', 'units': 'gradient steps'}
     """
     return {"long_name": long_name, "units": units}
+
+
+def variables(dims: str | tuple[str, ...], table: Mapping[str, tuple[Any, str, str]]) -> dict[str, Variable]:
+    """Return variables of a dataset.
+
+    Parameters
+    ----------
+    dims : str or tuple of str
+        Dimensions of all of them.
+    table : mapping
+        Values, meaning and units by name.
+
+    Returns
+    -------
+    dict of str to tuple
+        Dimensions, values and attributes, as `xarray.Dataset` takes them.
+
+    Examples
+    --------
+    >>> from learncast.results import variables
+    >>> variables("stage", {"steps": ([12.0], "duration", "gradient steps")})["steps"][2]
+    {'long_name': 'duration', 'units': 'gradient steps'}
+    """
+    return {name: (dims, np.asarray(values), described(*words)) for name, (values, *words) in table.items()}
 
 
 @dataclass(frozen=True, eq=False, repr=False)

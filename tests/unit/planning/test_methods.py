@@ -66,6 +66,31 @@ def test_a_task_without_targets_is_always_learned(name):
     assert method.accuracy(0, method.start[None]) == [1.0]
 
 
+@pytest.mark.parametrize(
+    ("network", "names"),
+    [
+        (
+            lc.TwoLayer.balanced(2, 2, 2, scale=0.1, rng=np.random.default_rng(0)),
+            ("modes", "deep", "responses", "descent"),
+        ),
+        (
+            lc.Deep.random(2, [2, 2], 2, scale=0.1, rng=0),
+            ("modes", "two-layer", "pooled", "flow", "responses", "descent"),
+        ),
+        (
+            lc.Activated(lc.LinearRNN([[0.1]], [[0.5]], [[0.1]]), "relu"),
+            ("two-layer", "pooled", "deep", "flow", "descent"),
+        ),
+    ],
+)
+def test_a_method_that_does_not_fit_the_network_is_refused(network, names):
+    task = static(np.eye(2)) if network.inputs == 2 else lc.tasks.integration(steps=5)
+    for name in names:
+        with pytest.raises(lc.InvalidSpec) as caught:
+            method_of([task], network, name)
+        assert caught.value.field == "method"
+
+
 def test_a_task_is_found_in_the_pool_by_its_statistics():
     one, other = static(np.eye(2), name="one"), static(2 * np.eye(2), name="other")
     network = lc.TwoLayer.balanced(2, 2, 2, scale=0.1, rng=np.random.default_rng(0))

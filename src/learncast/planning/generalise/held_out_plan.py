@@ -6,13 +6,12 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from typing import Any
 
 from learncast._core.errors import InvalidSpec
 from learncast._core.progress import Progress, silent
 from learncast.display import Table, format_count
-from learncast.networks import Network
 from learncast.planning.generalise.curve import held_out_losses, outer_rows
-from learncast.planning.generalise.folds import Folds
 from learncast.planning.generalise.generalise import generalise, generalise_after
 from learncast.planning.generalise.result import Generalisation
 from learncast.planning.generalise.subsets import learn
@@ -24,7 +23,6 @@ from learncast.planning.terms import Terms
 from learncast.procedure.goals import Loss
 from learncast.procedure.stage import Stage
 from learncast.procedure.training import Training
-from learncast.tasks.task import Task
 
 #: Share of a training loss that is round-off.
 ROUND_OFF = 1e-9
@@ -101,21 +99,21 @@ def _recommended(direct: Generalisation, after: Sequence[Generalisation]) -> Gen
 
 def plan_held_out(
     method: Method,
-    network: Network,
     training: Training,
     terms: Terms,
     plan_for: Callable[[Method, Terms], Plan],
     *,
-    test: Task | None = None,
-    folds: Folds | int = 10,
-    most_steps: int | None = None,
     progress: Progress = silent,
+    **options: Any,
 ) -> HeldOutPlan:
-    """Choose the candidate and the stops of the least held-out loss; `plan_for` plans for speed."""
+    """Choose the candidate and the stops of the least held-out loss; `plan_for` plans for speed.
+
+    Other options are those of `generalise`.
+    """
     if any(getattr(terms, name) is not None for name in ("least_accuracy", "most_accuracy", "most_excess_loss")):
         raise InvalidSpec("Limits on stages need a plan for speed.", field="goal")
     target, pool = method.tasks[-1], method.tasks[:-1] if terms.max_stages > 1 else ()
-    direct = generalise(target, network, training, test=test, folds=folds, most_steps=most_steps)
+    direct = generalise(target, method.network, training, **options)
     after = []
     for k, task in enumerate(pool):
         after.append(generalise_after(direct, task))

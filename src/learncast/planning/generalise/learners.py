@@ -5,11 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import repeat
 from typing import TypeVar
 
 import numpy as np
 
 from learncast._core.errors import InvalidSpec, UnsupportedModel
+from learncast._core.progress import check_time
 from learncast._core.validation import FloatArray
 from learncast.networks import Network
 from learncast.networks.activated import Activated
@@ -38,6 +40,8 @@ ENOUGH = 30
 WIDER = 1.7
 
 Result = TypeVar("Result")
+#: S and R of every row.
+Moments = tuple[FloatArray, FloatArray]
 
 
 class MapLearner(ABC):
@@ -78,30 +82,34 @@ class MapLearner(ABC):
     def step(self, power: FloatArray, cross: FloatArray, states: FloatArray) -> FloatArray:
         """States of rows after one step on their statistics."""
 
-    def advance(
-        self, power: FloatArray, cross: FloatArray, states: FloatArray, stops: Sequence[int]
-    ) -> list[FloatArray]:
-        """States of rows after each of these increasing numbers of steps on their statistics."""
+    def follow(self, moments: Iterator[Moments], states: FloatArray, stops: Sequence[int]) -> list[FloatArray]:
+        """States of rows after each of these increasing numbers of steps, each step on the next statistics."""
         results, done = [], 0
         with np.errstate(over="ignore", invalid="ignore"):
             for stop in stops:
                 for _ in range(stop - done):
-                    states = self.step(power, cross, states)
+                    check_time()
+                    states = self.step(*next(moments), states)
                 results.append(states)
                 done = stop
         return results
 
-    def path(
-        self, power: FloatArray, cross: FloatArray, states: FloatArray, stops: Sequence[int]
-    ) -> Iterator[tuple[slice, FloatArray]]:
-        """Yield the states after increasing numbers of steps, (stops, rows, ...), some stops at a time."""
-        size = max(1, int(STATE_MEMORY // max(states.nbytes, 1)))
-        for first in range(0, len(stops), size):
-            before = stops[first - 1] if first else 0
-            part = slice(first, min(first + size, len(stops)))
-            after = self.advance(power, cross, states, [n - before for n in stops[part]])
-            states = after[-1]
-            yield part, np.stack(after)
+    def advance(self, moments: Moments, states: FloatArray, stops: Sequence[int]) -> list[FloatArray]:
+        """States of rows after each of these increasing numbers of steps on their statistics."""
+        return self.follow(repeat(moments), states, stops)
+
+
+def in_parts(
+    advance: Callable[[FloatArray, Sequence[int]], list[FloatArray]], states: FloatArray, stops: Sequence[int]
+) -> Iterator[tuple[slice, FloatArray]]:
+    """Yield the states after increasing numbers of steps, (stops, rows, ...), some stops at a time."""
+    size = max(1, int(STATE_MEMORY // max(states.nbytes, 1)))
+    for first in range(0, len(stops), size):
+        before = stops[first - 1] if first else 0
+        part = slice(first, min(first + size, len(stops)))
+        after = advance(states, [n - before for n in stops[part]])
+        states = after[-1]
+        yield part, np.stack(after)
 
 
 class PooledLearner(MapLearner):
@@ -136,10 +144,8 @@ class PooledLearner(MapLearner):
     def step(self, power: FloatArray, cross: FloatArray, states: FloatArray) -> FloatArray:
         return states + self.learning_rate * self._descent(power, cross).pull(states, power, cross)
 
-    def advance(
-        self, power: FloatArray, cross: FloatArray, states: FloatArray, stops: Sequence[int]
-    ) -> list[FloatArray]:
-        return self._descent(power, cross).advance(states, stops, self.learning_rate)
+    def advance(self, moments: Moments, states: FloatArray, stops: Sequence[int]) -> list[FloatArray]:
+        return self._descent(*moments).advance(states, stops, self.learning_rate)
 
     def _descent(self, power: FloatArray, cross: FloatArray) -> PooledDescent:
         return PooledDescent(power, cross, self.units)

@@ -18,7 +18,7 @@ from learncast.planning.generalise.curve import NORMAL, HeldOutCurve, HeldOutPro
 from learncast.planning.generalise.folds import Labels
 from learncast.planning.generalise.learners import PooledLearner
 from learncast.planning.generalise.subsets import Trials, raw_trials, same_trials
-from learncast.results import STEPS, Provenance, described, load_dataset, save_dataset, spec_hash
+from learncast.results import STEPS, Provenance, described, load_dataset, save_dataset, spec_hash, variables
 from learncast.tasks.best_map import Correlations
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import Trust
@@ -297,19 +297,18 @@ def result_of(problem: HeldOutProblem, found: HeldOutCurve, stop: int, remarks: 
             "r2": (1 - curve / found.zero, "held-out R²", "1"),
             "explained": ((found.zero - curve) / (found.zero - least), "share of the explainable loss", "1"),
         }
-    scalars = {
+    estimates = {
         "stop": (stop, *alike(found, place), STEPS), "loss": (loss, loss / factor, loss * factor, "target^2"),
         "rise": (rise, *rise_ends, "1"),
     }  # fmt: skip
-    variables: Variables = {
-        name: ("steps", values, described(text, units)) for name, (values, text, units) in columns.items()
+    scalars = {
+        name + end: (float(number), name + end.replace("_", ", "), units)
+        for name, (*ends, units) in estimates.items()
+        for end, number in zip(("", "_low", "_high"), ends, strict=True)
     }
-    for name, (value, low, high, units) in scalars.items():
-        for end, number in (("", value), ("_low", low), ("_high", high)):
-            variables[name + end] = ((), float(number), described(name + end.replace("_", ", "), units))
-    variables["zero_loss"] = ((), found.zero, described("held-out loss of the answer 0", "target^2"))
-    variables["least_loss"] = ((), least, described("least held-out loss", "target^2"))
-    variables |= _modes(problem, found)
+    scalars["zero_loss"] = (found.zero, "held-out loss of the answer 0", "target^2")
+    scalars["least_loss"] = (least, "least held-out loss", "target^2")
+    numbers = variables("steps", columns) | variables((), scalars) | _modes(problem, found)
     coords: Variables = {"steps": ("steps", np.array(found.stops), described("training time", STEPS))}
     attrs = {
         "task": problem.task.name,
@@ -322,7 +321,7 @@ def result_of(problem: HeldOutProblem, found: HeldOutCurve, stop: int, remarks: 
     parts = (*found.stops[-1:], problem.folds, None if problem.test is None else problem.test.hash)
     own = spec_hash(problem.task.hash, problem.network.hash, problem.training.hash, *map(repr, parts))
     origin = Provenance("descent", (), own, problem.folds.seed)
-    return Generalisation(Contents(variables, coords, attrs), origin, problem, found)
+    return Generalisation(Contents(numbers, coords, attrs), origin, problem, found)
 
 
 def _modes(problem: HeldOutProblem, found: HeldOutCurve) -> Variables:
@@ -346,12 +345,13 @@ def _modes(problem: HeldOutProblem, found: HeldOutCurve) -> Variables:
     outputs, readouts = problem.task.outputs, problem.task.cross_covariance.shape[2]
     variance = noise / (outputs * readouts)
     edge = math.sqrt(variance / problem.trials) * (math.sqrt(rank) + math.sqrt(outputs)) if problem.trials else 0.0
-    return {
-        "strength": ("mode", strength, described("strength of the mode", "target")),
-        "signal": ("mode", strength > edge, described("whether the mode is above the edge of noise", "1")),
-        "learned": ("mode", learned, described("step at which half of the mode is learned", STEPS)),
-        "edge": ((), edge, described("largest strength of noise expected from the number of trials", "target")),
+    modes = {
+        "strength": (strength, "strength of the mode", "target"),
+        "signal": (strength > edge, "whether the mode is above the edge of noise", "1"),
+        "learned": (learned, "step at which half of the mode is learned", STEPS),
     }
+    text = "largest strength of noise expected from the number of trials"
+    return variables("mode", modes) | variables((), {"edge": (edge, text, "target")})
 
 
 def notes(problem: HeldOutProblem, found: HeldOutCurve, stop: int) -> list[str]:

@@ -11,7 +11,7 @@ from learncast._core.validation import FloatArray, between
 from learncast.planning.generalise.curve import HeldOutProblem
 from learncast.planning.generalise.learners import PooledLearner, within_reach
 from learncast.planning.generalise.subsets import check_alike, in_units_of, raw_trials, sample_of
-from learncast.results import STEPS, described
+from learncast.results import STEPS, described, variables
 from learncast.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -50,12 +50,9 @@ def added_losses(
     if not added:
         raise InvalidSpec("Name at least one of input, hidden, weights and session.", field="input")
     total = held_out.values + sum(added.values())
-    variables = {
-        name: ("steps", values, described(f"loss added by {name}", "target^2")) for name, values in added.items()
-    }
-    variables["total"] = ("steps", total, described("held-out loss with noise", "target^2"))
-    coords = {"steps": held_out["steps"]}
-    result = xr.Dataset(variables, coords)
+    table = {name: (values, f"loss added by {name}", "target^2") for name, values in added.items()}
+    table["total"] = (total, "held-out loss with noise", "target^2")
+    result = xr.Dataset(variables("steps", table), {"steps": held_out["steps"]})
     best = int(held_out["steps"][int(np.argmin(np.where(np.isnan(total), np.inf, total)))])
     return result.assign(stop=((), best, described("best stop with noise", STEPS)))
 

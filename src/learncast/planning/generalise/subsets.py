@@ -5,17 +5,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from learncast._core.errors import InvalidSpec, UnsupportedModel
-from learncast._core.progress import check_time
 from learncast._core.validation import FloatArray
 from learncast.planning.batches import MOST_SIMULATED
 from learncast.planning.generalise.folds import Labels
-from learncast.planning.generalise.learners import STATE_MEMORY, MapLearner, recorded_trials, within_reach
+from learncast.planning.generalise.learners import MapLearner, in_parts, recorded_trials, within_reach
 from learncast.procedure.training import Training
 from learncast.tasks.recorded.masked import MaskedTrials
 from learncast.tasks.recorded.recording import Recording
@@ -331,7 +330,7 @@ def _paths(
     training = trials.training
     if training.batch is None or training.batch >= len(trials.folds):
         power, cross = (np.stack(part) for part in zip(*map(trials.moments, rows), strict=True))
-        for part, after in trials.learner.path(power, cross, states, stops):
+        for part, after in in_parts(partial(trials.learner.advance, (power, cross)), states, stops):
             yield part, after[:, :, None]
         return
     if not isinstance(trials, Trials):
@@ -340,19 +339,9 @@ def _paths(
         raise InvalidSpec(
             f"Batches are simulated for up to {MOST_SIMULATED:,} steps, got {stops[-1]:,}.", field="most_steps"
         )
-    batches = _batch_moments(trials, rows, begin)
-    states = np.repeat(states, RUNS, axis=0)
-    done, size = 0, max(1, STATE_MEMORY // max(states.nbytes, 1))
-    for first in range(0, len(stops), size):
-        reached: list[FloatArray] = []
-        with np.errstate(over="ignore", invalid="ignore"):
-            for stop in stops[first : first + size]:
-                for _ in range(stop - done):
-                    check_time()
-                    states = trials.learner.step(*next(batches), states)
-                reached.append(states.reshape(len(rows), RUNS, *states.shape[1:]))
-                done = stop
-        yield slice(first, first + len(reached)), np.stack(reached)
+    batches, states = _batch_moments(trials, rows, begin), np.repeat(states, RUNS, axis=0)
+    for part, after in in_parts(partial(trials.learner.follow, batches), states, stops):
+        yield part, after.reshape(len(after), len(rows), RUNS, *states.shape[1:])
 
 
 def _batch_moments(trials: Trials, rows: list[Kept], begin: int) -> Iterator[tuple[FloatArray, FloatArray]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +14,7 @@ from learncast._core.validation import FloatArray
 from learncast.display import Table
 from learncast.planning.generalise.curve import NORMAL, FoldCurve, HeldOutProblem, held_out_losses, jackknife, stop_grid
 from learncast.planning.generalise.folds import Labels, mean_error
-from learncast.planning.generalise.learners import MapLearner, within_reach
+from learncast.planning.generalise.learners import MapLearner, in_parts, within_reach
 from learncast.planning.generalise.subsets import (
     GivenSamples,
     Kept,
@@ -153,7 +153,7 @@ def source_path(problem: HeldOutProblem, source: Task, rows: list[Kept], stops: 
 
     def path(own: MapLearner) -> FloatArray:
         power, cross = (np.stack(part) for part in zip(*map(samples.read_by(own).moments, kept), strict=True))
-        return np.concatenate([after for _, after in own.path(power, cross, start, stops)])
+        return np.concatenate([after for _, after in in_parts(partial(own.advance, (power, cross)), start, stops)])
 
     return within_reach(learner, path)
 

@@ -15,7 +15,7 @@ from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
 from learncast.planning.methods.deep import DeepMethod
 from learncast.planning.methods.linear import FlowMethod, PooledMethod
-from learncast.planning.methods.method import Method
+from learncast.planning.methods.method import LIMIT, Method
 from learncast.planning.methods.modes import ModeMethod
 from learncast.planning.methods.optimizers import OptimizerMethod
 from learncast.planning.methods.responses import ResponseMethod, ResponseModeMethod
@@ -28,9 +28,6 @@ from learncast.theory.dynamics.learning_problem import checked_learn, learned_we
 from learncast.theory.dynamics.pooled import PooledProblem
 from learncast.theory.responses.modes import has_one_response, modes_of_responses
 from learncast.theory.responses.response import check_network
-
-#: Names of the methods, in the order in which they are tried.
-METHODS = ("auto", "modes", "two-layer", "pooled", "deep", "flow", "responses", "descent")
 
 #: Relative size of a commutator below which matrices may share a frame.
 COMMUTING = 1e-3
@@ -104,24 +101,35 @@ def method_for(
     >>> method.name, method.trust([0]).forecast_class
     ('modes', 'exact')
     """
-    one_of("method", method, METHODS)
     default, settings = default_learn(network), Training.of(training)
     check_plain_descent(settings, optimizers=optimizers, mean=True)
     if settings.learn is None:
         settings = settings.with_(learn=default)
     fixed = set(settings.learn or ()) == set(default)
-    if settings.optimizer != "gd" or settings.weight_decay:
-        return _optimizer_method(tuple(tasks), network, settings, method, seed)
+    plain = settings.optimizer == "gd" and not settings.weight_decay
+    one_of("method", method, _methods_of(network, fixed) if plain else ("auto", "descent"))
+    if not plain:
+        return _optimizer_method(tuple(tasks), network, settings, seed)
     if isinstance(network, Deep):
-        one_of("method", method, ("auto", "deep"))
         chosen: Method = DeepMethod(tuple(tasks), network, settings, seed)
     elif isinstance(network, Activated):
         chosen = _response_method(tuple(tasks), network, settings, fixed, method, seed, trials)
     else:
         chosen = _linear_method(tuple(tasks), network, settings, fixed, method, seed)
     if strict:
-        require(a for a in chosen.assumptions if a.name != "stable_learning_rate")
+        require(a for a in chosen.assumptions if a.name != LIMIT)
     return chosen
+
+
+def _methods_of(network: Network, fixed: bool) -> tuple[str, ...]:
+    """Names of the methods for a network, in the order in which they are tried."""
+    if isinstance(network, Deep):
+        return ("auto", "deep")
+    if isinstance(network, Activated):
+        return ("auto", "modes", "responses")
+    if not fixed:
+        return ("auto", "flow")
+    return ("auto", *(("modes",) if isinstance(network, LinearRNN) else ()), "two-layer", "pooled", "flow")
 
 
 def check_plain_descent(training: Training, *, optimizers: bool = False, mean: bool = False) -> None:
@@ -143,14 +151,10 @@ def check_plain_descent(training: Training, *, optimizers: bool = False, mean: b
             raise InvalidSpec(f"This needs plain gradient descent, got {key}={value!r:.40}.", field=key)
 
 
-def _optimizer_method(
-    tasks: tuple[Task, ...], network: Network, training: Training, method: str, seed: int
-) -> OptimizerMethod:
+def _optimizer_method(tasks: tuple[Task, ...], network: Network, training: Training, seed: int) -> OptimizerMethod:
     """The method for other optimisers than plain gradient descent, and for weight decay."""
     if isinstance(network, Activated):
         raise UnsupportedModel(f"{training.optimizer!r:.40} is forecast for linear networks only.", field="network")
-    if method not in ("auto", "descent"):
-        raise InvalidSpec(f"{training.optimizer!r:.40} needs method='auto', got {method!r}.", field="method")
     if training.batch is not None or callable(training.optimizer):
         raise InvalidSpec("Named optimisers are forecast for full batches. Use batch=None, or train.", field="batch")
     return OptimizerMethod(tasks, network, training.with_(learn=checked_learn(network, training.learn)), seed)
@@ -159,34 +163,21 @@ def _optimizer_method(
 def _linear_method(
     tasks: tuple[Task, ...], network: LinearRNN | TwoLayer, training: Training, fixed: bool, method: str, seed: int
 ) -> Method:
-    if method in ("responses", "deep"):
-        kind = "an Activated" if method == "responses" else "a Deep"
-        raise InvalidSpec(f"method {method!r} needs {kind} network. Use method='auto'.", field="method")
-    if method == "modes" and not (fixed and isinstance(network, LinearRNN)):
-        raise InvalidSpec(
-            "method 'modes' needs a LinearRNN with fixed recurrence. Use method='auto' or 'flow'.", field="method"
-        )
-    if method in ("two-layer", "pooled") and not fixed:
-        raise InvalidSpec(
-            f"method {method!r} needs learn to be the input and output weights, got {training.learn!r}. Use 'flow'.",
-            field="method",
-        )
     training = training.with_(learn=checked_learn(network, training.learn))
     may_have_modes = method == "modes" or (method == "auto" and fixed and _may_share_modes(tasks, network))
     if may_have_modes and isinstance(network, LinearRNN):
         modes = ModeMethod.of(tasks, network, training, seed)
         if method == "modes" or modes.applies:
             return modes
-    if fixed and method in ("auto", "two-layer", "pooled"):
-        # Building the two-layer method factorises every task: look at its cheap conditions first.
-        if method == "two-layer" or (method == "auto" and _may_be_white(tasks, network)):
-            exact = TwoLayerMethod(tasks, network, training, seed)
-            if method == "two-layer" or exact.applies:
-                return exact
-        if method != "two-layer":
-            pooled = PooledMethod(tasks, network, training, seed)
-            if method == "pooled" or pooled.applies:
-                return pooled
+    # Building the two-layer method factorises every task: look at its cheap conditions first.
+    if method == "two-layer" or (method == "auto" and fixed and _may_be_white(tasks, network)):
+        exact = TwoLayerMethod(tasks, network, training, seed)
+        if method == "two-layer" or exact.applies:
+            return exact
+    if method == "pooled" or (method == "auto" and fixed):
+        pooled = PooledMethod(tasks, network, training, seed)
+        if method == "pooled" or pooled.applies:
+            return pooled
     return FlowMethod(tasks, network, training, seed)
 
 
@@ -225,8 +216,6 @@ def _response_method(
             f"Activated networks need a fixed recurrence, got learn={training.learn!r}. Use learncast.advise.",
             field="learn",
         )
-    if method in ("two-layer", "pooled", "deep"):
-        raise InvalidSpec(f"method {method!r} needs a linear network. Use method='auto'.", field="method")
     check_network(network)
     if method in ("auto", "modes") and has_one_response(network):
         modes = ResponseModeMethod(modes_of_responses(network, tasks, seed, trials), network, training, seed)

@@ -109,7 +109,8 @@ class LinearMethod(Method):
         descent = PooledDescent(s.input[0, :, 0, :], s.cross[0], self.network.hidden_size)
         return lambda maps: descent.excess_of(maps) <= limit
 
-    def has_learned(self, task: int, goal: Goal, network: Linear) -> bool:  # type: ignore[override]
+    def has_learned(self, task: int, goal: Goal, network: Linear) -> bool:
+        """Whether a network has learned a task."""
         return bool(self.excess_loss(task, self._state_of(network)[None])[0] <= self.goal_excess(task, goal))
 
     def _flow(self, task: int, state: FloatArray) -> Solution:
@@ -316,18 +317,14 @@ class PooledMethod(LinearMethod):
     @cached_property
     def _resampled_descents(self) -> list[PooledDescent]:
         """Each task's descent in every resample, one per row; a known task is the same in all."""
-        number, every = self.resamples, []
-        for k, task in enumerate(self.tasks):
+        every = []
+        for task, own in zip(self.tasks, self.pooled, strict=True):
+            draws = [own] * self.resamples
             if can_be_resampled(task):
                 rng = np.random.default_rng(self._resampling_seed)  # tasks of the same trials are resampled identically
-                pooled = pooled_recording(task, self.pooled[k].recurrence)
-                each = [PooledProblem.of(resampled(pooled, rng), self.network) for _ in range(number)]
-                power, cross = np.stack([p.power for p in each]), np.stack([p.cross for p in each])
-            else:
-                power, cross = (
-                    np.repeat(v[None], number, axis=0) for v in (self.pooled[k].power, self.pooled[k].cross)
-                )
-            every.append(self._descent(power, cross))
+                pooled = pooled_recording(task, own.recurrence)
+                draws = [PooledProblem.of(resampled(pooled, rng), self.network) for _ in draws]
+            every.append(self._descent(np.stack([p.power for p in draws]), np.stack([p.cross for p in draws])))
         return every
 
     def _advance_resampled(self, task: int, states: FloatArray, stop: int) -> FloatArray:

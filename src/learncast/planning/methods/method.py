@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from learncast._core.errors import InvalidSpec, NotLearned
 from learncast._core.validation import FloatArray
 from learncast.networks import Network
-from learncast.networks.activated import Activated
 from learncast.procedure.goals import Accuracy, Goal, Loss
 from learncast.procedure.training import Training
 from learncast.results import Provenance, Status, Steps, spec_hash
@@ -32,6 +31,8 @@ if TYPE_CHECKING:
 #: Whether each of some maps of the pooled input, (rows, outputs, inputs), has learned a task.
 Learned = Callable[[FloatArray], NDArray[np.bool_]]
 
+#: Name of the condition that limits the learning rate.
+LIMIT = "stable_learning_rate"
 #: Goal at which descent has converged.
 CONVERGED = Accuracy(1 - 1e-6)
 
@@ -282,12 +283,6 @@ class Method(ABC):
         """Return the test whether maps of the pooled input have learned a task."""
         raise NotImplementedError
 
-    def has_learned(self, task: int, goal: Goal, network: Network) -> bool:
-        """Whether a network has learned a task."""
-        assert not isinstance(network, Activated)
-        first, second = network.maps
-        return bool(self.learned(task, goal)((second @ first)[None])[0])
-
     def learning_time(self, task: int, goal: Goal) -> LearningTime:
         """Steps of training on one task from the start, mode by mode where there are modes."""
         steps = self.train(task, self.start, self.start, goal)[0]
@@ -356,12 +351,16 @@ class Method(ABC):
 
     def largest_rate(self, task: int) -> float:
         """Learning rate below which descent is sure to settle on a task; nan if not measured."""
-        limits = [a for a in self.conditions(task) if a.name == "stable_learning_rate" and a.measured > 0]
+        return self.settling_rate(self.conditions(task))
+
+    def settling_rate(self, assumptions: Iterable[Assumption]) -> float:
+        """Learning rate below which measured conditions allow descent to settle; nan if none limits it."""
+        limits = (a for a in assumptions if a.name == LIMIT and a.measured > 0)
         return min((self.learning_rate * a.allowed / a.measured for a in limits), default=math.nan)
 
     def stable_on(self, task: int) -> bool:
         """Whether gradient descent settles on one task."""
-        return all(a.holds for a in self.conditions(task) if a.name == "stable_learning_rate")
+        return all(a.holds for a in self.conditions(task) if a.name == LIMIT)
 
     def assumes_gaussian(self, task: int) -> bool:
         """Whether numbers about a task assume Gaussian trials, because only its second moments are known."""
@@ -376,7 +375,7 @@ class Method(ABC):
     @property
     def applies(self) -> bool:
         """Whether all assumptions except the learning-rate limit hold."""
-        return all(a.holds for a in self.assumptions if a.condition.binding and a.name != "stable_learning_rate")
+        return all(a.holds for a in self.assumptions if a.condition.binding and a.name != LIMIT)
 
     # Resampling
 
@@ -423,13 +422,10 @@ class Method(ABC):
         """Resampled steps for several lengths of the stages before the target, (lengths, stages, resamples)."""
         rows = []
         for steps in lengths:
-            kept = [(k, n) for k, n in enumerate(steps) if n > 0]
-            rules: list[Rule] = [*((None, float(n)) for _, n in kept), (goal, None)]
-            resampled = self.resample([*(order[k] for k, _ in kept), self.target], rules)
+            rules: list[Rule] = [*((None, float(n)) for n in steps), (goal, None)]
+            resampled = self.resample([*order, self.target], rules)
             assert resampled is not None
-            row = np.zeros((len(order) + 1, resampled.stages.shape[1]))
-            row[[*(k for k, _ in kept), len(order)]] = resampled.stages
-            rows.append(row)
+            rows.append(resampled.stages)
         return np.stack(rows)
 
     # Reports

@@ -17,7 +17,6 @@ from learncast.planning.methods.method import Learned, Method
 from learncast.procedure.goals import Accuracy, Goal
 from learncast.procedure.training import Training
 from learncast.tasks.task import Task
-from learncast.theory.assumptions import Assumption
 from learncast.theory.dynamics.mode_equation import resolved_start
 from learncast.theory.dynamics.modes import Modes, ModeSolution, can_be_resampled, modes_of, with_resamples
 from learncast.theory.dynamics.solution import LearningTime, Solution
@@ -167,9 +166,6 @@ class ModeMethod(Method):
         if not isinstance(goal, Accuracy) or self.nothing_to_learn(task, goal):
             return super().learning_time(task, goal)
         return self.from_start[task].time_to(goal.value)
-
-    def measure_conditions(self, task: int) -> tuple[Assumption, ...]:
-        return self.from_start[task].assumptions
 
     @cached_property
     def resampled_modes(self) -> tuple[Modes, ...]:

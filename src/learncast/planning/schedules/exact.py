@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 
@@ -23,24 +22,6 @@ from learncast.theory.dynamics.steps.mode_descent import Problem
 #: Relative gap between a schedule and its lower bound at which a search ends, and boxes after which it ends anyway.
 GAP = 1e-6
 MOST_BOXES = 100_000
-
-
-class FlowSchedule(NamedTuple):
-    """The cheapest schedule of some candidates, by the flow.
-
-    Attributes
-    ----------
-    route : Route
-        With tasks named by their index in the method's pool; an infinite total if no schedule meets the terms.
-    lower_bound : float
-        No schedule that meets the terms costs less; nan if no bound is known.
-    proof : str
-        A key of `learncast.results.PROOFS`.
-    """
-
-    route: Route
-    lower_bound: float
-    proof: str
 
 
 def schedule_problem(method: ModeMethod, terms: PoolTerms, candidates: Sequence[int]) -> ScheduleProblem:
@@ -71,7 +52,7 @@ def cheapest_schedule(
     gap: float = GAP,
     max_boxes: int = MOST_BOXES,
     progress: Progress = silent,
-) -> FlowSchedule:
+) -> SearchResult:
     """Find the cheapest schedule of some candidates: one mode exactly, several by branch and bound."""
     p, rate = schedule_problem(method, terms, candidates), method.learning_rate
     if len(p.start) == 1 and not np.isfinite(p.most_loss).any():
@@ -86,7 +67,7 @@ def cheapest_schedule(
     kept = [(places[k], t / rate) for k, t in zip(route.order, route.durations, strict=True) if t > 0]
     order, steps = tuple(k for k, _ in kept), tuple(t for _, t in kept)
     found = Route(order, steps, route.rest / rate, route.total / rate)
-    return FlowSchedule(found, lower / rate, "certified" if met else "best found")
+    return SearchResult(found, lower / rate, "certified" if met else "best found")
 
 
 def search_modes(method: ModeMethod, terms: PoolTerms, strict: bool, progress: Progress = silent) -> SearchResult:
@@ -94,7 +75,7 @@ def search_modes(method: ModeMethod, terms: PoolTerms, strict: bool, progress: P
     rest = method.flow_steps_to(method.target, method.start, terms.goal)
     direct = Route((), (), rest, rest * float(terms.cost[-1]))
     if not method.target or terms.max_stages < 2:
-        return SearchResult(direct, [], direct, direct.total, "exact")
+        return SearchResult(direct, direct.total, "exact", direct)
     closed_form = terms.unrestricted and isinstance(terms.goal, Accuracy)
     searches = not closed_form or terms.max_stages > 2
     share = 0.5 if searches else 1.0
@@ -103,13 +84,13 @@ def search_modes(method: ModeMethod, terms: PoolTerms, strict: bool, progress: P
     usable = usable_candidates(method, strict)
     if not searches:
         best = min([direct, *(singles[k] for k in usable)], key=lambda r: r.total)
-        return SearchResult(direct, singles, best, best.total, "certified")
+        return SearchResult(best, best.total, "certified", direct, singles)
     schedule = cheapest_schedule(method, terms, usable, progress=lambda done: progress(share + share * done))
     if not math.isfinite(schedule.route.total) and math.isfinite(rest) and np.isfinite(terms.most_loss).any():
         raise InvalidSpec(
             "No schedule meets the limits on forgetting. Plan.front shows what they cost.", field="most_excess_loss"
         )
-    return SearchResult(direct, singles, *schedule)
+    return replace(schedule, direct=direct, singles=singles)
 
 
 def _pairs(method: ModeMethod, terms: PoolTerms, direct: Route, progress: Progress) -> list[Route]:

@@ -15,6 +15,9 @@ from learncast.theory.dynamics.steps.mode_descent import Problem
 #: Iterations towards the time at which the loss meets its goal; ten reach the last digit.
 MOST_ITERATIONS = 60
 
+#: Halvings that pin a crossing of two times down to the last digit.
+_HALVINGS = 54
+
 #: Relative gain of a curriculum that is rounding.
 TIE = 1e-12
 
@@ -23,14 +26,13 @@ Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
-class ScheduleProblem:
+class ScheduleProblem(Problem):
     """Modes that share every stage, the tasks they may be trained on, and the goal of the target.
 
-    The target is the last task. Times are flow times, costs are per flow time.
+    The target is the last task. Times are flow times, costs are per flow time. Weighted strengths are (tasks, modes).
 
     Attributes
     ----------
-    cross, power : (tasks, modes)
     cost : (tasks,)
     least, most : (tasks,)
         Accuracy, that of the worst mode, at which a stage before the last may stop.
@@ -41,10 +43,7 @@ class ScheduleProblem:
         of its optimum.
     """
 
-    cross: FloatArray
-    power: FloatArray
     cost: FloatArray
-    imbalance: FloatArray
     start: FloatArray
     tolerance: float
     by_loss: bool
@@ -57,11 +56,6 @@ class ScheduleProblem:
     def target(self) -> int:
         """Index of the target."""
         return len(self.cost) - 1
-
-    @cached_property
-    def optimum(self) -> FloatArray:
-        """Optimum of every task and mode; 0 for a mode that a task does not depend on."""
-        return np.divide(self.cross, self.power, out=np.zeros_like(self.cross), where=self.power > 0)
 
     @cached_property
     def last(self) -> Problem:
@@ -173,39 +167,17 @@ def best_stop(start: FloatArray, first: Problem, second: Problem, tolerance: flo
 
     While a mode of strength u is below its target band, a moment spent on the first task replaces
     (beta_1 - u B_1) / (beta_2 - u B_2) moments on the second, whatever its imbalance. So each mode's total falls or
-    rises monotonically between three strengths: where these rates are equal, and the two edges of the band.
+    rises monotonically between three strengths: where these rates are equal, and the two edges of the band. Between
+    them the slowest mode's total has one minimum. It is found by halving; all intervals of all tasks that may hold the
+    best are halved together.
     """
-    many = Problem(np.atleast_2d(first.cross), np.atleast_2d(first.power), first.imbalance)
-    stops, totals = _best_stops(start, many, second, tolerance)
-    # Stopping on the band's edge is stopping inside it; rounding must not leave a sliver of the second task.
-    totals = np.where(totals - stops < TIE * totals, stops, totals)
     shape = first.cross.shape[:-1]
-    return stops.reshape(shape), totals.reshape(shape)
-
-
-def turning_strengths(first: Problem, second: Problem, tolerance: float) -> FloatArray:
-    """Strengths at which a mode's total time can turn: equal rates, and both edges of the band, (3, ..., modes)."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        equal = (first.cross - second.cross) / (first.power - second.power)
-        best = second.cross / second.power
-        half_width = tolerance * mode_equation.band_scale(best)
-    return np.stack(np.broadcast_arrays(equal, best - half_width, best + half_width))
-
-
-#: Halvings that pin a crossing of two times down to the last digit.
-_HALVINGS = 54
-
-
-def _best_stops(start: FloatArray, first: Problem, second: Problem, tolerance: float) -> tuple[FloatArray, FloatArray]:
-    """Exact: between turning times every mode's total is monotone, so the slowest mode's has one minimum there.
-
-    It is found by halving; all intervals of all tasks that may hold the best are halved together.
-    """
+    first = Problem(np.atleast_2d(first.cross), np.atleast_2d(first.power), first.imbalance)
     direct = float(second.arrival(start, tolerance)[0])
-    number = len(first.cross)
     if not np.isfinite(direct):
         # A mode that direct training never learns is not learned after any detour either.
-        return np.zeros(number), np.full(number, np.inf)
+        return np.zeros(shape), np.full(shape, np.inf)
+    number = len(first.cross)
     turns = mode_equation.time_between(
         start, turning_strengths(first, second, tolerance), first.imbalance, first.cross, first.power
     )
@@ -233,7 +205,18 @@ def _best_stops(start: FloatArray, first: Problem, second: Problem, tolerance: f
     for row in np.argsort(-found, kind="stable"):  # the best of a task comes last and stays
         if found[row] < best[task[row]] * (1 - TIE):
             stop[task[row]], best[task[row]] = right[row], found[row]
-    return stop, best
+    # Stopping on the band's edge is stopping inside it; rounding must not leave a sliver of the second task.
+    best = np.where(best - stop < TIE * best, stop, best)
+    return stop.reshape(shape), best.reshape(shape)
+
+
+def turning_strengths(first: Problem, second: Problem, tolerance: float) -> FloatArray:
+    """Strengths at which a mode's total time can turn: equal rates, and both edges of the band, (3, ..., modes)."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        equal = (first.cross - second.cross) / (first.power - second.power)
+        best = second.cross / second.power
+        half_width = tolerance * mode_equation.band_scale(best)
+    return np.stack(np.broadcast_arrays(equal, best - half_width, best + half_width))
 
 
 def _totals(

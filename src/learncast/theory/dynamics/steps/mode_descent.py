@@ -67,7 +67,7 @@ class Problem:
         last = times.max(axis=-1)
         return last, np.where(times == last[..., None], edges, self.strength(last, start))
 
-    @property
+    @cached_property
     def optimum(self) -> FloatArray:
         """Optimal strength of each mode; 0 for modes without influence on the loss."""
         return np.divide(self.cross, self.power, out=np.zeros_like(self.cross), where=self.power > 0)
