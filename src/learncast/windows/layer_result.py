@@ -16,7 +16,7 @@ from learncast.windows.detection.requirement import predicted_window, sample_exp
 from learncast.windows.detection.tail_index import MINIMUM_SAMPLES, TWO_SIDED
 from learncast.windows.result import CONDITIONS
 from learncast.windows.transport.accumulator import Transport
-from learncast.windows.transport.decay import Decay, fit_decay, unit_time_scales
+from learncast.windows.transport.decay import KINDS, Decay, fit_decay, unit_time_scales
 
 RATE = "parameter change per gradient"
 SEQUENCES = "sequences"
@@ -187,8 +187,9 @@ def add_control(dataset: xr.Dataset, control: xr.Dataset) -> None:
 
 def _decay(decay: Decay, lags: NDArray[np.int64]) -> Variables:
     best = decay.best
-    names = ("amplitude", "rate", "exponent")
-    law = {name: getattr(best.law, name) if best and name in best.errors else np.nan for name in names}
+    law = dict.fromkeys(("amplitude", "rate", "exponent"), np.nan)
+    if best is not None:
+        law |= {name: getattr(best.law, name) for name in ("amplitude", *KINDS[best.kind][1])}
     fitted = np.full(len(lags), np.nan) if best is None else best.law.at(lags)
     return {
         "decay_kind": ((), "unknown" if best is None else best.kind, "law that describes the envelope best", "1"),

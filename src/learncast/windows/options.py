@@ -38,8 +38,6 @@ class Measurement:
         statistics of each direction are in the result too.
     order : 0 or 1
         Order of the transport in the recurrent weights: the product of the gates, or one pass through the weights more.
-    auxiliary : bool
-        Add a GRU's auxiliary envelopes.
     exact : int
         Sequences on which the envelope is also computed to all orders (for up to 16 units), to see whether it decays
         equally fast. It costs about 64 units^2 operations per step and sequence times the longest lag.
@@ -66,7 +64,6 @@ class Measurement:
     lags: Sequence[int] | None = None
     directions: int = 2
     order: int = 1
-    auxiliary: bool = False
     exact: int = 0
     control: bool = False
     loss: Callable[..., Tensor] | None = None

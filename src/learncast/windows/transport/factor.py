@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -12,7 +11,8 @@ from torch import Tensor
 from learncast._core.errors import UnsupportedModel
 from learncast.windows.layers.replay import Chain, Replay
 
-T = TypeVar("T")
+#: Products of retention over windows, and their first order in the mixing; None for the zeroth order alone.
+Pair = tuple[Tensor, Tensor | None]
 
 
 @torch.no_grad()
@@ -123,7 +123,7 @@ def _products(
     at = 1 if in_cell else 0
     zeroth = keep.clone() if in_cell else torch.ones_like(keep)
     total = zeroth if mix is None else zeroth.clone()
-    jumps = windows_over((keep, mix), {b - a for a, b in zip([at, *lengths], lengths, strict=False)} - {0}, _joined)
+    jumps = _windows_over((keep, mix), {b - a for a, b in zip([at, *lengths], lengths, strict=False)} - {0})
     for length in lengths:
         if length > at:
             size = keep.shape[0] - length + 1
@@ -136,36 +136,26 @@ def _products(
         yield length, zeroth, zeroth if mix is None else total
 
 
-def windows_over(steps: T, distances: set[int], joined: Callable[[T, T, int], T]) -> dict[int, T]:
-    """Products over every window of each distance, composed of windows of 1, 2, 4, ... steps.
-
-    Parameters
-    ----------
-    steps
-        The windows of a single step.
-    distances : set of int
-    joined : function of (early, late, offset)
-        Windows of `early` followed by those of `late` that begin `offset` steps later.
-    """
+def _windows_over(steps: Pair, distances: set[int]) -> dict[int, Pair]:
+    """Products over every window of each distance, composed of windows of 1, 2, 4, ... steps."""
     powers = {1: steps}
     size = 1
     while 2 * size <= max(distances, default=0):
-        powers[2 * size] = joined(powers[size], powers[size], size)
+        powers[2 * size] = _joined(powers[size], powers[size], size)
         size *= 2
     jumps = {}
     for distance in sorted(distances):
         parts = [power for power in powers if distance & power]
         length, product = parts[0], powers[parts[0]]
         for part in parts[1:]:
-            product = joined(product, powers[part], length)
+            product = _joined(product, powers[part], length)
             length += part
         jumps[distance] = product
     return jumps
 
 
-def _joined(
-    early: tuple[Tensor, Tensor | None], late: tuple[Tensor, Tensor | None], offset: int
-) -> tuple[Tensor, Tensor | None]:
+def _joined(early: Pair, late: Pair, offset: int) -> Pair:
+    """Windows of `early` followed by those of `late` that begin `offset` steps later."""
     size = late[0].shape[0] - offset
     (p, q), (p2, q2) = early, late
     p, p2 = p[:size], p2[offset : offset + size]
