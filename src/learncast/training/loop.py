@@ -109,7 +109,6 @@ class Loop:
         *,
         optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | Updates | None = None,
         evaluation: int = 500,
-        judge_seed: int | None = None,
         log: Callable[[str], object] = silent,
     ) -> Loop:
         """Make a loop over stages for a model.
@@ -127,8 +126,6 @@ class Loop:
             optimisers are found by `CurriculumCallback`. With `Updates` the loop takes its own steps: see `advance`.
         evaluation : int
             Held-out trials on which goals are evaluated.
-        judge_seed : int, optional
-            Seed of the held-out trials; that of the training by default.
         log : callable
             Called with a sentence when a stage begins and when it ends.
         """
@@ -143,11 +140,10 @@ class Loop:
             make = partial(watch_of, stage.goal, stage.steps, source)
             runs.append(stage_run(stage, source, training, k, dtype, make))
         loss = LossFunction.read(training.loss)
-        seed = training.seed if judge_seed is None else judge_seed
         loop = cls(
             runs,
             spec=spec_hash(*stage_keys(stages), training.seed, repr(loss)),
-            view=HeldOutView(model, loss, trials=count("evaluation", evaluation), seed=seed, most=evaluation),
+            view=HeldOutView(model, loss, trials=count("evaluation", evaluation), seed=training.seed, most=evaluation),
             updates=optimizer if isinstance(optimizer, Updates) else None,
             log=log,
         )
@@ -276,11 +272,6 @@ class Loop:
                 self.judge()
         return taken
 
-    def skip(self) -> None:
-        """Leave the current stage and begin the next."""
-        self._next()
-        self.judge()
-
     def judge(self) -> None:
         """Decide whether the current stage is over, and begin the next if it is."""
         while not self.done:
@@ -381,14 +372,9 @@ class Loop:
         for one in self.stages:
             expected = "-" if math.isnan(one.expected_steps) else f"{one.expected_steps:.0f}"
             reached = "-" if math.isnan(one.reached) else f"{one.reached:.4f}"
-            lines.append(f"{one.name:<{width}}  {expected:>8}  {one.steps:7d}  {reached:>8}  {self._ended(one)}")
+            ended = one.status.name if one.status is not None else "running" if one.steps else "not begun"
+            lines.append(f"{one.name:<{width}}  {expected:>8}  {one.steps:7d}  {reached:>8}  {ended}")
         return "\n".join([*lines, *(f"warning: {text}" for text in self.warnings)])
-
-    def _ended(self, stage: StageRun) -> str:
-        """How a stage ended, in words."""
-        if stage.status is not None:
-            return stage.status.name
-        return "skipped" if self.stages.index(stage) < self.index else "running" if stage.steps else "not begun"
 
     @property
     def warnings(self) -> list[str]:

@@ -210,7 +210,7 @@ class LayerEvidence:
         self._pilots = sequences // 2 if signs == "pilot" else 0
         self._pilot = np.zeros((len(lags), self._number * layer.hidden_size))
         tested = sequences - self._pilots
-        self._kept = np.empty((tested, len(lags), self._number * (layer.hidden_size if signs == "crossed" else 1)))
+        self._kept = np.empty((tested, len(lags), self._number * layer.hidden_size if signs == "crossed" else 1))
         self._total = np.empty(tested)
         self._residual, self._has_gradient = 0.0, False
         self._compared = np.zeros((2, len(lags)))
@@ -238,7 +238,8 @@ class LayerEvidence:
             if self.signs == "crossed":
                 self._mean_contributions(contributions, self._kept[rows])
             else:
-                self._kept[rows] = self._signed(self._mean_contributions(contributions[:, pilots:]))
+                signed = matched_statistic(self._mean_contributions(contributions[:, pilots:]), np.sign(self._pilot))
+                self._kept[rows] = signed[:, :, None]
             tested = replay.take(slice(pilots, None))
             immediate = self._immediate(tested, derivatives[:, :, pilots:])
             self._total[rows] = derivative.forward_gradients(tested, immediate, deltas[pilots:])[0] / deltas.shape[1]
@@ -258,12 +259,6 @@ class LayerEvidence:
         out = np.empty((batch, lags, k * units)) if out is None else out
         np.divide(contributions.transpose(1, 2, 0, 3), k, out=out.reshape(batch, lags, k, units))
         return out
-
-    def _signed(self, contributions: FloatArray) -> FloatArray:
-        """Sum over the units of each direction, with the signs of the pilot sequences."""
-        batch, lags, _ = contributions.shape
-        signs = np.sign(self._pilot).reshape(lags, self._number, -1)
-        return matched_statistic(contributions.reshape(batch, lags, self._number, -1), signs)
 
     def _immediate(self, replay: Replay, derivatives: Tensor) -> Tensor:
         """Immediate derivatives of all states along the optimiser's step for the normalised sum of all directions.
@@ -304,7 +299,6 @@ class LayerEvidence:
             method=rule.method,
             total=self._total,
             nulls=rule.nulls,
-            directions=self._number,
             signed=self.signs == "pilot",
             precision=np.float32 if single and self.signs == "crossed" else np.float64,
         )

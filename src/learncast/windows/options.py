@@ -34,8 +34,7 @@ class Measurement:
     lags : sequence of int, optional
         Strictly increasing; 32 from 1 to half the steps by default.
     directions : int
-        Random directions on which gradients are projected. The window refers to the mean of their statistics; the
-        statistics of each direction are in the result too.
+        Random directions on which gradients are projected. The window refers to the mean of their statistics.
     order : 0 or 1
         Order of the transport in the recurrent weights: the product of the gates, or one pass through the weights more.
     exact : int

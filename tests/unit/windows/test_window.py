@@ -92,7 +92,6 @@ def test_every_variable_has_a_name_and_units(found):
         "lag": len(LAGS),
         "unit": UNITS,
         "sample_size": 9,
-        "direction": 1,
         "noise": 2,
         "side": 2,
     }
@@ -235,29 +234,6 @@ def test_each_layer_has_its_own_result():
     assert found.summary.startswith("Layer 0:")
     assert found.summary.count("\n") == 1
     assert "2 layers" in repr(found)
-
-
-DIRECTIONAL = ("signal", "score", "tail_index", "scale")
-
-
-@pytest.mark.parametrize("memory", [2**28, 0])
-def test_every_direction_is_in_the_result(memory, tmp_path):
-    model, optimizer = trained()
-    found = window(model, *data(), optimizer=optimizer, memory=memory, **QUICK | {"directions": 3})
-    for name in DIRECTIONAL:
-        each = found[f"{name}_by_direction"]
-        assert each.dims == ("layer", "direction", "lag")
-        assert each.sizes["direction"] == 3
-        assert each.attrs["units"] == found[name].attrs["units"]
-    # A mean of three sums, in another order.
-    pooled = found["signal_by_direction"].mean("direction")
-    np.testing.assert_allclose(pooled, found["signal"], rtol=1e-9, atol=1e-12 * float(np.abs(found["signal"]).max()))
-    same(Window.load(found.save(tmp_path / "window.nc")), found, rtol=0)
-
-
-def test_a_single_direction_equals_the_mean_over_directions(found):
-    for name in DIRECTIONAL:
-        np.testing.assert_allclose(found[f"{name}_by_direction"].isel(direction=0), found[name], rtol=1e-12)
 
 
 def test_saved_and_loaded_again(found, tmp_path):

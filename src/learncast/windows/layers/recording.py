@@ -39,14 +39,9 @@ class Capture:
     initial: tuple[tuple[Tensor, ...] | None, ...]
     deltas: tuple[Tensor, ...] = ()
 
-    def replay(self, layer: int = 0, sequences: slice = slice(None)) -> Replay:
-        """Replay one layer, on all sequences or some."""
-        start = self.initial[layer]
-        return self.layers[layer].replay(
-            self.inputs[layer][sequences],
-            self.outputs[layer][sequences],
-            None if start is None else tuple(state[sequences] for state in start),
-        )
+    def replay(self, layer: int = 0) -> Replay:
+        """Replay one layer."""
+        return self.layers[layer].replay(self.inputs[layer], self.outputs[layer], self.initial[layer])
 
 
 def capture(model: nn.Module, inputs: Tensor, targets: Tensor | None = None, loss: Loss | None = None) -> Capture:

@@ -17,12 +17,12 @@ Pair = tuple[Tensor, Tensor | None]
 
 @torch.no_grad()
 def transport_factors(
-    replay: Replay, lags: Sequence[int], *, order: int = 1, auxiliary: bool = False, from_start: bool = False
+    replay: Replay, lags: Sequence[int], *, order: int = 1, auxiliary: bool = False
 ) -> Iterator[tuple[int, Tensor, Tensor]]:
     """Yield the lag, gamma0 and gamma of each lag in turn, for every window, sequence and unit.
 
     The entry [i] of a (windows, batch, hidden) tensor belongs to what a unit held after step i and passed on to step
-    i + lag (with `from_start`, [0] begins at the initial state). The tensors are reused: read them before the next lag.
+    i + lag. The tensors are reused: read them before the next lag.
 
     With A the retention and R the mixing of a step, gamma0 = prod A and gamma1 = sum_j R_j prod_{i != j} A_i. Both are
     carried from one lag to the next as a dual number, (A + eR)(A' + eR') = AA' + e(AR' + RA'), by
@@ -40,7 +40,7 @@ def transport_factors(
     Implements: livi2025 Eq. (57)
     Implements: livi2025 Eq. (58)
     """
-    return StepFactors.of(replay.chain, order=order, auxiliary=auxiliary, from_start=from_start).factors(lags)
+    return StepFactors.of(replay.chain, order=order, auxiliary=auxiliary).factors(lags)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -64,12 +64,11 @@ class StepFactors:
     reset: Tensor | None = None
 
     @classmethod
-    def of(cls, chain: Chain, *, order: int = 1, auxiliary: bool = False, from_start: bool = False) -> StepFactors:
+    def of(cls, chain: Chain, *, order: int = 1, auxiliary: bool = False) -> StepFactors:
         """Compute the factors of a chain."""
-        first = 0 if from_start else 1
 
-        def cut(values: Tensor) -> Tensor:
-            return values[first:].double().contiguous()
+        def cut(values: Tensor) -> Tensor:  # no window begins before the first step
+            return values[1:].double().contiguous()
 
         keep, mix = cut(chain.retention), cut(chain.mixing) if order else None
         if auxiliary and chain.reset is None:
