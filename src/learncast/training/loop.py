@@ -51,7 +51,7 @@ class Loop:
         ``ok`` unless the loop ended early: ``not_within`` if a stage was given up, ``diverged`` if a loss was not
         finite.
     optimizers : list of torch optimisers
-        Their state is cleared when a stage begins, unless `reset` is None.
+        Their state is cleared when a stage begins, if `reset` is true.
 
     Examples
     --------
@@ -81,7 +81,7 @@ class Loop:
         *,
         spec: str,
         view: HeldOutView | None = None,
-        reset: Callable[[], object] | None = None,
+        reset: bool = False,
         updates: Updates | None = None,
         strict: bool = True,
         log: Callable[[str], object] = silent,
@@ -144,11 +144,10 @@ class Loop:
             runs,
             spec=spec_hash(*stage_keys(stages), training.seed, repr(loss)),
             view=HeldOutView(model, loss, trials=count("evaluation", evaluation), seed=training.seed, most=evaluation),
+            reset=training.reset_optimizer,
             updates=optimizer if isinstance(optimizer, Updates) else None,
             log=log,
         )
-        if training.reset_optimizer:
-            loop.reset = loop.clear_optimizers if loop.updates is None else loop.updates.begin
         if optimizer is not None and not isinstance(optimizer, Updates):
             loop.optimizers = list(optimizer) if isinstance(optimizer, Sequence) else [optimizer]
         loop.noise_seed, loop.learning_rate = training.seed, training.learning_rate
@@ -160,11 +159,6 @@ class Loop:
         self._enter(None)
         self.judge()
         return self
-
-    def clear_optimizers(self) -> None:
-        """Clear the state of the user's optimisers."""
-        for optimizer in self.optimizers:
-            optimizer.state.clear()
 
     @property
     def stage(self) -> StageRun:
@@ -307,18 +301,19 @@ class Loop:
     def _begin_updates(self, before: float) -> None:
         """Reset the optimiser if asked to, and set the learning rate of the stage."""
         rate = self.stage.rate
-        if self.updates is not None and self.reset is not None:
+        if self.updates is not None and self.reset:
             self.updates.begin(rate)
             return
-        if self.reset is not None:
-            self.reset()
-        for optimizer in self.optimizers if self.updates is None else [self.updates.optimizer]:
-            multiply_rates(optimizer, rate / before)
+        if self.reset:
+            for optimizer in self.optimizers:
+                optimizer.state.clear()
+        for one in self.optimizers if self.updates is None else [self.updates.optimizer]:
+            multiply_rates(one, rate / before)
 
     def _enter(self, previous: Watch | None) -> None:
         stage = self.stage
         self.watch = stage.make_watch(previous)
-        kept = "" if self.index == 0 else f", optimiser {'kept' if self.reset is None else 'reset'}"
+        kept = "" if self.index == 0 else f", optimiser {'reset' if self.reset else 'kept'}"
         self.log(f"stage {self.index + 1} of {len(self.stages)}: {stage.name} {stage.text}{kept}")
 
     def state_dict(self) -> dict[str, object]:
