@@ -479,6 +479,10 @@ def test_probes_estimate_the_exact_transport(name):
     lags = [1, 3, 4]
     rates = torch.rand(replay.hidden.shape, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
     every = transport.exact_transport(replay, lags, rates=rates)
+    probed = transport.exact_transport(replay, lags, rates=rates, probes=HIDDEN)
+    # With as many columns as units the diagonal is exact.
+    assert abs(probed.diagonal - every.diagonal).max() < EXACT
+    assert abs(probed.effective - every.effective).max() < EXACT
     some = transport.exact_transport(replay, lags, rates=rates, probes=2)
     columns = [abs(every.diagonal - column[:, None]).max(axis=0).argmin() for column in some.diagonal.T]
     assert columns == sorted(set(columns))

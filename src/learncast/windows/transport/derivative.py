@@ -184,22 +184,23 @@ def exact_transport(
     rates : (time, batch, hidden) or (lags, time, batch, hidden) tensor, or float
         Base rates, the same for all lags or one set for each; nan counts as 0.
     probes : int, optional
-        Number of random units whose columns of M are computed; all units by default. It costs about 2 probes hidden^2
-        operations per step and sequence times the longest lag. Full columns are used because the size of a noisy
-        estimate of M_qq would be biased upwards.
+        Number of random units whose columns of M are computed, without forming a Jacobian; all units by default. It
+        costs about 2 probes hidden^2 operations per step and sequence times the longest lag. Full columns are used
+        because the size of a noisy estimate of M_qq would be biased upwards.
     seed : int
         Of the choice of units.
     """
     steps, batch, width = replay.hidden.shape
-    units = torch.arange(width)
+    units, parts = torch.arange(width), _dense(replay, lags)
     if probes is not None:
         units = torch.randperm(width, generator=torch.Generator().manual_seed(seed))[:probes].sort().values
+        parts = _probed(replay, lags, units)
     # Sums over windows: |M_qq|, and |M_qq| times the rates.
     sums = torch.zeros(2, len(lags), len(units), dtype=torch.float64)
     weights = torch.as_tensor(rates, dtype=torch.float64).nan_to_num(0.0).cpu()
     weights = weights.expand(*weights.shape[:-3], steps, batch, width)[..., units]
     weights = weights.expand(len(lags), steps, batch, len(units))
-    for row, entries in enumerate(_diagonals(replay, lags, units)):
+    for row, entries in enumerate(parts):
         size = entries.abs().cpu()
         sums[0, row] = size.sum((0, 1))
         sums[1, row] = (size * weights[row, : len(size)]).sum((0, 1))
@@ -208,8 +209,19 @@ def exact_transport(
     return ExactTransport(diagonal, width, effective)
 
 
-def _diagonals(replay: Replay, lags: Sequence[int], units: Tensor) -> Iterator[Tensor]:
-    """Yield M_qq (windows, batch, units) of some units for each lag."""
+def _dense(replay: Replay, lags: Sequence[int]) -> Iterator[Tensor]:
+    """Yield M_qq (windows, batch, units) of all units for each lag."""
+    width = replay.hidden.shape[2]
+    product = jacobians = one_step_jacobians(replay)[1:].double()
+    for lag in range(1, lags[-1] + 1):
+        if lag > 1:
+            product = jacobians[lag - 1 :] @ product[:-1]
+        if lag in lags:  # the full matrix, or from cell to hidden state
+            yield product[..., :width, -width:].diagonal(dim1=2, dim2=3)
+
+
+def _probed(replay: Replay, lags: Sequence[int], units: Tensor) -> Iterator[Tensor]:
+    """Yield the values of `_dense` for some of the units."""
     steps, batch, width = replay.hidden.shape
     columns = torch.nn.functional.one_hot(units, width)[:, None, None]
     change = columns.expand(len(units), steps, batch, width).to(replay.hidden)
