@@ -244,7 +244,7 @@ def window(
     weights: Annotated[Path | None, typer.Option(help="Its weights, .safetensors or .pt.")] = None,
     checkpoints: Annotated[str | None, typer.Option(metavar="PATTERN", help="Its stored states: 'runs/*.pt'.")] = None,
     data: Annotated[Path | None, typer.Option(help="Sequences, .npz with inputs and targets.")] = None,
-    optimizer_state: Annotated[Path | None, typer.Option(help="State of its optimiser, .pt or .safetensors.")] = None,
+    optimizer_state: Annotated[Path | None, typer.Option(help="State of its optimiser, .pt.")] = None,
     optimizer: Annotated[str | None, typer.Option(help="sgd, adam, adamw or rmsprop; FUNCTION's by default.")] = None,
     learning_rate: Annotated[float | None, typer.Option(help="Learning rate of that optimiser.")] = None,
     lags: Annotated[str | None, typer.Option(help="Lags to diagnose, e.g. 1,2,4 or 4:64:16.")] = None,

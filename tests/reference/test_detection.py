@@ -238,38 +238,6 @@ def test_flips_in_single_precision_agree_with_double():
     assert one.critical == pytest.approx(two.critical, rel=1e-4)
 
 
-def test_each_direction_has_its_own_signal():
-    rng = np.random.default_rng(4)
-    contributions = normal(rng, 240, 6) + np.array([0.3, 0.3, 0.3, 0.0, 0.0, 0.0])
-    found = detection.detect(LAGS, contributions, rng=rng, directions=2, nulls=19)
-    for k, units in enumerate((slice(0, 3), slice(3, 6))):
-        # Contributions belong to the mean over two directions, hence twice.
-        statistic, mean, score = scores_by_loop(2 * contributions[:, :, units])
-        noise = detection.aggregated(statistic.T)
-        scale = np.where(noise.finite_variance, statistic.std(axis=0, ddof=1) / 2**0.5, noise.estimates[0].scale)
-        expected = {"mean": mean, "score": score, "index": noise.index, "scale": scale}
-        for name, value in expected.items():
-            # Sums of 240 x 3 numbers in double precision, and a fit to them.
-            np.testing.assert_allclose(getattr(found.by_direction, name)[k], value, rtol=1e-8, atol=1e-12)
-    np.testing.assert_allclose(found.by_direction.mean.mean(axis=0), found.mean, rtol=1e-12)
-    # 0.3 sqrt(240 x 3) = 8 standard errors expected at each: none falls short by 5 in a million seeds.
-    assert (found.by_direction.score[0] > 3).all()
-    # 4.5 standard errors at 32 lags of pure noise: a false alarm in fewer than one of 4000 seeds.
-    assert (np.abs(found.by_direction.score[1]) < 4.5).all()
-    streamed = contributions.reshape(240, len(LAGS), 2, 3).sum(axis=3)
-    fixed = detection.detect(LAGS, streamed, rng=rng, nulls=19, directions=2, signed=True)
-    np.testing.assert_allclose(fixed.by_direction.mean, 2 * streamed.mean(axis=0).T, rtol=1e-12, atol=1e-15)
-
-
-def test_a_single_direction_equals_the_mean_over_directions():
-    rng = np.random.default_rng(5)
-    found = detection.detect(LAGS, normal(rng, 128, 3), rng=rng, nulls=19)
-    for name in ("mean", "score"):
-        np.testing.assert_allclose(getattr(found.by_direction, name), [getattr(found, name)], rtol=1e-12)
-    for name in ("index", "scale"):
-        np.testing.assert_allclose(getattr(found.by_direction, name), [getattr(found.noise, name)], rtol=1e-12)
-
-
 @pytest.mark.parametrize("noise", NOISES)
 @pytest.mark.parametrize("units", [1, 8])
 def test_sign_flipped_sequences_show_no_window(noise, units):

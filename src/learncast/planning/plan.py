@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -447,17 +447,6 @@ def loop_of(forecast: Forecast, loaders: Mapping[str, Any], *, criterion: str | 
     >>> loop.stages[0].status.name, round(loop.stages[0].reached, 2)
     ('ok', 0.9)
     """
-    from learncast.training.plan_loop import PlannedStage, plan_loop
+    from learncast.training.plan_loop import plan_loop
 
-    method = forecast.method.precise
-    planned = []
-    for k, (place, s) in enumerate(zip(forecast.places, forecast.stages, strict=True)):
-        losses = partial(method.loss_range, place, forecast.run.states[k + 1])
-        accuracy = None if s.stage.goal is None else method.goal_accuracy(place, s.stage.goal)
-        modes = method.readable_modes(place)
-        planned.append(PlannedStage(s.stage, s.steps.value, s.steps.status, modes, losses, accuracy))
-    if criterion is None:
-        linear = method.readable_modes(method.target) is not None
-        per_mode = all(s.goal is None or method.per_mode(s.goal) for s in forecast.requested)
-        criterion = "strength" if linear and per_mode and forecast.trust.holds else "loss"
-    return plan_loop(planned, loaders, spec=forecast.provenance.spec_hash, criterion=criterion, **options)
+    return plan_loop(forecast, loaders, criterion=criterion, **options)

@@ -118,7 +118,7 @@ def model_window_report(
     weights : Path
         As .safetensors or .pt.
     optimizer_state : Path, optional
-        State of the optimiser as .pt or .safetensors.
+        State of the optimiser as .pt.
     progress : callable
     """
     from learncast.windows import window

@@ -10,7 +10,7 @@ import numpy as np
 import xarray as xr
 from scipy.special import stdtrit
 
-from learncast._core.errors import InvalidSpec, NotLearned, UnsupportedModel
+from learncast._core.errors import InvalidSpec, UnsupportedModel
 from learncast._core.progress import Progress, check_time, noticed, silent, until
 from learncast._core.validation import FloatArray, count, positive
 from learncast.display import Reported
@@ -147,18 +147,6 @@ class CheckedCurriculum:
         # The interval is for other trials than the recorded ones, which are all trained on.
         return "cannot tell" if overlap and not self.full_batch else "differs"
 
-    @property
-    def largest_deviation(self) -> float:
-        """Largest deviation of mean strengths from theory, as a share of the largest strength; nan if unknown."""
-        runs = [run["strength"].drop_vars(["stage"], errors="ignore") for run in self.runs]
-        measured = xr.concat(runs, dim="seed", join="outer").mean("seed")  # runs end at different steps
-        try:
-            theory = self.forecast.at(measured["time"].values)["strength"].values
-        except NotLearned:  # the flow is not known as far as the runs went
-            return math.nan
-        gaps = np.abs(measured.values - theory)
-        return float(np.nanmax(gaps) / np.nanmax(np.abs(theory))) if np.isfinite(gaps).any() else math.nan
-
 
 @dataclass(frozen=True)
 class SplitCheck:
@@ -229,8 +217,6 @@ class Check(Reported):
         }
         measured = np.stack([c.measured for c in self.curricula])
         variables["measured_steps"] = (("plan", "seed"), measured, described("measured steps", STEPS))
-        text = described("largest deviation of mean strengths from theory, share of the largest strength", "1")
-        variables["largest_deviation"] = ("plan", [c.largest_deviation for c in self.curricula], text)
         coords = {"plan": ("plan", list(self.verdicts)), "seed": ("seed", np.arange(measured.shape[1]))}
         return xr.Dataset(variables, coords=coords)
 

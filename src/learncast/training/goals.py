@@ -109,14 +109,6 @@ class DecisionAccuracy(TrialGoal):
         size = float(counted.sum())
         return float(share.sum(0).amax(1).sum()) / size if size > 0 else math.nan
 
-    def counted(self, answers: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
-        """Return the weight of the decision at each readout, (trials, readouts); 0 without a decision."""
-        readouts = answers.shape[1] if answers.ndim == 3 else 1
-        _, _, counted = self._decisions(answers.detach(), targets, weights)
-        each = counted.new_zeros(len(answers), readouts)
-        each[:, self._chosen("steps", readouts)] = counted
-        return each
-
     def _classes(self, labels: Tensor) -> int:
         most = int(labels.max()) + 1 if labels.numel() else 1
         named = max(self.outputs, default=0) + 1 if isinstance(self.outputs, tuple) else 1

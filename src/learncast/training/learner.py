@@ -24,7 +24,7 @@ from learncast.tasks.task import Task
 from learncast.theory.dynamics.learning_problem import LearningProblem, learned_weights
 from learncast.training.goals import loss_of, measure
 from learncast.training.losses import IGNORED, HalfSquaredError, LossFunction
-from learncast.training.modules import DeepModule, LayeredModule, Model, Network, RecurrentModule, as_module
+from learncast.training.modules import LayeredModule, Model, Network, RecurrentModule, as_module
 from learncast.training.sources import Batch, Source
 from learncast.training.torch_state import evaluating, own_randomness, training_copy
 
@@ -108,7 +108,7 @@ class Learner(HeldOutView):
     ) -> None:
         self.dtype, self.start, self.network = dtype, network, None if isinstance(network, nn.Module) else network
         self.learn: tuple[str, ...] = ()
-        self._own: RecurrentModule | LayeredModule | DeepModule | None = None
+        self._own: RecurrentModule | LayeredModule | None = None
         self._problems: dict[str, LearningProblem | None] = {}
         example = sources[0].held_out(2, (training.seed, 0), dtype)
         self._probe = example.inputs[:2]
@@ -162,7 +162,7 @@ class Learner(HeldOutView):
         first, *between, last = (w.detach().numpy() for w in self._own.weights.values())
         with np.errstate(over="ignore", invalid="ignore"):  # weights of a run that diverges
             into, out = first @ self.frame.mode_inputs, self.frame.mode_outputs.T @ last
-            if isinstance(self._own, DeepModule):
+            if isinstance(self._own, LayeredModule):
                 into = product([into, *between])
             return np.asarray((out * into.T).sum(axis=1), dtype=float)
 

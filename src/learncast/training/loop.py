@@ -51,7 +51,7 @@ class Loop:
         ``ok`` unless the loop ended early: ``not_within`` if a stage was given up, ``diverged`` if a loss was not
         finite.
     optimizers : list of torch optimisers
-        Their state is cleared when a stage begins, unless `reset` is None.
+        Their state is cleared when a stage begins, if `reset` is true.
 
     Examples
     --------
@@ -81,7 +81,7 @@ class Loop:
         *,
         spec: str,
         view: HeldOutView | None = None,
-        reset: Callable[[], object] | None = None,
+        reset: bool = False,
         updates: Updates | None = None,
         strict: bool = True,
         log: Callable[[str], object] = silent,
@@ -109,7 +109,6 @@ class Loop:
         *,
         optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | Updates | None = None,
         evaluation: int = 500,
-        judge_seed: int | None = None,
         log: Callable[[str], object] = silent,
     ) -> Loop:
         """Make a loop over stages for a model.
@@ -127,8 +126,6 @@ class Loop:
             optimisers are found by `CurriculumCallback`. With `Updates` the loop takes its own steps: see `advance`.
         evaluation : int
             Held-out trials on which goals are evaluated.
-        judge_seed : int, optional
-            Seed of the held-out trials; that of the training by default.
         log : callable
             Called with a sentence when a stage begins and when it ends.
         """
@@ -143,16 +140,14 @@ class Loop:
             make = partial(watch_of, stage.goal, stage.steps, source)
             runs.append(stage_run(stage, source, training, k, dtype, make))
         loss = LossFunction.read(training.loss)
-        seed = training.seed if judge_seed is None else judge_seed
         loop = cls(
             runs,
             spec=spec_hash(*stage_keys(stages), training.seed, repr(loss)),
-            view=HeldOutView(model, loss, trials=count("evaluation", evaluation), seed=seed, most=evaluation),
+            view=HeldOutView(model, loss, trials=count("evaluation", evaluation), seed=training.seed, most=evaluation),
+            reset=training.reset_optimizer,
             updates=optimizer if isinstance(optimizer, Updates) else None,
             log=log,
         )
-        if training.reset_optimizer:
-            loop.reset = loop.clear_optimizers if loop.updates is None else loop.updates.begin
         if optimizer is not None and not isinstance(optimizer, Updates):
             loop.optimizers = list(optimizer) if isinstance(optimizer, Sequence) else [optimizer]
         loop.noise_seed, loop.learning_rate = training.seed, training.learning_rate
@@ -164,11 +159,6 @@ class Loop:
         self._enter(None)
         self.judge()
         return self
-
-    def clear_optimizers(self) -> None:
-        """Clear the state of the user's optimisers."""
-        for optimizer in self.optimizers:
-            optimizer.state.clear()
 
     @property
     def stage(self) -> StageRun:
@@ -276,11 +266,6 @@ class Loop:
                 self.judge()
         return taken
 
-    def skip(self) -> None:
-        """Leave the current stage and begin the next."""
-        self._next()
-        self.judge()
-
     def judge(self) -> None:
         """Decide whether the current stage is over, and begin the next if it is."""
         while not self.done:
@@ -316,18 +301,19 @@ class Loop:
     def _begin_updates(self, before: float) -> None:
         """Reset the optimiser if asked to, and set the learning rate of the stage."""
         rate = self.stage.rate
-        if self.updates is not None and self.reset is not None:
+        if self.updates is not None and self.reset:
             self.updates.begin(rate)
             return
-        if self.reset is not None:
-            self.reset()
-        for optimizer in self.optimizers if self.updates is None else [self.updates.optimizer]:
-            multiply_rates(optimizer, rate / before)
+        if self.reset:
+            for optimizer in self.optimizers:
+                optimizer.state.clear()
+        for one in self.optimizers if self.updates is None else [self.updates.optimizer]:
+            multiply_rates(one, rate / before)
 
     def _enter(self, previous: Watch | None) -> None:
         stage = self.stage
         self.watch = stage.make_watch(previous)
-        kept = "" if self.index == 0 else f", optimiser {'kept' if self.reset is None else 'reset'}"
+        kept = "" if self.index == 0 else f", optimiser {'reset' if self.reset else 'kept'}"
         self.log(f"stage {self.index + 1} of {len(self.stages)}: {stage.name} {stage.text}{kept}")
 
     def state_dict(self) -> dict[str, object]:
@@ -381,14 +367,9 @@ class Loop:
         for one in self.stages:
             expected = "-" if math.isnan(one.expected_steps) else f"{one.expected_steps:.0f}"
             reached = "-" if math.isnan(one.reached) else f"{one.reached:.4f}"
-            lines.append(f"{one.name:<{width}}  {expected:>8}  {one.steps:7d}  {reached:>8}  {self._ended(one)}")
+            ended = one.status.name if one.status is not None else "running" if one.steps else "not begun"
+            lines.append(f"{one.name:<{width}}  {expected:>8}  {one.steps:7d}  {reached:>8}  {ended}")
         return "\n".join([*lines, *(f"warning: {text}" for text in self.warnings)])
-
-    def _ended(self, stage: StageRun) -> str:
-        """How a stage ended, in words."""
-        if stage.status is not None:
-            return stage.status.name
-        return "skipped" if self.stages.index(stage) < self.index else "running" if stage.steps else "not begun"
 
     @property
     def warnings(self) -> list[str]:

@@ -15,7 +15,7 @@ from learncast.networks.activated import Activated
 from learncast.networks.deep import Deep
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import LinearNetwork, TwoLayer
-from learncast.theory.dynamics.learning_problem import learned_weights
+from learncast.theory.dynamics.learning_problem import learned_weights, weight_names
 from learncast.training.cells import CELLS
 from learncast.training.torch_state import own_randomness
 
@@ -29,7 +29,7 @@ GATED: dict[str, Callable[..., nn.Module]] = {"gru": nn.GRU, "lstm": nn.LSTM, "r
 
 def as_module(
     network: Network, *, learn: Sequence[str] | None = None, every_step: bool = False, dtype: torch.dtype | None = None
-) -> RecurrentModule | LayeredModule | DeepModule:
+) -> RecurrentModule | LayeredModule:
     """Return a torch module with the weights of a described network.
 
     Parameters
@@ -60,11 +60,9 @@ def as_module(
         raise UnsupportedModel(f"network must be a Network, got {type(network).__name__}.", field="network")
     names = learned_weights(weights, learn)
     kind = torch.float64 if dtype is None else dtype
-    if isinstance(weights, Deep):
-        return DeepModule(weights, every_step=every_step, dtype=kind)
-    if isinstance(weights, TwoLayer):
-        return LayeredModule(weights, activation, names, every_step=every_step, dtype=kind)
-    return RecurrentModule(weights, activation, names, every_step=every_step, dtype=kind)
+    if isinstance(weights, LinearRNN):
+        return RecurrentModule(weights, activation, names, every_step=every_step, dtype=kind)
+    return LayeredModule(weights, activation, names, every_step=every_step, dtype=kind)
 
 
 def _parameter(values: FloatArray, dtype: torch.dtype, learns: bool) -> nn.Parameter:
@@ -72,61 +70,45 @@ def _parameter(values: FloatArray, dtype: torch.dtype, learns: bool) -> nn.Param
 
 
 class LayeredModule(nn.Module):
-    """y = W2 f(W1 x), for inputs (trials, inputs) or (trials, 1, inputs)."""
+    """y = W_L f(... W_1 z), for inputs (trials, inputs) or (trials, steps, inputs), with the pooled input z."""
 
     def __init__(
-        self, network: TwoLayer, activation: str | None, learn: Sequence[str], *, every_step: bool, dtype: torch.dtype
+        self,
+        network: TwoLayer | Deep,
+        activation: str | None,
+        learn: Sequence[str],
+        *,
+        every_step: bool,
+        dtype: torch.dtype,
     ) -> None:
         super().__init__()
         self.activation, self.every_step = activation, every_step
-        self.first = _parameter(network.first, dtype, "first" in learn)
-        self.second = _parameter(network.second, dtype, "second" in learn)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return answers (trials, outputs), or (trials, 1, outputs) at every step."""
-        hidden = x.reshape(len(x), -1) @ self.first.T
-        if self.activation is not None:
-            hidden = getattr(hidden, self.activation)()
-        answer = hidden @ self.second.T
-        return answer[:, None] if self.every_step else answer
-
-    @property
-    def weights(self) -> dict[str, torch.Tensor]:
-        """Weights by name."""
-        return {"first": self.first, "second": self.second}
-
-    def described(self) -> TwoLayer:
-        """Return the network with the current weights."""
-        return TwoLayer(*(w.detach().double().numpy() for w in self.weights.values()))
-
-
-class DeepModule(nn.Module):
-    """y = W_L ... W_1 z, for inputs (trials, steps, inputs) or (trials, inputs), with the pooled input z."""
-
-    def __init__(self, network: Deep, *, every_step: bool, dtype: torch.dtype) -> None:
-        super().__init__()
-        self.recurrence, self.every_step = network.recurrence, every_step
-        self.layers = nn.ParameterList([_parameter(w, dtype, True) for w in network.weights])
+        self.recurrence = network.recurrence if isinstance(network, Deep) else None
+        weights = network.weights if isinstance(network, Deep) else (network.first, network.second)
+        for name, w in zip(weight_names(network), weights, strict=True):
+            self.register_parameter(name, _parameter(w, dtype, name in learn))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return answers (trials, outputs), or (trials, steps, outputs) at every step."""
         x = x[:, None] if x.ndim == 2 else x
-        states = [x[:, 0]]
+        pooled = [x[:, 0]]
         for t in range(1, x.shape[1]):
-            states.append((self.recurrence or 0.0) * states[-1] + x[:, t])
-        answer = torch.stack(states, dim=1) if self.every_step else states[-1]
-        for w in self.layers:
-            answer = answer @ w.T
+            pooled.append((self.recurrence or 0.0) * pooled[-1] + x[:, t])
+        first, *rest = self.weights.values()
+        answer = (torch.stack(pooled, dim=1) if self.every_step else pooled[-1]) @ first.T
+        for w in rest:
+            answer = (answer if self.activation is None else getattr(answer, self.activation)()) @ w.T
         return answer
 
     @property
     def weights(self) -> dict[str, torch.Tensor]:
         """Weights by name."""
-        return {f"layer{k}": w for k, w in enumerate(self.layers, 1)}
+        return dict(self.named_parameters())
 
-    def described(self) -> Deep:
+    def described(self) -> TwoLayer | Deep:
         """Return the network with the current weights."""
-        return Deep(tuple(w.detach().double().numpy() for w in self.layers), self.recurrence)
+        weights = [w.detach().double().numpy() for w in self.parameters()]
+        return TwoLayer(*weights) if "first" in self.weights else Deep(tuple(weights), self.recurrence)
 
 
 class RecurrentModule(nn.Module):

@@ -9,46 +9,18 @@ from typing import Any
 
 from learncast._core.errors import InvalidSpec
 from learncast._core.validation import count, one_of, positive, real_array
-from learncast.procedure.stage import Stage
-from learncast.results import Status
+from learncast.planning.forecast import Forecast
 from learncast.tasks.recorded.streams import pair_of, repeated_batches
-from learncast.theory.dynamics.modes import Modes
+from learncast.tasks.task import Task
 from learncast.training.learner import HeldOutView
 from learncast.training.loop import Loop
-from learncast.training.measured_accuracy import LossMeasure, LossRange, Measure, StrengthMeasure
+from learncast.training.measured_accuracy import LossMeasure, Measure, StrengthMeasure
 from learncast.training.rules import Watch
 from learncast.training.stage_run import StageRun
 
 CRITERIA = ("strength", "loss", "steps")
 #: Steps that a stage may take in any case before it is given up: even a forecast of 0 steps allows for noise.
 LEAST_LIMIT = 100
-
-
-@dataclass(frozen=True, eq=False)
-class PlannedStage:
-    """A stage and its forecast.
-
-    Attributes
-    ----------
-    stage : Stage
-    expected_steps : float
-        Steps that the plan forecasts.
-    status : Status
-        Of the forecast.
-    modes : Modes or None
-        The task's modes, if the network is linear.
-    losses : callable
-        Returns the reference losses of the task.
-    accuracy : float or None
-        Accuracy at which the stage's goal is reached; None if the stage is given by steps.
-    """
-
-    stage: Stage
-    expected_steps: float
-    status: Status
-    modes: Modes | None
-    losses: Callable[[], LossRange]
-    accuracy: float | None
 
 
 @dataclass(eq=False)
@@ -105,11 +77,10 @@ class BatchWatch(Watch):
 
 
 def plan_loop(
-    planned: Sequence[PlannedStage],
+    forecast: Forecast,
     loaders: Mapping[str, object],
     *,
-    spec: str,
-    criterion: str = "loss",
+    criterion: str | None = None,
     most: float = 3.0,
     window: int | None = None,
     every: int = 1,
@@ -118,14 +89,14 @@ def plan_loop(
 
     Parameters
     ----------
-    planned : sequence of PlannedStage
+    forecast : Forecast
+        Of the plan's stages.
     loaders : mapping of task name to batches
         For each task a DataLoader, a Dataset, an iterable of (inputs, targets), or a function that returns one.
-    spec : str
-        Hash of the plan; a saved state is restored only by a loop with the same hash.
-    criterion : {"strength", "loss", "steps"}
+    criterion : {"strength", "loss", "steps"}, optional
         What ends a stage with an accuracy as goal: the strength of every mode, the excess loss, or the number of steps
-        that the plan forecasts.
+        that the plan forecasts. By default strength for a linear network on which the theory is exact, and loss for
+        any other.
     most : float
         A stage is given up after this multiple of the expected steps (at least 100), and the next one begins.
     window : int, optional
@@ -146,22 +117,28 @@ def plan_loop(
     >>> plan.loop({"stronger": [], task.name: []})  # calls plan_loop
     <Loop: stronger (0 of 155) -> integration (0 of 0)>
     """
-    one_of("criterion", criterion, CRITERIA)
     positive("most", most)
     count("every", every)
-    _check_names(planned, loaders)
+    _check_names(forecast.tasks, loaders)
+    method = forecast.method.precise
+    if criterion is None:
+        linear = method.readable_modes(method.target) is not None
+        per_mode = all(stage.goal is None or method.per_mode(stage.goal) for stage in forecast.requested)
+        criterion = "strength" if linear and per_mode and forecast.trust.holds else "loss"
+    one_of("criterion", criterion, CRITERIA)
     runs = []
-    for one in planned:
-        expected, name = one.expected_steps, one.stage.task.name
+    for k, (place, one) in enumerate(zip(forecast.places, forecast.stages, strict=True)):
+        expected, name, rule = one.steps.value, one.stage.task.name, one.stage.goal
         if not math.isfinite(expected):
-            raise InvalidSpec(f"The plan must forecast when every stage ends, got {one.status.value} for {name!r}.")
-        goal = None if criterion == "steps" else one.accuracy
+            got = one.steps.status.value
+            raise InvalidSpec(f"The plan must forecast when every stage ends, got {got} for {name!r}.")
+        goal = None if criterion == "steps" or rule is None else method.goal_accuracy(place, rule)
         limit = math.inf if goal is None else max(math.ceil(most * expected), LEAST_LIMIT)
-        text = f"for {expected:g} steps" if goal is None else f"until {one.stage.goal.text}"
-        watch = BatchWatch(expected, _measure(one, criterion, goal, window), goal, every)
+        text = f"for {expected:g} steps" if goal is None else f"until {rule.text}"
+        watch = BatchWatch(expected, _measure(forecast, k, criterion, goal, window), goal, every)
         feed = _feed(loaders[name], name)
         runs.append(StageRun(name, text, limit, watch.begin, feed, expected_steps=expected, warnings=watch.warnings))
-    return Loop(runs, spec=f"{spec} {criterion}", strict=False).start()
+    return Loop(runs, spec=f"{forecast.provenance.spec_hash} {criterion}", strict=False).start()
 
 
 def _feed(source: object, name: str) -> Callable[[int], tuple[object, object]]:
@@ -170,24 +147,26 @@ def _feed(source: object, name: str) -> Callable[[int], tuple[object, object]]:
     return lambda number: pair_of(next(batches), f"a batch of {name!r}")
 
 
-def _measure(planned: PlannedStage, criterion: str, goal: float | None, window: int | None) -> Measure | None:
-    name = planned.stage.task.name
-    if planned.modes is not None and (criterion == "strength" or goal is None):
-        return StrengthMeasure(planned.modes)
+def _measure(forecast: Forecast, k: int, criterion: str, goal: float | None, window: int | None) -> Measure | None:
+    """Return what measures the accuracy of a stage."""
+    method, place, one = forecast.method.precise, forecast.places[k], forecast.stages[k]
+    name, modes = one.stage.task.name, method.readable_modes(place)
+    if modes is not None and (criterion == "strength" or goal is None):
+        return StrengthMeasure(modes)
     if criterion == "strength":
         raise InvalidSpec(f"criterion 'strength' needs modes on {name!r}. Use 'loss' or 'steps'.", field="criterion")
     if goal is None:
         return None
-    losses = planned.losses()
+    losses = method.loss_range(place, forecast.run.states[k + 1])
     if not losses.baseline > 0:
         raise InvalidSpec(f"criterion 'loss' needs something to learn in {name!r}. Use 'steps'.", field="criterion")
-    usual = min(max(round(planned.expected_steps / 20), 1), 50)
+    usual = min(max(round(one.steps.value / 20), 1), 50)
     return LossMeasure(losses, usual if window is None else count("window", window))
 
 
-def _check_names(planned: Sequence[PlannedStage], loaders: Mapping[str, object]) -> None:
+def _check_names(tasks: Sequence[Task], loaders: Mapping[str, object]) -> None:
     """Refuse different tasks with one name, and tasks without a loader."""
-    names = [task.name for task in {id(one.stage.task): one.stage.task for one in planned}.values()]
+    names = [task.name for task in {id(task): task for task in tasks}.values()]
     for name in names:
         if names.count(name) > 1:
             raise InvalidSpec(f"Two tasks are called {name!r}. Rename one with task.renamed(...).", field="stages")

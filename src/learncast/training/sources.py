@@ -258,7 +258,8 @@ class Source:
         if self.passes is not None:
             return self.passes.following().tensors(dtype)
         if self.data is None:
-            return self._drawn(FRESH if trials is None else trials, key, step, dtype, check=not self.task)
+            fresh = self.fresh(FRESH if trials is None else trials, _stream(key, step), check=not self.task)
+            return fresh.tensors(dtype)
         recorded = self._recorded(dtype)
         size = len(recorded.inputs)
         if trials is None or trials >= size:
@@ -276,10 +277,7 @@ class Source:
             return self.passes.first(trials).tensors(dtype)
         if self.data is not None:
             return self._recorded(dtype)
-        return self._drawn(trials, key, _HELD_OUT, dtype, check=True)
-
-    def _drawn(self, trials: int, key: tuple[int, int], step: int, dtype: torch.dtype, *, check: bool) -> Batch:
-        return self.fresh(trials, _stream(key, step), check=check).tensors(dtype)
+        return self.fresh(trials, _stream(key, _HELD_OUT)).tensors(dtype)
 
     def fresh(self, trials: int, rng: np.random.Generator, *, check: bool = True) -> Batch:
         """Draw trials."""

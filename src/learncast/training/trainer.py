@@ -199,8 +199,8 @@ class _Recorder:
         settings = recording.quantities, recording.every, recording.evaluation, execution.dtype
         spec = spec_hash(*stage_keys(stages), learner.hash, training_hash(training), repr(settings))
         updates = Updates(learner.module, training)
-        reset = updates.begin if training.reset_optimizer else None
-        self.loop = Loop(runs, spec=spec, view=learner, reset=reset, updates=updates, log=recording.log)
+        reset, log = training.reset_optimizer, recording.log
+        self.loop = Loop(runs, spec=spec, view=learner, reset=reset, updates=updates, log=log)
         self.loop.on_judged, self.loop.on_step = self._record, self._stepped
         self.loop.noise_seed = training.seed if learner.network is None else None
         self.loop.learning_rate = training.learning_rate

@@ -62,13 +62,13 @@ class SGD:
         """Do nothing: there is no state."""
 
 
-#: Torch classes of the update rules that `Training` knows by name.
-OPTIMIZERS: dict[str, Any] = {
-    "gd": torch.optim.SGD,
-    "momentum": torch.optim.SGD,
-    "adam": torch.optim.Adam,
-    "adamw": torch.optim.AdamW,
-    "rmsprop": torch.optim.RMSprop,
+#: Torch classes of the update rules that `Training` knows by name, and the settings that each takes from it.
+OPTIMIZERS: dict[str, tuple[Any, tuple[str, ...]]] = {
+    "gd": (torch.optim.SGD, ()),
+    "momentum": (torch.optim.SGD, ("momentum",)),
+    "adam": (torch.optim.Adam, ("betas", "eps")),
+    "adamw": (torch.optim.AdamW, ("betas", "eps")),
+    "rmsprop": (torch.optim.RMSprop, ("eps",)),
 }
 
 
@@ -111,22 +111,13 @@ class OptimizerLike:
             self.groups.append((known, {key: value for key, value in group.items() if key in accepted}))
         if not any(known for known, _ in self.groups):
             raise InvalidSpec("optimizer must hold parameters of the model, got none of them.", field="optimizer")
-        self.names = [name for name, value in model.named_parameters() if value.requires_grad]
         self.learning_rate = float(optimizer.param_groups[0]["lr"])
 
-    def __call__(self, parameters: Iterable[Tensor] | Mapping[str, Tensor]) -> torch.optim.Optimizer:
-        """Make an optimiser for parameters by their names, or in the model's order."""
-        if not isinstance(parameters, Mapping):
-            listed = list(parameters)
-            if len(listed) != len(self.names):  # other parameters, to identify the optimiser
-                made: torch.optim.Optimizer = self.kind(listed, **self.groups[0][1])
-                return made
-            parameters = dict(zip(self.names, listed, strict=True))
-        groups = [
-            {"params": [parameters[name] for name in known if name in parameters], **settings}
-            for known, settings in self.groups
-        ]
-        made = self.kind([group for group in groups if group["params"]])
+    def __call__(self, parameters: Mapping[str, Tensor]) -> torch.optim.Optimizer:
+        """Make an optimiser for parameters under the model's names; others get the settings of the first group."""
+        named = [([parameters[name] for name in known if name in parameters], own) for known, own in self.groups]
+        groups = [{"params": values, **own} for values, own in named if values]
+        made: torch.optim.Optimizer = self.kind(groups or [{"params": [*parameters.values()], **self.groups[0][1]}])
         return made
 
 
@@ -150,11 +141,10 @@ class ScaledOptimizer:
         self.made, self.factor = made, factor
         self.__qualname__ = getattr(made, "__qualname__", "custom")
 
-    def __call__(self, parameters: Iterable[Tensor] | Mapping[str, Tensor]) -> torch.optim.Optimizer:
+    def __call__(self, parameters: Mapping[str, Tensor]) -> torch.optim.Optimizer:
         """Make an optimiser."""
-        if isinstance(parameters, Mapping) and not isinstance(self.made, OptimizerLike):
-            parameters = list(parameters.values())
-        optimizer: torch.optim.Optimizer = self.made(parameters)
+        by_name = isinstance(self.made, OptimizerLike | ScaledOptimizer)
+        optimizer: torch.optim.Optimizer = self.made(parameters if by_name else list(parameters.values()))
         multiply_rates(optimizer, self.factor)
         return optimizer
 
@@ -169,32 +159,27 @@ def scaled(training: Training, factor: float) -> Training:
 
 def optimizer_of(training: Training, parameters: Iterable[Tensor] | Mapping[str, Tensor]) -> torch.optim.Optimizer:
     """Return a new torch optimiser; `parameters` may be given by the names they have in the model."""
+    named = parameters if isinstance(parameters, Mapping) else {str(k): value for k, value in enumerate(parameters)}
     rule: Any = training.optimizer
     if isinstance(rule, OptimizerLike | ScaledOptimizer):
-        return rule(parameters)
-    listed = list(parameters.values() if isinstance(parameters, Mapping) else parameters)
-    if callable(rule):
-        made: torch.optim.Optimizer = (
-            rule(listed, lr=training.learning_rate) if isinstance(rule, type) else rule(listed)
-        )
-        return made
-    settings: dict[str, object] = {"foreach": False}
-    if training.weight_decay is not None:
-        settings["weight_decay"] = training.weight_decay
-    if rule == "momentum":
-        settings["momentum"] = training.momentum
-    if rule in ("adam", "adamw"):
-        settings["betas"] = training.betas
-    if rule in ("adam", "adamw", "rmsprop"):
-        settings["eps"] = training.eps
-    made = OPTIMIZERS[rule](listed, training.learning_rate, **settings)
+        return rule(named)
+    listed, settings = list(named.values()), dict[str, object]()
+    if isinstance(rule, str):
+        kind, names = OPTIMIZERS[rule]
+        settings = {"foreach": False, **{name: getattr(training, name) for name in names}}
+        if training.weight_decay is not None:
+            settings["weight_decay"] = training.weight_decay
+        rule = kind
+    made: torch.optim.Optimizer = (
+        rule(listed, lr=training.learning_rate, **settings) if isinstance(rule, type) else rule(listed)
+    )
     return made
 
 
-def update_rule_of(training: Training, parameters: Sequence[nn.Parameter]) -> torch.optim.Optimizer | SGD:
+def update_rule_of(training: Training, parameters: Mapping[str, nn.Parameter]) -> torch.optim.Optimizer | SGD:
     """Return a new optimiser, without torch's own where plain descent is enough."""
     if training.optimizer == "gd" and training.weight_decay is None and training.schedule is None:
-        return SGD(parameters, training.learning_rate)
+        return SGD(parameters.values(), training.learning_rate)
     return optimizer_of(training, parameters)
 
 
@@ -221,7 +206,7 @@ def training_hash(training: Training) -> str:
     parts = [f"{f.name}={getattr(training, f.name)!r}" for f in fields(training) if f.name not in skipped]
     if isinstance(training.optimizer, OptimizerLike):
         parts += [repr(training.optimizer.groups)]
-    rule = update_rule_of(training, [nn.Parameter(torch.zeros(1))])
+    rule = update_rule_of(training, {"": nn.Parameter(torch.zeros(1))})
     parts += [type(rule).__qualname__, repr(sorted(rule.defaults.items()))]
     schedule = schedule_of(training, rule)
     if schedule is not None:
@@ -256,12 +241,13 @@ class Updates:
 
     def __init__(self, module: nn.Module, training: Training) -> None:
         self.module, self.training, self.loss = module, training, LossFunction.read(training.loss)
-        self.parameters = [p for p in module.parameters() if p.requires_grad]
+        self.named = {name: p for name, p in module.named_parameters() if p.requires_grad}
+        self.parameters = list(self.named.values())
         self.begin()
 
     def begin(self, factor: float = 1.0) -> None:
         """Start with a new optimiser, its learning rates multiplied by a factor, and a new schedule."""
-        self.optimizer = update_rule_of(self.training, self.parameters)
+        self.optimizer = update_rule_of(self.training, self.named)
         multiply_rates(self.optimizer, factor)
         self.schedule = schedule_of(self.training, self.optimizer)
 

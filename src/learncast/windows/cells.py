@@ -30,19 +30,19 @@ class GatedCell(nn.Module):
     gate : float, optional
         Initial fraction of the state that a step replaces: the constant of `ConstGate`, otherwise the value of the gate
         at zero input, set through its bias (`LSTM`: one minus the forget gate). None samples the bias at random.
-    zero_gate_weights : bool
-        Set the initial weights (not the bias) of that gate to 0, so that it equals `gate` for every input.
     layer_norm : bool
         Normalise the candidate's pre-activation over the units.
     orthogonal : bool
         Sample every block of weights as a (semi-)orthogonal matrix instead of uniformly.
-    dtype, device : optional
+    dtype : optional
     """
 
     #: Rows of each block in units of `hidden`; a 0 stands for a single row.
     _blocks: tuple[int, ...] = ()
     #: Index of the block that `gate` refers to; None if it is not a parameter.
     _leak: int | None = None
+    #: Whether the initial weights of that block are 0 if `gate` is given, so that the gate is the same for every input.
+    _constant_at_start = False
 
     def __init__(
         self,
@@ -51,11 +51,9 @@ class GatedCell(nn.Module):
         *,
         generator: torch.Generator,
         gate: float | None = None,
-        zero_gate_weights: bool = False,
         layer_norm: bool = False,
         orthogonal: bool = False,
         dtype: torch.dtype | None = None,
-        device: torch.device | str | None = None,
     ) -> None:
         super().__init__()
         self.input_size, self.hidden_size = count("inputs", inputs), count("hidden", hidden)
@@ -64,13 +62,13 @@ class GatedCell(nn.Module):
         kind = dtype or torch.get_default_dtype()
         blocks = [self._sample(rows, orthogonal, generator, kind) for rows in self.block_rows()]
         if gate is not None and self._leak is not None:
-            self._set_gate(blocks[self._leak], _fraction(gate), zero_gate_weights)
-        stacked = [torch.cat(parts).to(device=device) for parts in zip(*blocks, strict=True)]
+            self._set_gate(blocks[self._leak], _fraction(gate))
+        stacked = [torch.cat(parts) for parts in zip(*blocks, strict=True)]
         self.input_weights, self.recurrent_weights, self.bias = (nn.Parameter(part) for part in stacked)
         self.layer_norm = layer_norm
         if layer_norm:
-            self.norm_gain = nn.Parameter(torch.ones(hidden, dtype=kind, device=device))
-            self.norm_bias = nn.Parameter(torch.zeros(hidden, dtype=kind, device=device))
+            self.norm_gain = nn.Parameter(torch.ones(hidden, dtype=kind))
+            self.norm_bias = nn.Parameter(torch.zeros(hidden, dtype=kind))
 
     def block_rows(self) -> list[int]:
         """Rows of each block of weights."""
@@ -90,9 +88,9 @@ class GatedCell(nn.Module):
         bound = 1 / math.sqrt(self.hidden_size)
         return [*parts, nn.init.uniform_(torch.empty(rows, dtype=dtype), -bound, bound, generator=generator)]
 
-    def _set_gate(self, block: list[Tensor], gate: float, zero_weights: bool) -> None:
+    def _set_gate(self, block: list[Tensor], gate: float) -> None:
         block[2].fill_(math.log(gate / (1 - gate)))
-        if zero_weights:
+        if self._constant_at_start:
             block[0].zero_()
             block[1].zero_()
 
@@ -156,8 +154,7 @@ class ConstGate(GatedCell):
     gate : float
         The constant s: the fraction of the state that a step replaces.
     **options
-        ``generator`` (required), a CPU generator of the initial weights; ``layer_norm``, ``orthogonal``, ``dtype``,
-        ``device``.
+        ``generator`` (required), a CPU generator of the initial weights; ``layer_norm``, ``orthogonal``, ``dtype``.
 
     Examples
     --------
@@ -188,12 +185,9 @@ class SharedGate(GatedCell):
     ----------
     inputs, hidden : int
     gate : float or None
-        Initial value of the gate at zero input, set through its bias; None samples the bias at random.
-    zero_gate_weights : bool
-        Whether the initial weights of the gate are 0, so that it equals `gate` for every input.
+        Initial value of the gate for every input, set through its bias, with weights of 0; None samples both at random.
     **options
-        ``generator`` (required), a CPU generator of the initial weights; ``layer_norm``, ``orthogonal``, ``dtype``,
-        ``device``.
+        ``generator`` (required), a CPU generator of the initial weights; ``layer_norm``, ``orthogonal``, ``dtype``.
 
     Examples
     --------
@@ -206,12 +200,10 @@ class SharedGate(GatedCell):
     array([0.1], dtype=float32)
     """
 
-    _blocks, _leak = (0, 1), 0
+    _blocks, _leak, _constant_at_start = (0, 1), 0, True
 
-    def __init__(
-        self, inputs: int, hidden: int, *, gate: float | None = 0.05, zero_gate_weights: bool = True, **options: Any
-    ) -> None:
-        super().__init__(inputs, hidden, gate=gate, zero_gate_weights=zero_gate_weights, **options)
+    def __init__(self, inputs: int, hidden: int, *, gate: float | None = 0.05, **options: Any) -> None:
+        super().__init__(inputs, hidden, gate=gate, **options)
 
     def _step(self, step: Tensor, h: Tensor, c: Tensor, *weights: Tensor) -> tuple[Tensor, Tensor]:
         gate, candidate = _affine(step, h, weights[0]).split_with_sizes(self.block_rows(), -1)
@@ -225,12 +217,10 @@ class DiagGate(SharedGate):
     ----------
     inputs, hidden : int
     gate : float or None
-        Initial value of the gates at zero input, set through their biases; None samples the biases at random.
-    zero_gate_weights : bool
-        Whether the initial weights of the gates are 0, so that they equal `gate` for every input.
+        Initial value of the gates for every input, set through their biases, with weights of 0; None samples both at
+        random.
     **options
-        ``generator`` (required), a CPU generator of the initial weights; ``layer_norm``, ``orthogonal``, ``dtype``,
-        ``device``.
+        ``generator`` (required), a CPU generator of the initial weights; ``layer_norm``, ``orthogonal``, ``dtype``.
 
     Examples
     --------
@@ -258,13 +248,11 @@ class PaperGRU(GatedCell):
         A CPU generator of all initial weights.
     gate : float, optional
         Initial value of z at zero input and state; None samples its bias at random.
-    zero_gate_weights : bool
-        Whether the initial weights of z are 0, so that it equals `gate` for every input.
     layer_norm : bool
         Normalise the candidate's pre-activation over the units.
     orthogonal : bool
         Sample every block of weights as a (semi-)orthogonal matrix instead of uniformly.
-    dtype, device : optional
+    dtype : optional
 
     Examples
     --------
@@ -299,13 +287,11 @@ class LSTM(GatedCell):
         A CPU generator of all initial weights.
     gate : float, optional
         Initial value of 1 - f at zero input and state; None samples the bias of f at random.
-    zero_gate_weights : bool
-        Whether the initial weights of f are 0, so that it equals 1 - `gate` for every input.
     layer_norm : bool
         Normalise the candidate's pre-activation over the units.
     orthogonal : bool
         Sample every block of weights as a (semi-)orthogonal matrix instead of uniformly.
-    dtype, device : optional
+    dtype : optional
 
     Examples
     --------
@@ -320,8 +306,8 @@ class LSTM(GatedCell):
 
     _blocks, _leak = (1, 1, 1, 1), 1
 
-    def _set_gate(self, block: list[Tensor], gate: float, zero_weights: bool) -> None:
-        super()._set_gate(block, 1 - gate, zero_weights)
+    def _set_gate(self, block: list[Tensor], gate: float) -> None:
+        super()._set_gate(block, 1 - gate)
 
     def _step(self, step: Tensor, h: Tensor, c: Tensor, *weights: Tensor) -> tuple[Tensor, Tensor]:
         entry, forget, candidate, output = _affine(step, h, weights[0]).chunk(4, -1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -19,7 +18,7 @@ from learncast.results import Provenance, described, spec_hash
 from learncast.windows.detection.detection import Detection, detect
 from learncast.windows.detection.signs import matched_statistic
 from learncast.windows.layer_result import SEQUENCES, LayerResult, add_control
-from learncast.windows.layers.recording import Capture, Loss, answers_of, capture, losses_of, restored
+from learncast.windows.layers.recording import Capture, Loss, capture
 from learncast.windows.layers.recurrent_layer import RecurrentLayer, recurrent_layers
 from learncast.windows.layers.replay import Replay
 from learncast.windows.layers.stepped import SteppedLayer
@@ -65,8 +64,7 @@ def window(
     labels : bool, optional
         Whether targets are class labels: False for integers that are numbers (see `Task.from_samples`).
     optimizer : torch.optim.SGD, Adam, AdamW or RMSprop, optional
-        The one that trained the model. Without it every base rate is 1. Before its first step, its rates are those of a
-        first step on all sequences.
+        The one that trained the model, after at least one step unless it is SGD. Without it every base rate is 1.
     measurement : Measurement, optional
         What is measured: lags, directions, the order of the transport, the loss.
     rule : DetectionRule, optional
@@ -115,14 +113,10 @@ def window(
     widths = [layer.hidden_size for layer in layers]
     kept = batching.keeps(len(data) * len(lags) * measurement.directions * sum(widths), rule.method)
     signs, size = "crossed" if kept else "pilot", batching.chunk_of(data.steps * max(widths))
-    fresh = optimizer is not None and not isinstance(optimizer, optim.SGD) and not optimizer.state
-    first = _first_gradients(model, data, loss, size) if fresh else None
 
     def diagnosed(sequences: Sequences, part: Progress) -> list[LayerEvidence]:
         evidence = [
-            LayerEvidence(
-                one, optimizer, measurement, lags, sequences=len(data), signs=signs, seed=(rule.seed, k), first=first
-            )
+            LayerEvidence(one, optimizer, measurement, lags, sequences=len(data), signs=signs, seed=(rule.seed, k))
             for k, one in enumerate(layers)
         ]
         _collect(model, sequences, loss, size, evidence, part)
@@ -135,7 +129,7 @@ def window(
         others = diagnosed(replace(data, shift=1), within(progress, 1, passes))
         add_control(dataset, _combined([one.result(rule).dataset(sizes) for one in others]))
     dataset["sequences"] = ((), len(data), described("diagnosed sequences", SEQUENCES))
-    name = "none" if optimizer is None else "first-step " * fresh + type(optimizer).__name__
+    name = "none" if optimizer is None else type(optimizer).__name__
     dataset.attrs = {"method": rule.method, "order": measurement.order, "optimizer": name, "signs": signs}
     dataset.attrs |= {"cell": layers[0].kind, "directions": measurement.directions}
     weights = [value.cpu().numpy() for layer in layers for value in layer.parameters.values()]
@@ -144,22 +138,6 @@ def window(
     options = (repr(replace(measurement, loss=None, control=False)), repr(rule), signs)
     digest = spec_hash(*weights, *rates, *data.fingerprint(), lags, sizes, *options)
     return Window(dataset, Provenance("diagnosis", ("livi2025",), digest, rule.seed))
-
-
-def _first_gradients(model: nn.Module, data: Sequences, loss: Loss, size: int) -> dict[str, Tensor]:
-    """Gradient of the mean loss of a sequence by every parameter: that of the first step on all sequences."""
-    learned = {name: value for name, value in model.named_parameters() if value.requires_grad}
-    total = {name: torch.zeros_like(value) for name, value in learned.items()}
-    with restored(model), torch.backends.cudnn.flags(enabled=False):  # its layers have no gradients in eval mode
-        for _, chunk, wanted in data.chunks(size):
-            with torch.enable_grad():
-                summed = losses_of(loss, answers_of(model, chunk), wanted).sum() / len(data)
-            if not summed.requires_grad:  # reported below as a loss that depends on no parameter
-                continue
-            grads = torch.autograd.grad(summed, list(learned.values()), allow_unused=True)
-            for name, grad in zip(learned, grads, strict=True):
-                total[name] += 0.0 if grad is None else grad
-    return total
 
 
 def _collect(
@@ -205,8 +183,6 @@ class LayerEvidence:
         Keep every contribution, for signs from the other half of the sequences; or take signs from the first half and
         keep only the statistic of the second.
     seed : tuple of int
-    first : dict of tensors, optional
-        Gradients of the first step, for an optimiser that has not stepped yet.
     """
 
     def __init__(
@@ -219,10 +195,9 @@ class LayerEvidence:
         sequences: int,
         signs: str,
         seed: tuple[int, int],
-        first: Mapping[str, Tensor] | None = None,
     ) -> None:
         self.layer, self.optimizer, self.lags, self.signs = layer, optimizer, lags, signs
-        self._lag_sums, self._auxiliary = partial(lag_sums, order=measurement.order), measurement.auxiliary
+        self._lag_sums = partial(lag_sums, order=measurement.order)
         self._number = measurement.directions
         self._exact = min(sequences, measurement.exact)
         self._rng = np.random.default_rng([STREAM, *seed, 1])
@@ -230,12 +205,12 @@ class LayerEvidence:
         self._directions = derivative.unit_directions(layer, self._number, generator=generator)
         self._summed = {name: value.sum(0, keepdim=True) for name, value in self._directions.items()}
         self._length = torch.cat([value.double().flatten() for value in self._summed.values()]).norm()
-        self.rates = None if optimizer is None else parameter_rates(optimizer, layer.own, first)
+        self.rates = None if optimizer is None else parameter_rates(optimizer, layer.own)
         self._transport: Transport | None = None
         self._pilots = sequences // 2 if signs == "pilot" else 0
         self._pilot = np.zeros((len(lags), self._number * layer.hidden_size))
         tested = sequences - self._pilots
-        self._kept = np.empty((tested, len(lags), self._number * (layer.hidden_size if signs == "crossed" else 1)))
+        self._kept = np.empty((tested, len(lags), self._number * layer.hidden_size if signs == "crossed" else 1))
         self._total = np.empty(tested)
         self._residual, self._has_gradient = 0.0, False
         self._compared = np.zeros((2, len(lags)))
@@ -249,7 +224,7 @@ class LayerEvidence:
         rates = 1.0 if self.rates is None else base_rates(replay, self.rates)
         derivatives = derivative.sensitivities(replay, self._directions)
         new, contributions = self._lag_sums(
-            replay.chain, self.lags, rates=rates, sensitivities=derivatives, deltas=deltas, auxiliary=self._auxiliary
+            replay.chain, self.lags, rates=rates, sensitivities=derivatives, deltas=deltas
         )
         self._transport = new if self._transport is None else pooled([self._transport, new])
         self._has_gradient = self._has_gradient or bool(deltas.any())
@@ -263,7 +238,8 @@ class LayerEvidence:
             if self.signs == "crossed":
                 self._mean_contributions(contributions, self._kept[rows])
             else:
-                self._kept[rows] = self._signed(self._mean_contributions(contributions[:, pilots:]))
+                signed = matched_statistic(self._mean_contributions(contributions[:, pilots:]), np.sign(self._pilot))
+                self._kept[rows] = signed[:, :, None]
             tested = replay.take(slice(pilots, None))
             immediate = self._immediate(tested, derivatives[:, :, pilots:])
             self._total[rows] = derivative.forward_gradients(tested, immediate, deltas[pilots:])[0] / deltas.shape[1]
@@ -274,7 +250,7 @@ class LayerEvidence:
         probes = None if self.layer.hidden_size <= PROBES else PROBES
         # One seed for all chunks, so that they probe the same units and chunk sizes do not matter.
         exact = derivative.exact_transport(replay, self.lags, rates=rates, probes=probes)
-        first, _ = self._lag_sums(replay.chain, self.lags, rates=rates, auxiliary=self._auxiliary)
+        first, _ = self._lag_sums(replay.chain, self.lags, rates=rates)
         self._compared += number * np.stack([first.envelope, exact.envelope])
 
     def _mean_contributions(self, contributions: FloatArray, out: FloatArray | None = None) -> FloatArray:
@@ -283,12 +259,6 @@ class LayerEvidence:
         out = np.empty((batch, lags, k * units)) if out is None else out
         np.divide(contributions.transpose(1, 2, 0, 3), k, out=out.reshape(batch, lags, k, units))
         return out
-
-    def _signed(self, contributions: FloatArray) -> FloatArray:
-        """Sum over the units of each direction, with the signs of the pilot sequences."""
-        batch, lags, _ = contributions.shape
-        signs = np.sign(self._pilot).reshape(lags, self._number, -1)
-        return matched_statistic(contributions.reshape(batch, lags, self._number, -1), signs)
 
     def _immediate(self, replay: Replay, derivatives: Tensor) -> Tensor:
         """Immediate derivatives of all states along the optimiser's step for the normalised sum of all directions.
@@ -329,7 +299,6 @@ class LayerEvidence:
             method=rule.method,
             total=self._total,
             nulls=rule.nulls,
-            directions=self._number,
             signed=self.signs == "pilot",
             precision=np.float32 if single and self.signs == "crossed" else np.float64,
         )

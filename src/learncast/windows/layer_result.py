@@ -16,12 +16,12 @@ from learncast.windows.detection.requirement import predicted_window, sample_exp
 from learncast.windows.detection.tail_index import MINIMUM_SAMPLES, TWO_SIDED
 from learncast.windows.result import CONDITIONS
 from learncast.windows.transport.accumulator import Transport
-from learncast.windows.transport.decay import Decay, fit_decay, unit_time_scales
+from learncast.windows.transport.decay import KINDS, Decay, fit_decay, unit_time_scales
 
 RATE = "parameter change per gradient"
 SEQUENCES = "sequences"
 LAG = "steps"
-_COORDINATES = ("lag", "unit", "sample_size", "noise", "direction", "side")
+_COORDINATES = ("lag", "unit", "sample_size", "noise", "side")
 
 #: Dimensions, values, long name and units of each variable.
 Variables = dict[str, tuple[str | tuple[str, ...], object, str, str]]
@@ -53,12 +53,11 @@ class LayerResult:
     compared: FloatArray | None = None
 
     def dataset(self, sizes: FloatArray) -> xr.Dataset:
-        """All numbers over (lag, unit, sample_size, direction, noise, side)."""
+        """All numbers over (lag, unit, sample_size, noise, side)."""
         transport = self.transport
         gates, adaptive = transport.decomposition(self.rate)
         decay = fit_decay(transport.lags, transport.envelope)
         time_scale, status = unit_time_scales(transport.lags, transport.effective)
-        directions = len(self.detection.by_direction.mean)
         variables: Variables = {
             "envelope": ("lag", transport.envelope, "sum over units of the mean effective rate", RATE),
             "envelope_gate": ("lag", gates, "part of the envelope due to the gates at the learning rate", RATE),
@@ -76,15 +75,14 @@ class LayerResult:
             "unit": ("unit", np.arange(transport.total.shape[1]), "hidden unit", "1"),
             "sample_size": ("sample_size", sizes.astype(np.int64), "number of sequences", SEQUENCES),
             "noise": ("noise", list(NOISES), "what the signal competes with", "1"),
-            "direction": ("direction", np.arange(directions), "random direction of the recurrent parameters", "1"),
             "side": ("side", ["low", "high"], "end of a 95% interval", "1"),
         }
         labels = {name: (dims, values, described(*text)) for name, (dims, values, *text) in variables.items()}
         return xr.Dataset(labels, {name: labels.pop(name) for name in _COORDINATES})
 
     def _signal(self) -> Variables:
-        detection, each = self.detection, self.detection.by_direction
-        margin, noise, grid = TWO_SIDED * detection.standard_error, detection.noise, ("direction", "lag")
+        detection, noise = self.detection, self.detection.noise
+        margin = TWO_SIDED * detection.standard_error
         interval = np.stack([detection.mean - margin, detection.mean + margin], -1)
         required = np.stack([detection.required(self.threshold, noise=one) for one in NOISES])
         return {
@@ -101,10 +99,6 @@ class LayerResult:
             "status": ("lag", _names(detection.status), "status of each lag", "1"),
             "required_sequences": (("noise", "lag"), required, "sequences that a lag needs", SEQUENCES),
             "threshold": ((), self.threshold, "signal-to-noise ratio from which a lag counts", "1"),
-            "signal_by_direction": (grid, each.mean, "signal along one direction; signal is their mean", RATE),
-            "score_by_direction": (grid, each.score, "signal along one direction over its standard error", "1"),
-            "tail_index_by_direction": (grid, each.index, "tail index of the noise along one direction", "1"),
-            "scale_by_direction": (grid, each.scale, "scale of the noise along one direction", RATE),
         }
 
     def _windows(self, sizes: FloatArray, decay: Decay) -> Variables:
@@ -187,8 +181,9 @@ def add_control(dataset: xr.Dataset, control: xr.Dataset) -> None:
 
 def _decay(decay: Decay, lags: NDArray[np.int64]) -> Variables:
     best = decay.best
-    names = ("amplitude", "rate", "exponent")
-    law = {name: getattr(best.law, name) if best and name in best.errors else np.nan for name in names}
+    law = dict.fromkeys(("amplitude", "rate", "exponent"), np.nan)
+    if best is not None:
+        law |= {name: getattr(best.law, name) for name in ("amplitude", *KINDS[best.kind][1])}
     fitted = np.full(len(lags), np.nan) if best is None else best.law.at(lags)
     return {
         "decay_kind": ((), "unknown" if best is None else best.kind, "law that describes the envelope best", "1"),

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+from time import perf_counter
 from typing import Any
 
 import xarray as xr
@@ -39,8 +38,6 @@ class WindowMonitor:
         Largest share of the wall time for diagnoses.
     measurement, rule, batching : optional
         As for `learncast.windows.window`; by default with one direction and 99 nulls.
-    clock : function without arguments
-        Returns seconds.
 
     Examples
     --------
@@ -72,7 +69,6 @@ class WindowMonitor:
         measurement: Measurement | None = None,
         rule: DetectionRule | None = None,
         batching: Batching | None = None,
-        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.model, self.optimizer, self.data = model, optimizer, data
         self.every = None if every is None else count("every", every)
@@ -82,7 +78,7 @@ class WindowMonitor:
             "rule": rule or DetectionRule(nulls=99),
             "batching": batching or Batching(),
         }
-        self._clock, self._begun, self._spent, self._steps = clock, clock(), 0.0, 0
+        self._begun, self._spent, self._steps = perf_counter(), 0.0, 0
         self._windows: list[tuple[int, Window]] = []
 
     def step(self) -> Window | None:
@@ -92,9 +88,9 @@ class WindowMonitor:
 
     def diagnose(self) -> Window:
         """Diagnose now."""
-        begun = self._clock()
+        begun = perf_counter()
         latest = window(self.model, *self.data, optimizer=self.optimizer, **self.options)
-        self._spent += self._clock() - begun
+        self._spent += perf_counter() - begun
         self._windows.append((self._steps, latest))
         return latest
 
@@ -105,13 +101,7 @@ class WindowMonitor:
             return True
         # The next diagnosis will cost about as much as the mean so far, and must fit too.
         ahead = self._spent / len(self._windows)
-        return self._spent + ahead <= self.share * (self._clock() - self._begun + ahead)
-
-    @property
-    def overhead(self) -> float:
-        """Share of the time since the monitor was created that diagnoses took; nan before any time has passed."""
-        passed = self._clock() - self._begun
-        return self._spent / passed if passed > 0 else float("nan")
+        return self._spent + ahead <= self.share * (perf_counter() - self._begun + ahead)
 
     @property
     def latest(self) -> Window | None:
@@ -129,10 +119,7 @@ class WindowMonitor:
     def __repr__(self) -> str:
         pace = f"every {self.every} steps" if self.every is not None else f"at most {self.share:.0%} of the time"
         last = "" if self.latest is None else f", last window {float(self.latest['reach'].isel(layer=0)):g} steps"
-        return (
-            f"<WindowMonitor: {len(self._windows)} diagnoses in {self._steps} steps ({pace}); "
-            f"measured overhead {self.overhead:.1%}{last}>"
-        )
+        return f"<WindowMonitor: {len(self._windows)} diagnoses in {self._steps} steps ({pace}){last}>"
 
 
 def lightning_callback(data: Pair, **options: Any) -> object:

@@ -34,12 +34,9 @@ class Measurement:
     lags : sequence of int, optional
         Strictly increasing; 32 from 1 to half the steps by default.
     directions : int
-        Random directions on which gradients are projected. The window refers to the mean of their statistics; the
-        statistics of each direction are in the result too.
+        Random directions on which gradients are projected. The window refers to the mean of their statistics.
     order : 0 or 1
         Order of the transport in the recurrent weights: the product of the gates, or one pass through the weights more.
-    auxiliary : bool
-        Add a GRU's auxiliary envelopes.
     exact : int
         Sequences on which the envelope is also computed to all orders (for up to 16 units), to see whether it decays
         equally fast. It costs about 64 units^2 operations per step and sequence times the longest lag.
@@ -66,7 +63,6 @@ class Measurement:
     lags: Sequence[int] | None = None
     directions: int = 2
     order: int = 1
-    auxiliary: bool = False
     exact: int = 0
     control: bool = False
     loss: Callable[..., Tensor] | None = None

@@ -163,12 +163,11 @@ class Window(Result, Reported, Displayable):
     Attributes
     ----------
     dataset : xarray.Dataset
-        Over (layer, lag, unit, sample_size, direction, noise, side), each variable with ``units`` and ``long_name``:
+        Over (layer, lag, unit, sample_size, noise, side), each variable with ``units`` and ``long_name``:
         the envelope and its parts, the signal and noise of every lag, the sequences it needs, windows and null windows
         of data without a signal, the decay of the envelope, and the time scale of every unit. ``noise`` is what a
         signal competes with: ``"per_lag"`` the noise of its own lag, as published, or ``"total"`` that of the total
-        gradient. Signal, score, tail index and scale belong to the mean over directions; those of each direction are in
-        ``signal_by_direction`` and so on.
+        gradient. Signal, score, tail index and scale belong to the mean over directions.
     provenance : Provenance
         Where the numbers come from.
 

@@ -18,8 +18,6 @@ from learncast._core.errors import InvalidSpec, LearncastError, brief
 from learncast._core.isolation import read_apart
 from learncast._core.limits import check_bytes, file_size, listed, readable
 
-#: Separates parameter and quantity in the names of an optimiser's tensors.
-SEPARATOR = "|"
 #: Names under which training scripts store the two states of a checkpoint.
 WEIGHTS = ("state_dict", "model_state_dict", "model")
 STATES = ("optimizer_states", "optimizer_state_dict", "optimizer")
@@ -127,8 +125,7 @@ def load_optimizer(optimizer: optim.Optimizer, model: nn.Module, path: Path) -> 
     model : torch.nn.Module
         Whose parameters it holds.
     path : Path
-        A .pt file of ``optimizer.state_dict()`` or of a checkpoint, or .safetensors with the names of
-        `optimizer_tensors`.
+        A .pt file of ``optimizer.state_dict()`` or of a checkpoint.
     """
     _load_state(optimizer, model, _part(_tensors(path, "the optimiser's state"), STATES), path)
 
@@ -182,17 +179,11 @@ def _brief(error: Exception) -> str:
 
 def _load_state(optimizer: optim.Optimizer, model: nn.Module, stored: dict[str, Any], path: Path) -> None:
     try:
-        if path.suffix == ".safetensors":
-            parameters = dict(model.named_parameters())
-            for name, value in stored.items():
-                owner, _, key = name.rpartition(SEPARATOR)
-                optimizer.state[parameters[owner]][key] = value
-        else:
-            optimizer.load_state_dict(stored)
+        optimizer.load_state_dict(stored)
         _check_optimizer(optimizer, model)
     except Exception as error:  # a file may hold anything under any name
         kind, got = type(optimizer).__name__, f"{type(error).__name__}: {_brief(error)}"
-        remedy = "Store optimizer.state_dict() as .pt, or optimizer_tensors(...) as .safetensors."
+        remedy = "Store optimizer.state_dict() as .pt."
         raise InvalidSpec(f"{path} must hold a state of {kind}, got {got}. {remedy}", field="optimizer") from error
 
 
@@ -224,19 +215,6 @@ def _check_setting(key: str, value: Any, default: Any) -> None:
             raise ValueError(f"{key} = {brief(value)}")
     elif isinstance(default, tuple) or not 0 <= float(value) < math.inf:
         raise ValueError(f"{key} = {brief(value)}")
-
-
-def optimizer_tensors(optimizer: optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:
-    """An optimiser's state as named tensors, for .safetensors: parameter and quantity, separated by a bar.
-
-    Learning rates and other settings are not included.
-    """
-    return {
-        f"{name}{SEPARATOR}{key}": torch.as_tensor(value).detach().contiguous()
-        for name, parameter in model.named_parameters()
-        for key, value in optimizer.state.get(parameter, {}).items()
-        if value is not None
-    }
 
 
 def _tensors(path: Path, content: str) -> dict[str, Any]:

@@ -114,7 +114,7 @@ def test_a_mean_squared_error_is_descended_in_its_own_steps():
 
 def own_loop(stages, model, **changes):
     training = TRAINING.with_(learning_rate=0.02, batch=16, clip=1.0, **changes)
-    return Loop.of(stages, model, training, optimizer=Updates(model, training), judge_seed=0)
+    return Loop.of(stages, model, training, optimizer=Updates(model, training))
 
 
 def test_a_loop_with_its_own_updates_continues_from_a_snapshot():

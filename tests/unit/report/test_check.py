@@ -77,7 +77,6 @@ def test_a_forecast_is_checked_by_training(small):
     assert curriculum.batched.mean == pytest.approx(curriculum.measured.mean(), rel=0.05)
     assert found.dataset["measured_steps"].dims == ("plan", "seed")
     np.testing.assert_array_equal(found.dataset["measured_steps"].values[0], curriculum.measured)
-    assert float(found.dataset["largest_deviation"][0]) < 0.1
     report = found.report()
     assert (report.kind, report.passed, report.values["accuracy"]) == ("check", True, 0.95)
     assert report.values["rows"][0]["measured_steps"] == curriculum.measured.tolist()

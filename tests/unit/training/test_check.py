@@ -8,28 +8,7 @@ import numpy as np
 import pytest
 
 import learncast as lc
-from learncast.results import Provenance, Trajectory
 from learncast.training.check import CheckedCurriculum
-
-
-def shifted(run, by):
-    """Return a run whose strengths are larger."""
-    dataset = run.dataset.copy(deep=True)
-    dataset["strength"] = dataset["strength"] + by
-    return Trajectory(dataset, Provenance("training"))
-
-
-def test_the_largest_deviation_is_that_of_mean_strengths_as_far_as_runs_go():
-    task = lc.tasks.integration(steps=20)
-    start = lc.LinearRNN.aligned(recurrence=0.9, initial=0.02, hidden_size=4)
-    first = task.varied(target_strength=1.6, name="first")
-    for stages in ([lc.Stage(task, 0.9)], [lc.Stage(first, 0.3), lc.Stage(task, 0.95)]):
-        forecast = lc.follow(stages, start, learning_rate=1e-3)
-        long, short = forecast.at(np.arange(30.0)), forecast.at(np.arange(10.0))
-        largest = float(np.abs(long["strength"]).max())
-        for runs, gap in (([long, short], 0.0), ([shifted(long, 0.1), shifted(short, 0.3)], 0.2)):
-            found = CheckedCurriculum("", forecast, runs, None)
-            assert found.largest_deviation == pytest.approx(gap / largest, abs=1e-12)
 
 
 def test_the_mean_of_measured_steps_has_the_interval_of_student():

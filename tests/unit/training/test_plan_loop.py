@@ -329,16 +329,6 @@ def test_a_loss_that_is_no_number_ends_everything(recorded):
     assert "not begun" in loop.report()
 
 
-def test_a_stage_can_be_skipped(recorded):
-    loop = loop_on(recorded)
-    _, targets = next(iter(loop))
-    loop.update(1.0, 0 * targets)
-    loop.skip()
-    assert loop.index == 1
-    assert "skipped" in loop.report()
-    assert not loop.done
-
-
 def test_the_report_is_a_table(recorded):
     loop = loop_on(recorded)
     planned = [int(o.steps.descent) for o in curriculum_of(recorded).stages]

@@ -83,7 +83,7 @@ def test_gates_start_at_the_given_value_for_every_input(kind):
     cell = kind(2, 3, generator=generator(), gate=0.05, dtype=torch.float64)
     (replay,) = layers.replays(cell, torch.randn(2, 4, 2, generator=generator(1), dtype=torch.float64))
     assert (replay.gates["gate"] - 0.05).abs().max() < 1e-15
-    free = kind(2, 3, generator=generator(), gate=0.05, zero_gate_weights=False, dtype=torch.float64)
+    free = kind(2, 3, generator=generator(), gate=None, dtype=torch.float64)
     (replay,) = layers.replays(free, torch.randn(2, 4, 2, generator=generator(1), dtype=torch.float64))
     assert replay.gates["gate"].std() > 0
 
@@ -91,10 +91,10 @@ def test_gates_start_at_the_given_value_for_every_input(kind):
 def test_gates_of_gru_and_lstm_are_set_through_the_bias():
     gru = cells.PaperGRU(2, 3, generator=generator(), gate=0.1, dtype=torch.float64)
     assert gru.bias[:3].tolist() == pytest.approx([math.log(0.1 / 0.9)] * 3, rel=1e-14)
-    lstm = cells.LSTM(2, 3, generator=generator(), gate=0.1, zero_gate_weights=True, dtype=torch.float64)
+    lstm = cells.LSTM(2, 3, generator=generator(), gate=0.1, dtype=torch.float64)
     assert lstm.bias[3:6].sigmoid().tolist() == pytest.approx([0.9] * 3, rel=1e-14)
-    assert lstm.recurrent_weights[3:6].abs().sum() == 0
-    assert lstm.recurrent_weights[:3].abs().sum() > 0
+    assert gru.recurrent_weights[:3].abs().sum() > 0
+    assert lstm.recurrent_weights[3:6].abs().sum() > 0
     assert cells.PaperGRU(2, 3, generator=generator()).bias[:3].std() > 0
 
 

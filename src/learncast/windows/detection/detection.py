@@ -16,7 +16,7 @@ from learncast._core.validation import FloatArray, real_array
 from learncast.results import Status
 from learncast.windows.detection.noise import noise_of
 from learncast.windows.detection.requirement import LongestLags, learnable_window, required_sequences, signal_to_noise
-from learncast.windows.detection.signs import Scores, random_flips, score_of, scored
+from learncast.windows.detection.signs import Scores, random_flips, scored
 from learncast.windows.detection.tail_index import TailIndex
 from learncast.windows.options import THRESHOLD
 
@@ -35,7 +35,7 @@ class Detection:
     ----------
     lags : (lags,)
     statistic : (sequences, lags)
-        Matched statistic of each sequence, a mean over directions.
+        Matched statistic of each sequence.
     mean, standard_error, score : (lags,)
         Signal, its standard error over sequences, and their ratio.
     critical : float
@@ -46,8 +46,6 @@ class Detection:
     noise : TailIndex
         Noise of each lag. If the index rises to 2 under aggregation, index and scale are those of a normal
         distribution.
-    by_direction : DirectionSignal
-        Signal and noise of each direction.
     total_index, total_scale : float
         Index and scale of the noise of the projected total gradient, which does not depend on the lag; nan without it.
     status : (lags,) of Status
@@ -63,7 +61,6 @@ class Detection:
     score: FloatArray
     critical: float
     noise: TailIndex
-    by_direction: DirectionSignal
     total_index: float
     total_scale: float
     status: NDArray[np.object_]
@@ -126,7 +123,6 @@ def detect(
     method: str = "sound",
     total: ArrayLike | None = None,
     nulls: int = 200,
-    directions: int = 1,
     signed: bool = False,
     precision: DTypeLike = np.float64,
 ) -> Detection:
@@ -147,12 +143,8 @@ def detect(
         Projected total gradient of each sequence, for the noise that does not depend on the lag.
     nulls : int
         Random sign flips behind `Detection.critical`, and as many again for the null band.
-    directions : int
-        Number of equal parts into which the units are divided, one for each direction. Contributions are those to the
-        mean over directions: the contributions of each direction divided by their number.
     signed : bool
-        Whether contributions are matched statistics already, with signs taken from other sequences. A unit is then one
-        direction.
+        Whether contributions are matched statistics already, with signs taken from other sequences.
     precision : dtype
         Precision of the flips; np.float32 suffices for contributions of a model in single precision.
     """
@@ -161,11 +153,11 @@ def detect(
     flips = random_flips(len(values), 2 * nulls, rng)
     step = max(1, _BLOCK // max(1, values.shape[0] * values.shape[2]))
     parts = [
-        scored(values[:, first : first + step], flips, signs, directions=directions, precision=precision)
+        scored(values[:, first : first + step], flips, signs, precision=precision)
         for first in range(0, values.shape[1], step)
     ]
     scores = Scores(*(np.concatenate(part, axis=-1) for part in zip(*parts, strict=True)))
-    statistic, mean, score = scores.statistic.mean(axis=0), scores.mean, scores.score
+    statistic, mean, score = scores
     critical = max(LEAST_SCORE, float(score[1 : nulls + 1].max())) if method == "sound" else -np.inf
     noise = noise_of(statistic.T, method)
     status = noise.status.copy()
@@ -181,39 +173,9 @@ def detect(
         score=score[0],
         critical=critical,
         noise=noise,
-        by_direction=_signal_by_direction(scores.statistic, noise, method),
         total_index=np.nan if overall is None else float(overall.index),
         total_scale=np.nan if overall is None else float(overall.scale),
         status=status,
         null_mean=mean[nulls + 1 :],
         null_score=score[nulls + 1 :],
     )
-
-
-@dataclass(frozen=True, eq=False)
-class DirectionSignal:
-    """Signal and noise of each direction.
-
-    Attributes
-    ----------
-    mean, score : (directions, lags)
-        Signal, and signal over its standard error. The critical score is that of the mean over directions.
-    index, scale : (directions, lags)
-        Tail index and scale of the noise between sequences.
-    """
-
-    mean: FloatArray
-    score: FloatArray
-    index: FloatArray
-    scale: FloatArray
-
-
-def _signal_by_direction(statistic: FloatArray, pooled: TailIndex, method: str) -> DirectionSignal:
-    """Signal of each direction; the noise of a single one is `pooled`, that of the mean over directions."""
-    values = statistic.transpose(0, 2, 1)
-    mean = values.mean(axis=-1)
-    score = score_of(mean, values.var(axis=-1), values.shape[-1])
-    if len(values) == 1:
-        return DirectionSignal(mean, score, pooled.index[None], pooled.scale[None])
-    noise = noise_of(values, method)
-    return DirectionSignal(mean, score, noise.index, noise.scale)

@@ -13,7 +13,7 @@ _HALVES = [slice(0, None, 2), slice(1, None, 2)]
 
 
 class Scores(NamedTuple):
-    """Statistics of the data, (directions, sequences, lags); means and scores of data and of flips, the data first."""
+    """Statistics of the data, (sequences, lags); means and scores of data and of flips, the data first."""
 
     statistic: FloatArray
     mean: FloatArray
@@ -25,32 +25,27 @@ def random_flips(sequences: int, nulls: int, rng: np.random.Generator) -> FloatA
     return np.asarray(rng.integers(0, 2, size=(nulls, sequences)) * 2.0 - 1.0, dtype=np.float64)
 
 
-def scored(
-    block: FloatArray, flips: FloatArray, rule: str, *, directions: int = 1, precision: DTypeLike = np.float64
-) -> Scores:
+def scored(block: FloatArray, flips: FloatArray, rule: str, *, precision: DTypeLike = np.float64) -> Scores:
     """Score every lag of the data and of each flip.
 
     Parameters
     ----------
-    block : (sequences, lags, directions x units)
+    block : (sequences, lags, units)
     flips : (nulls, sequences)
     rule : {"crossed", "same", "fixed"}
         Where signs come from: the other half of the sequences, the same sequences, or a choice made beforehand.
-    directions : int
-        Number of equal parts into which the units are divided. The statistic is the mean over directions.
     precision : dtype
         Precision of the sums over flips; those of the data are in double precision.
     """
     unit = power_of_two(np.abs(block).max(axis=(0, 2), initial=0.0))
     block = block / unit[:, None]
     halves = _HALVES if rule == "crossed" else [slice(None)]
-    statistic = _statistic(block, halves, rule, directions)
-    pooled, n = statistic.mean(axis=0), len(block)
-    mean = pooled.mean(axis=0)
+    statistic, n = _statistic(block, halves, rule), len(block)
+    mean = statistic.mean(axis=0)
     null_mean, null_square = _null_moments(block.astype(precision), flips.astype(precision), halves, rule)
     means = np.concatenate([mean[None], null_mean])
     # Centred on its own mean, which may be many times the standard deviation.
-    variance = np.concatenate([((pooled - mean) ** 2).mean(axis=0)[None], null_square - null_mean**2])
+    variance = np.concatenate([((statistic - mean) ** 2).mean(axis=0)[None], null_square - null_mean**2])
     return Scores(statistic * unit, means * unit, score_of(means, variance, n))
 
 
@@ -67,20 +62,18 @@ def power_of_two(largest: FloatArray) -> FloatArray:
     return np.ldexp(1.0, np.frexp(largest)[1])
 
 
-def _statistic(block: FloatArray, halves: list[slice], rule: str, directions: int) -> FloatArray:
-    """Matched statistic of every sequence, (directions, sequences, lags).
+def _statistic(block: FloatArray, halves: list[slice], rule: str) -> FloatArray:
+    """Matched statistic of every sequence, (sequences, lags).
 
     With signs from the other half (even and odd sequences) each value is unbiased for its half, but the halves depend
     on each other: sequence means vary up to 1.3 times more than their standard error. The critical score allows for
     that.
     """
-    n, lags, units = block.shape
-    statistic = np.empty((n, lags, directions))
+    statistic = np.empty(block.shape[:2])
     for half, other in zip(halves, halves[::-1], strict=True):
-        signs = np.ones((lags, units)) if rule == "fixed" else np.sign(block[other].sum(axis=0))
-        parts = block[half].reshape(-1, lags, directions, units // directions)
-        statistic[half] = directions * np.einsum("nlkq,lkq->nlk", parts, signs.reshape(parts.shape[1:]))
-    return statistic.transpose(2, 0, 1)
+        signs = np.ones(block.shape[1:]) if rule == "fixed" else np.sign(block[other].sum(axis=0))
+        statistic[half] = matched_statistic(block[half], signs)
+    return statistic
 
 
 def _null_moments(

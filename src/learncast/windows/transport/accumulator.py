@@ -83,7 +83,6 @@ def lag_sums(
     deltas: Tensor | None = None,
     order: int = 1,
     auxiliary: bool = False,
-    from_start: bool = False,
 ) -> tuple[Transport, FloatArray]:
     """Compute mean transport and, with `sensitivities` and `deltas`, each unit's contribution to the gradient.
 
@@ -104,8 +103,6 @@ def lag_sums(
         0 for the product of the gates, 1 to add one pass through the recurrent weights.
     auxiliary : bool
         Add the GRU's auxiliary envelopes, which are not part of the expansion of the Jacobians.
-    from_start : bool
-        Include the window that begins at the initial state, which has no base rate because no parameter acts on it.
 
     Returns
     -------
@@ -117,13 +114,13 @@ def lag_sums(
     -----
     Implements: livi2025 Eq. (12), times the effective rate of Eq. (6)
     """
-    sums = _Accumulator(chain, lags, rates, sensitivities, deltas, from_start)
+    sums = _Accumulator(chain, lags, rates, sensitivities, deltas)
     steps, batch, width = chain.retention.shape
     size = max(1, _CACHED // (steps * width))
     for begin in range(0, batch, size):
         block = slice(begin, min(begin + size, batch))
         part = chain.take(block)
-        factors = StepFactors.of(part, order=order, auxiliary=auxiliary, from_start=from_start)
+        factors = StepFactors.of(part, order=order, auxiliary=auxiliary)
         sums.add(factors, block, signed=not part.gated)
     return sums.transport, sums.contributions.numpy()
 
@@ -138,9 +135,8 @@ class _Accumulator:
         rates: Tensor | float,
         sensitivities: Tensor | None,
         deltas: Tensor | None,
-        from_start: bool,
     ) -> None:
-        self._like, self._lags, self._from_start = chain.retention, lags, from_start
+        self._like, self._lags = chain.retention, lags
         empty = chain.retention.new_empty(0, 1, 1, 1)
         self._rates, self._rate = (rates[None], 1.0) if isinstance(rates, Tensor) else (empty, rates)
         self._sensitivities = empty if sensitivities is None else sensitivities
@@ -180,7 +176,7 @@ class _Accumulator:
     @property
     def transport(self) -> Transport:
         steps, batch, _ = self._like.shape
-        windows = np.array([(steps - lag + self._from_start) * batch for lag in self._lags], dtype=np.int64)
+        windows = np.array([(steps - lag) * batch for lag in self._lags], dtype=np.int64)
         zeroth, total, *weighted = np.asarray(self._sums) / windows[:, None]
         effective = weighted[0] if weighted else self._rate * total
         return Transport(np.array(self._lags, dtype=np.int64), windows, zeroth, total, effective)

@@ -103,15 +103,12 @@ class DecayFit:
         A key of `KINDS`.
     law : Law
         The fitted envelope.
-    errors : dict
-        Standard error of each parameter of the law (of the amplitude: its relative error times the amplitude).
     r_squared, bic : float
         Of log f; the criterion is comparable between laws fitted to the same points.
     """
 
     kind: str
     law: Law
-    errors: dict[str, float]
     r_squared: float
     bic: float
 
@@ -190,13 +187,10 @@ def _fitted(kind: str, lag: FloatArray, log_f: FloatArray) -> DecayFit:
     floor = n * (100 * np.finfo(float).eps * max(1.0, float(np.abs(y).max()))) ** 2
     rss = max(float(residual @ residual), floor)
     centred = log_f - log_f.mean()
-    errors = np.sqrt(np.diag(np.linalg.pinv(X.T @ X)) * rss / (n - k))
-    amplitude = float(np.exp(solution[0]))
     spread = float(centred @ centred)
     return DecayFit(
         kind,
-        law(amplitude, *(float(value) for value in solution[1:])),
-        dict(zip(("amplitude", *names), [amplitude * errors[0], *errors[1:]], strict=True)),
+        law(float(np.exp(solution[0])), *(float(value) for value in solution[1:])),
         1 - rss / spread if spread else np.nan,
         n * np.log(rss / n) + np.log(n) * (k + 1),
     )

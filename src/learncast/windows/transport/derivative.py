@@ -17,7 +17,7 @@ from learncast.windows.layers.replay import Replay, pathway_sensitivity
 from learncast.windows.layers.stepped import SteppedLayer
 from learncast.windows.sequences import half_squared_error
 from learncast.windows.transport.accumulator import sum_over_steps
-from learncast.windows.transport.factor import transport_factors, windows_over
+from learncast.windows.transport.factor import transport_factors
 
 
 @torch.no_grad()
@@ -184,9 +184,9 @@ def exact_transport(
     rates : (time, batch, hidden) or (lags, time, batch, hidden) tensor, or float
         Base rates, the same for all lags or one set for each; nan counts as 0.
     probes : int, optional
-        By default dense matrices are multiplied: about 2 hidden^3 operations per lag, step and sequence. With `probes`,
-        the columns of this many random units are pushed through every window: 2 probes hidden^2 times the *longest*
-        lag. Full columns are used because the size of a noisy estimate of M_qq would be biased upwards.
+        Number of random units whose columns of M are computed, without forming a Jacobian; all units by default. It
+        costs about 2 probes hidden^2 operations per step and sequence times the longest lag. Full columns are used
+        because the size of a noisy estimate of M_qq would be biased upwards.
     seed : int
         Of the choice of units.
     """
@@ -200,44 +200,34 @@ def exact_transport(
     weights = torch.as_tensor(rates, dtype=torch.float64).nan_to_num(0.0).cpu()
     weights = weights.expand(*weights.shape[:-3], steps, batch, width)[..., units]
     weights = weights.expand(len(lags), steps, batch, len(units))
-    for row, sequences, entries in parts:
-        size = entries.abs().double().cpu()
-        sums[0, row] += size.sum((0, 1))
-        sums[1, row] += (size * weights[row, : len(size), sequences]).sum((0, 1))
+    for row, entries in enumerate(parts):
+        size = entries.abs().cpu()
+        sums[0, row] = size.sum((0, 1))
+        sums[1, row] = (size * weights[row, : len(size)]).sum((0, 1))
     windows = np.array([(steps - lag) * batch for lag in lags], dtype=np.int64)
     diagonal, effective = np.asarray(sums) / windows[:, None]
     return ExactTransport(diagonal, width, effective)
 
 
-def _dense(replay: Replay, lags: Sequence[int]) -> Iterator[tuple[int, slice, Tensor]]:
-    """Yield the row of the lag, the sequence, and its M_qq (windows, 1, units)."""
+def _dense(replay: Replay, lags: Sequence[int]) -> Iterator[Tensor]:
+    """Yield M_qq (windows, batch, units) of all units for each lag."""
     width = replay.hidden.shape[2]
-    for sequence in range(replay.hidden.shape[1]):
-        one = slice(sequence, sequence + 1)
-        steps = one_step_jacobians(replay.take(one))[1:, 0].double()
-        # J_{s+l} ... J_{s+1} for every s, from one lag to the next.
-        jumps = windows_over(steps, {b - a for a, b in zip([0, *lags], lags, strict=False)}, _joined)
-        product, before = steps, 0
-        for row, lag in enumerate(lags):
-            product = _joined(product, jumps[lag - before], before) if before else jumps[lag]
-            before = lag
-            block = product[:, :width, -width:]  # the full matrix, or from cell to hidden state
-            yield row, one, block.diagonal(dim1=1, dim2=2).unsqueeze(1)
+    product = jacobians = one_step_jacobians(replay)[1:].double()
+    for lag in range(1, lags[-1] + 1):
+        if lag > 1:
+            product = jacobians[lag - 1 :] @ product[:-1]
+        if lag in lags:  # the full matrix, or from cell to hidden state
+            yield product[..., :width, -width:].diagonal(dim1=2, dim2=3)
 
 
-def _joined(early: Tensor, late: Tensor, offset: int) -> Tensor:
-    ahead = late[offset:]
-    return ahead @ early[: len(ahead)]
-
-
-def _probed(replay: Replay, lags: Sequence[int], units: Tensor) -> Iterator[tuple[int, slice, Tensor]]:
-    """Yield the values of `_dense` for all sequences together, for some of the units."""
+def _probed(replay: Replay, lags: Sequence[int], units: Tensor) -> Iterator[Tensor]:
+    """Yield the values of `_dense` for some of the units."""
     steps, batch, width = replay.hidden.shape
     columns = torch.nn.functional.one_hot(units, width)[:, None, None]
     change = columns.expand(len(units), steps, batch, width).to(replay.hidden)
     if replay.output_gate is not None:
         change = torch.cat([torch.zeros_like(change), change], -1)
-    rows, logarithm = {lag: row for row, lag in enumerate(lags)}, 0.0
+    logarithm = 0.0
     for lag in range(1, lags[-1] + 1):
         # Entry [t] is the window that ends at t, so one more step is a shift in time.
         change = push_forward(replay, change.roll(1, dims=1))
@@ -245,10 +235,10 @@ def _probed(replay: Replay, lags: Sequence[int], units: Tensor) -> Iterator[tupl
         scale = float(change.abs().max()) or 1.0
         change /= scale  # unscaled, the product would leave the range of single precision
         logarithm += float(np.log(scale))
-        if lag in rows:
+        if lag in lags:
             hidden, factor = change[:, lag:, :, :width], float(np.exp(logarithm))
             diagonal = torch.stack([hidden[j, ..., unit] for j, unit in enumerate(units.tolist())], -1)
-            yield rows[lag], slice(None), factor * diagonal.double()
+            yield factor * diagonal.double()
 
 
 @torch.no_grad()

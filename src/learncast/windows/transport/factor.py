@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -12,17 +11,18 @@ from torch import Tensor
 from learncast._core.errors import UnsupportedModel
 from learncast.windows.layers.replay import Chain, Replay
 
-T = TypeVar("T")
+#: Products of retention over windows, and their first order in the mixing; None for the zeroth order alone.
+Pair = tuple[Tensor, Tensor | None]
 
 
 @torch.no_grad()
 def transport_factors(
-    replay: Replay, lags: Sequence[int], *, order: int = 1, auxiliary: bool = False, from_start: bool = False
+    replay: Replay, lags: Sequence[int], *, order: int = 1, auxiliary: bool = False
 ) -> Iterator[tuple[int, Tensor, Tensor]]:
     """Yield the lag, gamma0 and gamma of each lag in turn, for every window, sequence and unit.
 
     The entry [i] of a (windows, batch, hidden) tensor belongs to what a unit held after step i and passed on to step
-    i + lag (with `from_start`, [0] begins at the initial state). The tensors are reused: read them before the next lag.
+    i + lag. The tensors are reused: read them before the next lag.
 
     With A the retention and R the mixing of a step, gamma0 = prod A and gamma1 = sum_j R_j prod_{i != j} A_i. Both are
     carried from one lag to the next as a dual number, (A + eR)(A' + eR') = AA' + e(AR' + RA'), by
@@ -40,7 +40,7 @@ def transport_factors(
     Implements: livi2025 Eq. (57)
     Implements: livi2025 Eq. (58)
     """
-    return StepFactors.of(replay.chain, order=order, auxiliary=auxiliary, from_start=from_start).factors(lags)
+    return StepFactors.of(replay.chain, order=order, auxiliary=auxiliary).factors(lags)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -64,12 +64,11 @@ class StepFactors:
     reset: Tensor | None = None
 
     @classmethod
-    def of(cls, chain: Chain, *, order: int = 1, auxiliary: bool = False, from_start: bool = False) -> StepFactors:
+    def of(cls, chain: Chain, *, order: int = 1, auxiliary: bool = False) -> StepFactors:
         """Compute the factors of a chain."""
-        first = 0 if from_start else 1
 
-        def cut(values: Tensor) -> Tensor:
-            return values[first:].double().contiguous()
+        def cut(values: Tensor) -> Tensor:  # no window begins before the first step
+            return values[1:].double().contiguous()
 
         keep, mix = cut(chain.retention), cut(chain.mixing) if order else None
         if auxiliary and chain.reset is None:
@@ -123,7 +122,7 @@ def _products(
     at = 1 if in_cell else 0
     zeroth = keep.clone() if in_cell else torch.ones_like(keep)
     total = zeroth if mix is None else zeroth.clone()
-    jumps = windows_over((keep, mix), {b - a for a, b in zip([at, *lengths], lengths, strict=False)} - {0}, _joined)
+    jumps = _windows_over((keep, mix), {b - a for a, b in zip([at, *lengths], lengths, strict=False)} - {0})
     for length in lengths:
         if length > at:
             size = keep.shape[0] - length + 1
@@ -136,36 +135,26 @@ def _products(
         yield length, zeroth, zeroth if mix is None else total
 
 
-def windows_over(steps: T, distances: set[int], joined: Callable[[T, T, int], T]) -> dict[int, T]:
-    """Products over every window of each distance, composed of windows of 1, 2, 4, ... steps.
-
-    Parameters
-    ----------
-    steps
-        The windows of a single step.
-    distances : set of int
-    joined : function of (early, late, offset)
-        Windows of `early` followed by those of `late` that begin `offset` steps later.
-    """
+def _windows_over(steps: Pair, distances: set[int]) -> dict[int, Pair]:
+    """Products over every window of each distance, composed of windows of 1, 2, 4, ... steps."""
     powers = {1: steps}
     size = 1
     while 2 * size <= max(distances, default=0):
-        powers[2 * size] = joined(powers[size], powers[size], size)
+        powers[2 * size] = _joined(powers[size], powers[size], size)
         size *= 2
     jumps = {}
     for distance in sorted(distances):
         parts = [power for power in powers if distance & power]
         length, product = parts[0], powers[parts[0]]
         for part in parts[1:]:
-            product = joined(product, powers[part], length)
+            product = _joined(product, powers[part], length)
             length += part
         jumps[distance] = product
     return jumps
 
 
-def _joined(
-    early: tuple[Tensor, Tensor | None], late: tuple[Tensor, Tensor | None], offset: int
-) -> tuple[Tensor, Tensor | None]:
+def _joined(early: Pair, late: Pair, offset: int) -> Pair:
+    """Windows of `early` followed by those of `late` that begin `offset` steps later."""
     size = late[0].shape[0] - offset
     (p, q), (p2, q2) = early, late
     p, p2 = p[:size], p2[offset : offset + size]
