@@ -90,7 +90,7 @@ def horizon_numbers(dataset: xr.Dataset) -> Numbers:
 
 def draw_horizons(dataset: xr.Dataset) -> Figure:
     """Draw losses against the length of the trial: by lag and by step."""
-    figure, axes = page(1, 2, width=3.5, height=2.6)
+    figure, axes = page(1, 2, width=3.5, height=2.9)
     for ax, dim, text, title in (
         (axes[0], "leak", "$b$ = {:g}", "end anchor: the sum"),
         (axes[1], "decay", "target {:g}$^{{10-t}}$", "start anchor: by step"),
@@ -101,8 +101,9 @@ def draw_horizons(dataset: xr.Dataset) -> Figure:
             for key, d in ((name, dim), (f"{name}_networks", some))
         )
         networks_on_lines(lines, ax, networks=dots, title=title)
+        key(ax, below=True, ncols=2)
         ax.set_yscale("symlog", linthresh=1e-3)
-        ax.set_ylim(bottom=0.0)
+        ax.set_ylim(bottom=-1e-4)  # lines at 0 stay off the axis
     return figure
 
 
@@ -206,11 +207,12 @@ def draw_sensory(dataset: xr.Dataset) -> Figure:
     figure, (left, right) = page(1, 2, width=3.5, height=3.0)
     networks_per_case(dataset["recurrence"], dataset["outlier"], left, title="$b^*$ and outlier of $W_h$")
     left.axhline(1.0, color="grey", linewidth=0.8)
+    name_line(left, 1.0, "$|b|=1$", x=0.55)
     lines = dataset["longer"].rename(case="series")
     networks = dataset["longer_networks"].rename(case="series").transpose("series", "network_horizon", "seed")
     networks_on_lines(lines, right, networks=networks, title="trained at $T$ = 10: longer trials")
     right.set_yscale("symlog", linthresh=1e-6)
-    right.set_ylim(bottom=0.0)
+    right.set_ylim(bottom=-1e-7)
     key(right, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return figure
 
