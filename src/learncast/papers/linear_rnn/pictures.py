@@ -10,7 +10,7 @@ import xarray as xr
 from learncast._core.validation import FloatArray
 from learncast.figures import Figure, key, networks_on_lines, networks_per_case, page
 from learncast.figures.look import COLOURS, GREY, THEORY
-from learncast.figures.page import axis_label, label, name_line, name_time
+from learncast.figures.page import axis_label, label, lettered, name_line, name_time
 from learncast.papers.linear_rnn.networks import STEPS
 from learncast.papers.paper import Numbers, short
 
@@ -133,29 +133,25 @@ def term_numbers(dataset: xr.Dataset) -> Numbers:
     yield "last input only: relative change of all of W_h", short(dataset.attrs["recurrent_change"])
 
 
-def with_jumps(lines: xr.DataArray, jumps: FloatArray, dataset: xr.Dataset) -> xr.DataArray:
-    """Return lines, over (series, place), whose branches end and begin at their jumps, with a gap between them."""
-    dim, grid = str(lines.dims[1]), lines.values
-    around = [jump * (1 + e) for jump in jumps[np.isfinite(jumps)] for e in (-1e-9, 0, 1e-9)]
-    places = np.sort([*lines[dim].values, *around])
-    broken = lines.interp({dim: places})
-    for k in np.flatnonzero(np.isfinite(jumps)):
-        x, left = lines[dim].values, lines[dim].values < jumps[k]
-        low = np.interp(places, [*x[left], jumps[k]], [*grid[k][left], dataset["below"][k]])
-        high = np.interp(places, [jumps[k], *x[~left]], [dataset["above"][k], *grid[k][~left]])
-        broken[k] = np.where(places == jumps[k], np.nan, np.where(places < jumps[k], low, high))
-    return broken.assign_attrs(lines.attrs)
+def broken_at(jump: float, x: FloatArray, y: FloatArray, ends: list[float]) -> tuple[FloatArray, FloatArray]:
+    """Return a line whose branches end and begin at a jump, with a gap between them; nan: there is no jump."""
+    if np.isnan(jump):
+        return x, y
+    at = int(np.searchsorted(x, jump))
+    return np.insert(x, at, [jump] * 3), np.insert(y, at, [ends[0], np.nan, ends[1]])
 
 
 def draw_late_pulses(dataset: xr.Dataset) -> Figure:
     """Draw the best recurrence over the background with its jump, and the loss around it."""
     figure, (left, right) = page(1, 2, width=3.5, height=2.7)
-    jumps = dataset["jump"].values
-    broken = with_jumps(dataset["best"], jumps, dataset)
-    networks_on_lines(broken, left, title=r"late pulse over background $\epsilon$")
-    for k in np.flatnonzero(np.isfinite(jumps)):
-        ends = [float(dataset[name][k]) for name in ("below", "above")]
-        left.plot([jumps[k]] * 2, ends, color=COLOURS[k], linestyle=":", linewidth=1.0)
+    for k, name in enumerate(dataset["series"].values):
+        one = dataset.isel(series=k)
+        jump, *ends = (float(one[part]) for part in ("jump", "below", "above"))
+        line = broken_at(jump, one["background"].values, one["best"].values, ends)
+        left.plot(*line, color=COLOURS[k], label=lettered(str(name)))
+        left.plot([jump] * 2, ends, color=COLOURS[k], linestyle=":", linewidth=1.0)
+    x, y = axis_label(dataset["background"]), axis_label(dataset["best"])
+    label(left, x=x, y=y, title=r"late pulse over background $\epsilon$")
     for marker, start, ends in zip("v^", dataset["start"].values, dataset["networks"].values, strict=True):
         name = f"$T$ = 20, networks from $b_0$ = {start:g}"
         left.plot(dataset["network_background"], ends, marker, color=COLOURS[1], linestyle="none", label=name)
