@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 DOCS = Path(__file__).parent
+CRITERIA = DOCS.parent / "src/learncast/papers/learnability/claims.toml"
 STATUSES = ("holds", "assumed", "dropped", "defined", "limited", "fails", "undecided")
 
 
@@ -22,14 +23,12 @@ def entries() -> list[dict[str, Any]]:
 def tested() -> list[dict[str, Any]]:
     """Claims of livi2025 with the verdicts of the stored results."""
     numbers = json.loads((DOCS / "results/learnability-default.json").read_text(encoding="utf-8"))
-    found = []
-    for name, text in numbers["figures"]["claims"]["numbers"].items():
-        if name.startswith("C") and isinstance(text, str) and ":" in text:
-            status, _, rest = text.partition(": ")
-            says, _, reason = rest.partition(". ")
-            if status in STATUSES:
-                found.append({"paper": "livi2025", "name": name, "says": f"{says}.", "reason": reason})
-                found[-1]["status"] = status
+    texts, found = numbers["figures"]["claims"]["numbers"], []
+    criteria = tomllib.loads(CRITERIA.read_text(encoding="utf-8"))
+    for claim in criteria["claim"]:
+        status, _, rest = texts[claim["name"]].partition(": ")
+        one = {"paper": "livi2025", "name": claim["name"], "says": claim["says"], "status": status}
+        found.append(one | {"reason": rest.removeprefix(claim["says"]).strip()})
     return found
 
 
@@ -48,7 +47,7 @@ def page() -> str:
         "`python docs/make_claims.py` writes this page. A test checks that no numbered statement is missing, and that",
         "every function and test exists. *holds*: shown by the tests; *assumed*: measured before every forecast that",
         "needs it; *dropped*: not needed, the general case is computed; *limited*: true within limits that the tests",
-        "and the theory pages state; *fails*: a counterexample is tested.",
+        "and the theory pages state; *fails*: a counterexample is tested; *undecided*: not tested.",
         "The [index of equations](equations.md) lists the equations.",
         "",
         "| paper | statement | says | computed in | verified by | status |",

@@ -42,10 +42,10 @@ def test_no_numbered_statement_is_missing():
 def test_statements_that_the_code_and_the_pages_cite_have_an_entry():
     """A theorem, lemma, assumption or definition with a number is in the index, wherever it is mentioned."""
     known = {entry["name"].lower() for entry in ENTRIES}
-    pattern = re.compile(r"\b(theorem|lemma|assumption|definition) (\d\.\d)\b", re.IGNORECASE)
+    pattern = re.compile(r"\b(theorem|lemma|assumption|definition) ([A-Z\d]\.\d)\b", re.IGNORECASE)
     for path in [*(ROOT / "src").rglob("*.py"), *(ROOT / "docs").rglob("*.md")]:
         for kind, number in pattern.findall(path.read_text(encoding="utf-8")):
-            assert f"{kind.lower()} {number}" in known, path
+            assert f"{kind} {number}".lower() in known, path
 
 
 @pytest.mark.parametrize("entry", WRITTEN, ids=lambda entry: f"{entry['paper']} {entry['name']}")
@@ -53,7 +53,7 @@ def test_every_entry_names_code_and_tests_that_exist(entry):
     assert entry["status"] in make_claims.STATUSES
     module, _, name = entry["computed"].rpartition(".")
     assert hasattr(importlib.import_module(module), name)
-    assert entry["verified"]
+    assert bool(entry["verified"]) == (entry["status"] != "undecided")
     assert set(entry["verified"]) <= names_of_tests()
 
 
@@ -62,6 +62,12 @@ def test_every_tested_claim_of_livi2025_has_a_verdict():
 
     assert [entry["name"] for entry in make_claims.tested()] == [claim["name"] for claim in CRITERIA["claim"]]
     assert {entry["status"] for entry in make_claims.tested()} <= {"holds", "fails", "undecided"}
+
+
+def test_claims_are_quoted_in_full():
+    from learncast.papers.learnability.claims import CRITERIA
+
+    assert [entry["says"] for entry in make_claims.tested()] == [claim["says"] for claim in CRITERIA["claim"]]
 
 
 def test_the_page_is_current():

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import xarray as xr
 
 from learncast.papers import open_paper, reproduce
 from learncast.papers.linear_rnn import experiment, networks, paper, pictures
@@ -178,14 +177,8 @@ def test_the_full_paper_can_be_reproduced(tmp_path):
 
 
 def test_branches_begin_and_end_at_the_jump():
-    lines = xr.DataArray([[0.1, 0.2, 0.8, 0.9]], {"place": [0.0, 1.0, 2.0, 3.0]}, ("series", "place"))
-    ends = xr.Dataset({"below": ("series", [0.3]), "above": ("series", [0.7])})
-    broken = pictures.with_jumps(lines, np.array([1.5]), ends)
-    at, values = broken["place"].values, broken.values[0]
-    assert np.isnan(values[at == 1.5]).all()
-    before = values[at < 1.5]
-    assert before[:-1].tolist() == [0.1, 0.2]
-    assert before[-1] == pytest.approx(0.3, abs=1e-6)
-    after = values[at > 1.5]
-    assert after[0] == pytest.approx(0.7, abs=1e-6)
-    assert after[1:].tolist() == [0.8, 0.9]
+    line = np.array([0.0, 1.0, 2.0, 3.0]), np.array([0.1, 0.2, 0.8, 0.9])
+    at, values = pictures.broken_at(1.5, *line, [0.3, 0.7])
+    assert at.tolist() == [0.0, 1.0, 1.5, 1.5, 1.5, 2.0, 3.0]
+    np.testing.assert_array_equal(values, [0.1, 0.2, 0.3, np.nan, 0.7, 0.8, 0.9])
+    np.testing.assert_array_equal(pictures.broken_at(np.nan, *line, [np.nan, np.nan]), line)

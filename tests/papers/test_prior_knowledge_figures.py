@@ -276,7 +276,7 @@ def test_one_layer_does_not_slow_down():
     second = dataset.isel(time=dataset["stage"].values == 1, source=0)
     t = 0.01 * (second["time"].values - 1000)
     decay = np.exp(-t)[:, None, None]
-    assert numbers("6B")["steps after the switch to half of the loss without weights"] == _first_below(0.01)
+    assert numbers("6A")["one layer: steps to the same loss"] == _first_below(0.01)
     # After 1000 steps exp(-10) of the first task is left; descent deviates by 0.4% from the flow.
     np.testing.assert_allclose(second["network_function"], -S + 2 * S * decay, atol=0.01)
 

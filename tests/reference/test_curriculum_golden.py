@@ -133,6 +133,15 @@ def test_recurrence_weighted_singular_values(name, task, recurrence):
     agree(name, [modes.weighted_cross[0], modes.weighted_input[0], modes.optimum[0]])
 
 
+@pytest.mark.parametrize("timescale", [2.0, 10.0])
+def test_correlation_of_inputs_raises_both_weighted_strengths(timescale):
+    """So a first task with more correlated inputs helps by its cross strength, not by a smaller input strength."""
+    tasks = [lc.tasks.leaky_integration(steps=50, timescale=timescale, correlation=K) for K in (-0.5, 0.0, 0.5, 0.9)]
+    modes = [modes_of_one(task, PAPER) for task in tasks]
+    for name in ("weighted_cross", "weighted_input"):
+        assert (np.diff([getattr(one, name)[0] for one in modes]) > 0).all()
+
+
 @pytest.mark.equation("curriculum2025 Eq. (9)")
 @pytest.mark.equation("curriculum2025 Eq. (42)")
 @pytest.mark.parametrize("task", ["white", "ar1"])

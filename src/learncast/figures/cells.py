@@ -14,6 +14,8 @@ from learncast.figures.windows import ENVELOPE, FIT, LAG, with_key
 
 #: Cells in the order of their colours.
 CELLS = ("ConstGate", "SharedGate", "DiagGate", "GRU", "LSTM")
+#: Share of the largest value at which logarithmic axes end: an envelope that falls by 35 decades hides the others.
+DECADES = 1e-10
 
 
 def envelopes_by_cell(
@@ -70,9 +72,7 @@ def envelopes_by_cell(
         ax.plot([], [], **FIT, label=f"{law} fit")
     if axis != "linear":
         ax.set_yscale("log")
-        # The data set the range, since a fitted power law can leave it by many decades.
-        values = dataset["envelope"].mean("seed").values
-        ax.set_ylim(0.5 * values[values > 0].min(), 3 * values.max())
+        _within_decades(ax, dataset["envelope"])
     if axis == "log-log":
         logarithmic(ax)
     return with_key(ax, LAG, ENVELOPE, title, below=True, ncols=2 if law is None else 1)
@@ -180,7 +180,7 @@ def tail_indices_by_cell(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> A
         ax.plot([], [], "o", color="0.4", markerfacecolor="0.4" if j else "none", markersize=3, label=text)
     for height, text, line in ((2.0, "finite variance", "--"), (1.47, "product of two normals", ":")):
         ax.axhline(height, **FIT | {"linestyle": line}, label=text)
-    ax.set_ylim(1.0, 2.25)
+    ax.set_ylim(min(1.0, float(dataset["pooled_tail_index"].min()) - 0.05), 2.25)
     return with_key(ax, "", r"tail index $\hat\alpha$", title, below=True, ncols=2)
 
 
@@ -269,7 +269,16 @@ def noise_scales_by_cell(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> A
         ax.plot(one["lag"], envelope * float(scale[0] / envelope[0]), **{**FIT, "color": colour})
     ax.plot([], [], **{**FIT, "color": "0.4"}, label="envelope, rescaled")
     ax.set_yscale("log")
-    return with_key(ax, LAG, r"noise scale $\hat\sigma_\alpha$ (change per gradient)", title)
+    _within_decades(ax, dataset["scale"])
+    return with_key(ax, LAG, r"noise scale $\hat\sigma_\alpha$ (change per gradient)", title, below=True, ncols=2)
+
+
+def _within_decades(ax: Axes, values: xr.DataArray) -> None:
+    """Limit a logarithmic axis to the data, which fits can leave, and to the decades that show all cells."""
+    means = values.mean("seed").values
+    known = means[means > 0]
+    if known.size:
+        ax.set_ylim(max(0.5 * known.min(), DECADES * known.max()), 3 * known.max())
 
 
 def _cells(dataset: xr.Dataset) -> Iterator[tuple[str, str, xr.Dataset]]:

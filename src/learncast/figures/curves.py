@@ -470,7 +470,10 @@ def item_paths(points: xr.DataArray, ax: Axes, *, names: Sequence[str], legend: 
             ax.plot(*theory[:, -1], "x", **cross, linestyle="none", label="theory is stuck" if stuck else None)
     for group in _coinciding(named):
         spot, right = named[group[0]], named[group[0], 0] >= named[:, 0].mean()
-        look: Look = {"xytext": (5 if right else -5, 2), "textcoords": "offset points", "fontsize": 6.5}
+        across, up = (named - spot).T / np.ptp(named)
+        below = bool(((up > 0) & (up < 0.08) & (np.abs(across) < 0.25)).any())
+        aside = (5 if right else -5, -8 if below else 2)  # below its point if another name is close above
+        look: Look = {"xytext": aside, "textcoords": "offset points", "fontsize": 6.5}
         look |= {"ha": "left" if right else "right", "color": COLOURS[(group[0] // 2) % len(COLOURS)]}
         ax.annotate(", ".join(names[k] for k in group), spot, **look)
     ax.margins(0.3, 0.1)

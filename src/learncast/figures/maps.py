@@ -107,7 +107,10 @@ def portrait(
 def _without_specks(contour: QuadContourSet) -> None:
     """Remove the pieces of a contour that are shorter than a tenth of the axes, which would look like stray marks."""
     size = np.array(contour.axes.viewLim.size)
-    pieces = [Path(one) for path in contour.get_paths() for one in path.to_polygons(closed_only=False)]
+    paths = contour.get_paths()
+    for path in paths:
+        path.should_simplify = False  # it would simplify to a ninth of a data unit
+    pieces = [Path(one) for path in paths for one in path.to_polygons(closed_only=False)]
     kept = [one for one in pieces if (np.array(one.get_extents().size) > size / 10).any()]
     contour.set_paths([Path.make_compound_path(*kept)])
 

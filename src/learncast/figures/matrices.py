@@ -80,7 +80,7 @@ def matrix(
         ax.axvline(place - 0.5, color=ON_LIGHT, linewidth=0.7)
     _frame(ax, rows, columns)
     if bar:
-        clipped = float(np.abs(entries).max()) > 1.000001 * (top or 1.0)
+        clipped = float(np.abs(entries).max()) > 1.01 * (top or 1.0)
         unit = str(values.attrs.get("units", "1")).replace(" ", " · ")
         words = "entry, share of its block's ±" if blocks else "" if unit == "1" else unit
         # Beside the square matrix, not beside the space of the axes.
@@ -100,6 +100,8 @@ def predicted_and_trained(
     title: str = "",
 ) -> Axes:
     """Draw two tables in one: each square has the prediction above its diagonal and the training below.
+
+    The tables are losses or their changes: red is a loss or a rise of it, blue a fall.
 
     Parameters
     ----------
@@ -131,7 +133,7 @@ def predicted_and_trained(
     >>> plt.close(figure)
     """
     signed = min(float(predicted.min()), float(trained.min())) < -1e-9 * limit
-    norm, colours = (Normalize(-limit, limit), SAVED) if signed else (Normalize(0.0, limit), LOSSES)
+    norm, colours = (Normalize(-limit, limit), SAVED.reversed()) if signed else (Normalize(0.0, limit), LOSSES)
     for values, corners in ((predicted, ((0, 0), (1, 0), (0, 1))), (trained, ((1, 1), (1, 0), (0, 1)))):
         halves = [np.array(corners) - 0.5 + np.array([j, i]) for i, j in np.ndindex(values.shape)]
         squares = PolyCollection(halves, cmap=colours, norm=norm, linewidths=0.3, edgecolors="face")

@@ -101,7 +101,7 @@ def curriculum_paths(
     for k, time in enumerate([] if switch is None else np.atleast_1d(switch).tolist()):
         ax.axvline(time, color=STAGED, linewidth=0.9, linestyle=":", label=None if k else "switch")
     if legend:
-        key(ax, loc="lower right")
+        key(ax, below=True, ncols=2)
     return label(ax, x="training time (gradient steps)", y="strength $u$", title=title)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import xarray as xr
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
 from learncast.figures.look import COLOURS
 from learncast.figures.page import axis_label, key, label
@@ -72,6 +73,7 @@ def lag_covariances(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     >>> plt.close(figure)
     """
     _one_line_each(dataset["covariance"], ax, "$K$ = {:g}")
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     key(ax)
     return label(ax, x="lag (steps)", y="covariance with the last input (input$^2$)", title=title)
 

@@ -224,7 +224,7 @@ def time_scale_histogram(layer: xr.Dataset, ax: Axes, *, colour: int = 0, title:
     if undecayed:
         _remark(ax, f"{undecayed} do not decay")
     logarithmic(ax)
-    ax.yaxis.set_major_locator(MaxNLocator(integer=True))
+    ax.yaxis.set_major_locator(MaxNLocator(5, integer=True, steps=[1, 2, 5, 10]))
     return label(ax, x=r"time scale $\tau$ (steps)", y="number of units", title=title)
 
 

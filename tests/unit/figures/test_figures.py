@@ -8,6 +8,7 @@ import pytest
 import xarray as xr
 from matplotlib.collections import QuadMesh
 from matplotlib.colors import to_hex
+from matplotlib.contour import QuadContourSet
 
 import learncast as lc
 from learncast import figures, tasks
@@ -253,6 +254,15 @@ def test_a_portrait_draws_mesh_contour_lines_and_colour_bar(target, network, ax)
     assert bar.get_ylabel() == "steps saved (two scales)"
     assert sorted(legend(ax)) == ["breaks even", "target's optimum", "target's own value"]
     xr.testing.assert_identical(dataset, before)
+
+
+def test_the_break_even_line_follows_a_curve_on_a_fine_grid(ax):
+    values, accuracies = np.linspace(0.0, 1.0, 200), np.linspace(0.0, 1.0, 200)
+    figures.portrait(portrait_of(values[:, None] - accuracies**3, values=values, accuracies=accuracies), ax)
+    [contour] = [item for item in ax.collections if isinstance(item, QuadContourSet)]
+    x, y = np.concatenate([path.vertices for path in contour.get_paths()]).T
+    np.testing.assert_allclose(y, x**3, atol=0.01)  # two cells of the grid
+    assert np.abs(np.diff(x)).max() < 0.02  # without long straight pieces
 
 
 def test_white_is_no_gain_and_blue_saves(ax):

@@ -85,10 +85,10 @@ def draw_two_ways(dataset: xr.Dataset) -> figures.Figure:
         ax.barh(0, float(dataset["direct"]), color=TARGET, height=0.6, label=r"$\tau_{0\to2}$, or $\tau_{1\to2}$")
         ax.barh(rows[1:], dataset["first"], color=FIRST, height=0.6, label=r"$\tau_{0\to1}$")
         ax.barh(rows[1:], dataset["then"], left=dataset["first"], color=TARGET, height=0.6)
-        ax.axvline(float(dataset["direct"]), color="black", linestyle="--", linewidth=0.8)
+        ax.axvline(float(dataset["direct"]), color="black", linestyle="--", linewidth=0.8, label="directly")
         ax.set_yticks(rows, names)
         ax.invert_yaxis()
-        figures.key(ax, below=True, ncols=2)
+        figures.key(ax, below=True, ncols=3)
         figures.label(ax, x="training time (gradient steps)", y="", title="directly, or by a curriculum")
 
     return figures.sheet(draw, width=3.5, height=1.9)

@@ -30,6 +30,8 @@ FINE = np.linspace(0.05, 0.985, 60)
 LEARNING_RATE, ACCURACY, BATCH = 1e-3, 0.99, 1000
 #: Timescales in steps that the paper's kappa = 0.5 may mean: a rate per step, or steps.
 READINGS = {"rate": 2.0, "steps": 0.5}
+#: CPU seconds of one curriculum at the paper's learning rate.
+SECONDS = {"linear": 0.7, "relu": 2.2}
 #: Activations and their names in pictures.
 UNITS = {"linear": "linear units", "relu": "ReLU units"}
 
@@ -110,7 +112,13 @@ def forecasts_of(name: str, activation: str, preset: str) -> list[Forecast]:
 
 def panel_runs(name: str, preset: str) -> list[PaperRun]:
     """Return the runs of `panel`: linear and ReLU units."""
-    return [PaperRun(train_pool, {"name": name, "activation": unit, "preset": preset}) for unit in UNITS]
+    return [PaperRun(train_pool, {"name": name, "activation": k, "preset": preset}, estimated_seconds) for k in UNITS]
+
+
+def estimated_seconds(settings: Settings) -> float:
+    """Estimate the CPU seconds of a run from its number of curricula, from times on one core of a server."""
+    size, unit = SIZES[settings["preset"]], settings["activation"]
+    return SECONDS[unit] * size.seeds[unit] * (1 + 2 * len(size.stops)) * LEARNING_RATE / size.rate
 
 
 def train_pool(settings: Settings, progress: Progress = silent) -> xr.Dataset:

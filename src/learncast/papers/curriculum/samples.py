@@ -35,7 +35,7 @@ def curricula(name: str) -> dict[str, Forecast]:
 
 def sample_runs(name: str, preset: str) -> list[PaperRun]:
     """Return the run of a panel."""
-    return [PaperRun(train_sample, {"name": name})]
+    return [PaperRun(train_sample, {"name": name}, lambda _: 2 * pools.SECONDS["linear"])]
 
 
 def train_sample(settings: Settings, progress: Progress = silent) -> xr.Dataset:

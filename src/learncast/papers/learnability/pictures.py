@@ -11,6 +11,7 @@ import numpy as np
 import xarray as xr
 
 from learncast import figures
+from learncast.figures.page import logarithmic
 from learncast.papers.learnability.preset import CELLS
 from learncast.papers.paper import Numbers, short
 
@@ -138,7 +139,8 @@ def course(dataset: xr.Dataset, ax: Axes, *, title: str) -> None:
     """Draw the drop of the envelope during training: medians as lines, networks as dots."""
     dots = dataset["watched_drop"].rename(cell="series").transpose("series", "update", "seed")
     figures.networks_on_lines(dots.median("seed", keep_attrs=True), ax, networks=dots, named=False, title=title)
-    ax.set(yscale="log", ylabel="envelope's drop, log f(1)/f(L)")
+    ax.set_ylabel("envelope's drop, log f(1)/f(L)")
+    logarithmic(ax, "y")
     figures.key(ax, below=True, ncols=2)
 
 

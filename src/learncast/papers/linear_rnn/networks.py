@@ -175,7 +175,7 @@ def horizons(seeds: int, accuracy: float, *, last: int = 50) -> xr.Dataset:
 
 def terms(points: int) -> xr.Dataset:
     """S3a: data term and regulariser over training, and the response to earlier inputs if only the last one counts."""
-    clock = np.linspace(0.0, 12.0, 4 * points)
+    clock = np.linspace(0.0, 12.0, 12 * points)
     task, last = sensory.leaky(STEPS, decay=0.8), sensory.impulse(STEPS, 0)
     mode = mode_trajectory(clock, 0.1, 0.5, 0.1, filter_strengths(task))
     theory = tradeoff.loss_terms(mode.input, mode.recurrence, mode.output, filter_strengths(task))
@@ -212,7 +212,7 @@ def terms(points: int) -> xr.Dataset:
 
 def late_pulses(points: int, backgrounds: Sequence[float]) -> xr.Dataset:
     """S3b: the best recurrence of a late pulse over its background, its jump, and the loss at three backgrounds."""
-    lengths, grid, b = (10, 20, 50), np.linspace(0.02, 0.3, points), np.linspace(0.0, 1.1, 221)
+    lengths, grid, b = (10, 20, 50), np.linspace(0.02, 0.3, 3 * points), np.linspace(0.0, 1.1, 221)
     jumps = [tradeoff.late_pulse_transition(T) for T in lengths]
 
     def pulse(T: int, eps: float) -> FloatArray:

@@ -10,7 +10,7 @@ import xarray as xr
 from learncast._core.validation import FloatArray
 from learncast.figures import Figure, key, networks_on_lines, networks_per_case, page
 from learncast.figures.look import COLOURS, GREY, THEORY
-from learncast.figures.page import axis_label, label, name_line, name_time
+from learncast.figures.page import axis_label, label, lettered, name_line, name_time
 from learncast.papers.linear_rnn.networks import STEPS
 from learncast.papers.paper import Numbers, short
 
@@ -90,7 +90,7 @@ def horizon_numbers(dataset: xr.Dataset) -> Numbers:
 
 def draw_horizons(dataset: xr.Dataset) -> Figure:
     """Draw losses against the length of the trial: by lag and by step."""
-    figure, axes = page(1, 2, width=3.5, height=2.6)
+    figure, axes = page(1, 2, width=3.5, height=2.9)
     for ax, dim, text, title in (
         (axes[0], "leak", "$b$ = {:g}", "end anchor: the sum"),
         (axes[1], "decay", "target {:g}$^{{10-t}}$", "start anchor: by step"),
@@ -101,8 +101,9 @@ def draw_horizons(dataset: xr.Dataset) -> Figure:
             for key, d in ((name, dim), (f"{name}_networks", some))
         )
         networks_on_lines(lines, ax, networks=dots, title=title)
+        key(ax, below=True, ncols=2)
         ax.set_yscale("symlog", linthresh=1e-3)
-        ax.set_ylim(bottom=0.0)
+        ax.set_ylim(bottom=-1e-4)  # lines at 0 stay off the axis
     return figure
 
 
@@ -132,29 +133,25 @@ def term_numbers(dataset: xr.Dataset) -> Numbers:
     yield "last input only: relative change of all of W_h", short(dataset.attrs["recurrent_change"])
 
 
-def with_jumps(lines: xr.DataArray, jumps: FloatArray, dataset: xr.Dataset) -> xr.DataArray:
-    """Return lines, over (series, place), whose branches end and begin at their jumps, with a gap between them."""
-    dim, grid = str(lines.dims[1]), lines.values
-    around = [jump * (1 + e) for jump in jumps[np.isfinite(jumps)] for e in (-1e-9, 0, 1e-9)]
-    places = np.sort([*lines[dim].values, *around])
-    broken = lines.interp({dim: places})
-    for k in np.flatnonzero(np.isfinite(jumps)):
-        x, left = lines[dim].values, lines[dim].values < jumps[k]
-        low = np.interp(places, [*x[left], jumps[k]], [*grid[k][left], dataset["below"][k]])
-        high = np.interp(places, [jumps[k], *x[~left]], [dataset["above"][k], *grid[k][~left]])
-        broken[k] = np.where(places == jumps[k], np.nan, np.where(places < jumps[k], low, high))
-    return broken.assign_attrs(lines.attrs)
+def broken_at(jump: float, x: FloatArray, y: FloatArray, ends: list[float]) -> tuple[FloatArray, FloatArray]:
+    """Return a line whose branches end and begin at a jump, with a gap between them; nan: there is no jump."""
+    if np.isnan(jump):
+        return x, y
+    at = int(np.searchsorted(x, jump))
+    return np.insert(x, at, [jump] * 3), np.insert(y, at, [ends[0], np.nan, ends[1]])
 
 
 def draw_late_pulses(dataset: xr.Dataset) -> Figure:
     """Draw the best recurrence over the background with its jump, and the loss around it."""
     figure, (left, right) = page(1, 2, width=3.5, height=2.7)
-    jumps = dataset["jump"].values
-    broken = with_jumps(dataset["best"], jumps, dataset)
-    networks_on_lines(broken, left, title=r"late pulse over background $\epsilon$")
-    for k in np.flatnonzero(np.isfinite(jumps)):
-        ends = [float(dataset[name][k]) for name in ("below", "above")]
-        left.plot([jumps[k]] * 2, ends, color=COLOURS[k], linestyle=":", linewidth=1.0)
+    for k, name in enumerate(dataset["series"].values):
+        one = dataset.isel(series=k)
+        jump, *ends = (float(one[part]) for part in ("jump", "below", "above"))
+        line = broken_at(jump, one["background"].values, one["best"].values, ends)
+        left.plot(*line, color=COLOURS[k], label=lettered(str(name)))
+        left.plot([jump] * 2, ends, color=COLOURS[k], linestyle=":", linewidth=1.0)
+    x, y = axis_label(dataset["background"]), axis_label(dataset["best"])
+    label(left, x=x, y=y, title=r"late pulse over background $\epsilon$")
     for marker, start, ends in zip("v^", dataset["start"].values, dataset["networks"].values, strict=True):
         name = f"$T$ = 20, networks from $b_0$ = {start:g}"
         left.plot(dataset["network_background"], ends, marker, color=COLOURS[1], linestyle="none", label=name)
@@ -206,11 +203,12 @@ def draw_sensory(dataset: xr.Dataset) -> Figure:
     figure, (left, right) = page(1, 2, width=3.5, height=3.0)
     networks_per_case(dataset["recurrence"], dataset["outlier"], left, title="$b^*$ and outlier of $W_h$")
     left.axhline(1.0, color="grey", linewidth=0.8)
+    name_line(left, 1.0, "$|b|=1$", x=0.55)
     lines = dataset["longer"].rename(case="series")
     networks = dataset["longer_networks"].rename(case="series").transpose("series", "network_horizon", "seed")
     networks_on_lines(lines, right, networks=networks, title="trained at $T$ = 10: longer trials")
     right.set_yscale("symlog", linthresh=1e-6)
-    right.set_ylim(bottom=0.0)
+    right.set_ylim(bottom=-1e-7)
     key(right, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return figure
 

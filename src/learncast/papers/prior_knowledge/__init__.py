@@ -29,7 +29,8 @@ TRAINED = {
 def paper() -> Paper:
     """Return all figures."""
     outputs, everything, revised = learning.outputs_from, learning.everything_from, revision.curves
-    both, all_five = partial(gaps, ("network_function", "loss")), partial(gaps, learning.QUANTITIES)
+    both, one = partial(gaps, ("network_function", "loss")), partial(gaps, ("network_function",))
+    all_five = partial(gaps, learning.QUANTITIES)
     deviations = painted(figures.deviations, width=3.5, height=2.6, title="theory against training")
     draw_structure, five = learning.draw_structure, partial(draw_functions, "five networks of 2C", name="loss")
     starts, ends = ("small weights", "large weights"), ("two fish swapped", "colour hierarchy")
@@ -49,7 +50,7 @@ def paper() -> Paper:
         "5B": (only, continual.draw_forgetting, continual.forgetting_numbers),
         "5C": (only, continual.draw_imbalance, continual.imbalance_numbers),
         "6A": (revision.reversal, revision.draw_reversal, revision.reversal_numbers),
-        "6B": (revision.shallow_reversal, partial(draw_functions, "reversal, one layer"), revision.shallow_numbers),
+        "6B": (revision.shallow_reversal, partial(draw_functions, "reversal, one layer"), one),
         "6C": (structure, revision.draw_features, learning.structure_numbers),
         "6D": (structure, partial(draw_structure, slice(1, 3)), learning.structure_numbers),
         "6E": (revised, partial(revision.draw_revision, "loss_in_training"), revision.revision_numbers),

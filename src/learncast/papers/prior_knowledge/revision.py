@@ -74,11 +74,6 @@ def shallow_reversal() -> xr.Dataset:
     return named.to_dataset(name="network_function")
 
 
-def _one_layer() -> float:
-    """Return the steps of one layer from S to -S until half of the loss at 0: |2 S r^n|^2 <= |S|^2 / 2."""
-    return float(np.ceil(np.log(8) / (-2 * np.log1p(-SLOW))))
-
-
 @cache
 def revised() -> xr.Dataset:
     """Figure 6E to H: small weights, the living kingdom, then the swap; large weights, then the colours (`panel`)."""
@@ -218,14 +213,9 @@ def reversal_numbers(dataset: xr.Dataset) -> Numbers:
     yield "excess loss, training at its end", short(np.round(last["loss"].sel(source="descent")[1] - least, 12))
     yield "training leaves the saddle, steps after the switch", int(dataset["escape_step"] - switch)
     yield "the flow from these weights leaves the saddle, steps", int(dataset["flow_escape_step"] - switch)
-    yield "one layer: steps to the same loss", int(_one_layer())
+    # One layer goes from S to -S: |2 S r^n|^2 <= |S|^2 / 2.
+    yield "one layer: steps to the same loss", int(np.ceil(np.log(8) / (-2 * np.log1p(-SLOW))))
     yield from descent.gaps(["network_function"], first)
-
-
-def shallow_numbers(dataset: xr.Dataset) -> Numbers:
-    """Yield the steps of one layer through the reversal."""
-    yield from descent.gaps(["network_function"], dataset)
-    yield "steps after the switch to half of the loss without weights", int(_one_layer())
 
 
 def revision_numbers(dataset: xr.Dataset) -> Numbers:
