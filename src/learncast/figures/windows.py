@@ -123,6 +123,7 @@ def window_curve(layer: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     beside |= {"fontsize": 6.5, "rotation": 90, "ha": "right", "va": "top", "color": GREY}
     ax.annotate("diagnosed", (float(layer["sequences"]), 0.45), **beside)
     ax.set_xscale("log")
+    ax.yaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set_ylim(bottom=-0.02 * max(1.0, float(layer["lag"][-1])))
     return with_key(ax, "sequences $N$", "longest learnable lag (steps)", title, below=True, ncols=2)
 
