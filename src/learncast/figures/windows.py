@@ -59,15 +59,15 @@ def envelope(layer: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     >>> figure, ax = plt.subplots()
     >>> _ = lc.figures.envelope(layer, ax)
     >>> [text.get_text() for text in ax.get_legend().get_texts()]
-    ['gates at the learning rate', 'with the optimizer', 'significant signal', 'fit: exponential']
+    ['gates at the learning rate', 'with the optimiser', 'detected signal', 'fit: exponential']
     >>> plt.close(figure)
     """
     lag = layer["lag"].values
     ax.plot(lag, layer["envelope_gate"], color=COLOURS[1], linewidth=1.3, label="gates at the learning rate")
-    ax.plot(lag, layer["envelope"], color=COLOURS[0], linewidth=1.3, label="with the optimizer")
+    ax.plot(lag, layer["envelope"], color=COLOURS[0], linewidth=1.3, label="with the optimiser")
     significant = (layer["score"] > layer["critical_score"]).values
     points = lag[significant], layer["envelope"].values[significant]
-    ax.plot(*points, "o", color=COLOURS[0], markersize=3, label="significant signal")
+    ax.plot(*points, "o", color=COLOURS[0], markersize=3, label="detected signal")
     ax.plot(lag, layer["envelope_fit"], **THEORY, label=f"fit: {layer['decay_kind'].values}")
     ax.set_yscale("log")
     return with_key(ax, LAG, ENVELOPE, title)
