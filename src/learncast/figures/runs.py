@@ -167,7 +167,7 @@ def training_over_theory(
     first = "theory" not in [text.get_label() for text in ax.lines]
     for j, row in enumerate(np.atleast_2d(theory[quantity].transpose(..., "time").values)):
         ax.plot(theory["time"], row, **{**THEORY, "label": "theory" if first and j == 0 else None})
-    key(ax, loc="lower right" if quantity == "strength" else "upper right")
+    key(ax, below=True, ncols=2)
     y = "strength $u$" if quantity == "strength" else "loss (target$^2$)"
     return label(ax, x="training time (gradient steps)", y=y, title=title)
 
