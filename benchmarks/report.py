@@ -40,7 +40,7 @@ HEAD = """# Performance
 {headline}
 
 ```{{drawn}} speed_chart
-:width: 680
+:width: 540
 ```
 
 {missed}
@@ -113,7 +113,7 @@ SUMMARY = (
         "Two-layer solution at 100 times, 200 × 200",
         "two_layer",
         "Q Q^T at 100 times, d = 200",
-        reason="Each time takes about 13 d³ operations, while the ODE solver interpolates between a few dozen steps.",
+        reason="Each time costs products of matrices, while the ODE solver interpolates between a few dozen steps.",
     ),
     Question(
         "Two-layer solution at 1,000 times, 50 × 50",
@@ -140,7 +140,7 @@ SUMMARY = (
         "curriculum",
         "1000 x 1000 phase portrait over target_strength",
         "1000 x 1000 phase portrait over target_strength",
-        "The unit is one logarithm per point. Two stages need one each, and seven grids of numbers are filled.",
+        "The unit is the time of one logarithm per point. Each stage needs one, and seven grids of numbers are filled.",
     ),
     Question("One task of a sweep, beside its own work", "sweep", "the same tasks by 2 processes"),
     Question("Picture of the explorer after a slider moved", "explorer", "portrait of 120 x 120, slider"),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 from importlib.metadata import metadata
 from pathlib import Path
+
+from numpydoc.xref import DEFAULT_LINKS
 
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS / "_ext"))
@@ -63,7 +66,13 @@ autosummary_imported_members = False
 autodoc_typehints = "none"  # the text below a signature says more
 autodoc_preserve_defaults = True
 numpydoc_show_class_members = False
-numpydoc_xref_param_type = False
+# Types of parameters link to the public classes; Python's own types have no page here.
+numpydoc_xref_param_type = True
+numpydoc_xref_ignore = "all"
+numpydoc_xref_aliases = dict(zip(DEFAULT_LINKS, DEFAULT_LINKS, strict=True))
+numpydoc_xref_aliases |= {
+    name: f"learncast.{name}" for name in learncast.__all__ if inspect.isclass(getattr(learncast, name))
+}
 
 #: Folders of scripts whose pages are made by running them.
 SCRIPTS = [folder for folder in ("gallery", "tutorials") if (DOCS / folder / "GALLERY_HEADER.rst").exists()]

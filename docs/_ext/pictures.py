@@ -177,7 +177,7 @@ def forecast_and_trained(axes: Any) -> None:
     ax.legend(title="forecast class", frameon=False, loc="upper left")
 
 
-@_sized(6.6, 4.3, heights=(9, 5))
+@_sized(4.6, 6.0, heights=(9, 5))
 def speed_chart(axes: Any) -> None:
     """Above: how many times as fast as the obvious way each question is answered. Below: time of the questions that have no such counterpart. A tick marks the goal."""
     sys.path.append(str(ROOT))
@@ -190,17 +190,19 @@ def speed_chart(axes: Any) -> None:
             _, value, goal = answer.bar
             name, colour = ("goal met", TARGET) if answer.met else ("goal missed", FIRST)
             start = 1 if kind == "ratio" else 0
-            ax.barh(row, value - start, left=start, color=colour, label=name)
-            ax.plot([goal, goal], [row - 0.42, row + 0.42], color="0.45", lw=2, label="goal")
+            ax.barh(row, value - start, 0.4, left=start, color=colour, label=name)
+            ax.plot([goal, goal], [row - 0.2, row + 0.3], color="0.45", lw=2, label="goal")
+            # The name is above the bar, where it is readable on a phone.
+            ax.annotate(answer.question.question, (0, row - 0.34), xycoords=("axes fraction", "data"), size=7.5)
             said = answer.time if kind == "time" else f"{value:,.0f}×" if value >= 10 else f"{value:.1f}×"
             ax.annotate(said, (max(value, goal), row), (5, 0), textcoords="offset points", va="center", size=7)
-        ax.set_yticks(range(len(chosen)), [answer.question.question for answer in chosen])
-        ax.invert_yaxis()
-        ax.set(xscale="log")
-    axes[0].axvline(1, color="0.6", lw=0.8)
+            if kind == "ratio":
+                ax.plot([1, 1], [row - 0.2, row + 0.2], color="0.45", lw=0.8)
+        ax.set(xscale="log", yticks=[], ylim=(len(chosen) - 0.6, -0.9))
+        ax.spines["left"].set_visible(False)
     axes[0].set_xticks([1, 10, 100, 1000], ["1×", "10×", "100×", "1,000×"])
     axes[1].set_xticks([1e-3, 1e-2, 0.1, 1], ["1 ms", "10 ms", "0.1 s", "1 s"])
     axes[0].set(xlabel="times as fast as the obvious way", xlim=(0.4, 8000))
     axes[1].set(xlabel="time of one answer", xlim=(1e-3, 5))
     named = dict(zip(*reversed(axes[0].get_legend_handles_labels()), strict=True))
-    axes[0].legend(named.values(), named.keys(), frameon=False, ncols=3, loc="lower right", bbox_to_anchor=(1, 1))
+    axes[0].legend(named.values(), named.keys(), frameon=False, ncols=3, loc="lower left", bbox_to_anchor=(0, 1))

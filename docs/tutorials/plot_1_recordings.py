@@ -122,10 +122,18 @@ low, high = plan.saving_interval
 print(f"saves {plan.saving:.0f} steps, 95% interval {low:.0f} to {high:.0f}")
 
 _, ax = plt.subplots(figsize=(7, 1.6), layout="constrained")
-ax.plot([low, high], [0, 0], color=lc.figures.COLOURS[0], linewidth=4)
-ax.plot(plan.saving, 0, "ko")
-ax.axvline(0, color=lc.figures.COLOURS[1], linestyle="--")
+ax.plot(
+    [low, high],
+    [0, 0],
+    color=lc.figures.COLOURS[0],
+    linewidth=4,
+    label="95% interval",
+)
+ax.plot(plan.saving, 0, "ko", label="estimate")
+ax.axvline(0, color="grey", linestyle="--", label="no saving")
 ax.set(xlabel="gradient steps saved", yticks=[])
+ax.spines["left"].set_visible(False)
+lc.figures.key(ax, below=True, ncols=3)
 plt.show()
 
 # %%

@@ -37,7 +37,7 @@ plt.show()
 # The loss of each task before training and after each stage. Each stage is trained to convergence.
 
 loss = lc.forget([kinds, colours], network, learning_rate=0.05).losses()
-loss.to_pandas().round(3)
+loss.to_pandas().round(2)
 
 # %%
 # After ``colours`` the loss of ``kinds`` is larger than before training, because the answers are now wrong. In theory, after

@@ -116,7 +116,7 @@ for strength in steps["target_strength"].values:
 ax.set(
     xlabel="recurrence of the network",
     ylabel="gradient steps to learn",
-    yscale="log",
+    ylim=(0, None),
 )
 ax.legend()
 plt.show()

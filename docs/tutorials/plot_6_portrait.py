@@ -57,20 +57,22 @@ for name, (strength, stop) in points.items():
         [lc.Stage(first, stop), lc.Stage(target, 0.99)], network, learning_rate=1e-3
     )
     print(
-        f"{name:>20}: {forecast.steps.descent:.0f} steps; "
+        f"{name}: {forecast.steps.descent:.0f} steps; "
         f"direct training {forecast.direct.descent:.0f}."
     )
-    print(f"{'':>22}{forecast.explanation.sentence}")
+    print(f"  {forecast.explanation.sentence}.")
 
 # %%
 # The strength over time in these four curricula. All end within the target's tolerance band (grey).
 
-fig, axes = plt.subplots(1, 4, figsize=(10, 2.6), sharey=True, layout="constrained")
+fig, axes = plt.subplots(
+    2, 2, figsize=(7, 4.4), sharex=True, sharey=True, layout="constrained"
+)
 times = np.arange(0, 560)
 optimum = float(
     lc.forecast(target, network, learning_rate=1e-3).solution.optimum[0]
 )
-for ax, (name, (strength, stop)) in zip(axes, points.items(), strict=True):
+for ax, (name, (strength, stop)) in zip(axes.flat, points.items(), strict=True):
     first = target.varied(target_strength=strength).renamed("first")
     forecast = lc.follow(
         [lc.Stage(first, stop), lc.Stage(target, 0.99)], network, learning_rate=1e-3
@@ -84,8 +86,9 @@ for ax, (name, (strength, stop)) in zip(axes, points.items(), strict=True):
     ax.axvline(
         forecast.stages[0].steps.flow, color=lc.figures.COLOURS[1], linestyle=":"
     )
-    ax.set(title=name, xlabel="gradient steps")
-axes[0].set_ylabel("strength")
+    ax.set_title(name)
+fig.supxlabel("gradient steps", fontsize=8)
+fig.supylabel("strength", fontsize=8)
 plt.show()
 
 # %%

@@ -52,7 +52,7 @@ held_out.plot()
 plt.show()
 
 # %%
-# The held-out loss is least where the star is, and rises afterwards: with 150 trials of 64 pixels this network overfits. The grey
+# The held-out loss is least at the orange line and rises afterwards: with 150 trials of 64 pixels this network overfits. The grey
 # stops are as good as the best one within the noise of the trials. Were 1 inside the interval of the rise, these trials would
 # not show whether longer training overfits.
 #
@@ -79,8 +79,10 @@ print(
 # ----------------
 #
 # Each mode of the target is learned at its own time. Modes below the edge, which follows from the number of trials, are noise.
+# ``learned`` is the step at which half of a mode is learned.
 
 modes = held_out.modes.to_dataframe()
+modes.index += 1
 modes.round(3)
 
 # %%

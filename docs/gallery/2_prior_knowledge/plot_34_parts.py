@@ -38,10 +38,10 @@ for angle in angles:
     steps["best plan"].append(np.mean([plan.best.total.descent for plan in plans]))
 
 _, ax = plt.subplots(figsize=(6, 3.6), layout="constrained")
-for (name, values), style in zip(
-    steps.items(), ("C1s--", "C7o-", "C0o-"), strict=True
+for (name, values), style, colour in zip(
+    steps.items(), ("s--", "o-", "o-"), ("C1", "grey", "C0"), strict=True
 ):
-    ax.plot(angles, values, style, label=name)
+    ax.plot(angles, values, style, color=colour, label=name)
     print(name, np.round(values))
 ax.set(
     xlabel="angle between the parts' own inputs (degrees)",

@@ -26,6 +26,8 @@ for n, time in zip(trials, times, strict=True):
     low, high = time.interval
     ax.plot([n, n], [low, high], color=lc.figures.COLOURS[0], linewidth=3)
     ax.plot(n, time.flow_steps, "o", color="black")
+ax.lines[0].set_label("95% interval")
+ax.lines[1].set_label("forecast")
 ax.axhline(
     linear.flow, color=lc.figures.COLOURS[1], linestyle="--", label="linear units"
 )

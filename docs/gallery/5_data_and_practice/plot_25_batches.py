@@ -29,7 +29,8 @@ for k, batch in enumerate([16, 64, 256]):
         color=lc.figures.COLOURS[0],
         alpha=0.6,
     )
-    ax.plot([k - 0.25, k + 0.25], [steps.mean()] * 2, color="black")
+    mean = "mean" if k == 0 else None
+    ax.plot([k - 0.25, k + 0.25], [steps.mean()] * 2, color="black", label=mean)
 ax.axhline(
     plan.total, color=lc.figures.COLOURS[1], linestyle="--", label="full batches"
 )

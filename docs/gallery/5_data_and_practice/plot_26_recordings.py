@@ -23,6 +23,8 @@ for trials in numbers:
     low, high = steps.interval
     ax.plot([trials, trials], [low, high], color=lc.figures.COLOURS[0], linewidth=3)
     ax.plot(trials, steps.descent, "o", color="black")
+ax.lines[0].set_label("95% interval")
+ax.lines[1].set_label("forecast")
 ax.set(
     xscale="log",
     xlabel="recorded trials",
@@ -31,4 +33,5 @@ ax.set(
     xticklabels=numbers,
 )
 ax.minorticks_off()
+ax.legend()
 plt.show()

@@ -30,5 +30,11 @@ truth = lc.generalise(
 
 _, ax = plt.subplots(figsize=(6, 3.8), layout="constrained")
 held_out.plot(ax, title=f"Stop after about {held_out.stop} steps")
-ax.plot(truth["steps"][1:], truth["held_out"][1:], **lc.figures.THEORY)
+ax.plot(
+    truth["steps"][1:],
+    truth["held_out"][1:],
+    **lc.figures.THEORY,
+    label="population",
+)
+lc.figures.key(ax, below=True, ncols=3)
 plt.show()

@@ -176,7 +176,7 @@ class Advice(Result, Reported, Displayable):
         cost = f"{self.pilot_steps} gradient steps for the pilots"
         if "run_steps" in a:
             each = zip(_listed(a["run_stages"]), a["run_stage_steps"], strict=True)
-            stages = ", ".join(f"{steps} on {name}" for name, steps in each if steps)
+            stages = ", ".join(f'{steps} on "{name}"' for name, steps in each if steps)
             cost += f"; {a['run_steps']} of training ({stages}; {a['run_status']})"
         return {
             "do": f"{do}.",

@@ -128,7 +128,7 @@ def _rate_and_help(request: Request, pilots: Pilots | None) -> Advice:
     target, goal = request.target, request.goal
     if isinstance(goal, Explained):
         raise InvalidSpec("goal must be Loss, DecisionAccuracy or Measured if there are no candidates.", field="goal")
-    words, expect = f"Train on {target.name} directly", EXPECTED[request.rule.adaptive]
+    words, expect = f'Train on "{target.name}" directly', EXPECTED[request.rule.adaptive]
     direct = AdvisedPlan((Stage(target, goal),), words)
     if isinstance(goal, Loss) or not request.candidates:
         helps = "none: no easier tasks were given."
@@ -141,6 +141,7 @@ def _rate_and_help(request: Request, pilots: Pilots | None) -> Advice:
         halfway = on_the_way(goal, request.chance(), HALFWAY)
         until = "it is learned" if halfway is None else f"it reaches {halfway.text}"
         plans = {HELPED: AdvisedPlan(tuple(helped_stages(request, helpers)), words), DIRECT: direct}
-        helps = f"if it stalls, half of each batch comes from {', '.join(names)} until {until}."
-    helps += "".join(f" {name} is left out: {reason}." for name, reason in unsuitable.items())
+        easier = ", ".join(f'"{name}"' for name in names)
+        helps = f"if it stalls, half of each batch comes from {easier} until {until}."
+    helps += "".join(f' "{name}" is left out: {reason}.' for name, reason in unsuitable.items())
     return advice_of(request, pilots, plans, shortlist=list(plans), helpers=names, help=helps, expect=expect)

@@ -187,15 +187,15 @@ class Forecaster:
         unit = steps[0] if math.isfinite(steps[0]) else min(steps)
         scores = [one / unit if math.isfinite(unit) and unit > 0 else math.inf for one in steps]
         last = Stage(target, goal if isinstance(goal, Loss) else Loss(losses[0], function=function))
-        plans = {DIRECT: AdvisedPlan((last,), f"Train on {target.name} directly", scores[0])}
+        plans = {DIRECT: AdvisedPlan((last,), f'Train on "{target.name}" directly', scores[0])}
         firsts = [(one.source, stop) for one in self.first for stop in self.terms.stops]
         for (source, stop), score, loss in zip(firsts, scores[1:], losses[1:], strict=True):
-            name, then = f"{source.name} to {stop:.0%}", f"train on {target.name}"
+            name, then = f"{source.name} to {stop:.0%}", f'train on "{target.name}"'
             if source.name == target.name:
                 name = f"{target.name} itself to {stop:.0%}, restarted"
-                then = f"continue with {target.name} and a fresh optimiser"
+                then = f'continue with "{target.name}" and a fresh optimiser'
             until = f"until {stop:.0%} of its excess loss is gone (loss {loss:.3g})"
-            words = f"Train on {source.name} {until}, then {then}"
+            words = f'Train on "{source.name}" {until}, then {then}'
             stages = (Stage(source, Loss(loss, function=function)), last)
             plans[name] = AdvisedPlan(stages, words, score, source.name, stop, loss)
         return dict(sorted(plans.items(), key=lambda item: item[1].score))

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from learncast._core.validation import FloatArray
 from learncast.figures.look import COLOURS, FIRST, GREY, STAGED, THEORY, TRAINED, Look
-from learncast.figures.page import axis_label, key, label, logarithmic, name_time, shortened
+from learncast.figures.page import axis_label, key, label, logarithmic, name_time, wrapped
 from learncast.results import Steps
 
 #: Shades of one colour for two modes of one network.
@@ -65,7 +65,7 @@ def mode_strengths(
         if simulated is not None:
             series = simulated["strength"].isel(mode=k)
             ax.plot(series["time"], series, color=colour, **TRAINED, label=name or "descent")
-            look = THEORY | {"label": None if k else "theory"}
+            look = THEORY | {"label": "theory" if k + 1 == dataset.sizes["mode"] else None}
         series = dataset["strength"].isel(mode=k)
         ax.plot(series["time"], series, **look)
         if optimum is not None:
@@ -148,7 +148,7 @@ def learning_curve(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
         ax.spines["right"].set_visible(True)
         right = ax.secondary_yaxis("right", functions=(partial(_share_of, zero), partial(_loss_of, zero)))
         right.set_ylabel("R²")
-    return label(ax, x="training (gradient steps)", y="loss", title=title)
+    return label(ax, x="training time (gradient steps)", y="loss", title=title)
 
 
 def _share_of(zero: float, loss: ArrayLike) -> FloatArray:
@@ -229,7 +229,7 @@ def forgetting_curves(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes
         colour = COLOURS[k % len(COLOURS)]
         losses = dataset["loss"].values[:, k]
         ax.plot(times, losses, color=colour, linewidth=1.0, linestyle=":")
-        ax.plot(times, np.where(stage == k, losses, np.nan), color=colour, linewidth=1.8, label=shortened(name, 20))
+        ax.plot(times, np.where(stage == k, losses, np.nan), color=colour, linewidth=1.8, label=wrapped(name, 20))
     for k in range(1, int(stage.max()) + 1):
         ax.axvline(times[np.argmax(stage == k)], color="grey", linewidth=0.8)
     key(ax)

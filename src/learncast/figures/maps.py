@@ -9,6 +9,7 @@ from matplotlib.colors import TwoSlopeNorm
 from matplotlib.contour import QuadContourSet
 from matplotlib.lines import Line2D
 from matplotlib.path import Path
+from matplotlib.patheffects import withStroke
 
 from learncast._core.validation import FloatArray
 from learncast.figures.look import COLOURS, DIRECT, ON_LIGHT, SAVED, Look
@@ -16,14 +17,14 @@ from learncast.figures.page import colour_bar, key, label, wrapped
 
 #: Marker of a plan.
 STAR: Look = {
-    "marker": "*", "markersize": 10, "color": COLOURS[7], "markeredgecolor": "black", "clip_on": False
+    "marker": "*", "markersize": 10, "color": COLOURS[7], "markeredgecolor": ON_LIGHT, "clip_on": False
 }  # fmt: skip
-#: Line on which a curriculum takes as long as direct training.
-EVEN = Line2D([], [], color=ON_LIGHT, linewidth=0.8, label="breaks even")
-#: Legend of a map, on a grey on which black and yellow are visible; like the map it is the same on a dark page.
-ON_PAPER: Look = {
-    "frameon": True, "facecolor": "0.85", "framealpha": 1.0, "edgecolor": "none", "labelcolor": ON_LIGHT
-}  # fmt: skip
+#: Line on which a curriculum takes as long as direct training, in the legend.
+EVEN = Line2D([], [], color="black", linewidth=0.8, label="breaks even")
+#: Colour of the parameter of the target on a map, which is the same on a dark page; the legend follows the page.
+OWN = "0.35"
+#: Dark edges of a yellow line, without which it could not be seen on white.
+EDGED: Look = {"path_effects": [withStroke(linewidth=2.6, foreground=ON_LIGHT)]}
 
 
 def portrait(
@@ -91,11 +92,14 @@ def portrait(
     inside = np.isfinite(singular) & (singular <= stops.max()) & (singular >= stops.min())
     if inside.any():
         name = "target's optimum"
-        lines += ax.plot(np.where(inside, singular, np.nan), values, color=COLOURS[7], linewidth=1.4, label=name)
+        look: Look = {"color": COLOURS[7], "linewidth": 1.4, **EDGED}
+        lines += ax.plot(np.where(inside, singular, np.nan), values, **look, label=name)
     if target_value is not None:
-        lines.append(ax.axhline(target_value, color=DIRECT, linewidth=1.4, linestyle=":", label="target's own value"))
+        own: Look = {"linewidth": 1.4, "linestyle": ":"}
+        ax.axhline(target_value, color=OWN, **own)
+        lines.append(Line2D([], [], color=DIRECT, **own, label="target's own value"))
     if lines:
-        key(ax, handles=lines, below=True, ncols=2, **ON_PAPER)
+        key(ax, handles=lines, below=True, ncols=2)
     below, above = bool(known.size and known.min() < -bottom), bool(known.size and known.max() > top)
     extend = "both" if below and above else "min" if below else "max" if above else "neither"
     bar = colour_bar(ax, mesh, f"steps saved{' (two scales)' if bottom > 1.01 * top else ''}", extend=extend)
@@ -175,5 +179,5 @@ def stop_map(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     clipped = finite.size and float(finite.max()) > top
     colour_bar(ax, mesh, "steps saved", extend="both" if clipped else "neither")
     label(ax, x=wrapped(f"steps on {dataset.attrs['candidate']}", 34), y="tolerance (1 − accuracy)", title=title)
-    key(ax, handles=marks, below=True, ncols=2, **ON_PAPER)  # below the label
+    key(ax, handles=marks, below=True, ncols=2)  # below the label
     return ax

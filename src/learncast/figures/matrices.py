@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from learncast.display import format_loss
 from learncast.figures.look import COLOURS, LOSSES, ON_DARK, ON_LIGHT, SAVED, UNSIGNED, Look
-from learncast.figures.page import axis_label, colour_bar, key, label, shortened
+from learncast.figures.page import axis_label, colour_bar, key, label, wrapped
 
 
 def matrix(
@@ -188,8 +188,9 @@ def loss_matrix(loss: xr.DataArray, ax: Axes, *, title: str = "") -> Axes:
         for i, j in np.ndindex(values.shape):
             text = format_loss(max(float(values[i, j]), 0.0), size=2 * middle)
             _write(ax, j, i, text, 6.5, dark=bool(values[i, j] > middle))
-    ax.set_xticks(range(loss.sizes["task"]), [shortened(n, 20) for n in loss["task"].values], rotation=20, ha="right")
-    stages = [shortened(n, 20) if k == 0 else f"after {shortened(n, 20)}" for k, n in enumerate(loss["stage"].values)]
+    slanted: Look = {"rotation": 30, "ha": "right"} if loss.sizes["task"] > 3 else {}
+    ax.set_xticks(range(loss.sizes["task"]), [wrapped(name, 14) for name in loss["task"].values], **slanted)
+    stages = [wrapped(f"after {name}" if k else name, 18) for k, name in enumerate(loss["stage"].values)]
     ax.set_yticks(range(len(stages)), stages)
     colour_bar(ax, mesh, axis_label(loss) if loss.attrs else "loss")
     return label(ax, x="task", y="", title=title)

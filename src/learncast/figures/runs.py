@@ -121,7 +121,7 @@ def training_over_theory(
     ax: Axes,
     *,
     name: str = "training",
-    colour: int = 0,
+    colour: str = COLOURS[0],
     title: str = "",
 ) -> Axes:
     """Draw runs of several seeds in colour and theory dotted: strengths if both have them, losses otherwise.
@@ -135,8 +135,7 @@ def training_over_theory(
     ax : Axes
     name : str
         Name of the runs in the legend.
-    colour : int
-        Index of the colour.
+    colour : str
     title : str
 
     Returns
@@ -164,11 +163,11 @@ def training_over_theory(
         values = np.atleast_2d(run[quantity].transpose(..., "time").values)
         for j, row in enumerate(values):
             named = name if k == 0 and j == 0 else None
-            ax.plot(run["time"], row, color=COLOURS[colour], linewidth=1.1, alpha=0.5, label=named)
+            ax.plot(run["time"], row, color=colour, linewidth=1.1, alpha=0.5, label=named)
     first = "theory" not in [text.get_label() for text in ax.lines]
     for j, row in enumerate(np.atleast_2d(theory[quantity].transpose(..., "time").values)):
         ax.plot(theory["time"], row, **{**THEORY, "label": "theory" if first and j == 0 else None})
-    key(ax, loc="lower right" if quantity == "strength" else "upper right")
+    key(ax, below=True, ncols=2)
     y = "strength $u$" if quantity == "strength" else "loss (target$^2$)"
     return label(ax, x="training time (gradient steps)", y=y, title=title)
 

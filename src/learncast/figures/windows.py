@@ -59,15 +59,15 @@ def envelope(layer: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     >>> figure, ax = plt.subplots()
     >>> _ = lc.figures.envelope(layer, ax)
     >>> [text.get_text() for text in ax.get_legend().get_texts()]
-    ['gates at the learning rate', 'with the optimizer', 'significant signal', 'fit: exponential']
+    ['gates at the learning rate', 'with the optimiser', 'detected signal', 'fit: exponential']
     >>> plt.close(figure)
     """
     lag = layer["lag"].values
     ax.plot(lag, layer["envelope_gate"], color=COLOURS[1], linewidth=1.3, label="gates at the learning rate")
-    ax.plot(lag, layer["envelope"], color=COLOURS[0], linewidth=1.3, label="with the optimizer")
+    ax.plot(lag, layer["envelope"], color=COLOURS[0], linewidth=1.3, label="with the optimiser")
     significant = (layer["score"] > layer["critical_score"]).values
     points = lag[significant], layer["envelope"].values[significant]
-    ax.plot(*points, "o", color=COLOURS[0], markersize=3, label="significant signal")
+    ax.plot(*points, "o", color=COLOURS[0], markersize=3, label="detected signal")
     ax.plot(lag, layer["envelope_fit"], **THEORY, label=f"fit: {layer['decay_kind'].values}")
     ax.set_yscale("log")
     return with_key(ax, LAG, ENVELOPE, title)
@@ -123,6 +123,7 @@ def window_curve(layer: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     beside |= {"fontsize": 6.5, "rotation": 90, "ha": "right", "va": "top", "color": GREY}
     ax.annotate("diagnosed", (float(layer["sequences"]), 0.45), **beside)
     ax.set_xscale("log")
+    ax.yaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set_ylim(bottom=-0.02 * max(1.0, float(layer["lag"][-1])))
     return with_key(ax, "sequences $N$", "longest learnable lag (steps)", title, below=True, ncols=2)
 

@@ -170,10 +170,11 @@ def _table(result: Check) -> Table:
 
 def _draw(result: Check) -> Figure:
     from learncast.figures import page, predicted_and_measured, training_over_theory
+    from learncast.figures.look import DIRECT, STAGED
 
     figure, axes = page(1, 2, width=4.2, height=3.2)
     title = f"Training over theory: {result.curricula[0].forecast.target.name}"
-    for c, colour in zip(result.curricula[:2], (1, 0), strict=False):
+    for c, colour in zip(result.curricula[:2], (DIRECT, STAGED), strict=False):
         times = np.linspace(0.0, 1.1 * max(float(run.time.values[-1]) for run in c.runs), 400)
         runs = [run.dataset for run in c.runs]
         training_over_theory(c.forecast.at(times).dataset, runs, axes[0], name=c.name, colour=colour, title=title)

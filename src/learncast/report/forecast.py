@@ -136,7 +136,7 @@ def of_forecast(
     span = np.linspace(0.0, learned.horizon, 400 if m.name == "modes" else 120)
     tables = [
         *chosen_table(made.chosen),
-        _table(f"Learning {chosen.name} to {goal.text}", m.goal_text(place, goal), rows, remarks),
+        _table(f'Learning "{chosen.name}" to {goal.text}', m.goal_text(place, goal), rows, remarks),
     ]
     tables += [] if made.classes is None else [made.classes.table]
     tables += recurrence.tables
@@ -155,7 +155,7 @@ def of_forecast(
         from learncast.figures import learning_curve, mode_strengths, sheet
 
         optimum = [row["optimum"] for row in rows]
-        course = partial(learning_curve, made.full_batch.learning_curve(), title=f"How {chosen.name} is learned")
+        course = partial(learning_curve, made.full_batch.learning_curve(points=240), title=f'Learning "{chosen.name}"')
         if not m.has_flow:
             return sheet(course, width=4.2, height=3.0)
         modes = partial(mode_strengths, flow.at(span).dataset, optimum=optimum, title="Strength of every mode")

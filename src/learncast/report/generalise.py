@@ -89,11 +89,13 @@ def _transfer_tables(found: Generalisation) -> list[Table]:
 def _curve_table(found: Generalisation) -> Table:
     curve = found.curve
     picks, notes = spread_rows(curve.sizes["steps"], MOST_ROWS)
+    meaning = "low and high: 95% interval of the held-out loss; explained: share of the explainable loss that is gone."
     columns = ("train", "held_out", "low", "high", "r2", "explained")
     rows = [
         (format_count(float(curve["steps"][k])), *(_number(float(curve[name][k])) for name in columns)) for k in picks
     ]
-    return Table("Loss along training", ("step", "training", "held out", "low", "high", "R²", "explained"), rows, notes)
+    names = ("step", "training", "held out", "low", "high", "R²", "explained")
+    return Table("Loss along training", names, rows, [meaning, *notes])
 
 
 def _mode_tables(found: Generalisation) -> list[Table]:
@@ -106,7 +108,7 @@ def _mode_tables(found: Generalisation) -> list[Table]:
             str(k + 1),
             f"{float(modes['strength'][k]):.3g}",
             "signal" if bool(modes["signal"][k]) else "noise",
-            format_count(float(modes["learned"][k])),
+            _learned(float(modes["learned"][k]), found.most_steps),
         )
         for k in picks
     ]
@@ -114,8 +116,12 @@ def _mode_tables(found: Generalisation) -> list[Table]:
     return [Table("Modes of the target", ("mode", "strength", "kind", "half learned at step"), rows, [edge, *notes])]
 
 
+def _learned(step: float, most: int) -> str:
+    return format_count(step) if math.isfinite(step) else f"not within {most:,}"
+
+
 def _number(value: float) -> str:
-    return "" if math.isnan(value) else f"{value:.4g}"
+    return "" if math.isnan(value) else f"{value:.3g}"
 
 
 def _draw(found: Generalisation) -> Figure:

@@ -109,7 +109,7 @@ def of_plan(plan: Plan, front: Front | None = None, *, name: str = "", study: st
         tables.append(_front_table(front))
     first, data = data_notes(plan.method, plan.method.target)
     if data:
-        tables.append(Table(f"What the trials of {plan.target.name} allow", ("",), [(line,) for line in data]))
+        tables.append(Table(f'What the trials of "{plan.target.name}" allow', ("",), [(line,) for line in data]))
     values["data"] = data
     lead = first + plan.summary + (method_note(plan.method, plan.trust) if plan.trust.holds else "")
     if training.batch is not None and plan.trust.holds and math.isfinite(plan.best.steps.descent):
@@ -273,7 +273,7 @@ def _front_table(front: Front) -> Table:
         )
     ]
     columns = ("excess loss left on it", "flow cost" if front.by_flow else "cost", "order", "proof")
-    return Table(f"Cost of remembering {front.task.name}", columns, rows)
+    return Table(f'Cost of remembering "{front.task.name}"', columns, rows)
 
 
 def draw_plan(plan: Plan) -> Figure:

@@ -121,12 +121,13 @@ def _remarks(task: Task, view: Modes, end: dict[str, object]) -> list[str]:
 def _tables(task: Task, rows: list[dict[str, Any]], end: dict[str, Any]) -> list[Table]:
     tables = []
     if rows:
-        columns = ("mode", "order", "half loss, b learned", "half loss, b fixed", "b at the start", "status")
+        columns = ("mode", "order", "half loss, b learned", "half loss, b fixed", "b at the start")
         cells = []
         for row in rows:
             steps = [format_number(row[key]) for key in ("half_loss_steps", "half_loss_steps_frozen")]
-            cells.append((str(row["mode"] + 1), str(row["place"]), *steps, f"{row['recurrence']:.4g}", row["status"]))
-        tables.append(Table("What is learned first", columns, cells))
+            cells.append((str(row["mode"] + 1), str(row["place"]), *steps, f"{row['recurrence']:.4g}"))
+        note = "Half loss: flow steps after which half of the mode's loss is gone; b: recurrence."
+        tables.append(Table("What is learned first", columns, cells, [note]))
     facts = [
         ("loss", format_loss(end["loss"], size=task.target_power)),
         ("recurrence (largest first)", ", ".join(f"{b:.4g}" for b in end["recurrence"][:8]) or "unknown"),
@@ -138,5 +139,5 @@ def _tables(task: Task, rows: list[dict[str, Any]], end: dict[str, Any]) -> list
     for h, value in zip(reach.get("horizons", []), reach.get("loss", []), strict=False):
         facts.append((f"loss on trials of {h} steps", format_loss(float(value), size=task.target_power)))
     notes = [reach["reason"]] if "reason" in reach else []
-    tables.append(Table(f"Where training on {task.name} ends", ("quantity", "value"), facts, notes))
+    tables.append(Table(f'Where training on "{task.name}" ends', ("quantity", "value"), facts, notes))
     return tables

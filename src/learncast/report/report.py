@@ -121,7 +121,8 @@ class Report:
     def html(self, figure: str | None) -> str:
         """One self-contained HTML page: the answer, the figure as SVG if there is one, how far to trust it, details."""
         warning = "".join(f'<p class="warn">{escape(a.failure)}</p>' for a in self.trust.failed)
-        picture = "" if figure is None else f'<div class="scroll figure" role="img">{_themed(figure)}</div>'
+        named = f'role="img" tabindex="0" aria-label="{escape(self.title)}"'  # the keyboard can scroll it
+        picture = "" if figure is None else f'<div class="scroll figure" {named}>{_themed(figure)}</div>'
         versions = ", ".join(f"{name} {number}" for name, number in self.provenance.versions.items())
         origin = f"By {self.provenance.kind}; input {self.provenance.spec_hash}; {versions}."
         command, address = self._explorer
@@ -279,11 +280,11 @@ def outcome_values(steps: Steps) -> dict[str, object]:
 
 #: Notes on methods other than modes.
 _METHODS = {
-    "two-layer": " (No common modes: exact flow of a two-layer network.)",
-    "pooled": " (No common modes: descent on the pooled statistics of these tasks.)",
-    "deep": " (Linear network of several layers: descent on the statistics of these tasks.)",
-    "flow": " (No closed form: integrated flow of the weights that learn.)",
-    "responses": " (Through the measured responses of the units.)",
+    "two-layer": " Method: the exact flow of a two-layer network, because the tasks have no common modes.",
+    "pooled": " Method: descent on the pooled statistics of these tasks, because they have no common modes.",
+    "deep": " Method: descent on the statistics of these tasks, because the network has several layers.",
+    "flow": " Method: the integrated flow of all weights that learn, because it has no closed form.",
+    "responses": " Method: the measured responses of the units.",
 }
 
 

@@ -13,7 +13,7 @@ from matplotlib.contour import QuadContourSet
 import learncast as lc
 from learncast import figures, tasks
 from learncast.figures import COLOURS, THEORY, axis_label
-from learncast.figures.look import DIRECT
+from learncast.figures.maps import OWN
 
 RATE = 1e-3
 
@@ -244,8 +244,8 @@ def test_a_portrait_draws_mesh_contour_lines_and_colour_bar(target, network, ax)
     np.testing.assert_array_equal(mesh_of(ax).get_array(), dataset["speedup_steps"])
     assert len(ax.collections) == 2  # the mesh and the break-even contour
     colours = [line.get_color() for line in ax.get_lines()]
-    assert set(colours) == {COLOURS[7], DIRECT}  # the singular stop and the target's value
-    [own] = [line for line in ax.get_lines() if line.get_color() == DIRECT]
+    assert set(colours) == {COLOURS[7], OWN}  # the singular stop and the target's value
+    [own] = [line for line in ax.get_lines() if line.get_color() == OWN]
     assert list(own.get_ydata()) == [1.0, 1.0]
     [singular] = [line for line in ax.get_lines() if line.get_color() == COLOURS[7]]
     finite = np.isfinite(singular.get_xdata().astype(float))

@@ -170,3 +170,11 @@ def test_the_question_can_be_swept(folder, tmp_path):
     assert found.size == 2
     (folder / "study.toml").write_text(text, encoding="utf-8")
     assert found.values.ravel()[1] == run(folder)["loss"]
+
+
+def test_a_mode_that_is_not_half_learned_in_time_is_not_called_never_learned(folder):
+    report = generalise_report(study_of(folder), most_steps=3)
+    [modes] = [table for table in report.tables if table.columns[0] == "mode"]
+    learned = [row[-1] for row in modes.rows]
+    assert learned
+    assert all("3" in text and "never" not in text for text in learned)

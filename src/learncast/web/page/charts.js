@@ -343,16 +343,18 @@ function layout(chart, look, element, arrows) {
       type: "rect", xref: "x", yref: "paper", x0: from, x1: to, y0: 0, y1: 1, line: { width: 0 }, layer: "below",
       fillcolor: look.series[series % look.series.length], opacity: 0.1,
     })),
-    annotations: [...shadeLabels(chart, look, narrow), ...arrows.map((one) => arrowLabel(one, look, narrow))],
+    annotations: [...shadeLabels(chart, look, element), ...arrows.map((one) => arrowLabel(one, look, narrow))],
     uirevision: chart.key,
   };
 }
 
-// Every second label is inside the plot, because short intervals have less space than their labels.
-function shadeLabels(chart, look, narrow) {
+// If an interval is shorter than its label, every second label is inside the plot.
+function shadeLabels(chart, look, element) {
+  const room = (element.clientWidth - 60) / extent(chart, "x")[1];
+  const fit = chart.shades.every(([from, to, label]) => (to - from) * room > 6.5 * label.length);
   return chart.shades.map(([from, to, label], k) => ({
-    xref: "x", yref: "paper", x: (place(chart.x, from) + place(chart.x, to)) / 2, y: 1, yanchor: k % 2 ? "top" : "bottom", text: label,
-    showarrow: false, font: { size: narrow ? 10 : 11, color: look.faint }, bgcolor: k % 2 ? look.card : undefined, opacity: 0.9,
+    xref: "x", yref: "paper", x: (place(chart.x, from) + place(chart.x, to)) / 2, y: 1, yanchor: !fit && k % 2 ? "top" : "bottom", text: label,
+    showarrow: false, font: { size: isNarrow(element) ? 10 : 11, color: look.faint }, bgcolor: !fit && k % 2 ? look.card : undefined, opacity: 0.9,
   }));
 }
 

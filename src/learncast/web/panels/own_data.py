@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from dataclasses import replace
 from functools import lru_cache
@@ -55,34 +54,18 @@ def _read(path: Path, name: str) -> tuple[Task, ...]:
     own = from_file(path, name=name)
     if own.recording is not None and own.recording.classes is not None:
         return (own,)
-    copy, tasks = path.with_name(f"scaled{path.suffix}"), [own]
-    scale = _scale_table if path.suffix == ".csv" else _scale_arrays
-    for strength in STRENGTHS:
-        if scale(path, copy, strength):
-            tasks.append(from_file(copy, name=f"targets × {strength:g}"))
-    return tuple(tasks)
+    return (own, *(_scaled(own, strength) for strength in STRENGTHS))
 
 
-def _scale_arrays(path: Path, copy: Path, strength: float) -> bool:
-    """Write a copy of the file with scaled targets; return whether it has targets."""
-    with np.load(path, allow_pickle=False) as arrays:
-        if "targets" not in arrays.files:
-            return False
-        np.savez(copy, **{key: arrays[key] * (strength if key == "targets" else 1) for key in arrays.files})
-    return True
-
-
-def _scale_table(path: Path, copy: Path, strength: float) -> bool:
-    """Write a copy of the table with scaled targets; return whether it has targets."""
-    with path.open(newline="", encoding="utf-8-sig") as source, copy.open("w", newline="", encoding="utf-8") as result:
-        rows = csv.DictReader(source)
-        names = list(rows.fieldnames or ())
-        targets = [name for name in names if name.startswith("target")]
-        writer = csv.DictWriter(result, names)
-        writer.writeheader()
-        for row in rows:
-            writer.writerow({**row, **{name: repr(strength * float(row[name])) for name in targets if row[name]}})
-    return bool(targets)
+def _scaled(task: Task, strength: float) -> Task:
+    """Return the task with every target multiplied by a factor."""
+    stretch = strength * np.eye(task.outputs)
+    return task.replaced(
+        cross_covariance=task.cross_covariance.rotated(np.eye(task.inputs), stretch),
+        target_covariance=task.target_covariance and task.target_covariance.rotated(stretch, stretch),
+        name=f"targets × {strength:g}",
+        recording=task.recording and task.recording.with_targets_times(strength),
+    )
 
 
 @lru_cache(maxsize=32)

@@ -276,15 +276,16 @@ def _grams(state: PriorKnowledgeState, learning: SequentialLearning) -> View:
     frames, k = learning.frames, round(state.time * (FRAMES - 1))
     stages = [learning.locate(share)[0] for share in np.linspace(0.0, 1.0, FRAMES).tolist()]
     maps = np.array([pooled_statistics(task, 0.0)[0].T for task in learning.curriculum.tasks])
-    product, last = " ".join(f"W{k}" for k in range(state.layers, 0, -1)), f"W{state.layers}"
+    layers = [f"W{'₁₂₃₄'[k]}" for k in range(state.layers)]
+    product, last = "".join(reversed(layers)), layers[-1]
     matrices = (
         ("network_function", f"Map of the network, {product}", "output", "input", frames["network_function"]),
         ("wanted", "Map of the task in training", "output", "input", maps[stages]),
-        ("input_gram", "Input gram matrix, W1'W1", "input", "input", frames["input_gram"]),
-        ("output_gram", f"Output gram matrix, {last} {last}'", "output", "output", frames["output_gram"]),
+        ("input_gram", "Input Gram matrix, W₁ᵀW₁", "input", "input", frames["input_gram"]),
+        ("output_gram", f"Output Gram matrix, {last}{last}ᵀ", "output", "output", frames["output_gram"]),
     )
     elapsed = np.linspace(0.0, float(learning.boundaries[-1]), FRAMES)
-    times = tuple(f"{time:.4g}, while {NAMES[stage]} is trained" for time, stage in zip(elapsed, stages, strict=True))
+    times = tuple(f"step {time:.4g}, training {NAMES[stage]}" for time, stage in zip(elapsed, stages, strict=True))
     losses = tuple(format_loss(loss) for loss in frames["loss"])
     readings = (
         Reading("time", float(elapsed[k]), STEPS, times[k], times),
@@ -349,7 +350,7 @@ def _stages(learning: SequentialLearning) -> tuple[tuple[float, float, str, int]
 def _matrix(key: str, title: str, rows: str, columns: str, values: FloatArray, *, now: int, largest: float) -> Chart:
     """Show matrices (frames, rows, columns) at the frame `now`."""
     _, height, width = values.shape
-    x, y = tuple(f"{columns} {k}" for k in range(width)), tuple(f"{rows} {k}" for k in range(height))
+    x, y = tuple(f"{columns} {k + 1}" for k in range(width)), tuple(f"{rows} {k + 1}" for k in range(height))
     heat = Trace("heat", "theory", title, x, y, np.array(values[now], dtype=float), frames=values)
     end = max(largest, float(np.abs(values).max()))
     colour = ChartAxis("value", "target/input" if rows != columns else "1", span=(-end, end))

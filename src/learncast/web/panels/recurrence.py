@@ -363,17 +363,18 @@ def _training_charts(modes: tuple[LearnedMode, ...], state: RecurrenceState) -> 
 
 def _half_loss_times(modes: tuple[LearnedMode, ...], state: RecurrenceState) -> Chart:
     """Show the half-loss times over the initial recurrence if it is fixed, and from this one if it is trained."""
-    traces = []
+    traces, least = [], state.recurrence
     for k, mode in enumerate(modes):
         start = mode.start._asdict() | {"recurrence": STARTS}
         steps = half_loss_time(mode.series, **start, learn_recurrence=False, learning_rate=state.learning_rate).steps
         positive = np.where(np.isfinite(steps) & (steps > 0), steps, np.nan)
         traces.append(Trace("line", "data", f"mode {k + 1}, fixed", STARTS, positive, series=Series.MODE + k))
+        least = min([least, *STARTS[np.isfinite(positive)]])
         if math.isfinite(mode.half) and mode.half > 0:
             now = np.array([state.recurrence]), np.array([mode.half / state.learning_rate])
             traces.append(Trace("points", "pinned", f"mode {k + 1}, trained", *now, series=Series.MODE + k))
     axes = (
-        ChartAxis("initial recurrence b", "1/step", span=(-1.0, 1.0)),
+        ChartAxis("initial recurrence b", "1/step", span=(max(-1.0, float(least) - 0.05), 1.0)),
         ChartAxis("half-loss time", STEPS, scale="log"),
     )
     return Chart("half_loss", "Steps to half the loss, by initial recurrence", *axes, tuple(traces))
