@@ -39,12 +39,20 @@ def test_a_ledger_is_written_again_from_undamaged_results_only(tmp_path):
     xr.testing.assert_identical(sweep.gather(tmp_path), before)
 
 
-def test_a_ledger_with_another_task_fails_its_check(tmp_path):
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE tasks SET position = 7 WHERE position = 1",
+        "UPDATE tasks SET status = 0 WHERE position = 1",
+        "UPDATE meta SET value = replace(value, 'base', 'case') WHERE key = 'study'",
+    ],
+)
+def test_a_ledger_with_another_task_status_or_study_fails_its_check(change, tmp_path):
     import sqlite3
 
     sweep.run(squared, {"x": [1, 2]}, store=tmp_path, executor="in-process")
     with sqlite3.connect(tmp_path / "ledger.sqlite") as connection:
-        connection.execute("UPDATE tasks SET position = 7 WHERE position = 1")
+        connection.execute(change)
     connection.close()
     for ask in (sweep.verify, sweep.gather, lambda store: sweep.resume(store, squared, executor="in-process")):
         with pytest.raises(lc.SchemaMismatch) as error:
@@ -52,6 +60,17 @@ def test_a_ledger_with_another_task_fails_its_check(tmp_path):
         assert error.value.field == "store"
     assert sweep.rebuild(tmp_path).done == 2
     assert (tmp_path / "ledger.sqlite.old-1").is_file()
+
+
+def test_the_status_of_a_changed_study_is_refused(tmp_path):
+    import sqlite3
+
+    sweep.run(squared, {"x": [1, 2]}, store=tmp_path, executor="in-process")
+    with sqlite3.connect(tmp_path / "ledger.sqlite") as connection:
+        connection.execute("UPDATE meta SET value = replace(value, 'function', 'gunction') WHERE key = 'study'")
+    connection.close()
+    with pytest.raises(lc.SchemaMismatch):
+        sweep.status(tmp_path)
 
 
 def test_removing_the_lock_file_admits_no_second_driver(tmp_path):
