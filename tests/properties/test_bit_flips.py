@@ -73,6 +73,15 @@ def test_the_status_of_a_changed_study_is_refused(tmp_path):
         sweep.status(tmp_path)
 
 
+def test_damaged_bytes_in_a_message_of_sqlite_are_no_other_error(tmp_path):
+    sweep.run(squared, {"x": [1, 2]}, store=tmp_path, executor="in-process")
+    ledger = tmp_path / "ledger.sqlite"
+    ledger.write_bytes(ledger.read_bytes().replace(b"NOT NULL UNIQUE", b"NOT NULL UNIQU\xc5"))
+    for ask in (sweep.status, sweep.verify, sweep.gather):
+        with pytest.raises(lc.SchemaMismatch):
+            ask(tmp_path)
+
+
 def test_removing_the_lock_file_admits_no_second_driver(tmp_path):
     from learncast.sweep import store
 

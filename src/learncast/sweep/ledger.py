@@ -206,7 +206,7 @@ def _connected(path: Path, *, write: bool) -> sqlite3.Connection:
     connection = _opened(path, "mode=ro")
     try:
         connection.execute("SELECT 1 FROM sqlite_master").fetchone()
-    except sqlite3.DatabaseError as error:
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
         connection.close()
         if not isinstance(error, sqlite3.OperationalError):
             raise
@@ -227,7 +227,7 @@ def _readable(path: Path) -> Iterator[None]:
     """Raise `SchemaMismatch` if the file is not a ledger."""
     try:
         yield
-    except sqlite3.DatabaseError as error:
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # SQLite's own message may hold damaged bytes
         raise damaged_ledger(path, error) from error
 
 
