@@ -8,12 +8,15 @@ import math
 import multiprocessing
 import os
 import pickle
+import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
-from concurrent.futures import CancelledError, Future
+from collections.abc import Sequence
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
-from multiprocessing import connection
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
 from typing import Any, Protocol
 
 from learncast._core.errors import InvalidSpec
@@ -24,6 +27,10 @@ from learncast.sweep.jobs import Fate, Job, Outcome, Work, compute
 
 #: Workers in a row that may die before they are ready, for each worker.
 MOST_FAILED_STARTS = 5
+#: Seconds between checks whether a worker is alive.
+_CHECK = 1.0
+#: Exceptions that mean that a worker died.
+_GONE = (EOFError, OSError, pickle.UnpicklingError)
 #: Seconds between counts of the workers of a cluster.
 _RECOUNT = 2.0
 #: Seconds without any worker after which a cluster warns.
@@ -110,11 +117,29 @@ class InProcess(Executor):
         self._waiting.clear()
 
 
-class Processes(Executor):
+class _Futures(Executor):
+    """Batches of jobs that are futures of `concurrent.futures`."""
+
+    def __init__(self) -> None:
+        self._running: dict[Future[list[Outcome]], list[Job]] = {}
+
+    def idle(self) -> int:
+        return max(0, self.workers - len(self._running))
+
+    def wait(self, seconds: float) -> list[Outcome]:
+        done, _ = wait_for(self._running, timeout=seconds, return_when="FIRST_COMPLETED")
+        return [outcome for future in done for outcome in self._outcomes(future, self._running.pop(future))]
+
+    def _outcomes(self, future: Future[list[Outcome]], jobs: Sequence[Job]) -> list[Outcome]:
+        """Return the outcomes of a batch that has ended."""
+        return future.result()
+
+
+class Processes(_Futures):
     """Worker processes with one thread each; a worker that dies is replaced, and its job is returned.
 
-    Each worker has a pipe of its own. A `ProcessPoolExecutor` would lose the jobs of all workers with one, and wait
-    forever for a worker that is killed while it sends a large result.
+    Each worker is served by a thread of this process over a pipe of its own. A `ProcessPoolExecutor` would lose the
+    jobs of all workers with one, and wait forever for a worker that is killed while it sends a large result.
 
     Parameters
     ----------
@@ -132,105 +157,126 @@ class Processes(Executor):
     batch_seconds = 0.016
 
     def __init__(self, workers: int | None = None) -> None:
+        super().__init__()
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         self.workers = cores if workers is None else count("workers", workers)
         self._pool: list[_Worker] = []
 
     def start(self, work: Work) -> None:
-        self._payload, self._failed_starts = pickled(work), 0
-        self._pool = [_Worker(self._payload) for _ in range(self.workers)]
-
-    def idle(self) -> int:
-        return sum(not worker.jobs for worker in self._pool)
+        starts = _Starts(pickled(work), MOST_FAILED_STARTS * self.workers)
+        self._starts, self._threads = starts, ThreadPoolExecutor(self.workers)
+        self._pool = [_Worker(starts) for _ in range(self.workers)]
+        self._free = deque(self._pool)
 
     def submit(self, jobs: Sequence[Job]) -> None:
-        idle = [worker for worker in self._pool if not worker.jobs]
-        next((worker for worker in idle if worker.ready), idle[0]).give(jobs)
+        self._running[self._threads.submit(self._compute, list(jobs))] = list(jobs)
 
-    def wait(self, seconds: float) -> list[Outcome]:
-        end = time.monotonic() + seconds
-        while True:
-            workers = {handle: one for one in self._pool for handle in (one.pipe, one.process.sentinel)}
-            heard = connection.wait(workers, max(0.0, end - time.monotonic()))
-            speaking = dict.fromkeys(workers[handle] for handle in heard)  # type: ignore[index]
-            outcomes = [outcome for worker in speaking for outcome in self._outcomes(worker)]
-            if outcomes or time.monotonic() >= end:
-                return outcomes
-
-    def _outcomes(self, worker: _Worker) -> list[Outcome]:
-        """Return what a worker has computed; one that has died is replaced."""
-        alive = worker.process.is_alive()  # asked first: whatever a dead worker sent is in the pipe
-        outcomes: list[Outcome] = []
-        with contextlib.suppress(EOFError, OSError, pickle.UnpicklingError):
-            while worker.pipe.poll():
-                message = worker.pipe.recv()
-                self._failed_starts = 0
-                if worker.ready:
-                    worker.jobs.popleft()
-                    outcomes.append(message)
-                worker.ready = True
-            if alive:
-                return outcomes
-        return outcomes + self._replace(worker)
-
-    def _replace(self, worker: _Worker) -> list[Outcome]:
-        """Start another process for a dead worker, and return its jobs; the first may have killed it."""
-        worker.process.kill()
-        code = worker.end()
-        cause = f"signal {-code}" if code < 0 else f"exit code {code}"
-        if not worker.ready:
-            self._failed_starts += 1
-            if self._failed_starts >= MOST_FAILED_STARTS * self.workers:
-                remedy = "The function must be importable, and a script needs `if __name__ == '__main__':`."
-                raise InvalidSpec(f"Worker processes do not start ({cause}). {remedy}", field="function")
-        place = self._pool.index(worker)
-        self._pool[place] = _Worker(self._payload)
-        if worker.ready and worker.jobs:
-            first, *others = worker.jobs
-            death = Outcome(first, Fate.death, error=f"the worker died ({cause})")
-            return [death, *(Outcome(job, Fate.unstarted) for job in others)]
-        if worker.jobs:
-            self._pool[place].give(worker.jobs)
-        return []
+    def _compute(self, jobs: list[Job]) -> list[Outcome]:
+        worker = self._free.pop()  # the one that was used last, because it has certainly started
+        try:
+            return [worker.compute(job) for job in jobs]
+        finally:
+            self._free.append(worker)
 
     def close(self, *, now: bool) -> None:
+        if not self._pool:
+            return
+        self._starts.allowed = False
         for worker in self._pool:
-            if now or worker.jobs:
-                worker.process.kill()
-            worker.pipe.close()
+            if now or self._running:
+                worker.kill()
+        self._threads.shutdown()
         for worker in self._pool:
             worker.end()
-        self._pool = []
+        self._pool, self._running = [], {}
+
+
+@dataclass(eq=False)
+class _Starts:
+    """The starts of all workers: what they compute, and how many may still fail in a row."""
+
+    payload: bytes
+    most_failed: int
+    failed: int = 0
+    allowed: bool = True
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def new(self) -> tuple[SpawnProcess, Connection]:
+        """Return a new process and the pipe to it."""
+        context = multiprocessing.get_context("spawn")
+        ours, theirs = context.Pipe()
+        process = context.Process(target=_work, args=(theirs, self.payload))
+        # One at a time: the number of threads is set in the environment of this process.
+        with self.lock, one_thread_each(), held():
+            if not self.allowed:
+                raise CancelledError
+            process.start()
+        # Close our copy: the pipe must end when the worker does.
+        theirs.close()
+        return process, ours
+
+    def fail(self, cause: str) -> None:
+        """Count a process that died before it was ready."""
+        self.failed += 1
+        if self.failed >= self.most_failed:
+            remedy = "The function must be importable, and a script needs `if __name__ == '__main__':`."
+            raise InvalidSpec(f"Worker processes do not start ({cause}). {remedy}", field="function")
 
 
 class _Worker:
-    """A worker process, the pipe to it, and the jobs that it has not returned."""
+    """A worker process, which is started again when it dies; one thread uses it at a time."""
 
-    def __init__(self, payload: bytes) -> None:
-        context = multiprocessing.get_context("spawn")
-        self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_work, args=(theirs, payload))
-        self.jobs: deque[Job] = deque()
-        self.ready = False
-        with one_thread_each(), held():
-            self.process.start()
-        # Close our copy: the pipe must end when the worker does.
-        theirs.close()
+    def __init__(self, starts: _Starts) -> None:
+        self._starts = starts
+        self._start()
 
-    def give(self, jobs: Iterable[Job]) -> None:
-        """Send jobs to a worker that has none."""
-        self.jobs.extend(jobs)
-        with contextlib.suppress(OSError):  # it has died, which the next `wait` notices
-            self.pipe.send(list(self.jobs))
+    def _start(self) -> None:
+        self._process, self._pipe = self._starts.new()
+        self._ready = False
 
-    def end(self) -> int:
-        """Close the pipe, at which the process ends, and return its exit code."""
-        self.pipe.close()
-        self.process.join(timeout=5.0)
-        if self.process.is_alive():
-            self.process.kill()
-            self.process.join()
-        return self.process.exitcode or 0
+    def compute(self, job: Job) -> Outcome:
+        """Return the outcome of a job."""
+        while not self._ready:
+            try:
+                self._receive()
+                self._ready = True
+            except _GONE:
+                self._starts.fail(self._restart())
+        try:
+            self._pipe.send(job)
+            outcome: Outcome = self._receive()
+        except _GONE:
+            return Outcome(job, Fate.death, error=f"the worker died ({self._restart()})")
+        return outcome
+
+    def _receive(self) -> Any:
+        """Return what the process sends next; it may be dead although one of its children keeps the pipe open."""
+        while not self._pipe.poll(_CHECK):
+            if not self._process.is_alive() and not self._pipe.poll():
+                raise EOFError
+        received = self._pipe.recv()
+        self._starts.failed = 0
+        return received
+
+    def _restart(self) -> str:
+        """Replace the dead process, and return the cause of its death."""
+        self.kill()
+        self.end()
+        code = self._process.exitcode or 0
+        self._start()
+        return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+    def kill(self) -> None:
+        """Kill the process."""
+        self._process.kill()
+
+    def end(self) -> None:
+        """Close the pipe, at which the process ends."""
+        self._pipe.close()
+        self._process.join(timeout=5.0)
+        if self._process.is_alive():
+            self.kill()
+            self._process.join()
 
 
 def pickled(work: Work) -> bytes:
@@ -244,15 +290,14 @@ def pickled(work: Work) -> bytes:
     return content
 
 
-def _work(pipe: connection.Connection, payload: bytes) -> None:
+def _work(pipe: Connection, payload: bytes) -> None:
     """Compute jobs until the driver closes the pipe."""
     serve()
     work: Work = pickle.loads(payload)
     with contextlib.suppress(EOFError, OSError):
         pipe.send(None)
         while True:
-            for job in pipe.recv():
-                pipe.send(compute(work, job))
+            pipe.send(compute(work, pipe.recv()))
 
 
 def _client(dask: Any, address: object) -> Any:
@@ -275,7 +320,7 @@ def _client(dask: Any, address: object) -> Any:
     raise OSError("dask's event loop does not start")
 
 
-class Cluster(Executor):
+class Cluster(_Futures):
     """A dask cluster: a new local one, or one that is already running.
 
     Parameters
@@ -296,8 +341,8 @@ class Cluster(Executor):
     batch_seconds = 0.2
 
     def __init__(self, scheduler: str | None = None, *, workers: int | None = None) -> None:
+        super().__init__()
         _distributed()
-        self._running: dict[Future[list[Outcome]], list[Job]] = {}
         self.scheduler = scheduler
         self.workers = 1 if workers is None else count("workers", workers)
         self._wanted = workers
@@ -328,7 +373,7 @@ class Cluster(Executor):
         if self._wanted is None and time.monotonic() - self._counted > _RECOUNT:
             self._counted = time.monotonic()
             self.workers = max(1, self._threads() or 0)
-        return max(0, self.workers - len(self._running))
+        return super().idle()
 
     def _threads(self) -> int | None:
         """Return the threads of all workers, or None if the scheduler is gone, which the next `wait` reports."""
@@ -354,8 +399,7 @@ class Cluster(Executor):
         self._running[self._pool.submit(_compute_batch, self._payload, list(jobs))] = list(jobs)
 
     def wait(self, seconds: float) -> list[Outcome]:
-        done, _ = wait_for(self._running, timeout=seconds, return_when="FIRST_COMPLETED")
-        outcomes = [outcome for future in done for outcome in self._outcomes(future, self._running.pop(future))]
+        outcomes = super().wait(seconds)
         if self._client.status != "running":
             status = self._client.status
             raise InvalidSpec(f"The dask scheduler is {status}. Start it again and resume.", field="scheduler")
@@ -364,7 +408,6 @@ class Cluster(Executor):
         return outcomes
 
     def _outcomes(self, future: Future[list[Outcome]], jobs: Sequence[Job]) -> list[Outcome]:
-        """Return the outcomes of a batch that has ended."""
         try:
             return future.result()
         except CancelledError:  # or lost, which no job caused
