@@ -203,9 +203,7 @@ def status(
         return
     state = "running" if now.driven else "stopped" if now.missing else "finished" if now.failed else "complete"
     print(f"{store}: {state}; {now.done:,} of {now.total:,} tasks done, {now.failed:,} failed")
-    print(
-        f"{now.cells:,} cells, {now.copies:,} of them copies; {now.seconds:,.1f} s computed, {format_bytes(now.bytes)}"
-    )
+    print(f"{now.cells:,} cells; {now.seconds:,.1f} s computed, {format_bytes(now.bytes)}")
     for one in failed:
         print(f"\nfailed: {_values(one)}\n{one.error.strip()}")
     if now.failed:
@@ -294,7 +292,7 @@ def _print_estimate(sweep: Sweep, workers: int | None, as_json: bool) -> None:
         print(json.dumps({**values, "workers": number}))
         return
     pilot, failed = cost["pilot"], cost["failed"]
-    print(f"{cost['tasks']:,} tasks in {cost['cells']:,} cells")
+    print(f"{cost['tasks']:,} tasks")
     if failed:
         print(f"{failed} of {pilot} tried tasks failed:\n{cost['error'].strip()}")
     if failed < pilot:

@@ -1,12 +1,9 @@
-"""Fast reading and writing of NetCDF files over h5py, sealed by a SHA-256 of their content.
-
-`Dataset.to_netcdf` takes some milliseconds for every variable, more than a closed-form task of a sweep, and locks by
-file name, which fails for a buffer inside a dask worker.
-"""
+"""NetCDF files through xarray and h5netcdf, sealed by a SHA-256 of their content."""
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 from collections.abc import Hashable, Mapping
 from pathlib import Path
@@ -21,14 +18,8 @@ from learncast._core.limits import allowed, check_bytes
 if TYPE_CHECKING:
     import xarray as xr
 
-#: Name that NetCDF gives to a dimension without coordinate values, followed by its length.
-_BARE = "This is a netCDF dimension but not a netCDF variable."
-#: Attributes of the NetCDF layout, not of the dataset.
-_LAYOUT = {"CLASS", "NAME", "DIMENSION_LIST", "REFERENCE_LIST", "_Netcdf4Dimid", "_Netcdf4Coordinates", "_NCProperties"}
 #: Attributes that make readers change the values.
 _ACTING = ("scale_factor", "add_offset", "missing_value", "_FillValue", "_Unsigned")
-#: Bytes that HDF5 allocates at a time for its own tables; the results of a sweep are small.
-_BLOCK = 512
 #: Attribute that holds the SHA-256 of the content.
 SEAL = "sha256"
 #: Advice for a file whose arrays are too large.
@@ -37,21 +28,28 @@ _FEWER = "save less in one file"
 
 def packed(dataset: xr.Dataset) -> bytes:
     """Return the dataset as the bytes of a NetCDF file; equal datasets give equal bytes."""
-    import h5py
-
-    options = {"driver": "core", "backing_store": False, "track_order": True, "meta_block_size": _BLOCK}
-    with h5py.File("in memory", "w", **options) as file:
-        _lay(file, dataset.assign_attrs({SEAL: digest(dataset)}))
-        file.flush()
-        return bytes(file.id.get_file_image())
+    buffer = io.BytesIO()
+    _write(dataset.assign_attrs({SEAL: digest(dataset)}), buffer)
+    return buffer.getvalue()
 
 
 def write(dataset: xr.Dataset, path: Path) -> None:
     """Write a dataset, which may be larger than the memory, to a file."""
-    import h5py
+    _write(dataset, path)
 
-    with h5py.File(path, "w", track_order=True, meta_block_size=_BLOCK) as file:
-        _lay(file, dataset)
+
+def _write(dataset: xr.Dataset, target: Path | io.BytesIO) -> None:
+    import h5netcdf
+    from xarray.backends import H5NetCDFStore
+
+    stored = dataset.drop_encoding()
+    _check(stored)
+    stored.attrs = _storable_attributes(stored.attrs)
+    for variable in stored.variables.values():
+        variable.attrs = _storable_attributes(variable.attrs)
+    # `to_netcdf` locks by file name, which fails for a buffer inside a dask worker.
+    with h5netcdf.File(target, "w") as file:
+        stored.dump_to_store(H5NetCDFStore(file))
 
 
 def read(source: bytes | Path, *, most_bytes: int | None = None) -> xr.Dataset:
@@ -79,7 +77,7 @@ def read_sealed(source: bytes | Path, *, most_bytes: int | None = None) -> tuple
 
     most = allowed(most_bytes)
     if isinstance(source, bytes):
-        variables, attributes, coordinates = contents(source, most)
+        variables, attributes, coordinates = contents(io.BytesIO(source), most)
     else:
         variables, attributes, coordinates = read_apart(
             contents, source, most, kind="a NetCDF file", error=SchemaMismatch, most_bytes=most
@@ -93,24 +91,24 @@ def read_sealed(source: bytes | Path, *, most_bytes: int | None = None) -> tuple
     return dataset, seal
 
 
-def contents(source: bytes | Path, most: int) -> tuple[dict[str, tuple[Any, ...]], dict[str, Any], list[str]]:
+def contents(source: io.BytesIO | Path, most: int) -> tuple[dict[str, tuple[Any, ...]], dict[Hashable, Any], list[str]]:
     """Variables as (dimensions, values, attributes), attributes and names of coordinates of a NetCDF file."""
     import h5py
-    from xarray.conventions import decode_cf_variables
+    import xarray as xr
 
-    with h5py.File(h5py.h5f.open_file_image(source) if isinstance(source, bytes) else source, "r") as file:
-        items = own_items(file)
-        what = "the variables" if isinstance(source, bytes) else f"{source}: the variables"
-        check_bytes(f"{what} together", sum(_declared(item) for item in items.values()), most, remedy=_FEWER)
-        numbers = {name: item.attrs.get("_Netcdf4Dimid", 0) for name, item in items.items() if item.is_scale}
-        names = sorted(numbers, key=numbers.__getitem__)
-        # By address: looking up the name of a reference would search the whole file.
-        scales = {h5py.h5o.get_info(items[name].id).addr: name for name in names}
-        stored = {name: item for name, item in items.items() if name not in numbers or not _is_bare(item)}
-        variables = {name: _loaded(name, item, names, scales) for name, item in stored.items()}
-        found, attributes, coordinates = decode_cf_variables(variables, _described(file))
-    plain = {str(name): (one.dims, one.values, one.attrs) for name, one in found.items()}
-    return plain, dict(attributes), sorted(str(name) for name in coordinates & found.keys())
+    with h5py.File(source, "r") as file:
+        own_items(file)
+    with xr.open_dataset(source, engine="h5netcdf") as stored:
+        what = f"{source}: the variables" if isinstance(source, Path) else "the variables"
+        check_bytes(f"{what} together", stored.nbytes, most, remedy=_FEWER)
+        # Not `to_dict`, which rounds times to microseconds.
+        variables = {str(name): (one.dims, _loaded(one), one.attrs) for name, one in stored.variables.items()}
+        return variables, stored.attrs, sorted(map(str, stored.coords))
+
+
+def _loaded(variable: xr.Variable) -> np.ndarray[Any, Any]:
+    values = np.asarray(variable.values)
+    return values.astype(str) if values.dtype.kind == "O" else values
 
 
 def digest(dataset: xr.Dataset) -> str:
@@ -136,9 +134,9 @@ def digest(dataset: xr.Dataset) -> str:
 def _comparable(attributes: Mapping[Hashable, Any]) -> list[tuple[str, str]]:
     """Attributes in order of their names, with values as they are after a round trip through NetCDF."""
     found = []
-    for key in sorted(attributes, key=str):
-        value = np.asarray(_storable(key, attributes[key]))
-        found.append((str(key), repr(value.item() if value.size == 1 else value.tolist())))
+    for key, item in sorted(_storable_attributes(attributes).items()):
+        value = np.asarray(item)
+        found.append((key, repr(value.item() if value.size == 1 else value.tolist())))
     return found
 
 
@@ -159,95 +157,6 @@ def own_items(file: Any) -> dict[str, Any]:
     return found
 
 
-def _declared(stored: Any) -> int:
-    """Return the bytes that an array declares; numpy takes 4 for each character of a string."""
-    return int(stored.size or 0) * stored.dtype.itemsize * (4 if stored.dtype.kind == "S" else 1)
-
-
-def _is_bare(stored: Any) -> bool:
-    name = stored.attrs["NAME"]
-    return (name.decode() if isinstance(name, bytes) else str(name)).startswith(_BARE)
-
-
-def _loaded(name: str, stored: Any, names: list[str], scales: dict[int, str]) -> xr.Variable:
-    import h5py
-    import xarray as xr
-
-    is_text = h5py.check_string_dtype(stored.dtype) is not None
-    values = np.asarray(stored.asstr()[()], dtype=np.str_) if is_text and stored.size else np.asarray(stored[()])
-    if is_text and not stored.size:
-        values = np.empty(stored.shape or (), dtype=np.str_)
-    if values.dtype.kind not in "biufU":
-        raise TypeError(f"{name!r} holds neither numbers nor strings")
-    if not stored.is_scale:
-        tied = [h5py.h5o.get_info(axis[0].id).addr if len(axis) else 0 for axis in stored.dims]
-        dims = [scales.get(place, f"{name}_{k}") for k, place in enumerate(tied)]
-    elif "_Netcdf4Coordinates" in stored.attrs:
-        dims = [names[number] for number in stored.attrs["_Netcdf4Coordinates"]]
-    else:
-        dims = [name]
-    return xr.Variable(dims, values, _described(stored))
-
-
-def _described(stored: Any) -> dict[str, Any]:
-    """Read the attributes of the dataset; those of the layout are skipped, as they are slow to read."""
-    return {key: _attribute(stored.attrs[key]) for key in stored.attrs if key not in _LAYOUT}
-
-
-def _attribute(value: Any) -> Any:
-    if not isinstance(value, np.ndarray):
-        return value
-    if value.shape == (1,):  # NetCDF does not distinguish a value from a list of one
-        return value[0]
-    return value.tolist() if value.dtype.kind == "O" else value
-
-
-def _lay(file: Any, dataset: xr.Dataset) -> None:
-    """Write attributes and variables, make each dimension an HDF5 scale, and attach it to the axes."""
-    from xarray.conventions import cf_encoder, encode_dataset_coordinates
-
-    plain = dataset.drop_encoding()
-    _check(plain)
-    variables, attributes = cf_encoder(*encode_dataset_coordinates(plain))
-    for key, value in attributes.items():
-        file.attrs[str(key)] = _storable(key, value)
-    stored = {name: _store(file, str(name), variable) for name, variable in variables.items()}
-    scales = {}
-    for number, (name, size) in enumerate(dataset.sizes.items()):
-        if name in stored:
-            scales[name] = stored[name]
-        else:
-            scales[name] = file.create_dataset(str(name), (size,), ">f4", maxshape=None if size else (None,))
-        scales[name].make_scale(str(name) if name in stored else f"{_BARE}{size:10}")
-        scales[name].attrs["_Netcdf4Dimid"] = np.int32(number)
-    numbers = list(scales)
-    for name, variable in variables.items():
-        if name not in scales:  # a scale is not attached to itself
-            for axis, dim in enumerate(variable.dims):
-                stored[name].dims[axis].attach_scale(scales[dim])
-        elif variable.ndim > 1:
-            places = np.array([numbers.index(dim) for dim in variable.dims], dtype=np.int32)
-            stored[name].attrs["_Netcdf4Coordinates"] = places
-
-
-def _store(file: Any, name: str, variable: xr.Variable) -> Any:
-    import h5py
-
-    own = {str(key): _storable(key, item) for key, item in variable.attrs.items()}
-    fill = own.pop("_FillValue", None)
-    is_text = variable.dtype.kind in "OUT"
-    values = np.asarray(variable.values, dtype=object if is_text else None)
-    dtype = h5py.string_dtype() if is_text else values.dtype
-    # NetCDF represents a dimension of length zero as unlimited.
-    growing = tuple(size or None for size in values.shape) if 0 in values.shape else None
-    stored = file.create_dataset(name, data=values, dtype=dtype, fillvalue=fill, maxshape=growing)
-    if fill is not None:
-        stored.attrs["_FillValue"] = np.asarray(fill, dtype=dtype)
-    for key, value in own.items():
-        stored.attrs[key] = value
-    return stored
-
-
 def _check(dataset: xr.Dataset) -> None:
     """Raise on values that NetCDF cannot hold, and on attributes that would change the values when they are read."""
     for name in {*dataset.variables, *dataset.sizes}:
@@ -266,6 +175,10 @@ def _check(dataset: xr.Dataset) -> None:
 
 def _is_text(values: Any) -> bool:
     return values.dtype.kind == "O" and all(isinstance(one, str) for one in values.flat)
+
+
+def _storable_attributes(attributes: Mapping[Any, Any]) -> dict[str, Any]:
+    return {str(key): _storable(key, item) for key, item in attributes.items()}
 
 
 def _storable(key: Hashable, item: Any) -> Any:

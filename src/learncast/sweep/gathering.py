@@ -148,15 +148,11 @@ def _common_study(stores: Sequence[Store]) -> tuple[Tables, bool]:
 def _read(place: Store, results: _Results, statuses: NDArray[np.str_], progress: Progress) -> None:
     """Add the results of one store."""
     with place.ledger() as ledger:
-        copies: dict[int, list[int]] = {}
-        for position, original in ledger.copies():
-            copies.setdefault(original, []).append(position)
         total = max(sum(t.tasks for t in ledger.totals().values()), 1)
         for k, row in enumerate(ledger.rows(TaskStatus.done, TaskStatus.missing, TaskStatus.failed)):
-            cells = [row.position, *copies.get(row.position, ())]
-            statuses[cells] = row.status.name
+            statuses[row.position] = row.status.name
             if row.status is TaskStatus.done:
-                results.add(cells, place.result(row))
+                results.add(row.position, place.result(row))
             progress((k + 1) / total)
 
 
@@ -212,16 +208,15 @@ class _Column:
         self.values: Array = _blank((cells, *variable.shape), _storage_type(variable))
         self.known: Array = _blank((cells, *variable.shape), np.dtype(bool))
 
-    def put(self, cells: Sequence[int], name: str, variable: xr.Variable) -> None:
+    def put(self, cells: int | list[int], name: str, variable: xr.Variable) -> None:
         if tuple(variable.dims) != self.dims:
             raise SchemaMismatch(f"{name} must have dimensions {self.dims}, got {variable.dims}.", field=name)
         largest = tuple(np.maximum(self.values.shape[1:], variable.shape))
         self._resize(largest, _common_type(name, self.values.dtype, _storage_type(variable)))
-        for cell in cells:
-            where: Any = (cell, *(slice(0, n) for n in variable.shape))
-            # The empty index turns a 0-d array into a scalar, which would be stored as an object otherwise.
-            self.values[where] = variable.values[()]
-            self.known[where] = True
+        where: Any = (cells, *(slice(0, n) for n in variable.shape))
+        # The empty index turns a 0-d array into a scalar, which would be stored as an object otherwise.
+        self.values[where] = variable.values[()]
+        self.known[where] = True
 
     def _resize(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         self.values, self.known = _resized(self.values, shape, dtype), _resized(self.known, shape, self.known.dtype)
@@ -251,7 +246,7 @@ class _Results:
         self.shared: dict[str, xr.Variable] = {}
         self.added: list[int] = []
 
-    def add(self, cells: Sequence[int], dataset: xr.Dataset) -> None:
+    def add(self, cell: int, dataset: xr.Dataset) -> None:
         self.seen |= set(map(str, dataset.variables))
         for name, variable in dataset.variables.items():
             key = str(name)
@@ -263,8 +258,8 @@ class _Results:
             if key in self.columns or (key not in dataset.coords and (self.wanted is None or key in self.wanted)):
                 if key not in self.columns:
                     self.columns[key] = _Column(self.cells, variable)
-                self.columns[key].put(cells, key, variable)
-        self.added += cells
+                self.columns[key].put(cell, key, variable)
+        self.added.append(cell)
 
     def _make_column(self, key: str) -> None:
         """Turn a shared coordinate into a column."""

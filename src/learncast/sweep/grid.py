@@ -15,7 +15,7 @@ import numpy as np
 
 from learncast._core.errors import InvalidSpec, brief
 from learncast._core.validation import count, one_of
-from learncast.sweep.spec import Tables, canonical, lookup, merged
+from learncast.sweep.spec import Tables, canonical, json_text, lookup, merged
 
 #: Largest number of cells; a mistyped count must not fill the disk.
 MOST_CELLS = 10**7
@@ -88,6 +88,12 @@ class Grid:
 
     axes: tuple[GridAxis, ...]
     conditions: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for axis in self.axes:
+            if len(set(map(json_text, axis.points))) < len(axis.points):
+                names = ", ".join(axis.keys)
+                raise InvalidSpec(f"{names} must have different values, got one of them twice.", field=axis.keys[0])
 
     @classmethod
     def of(

@@ -21,8 +21,8 @@ class StoreStatus:
     ----------
     function, fingerprint : str
         Name of the swept function, and hash of the study.
-    cells, total, done, failed, missing, copies : int
-        Number of cells; of tasks, and of those done, failed and missing; and of cells that share the task of another.
+    cells, total, done, failed, missing : int
+        Number of cells; of tasks, which meet every condition; and of those done, failed and missing.
     seconds : float
         Total computing time of the tasks that are done.
     bytes : int
@@ -50,7 +50,6 @@ class StoreStatus:
     done: int
     failed: int
     missing: int
-    copies: int
     seconds: float
     bytes: int
     driven: bool
@@ -83,9 +82,9 @@ def status(store: PathLike) -> StoreStatus:
     place = Store(store)
     study, driven = place.study(), place.driven()
     with place.ledger() as ledger:
-        totals, fingerprint, copies = ledger.totals(), ledger.meta("fingerprint") or "", ledger.copied()
+        totals, fingerprint = ledger.totals(), ledger.meta("fingerprint") or ""
     tasks, done = {kind.name: totals[kind].tasks for kind in totals}, totals[TaskStatus.done]
-    size = {"cells": Grid.from_dict(study["grid"]).size, "total": sum(tasks.values()), **tasks, "copies": copies}
+    size = {"cells": Grid.from_dict(study["grid"]).size, "total": sum(tasks.values()), **tasks}
     return StoreStatus(study["function"], fingerprint, **size, seconds=done.seconds, bytes=done.bytes, driven=driven)
 
 

@@ -30,7 +30,6 @@ CREATE TABLE IF NOT EXISTS tasks (
     sha256 TEXT,
     error TEXT
 );
-CREATE TABLE IF NOT EXISTS copies (position INTEGER PRIMARY KEY, original INTEGER NOT NULL);
 CREATE INDEX IF NOT EXISTS by_status ON tasks (status, seconds, bytes);
 """
 
@@ -136,22 +135,16 @@ class Ledger(AbstractContextManager["Ledger"]):
             return self._connection.execute(query, values).fetchall()
 
     def enter(self, tasks: Iterable[tuple[int, str]], meta: dict[str, str], *, extend: bool = False) -> None:
-        """Enter tasks (position and hash) and metadata in one transaction; equal tasks are entered once.
+        """Enter tasks (position and hash) and metadata in one transaction.
 
         With `extend` the tasks that are already there stay as they are; otherwise they are deleted first.
         """
         with self._transaction() as run:
-            known: set[int] = set()
-            if extend:
-                known = {one for (one,) in run("SELECT position FROM tasks UNION SELECT position FROM copies")}
-            else:
-                for table in ("tasks", "copies", "meta"):
+            if not extend:
+                for table in ("tasks", "meta"):
                     run(f"DELETE FROM {table}")
-            for position, digest in tasks:
-                if position not in known:
-                    new = run("INSERT OR IGNORE INTO tasks (position, digest) VALUES (?, ?)", (position, digest))
-                    if not new.rowcount:
-                        run("INSERT INTO copies SELECT ?, position FROM tasks WHERE digest = ?", (position, digest))
+            for task in tasks:
+                run("INSERT OR IGNORE INTO tasks (position, digest) VALUES (?, ?)", task)
             for item in {**meta, "format": FORMAT}.items():
                 run("INSERT OR REPLACE INTO meta VALUES (?, ?)", item)
 
@@ -169,7 +162,7 @@ class Ledger(AbstractContextManager["Ledger"]):
     def _transaction(self) -> Iterator[Callable[..., sqlite3.Cursor]]:
         """Write everything that is run inside to the disk, or nothing."""
         run = self._connection.execute
-        with _disk_errors(self.path):
+        with _readable(self.path), _disk_errors(self.path):
             run("BEGIN IMMEDIATE")
             try:
                 yield run
@@ -195,21 +188,6 @@ class Ledger(AbstractContextManager["Ledger"]):
                 yield Row(position, digest, kinds[status], *others)
                 last = position
 
-    def copies(self) -> Iterator[tuple[int, int]]:
-        """Yield the position of every cell whose task is that of an earlier cell, and the position of that cell."""
-        yield from self._query("SELECT position, original FROM copies ORDER BY position")
-
-    def copied_tasks(self) -> Iterator[tuple[int, str]]:
-        """Yield position and hash of every cell whose task is that of an earlier cell."""
-        origin = "LEFT JOIN tasks ON tasks.position = copies.original"
-        query = f"SELECT copies.position, coalesce(tasks.digest, '') FROM copies {origin} ORDER BY copies.position"
-        with _readable(self.path):
-            yield from self._connection.execute(query)
-
-    def copied(self) -> int:
-        """Return the number of `copies`."""
-        return int(self._query("SELECT count(*) FROM copies")[0][0])
-
     def totals(self) -> dict[TaskStatus, Totals]:
         """Return the totals of each status."""
         query = "SELECT status, count(*), total(seconds), total(bytes) FROM tasks GROUP BY status"
@@ -228,7 +206,7 @@ def _connected(path: Path, *, write: bool) -> sqlite3.Connection:
     connection = _opened(path, "mode=ro")
     try:
         connection.execute("SELECT 1 FROM sqlite_master").fetchone()
-    except sqlite3.DatabaseError as error:
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
         connection.close()
         if not isinstance(error, sqlite3.OperationalError):
             raise
@@ -249,7 +227,7 @@ def _readable(path: Path) -> Iterator[None]:
     """Raise `SchemaMismatch` if the file is not a ledger."""
     try:
         yield
-    except sqlite3.DatabaseError as error:
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # SQLite's own message may hold damaged bytes
         raise damaged_ledger(path, error) from error
 
 

@@ -126,7 +126,7 @@ def _index(key: str, word: str, table: object) -> str | int:
         return word
     if not isinstance(table, list):
         raise InvalidSpec(f"{key} must be inside a table, got {table!r} at {key.rpartition('.')[0]}.", field=key)
-    if not word.isdecimal() or int(word) >= len(table):
+    if word not in map(str, range(len(table))):
         raise InvalidSpec(f"{key} must have a list index from 0 to {len(table) - 1}, got {word!r}.", field=key)
     return int(word)
 

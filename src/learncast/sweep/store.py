@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from heapq import merge
 from itertools import zip_longest
 from pathlib import Path
 from typing import IO, TypeVar
@@ -119,29 +118,36 @@ class Store:
         if not self.ledger_path.is_file():
             self._check_results(None)
         with self.ledger() as ledger:
-            stored, kind = ledger.meta("study"), ledger.meta("format")
+            stored, kind, fingerprint = (ledger.meta(key) for key in ("study", "format", "fingerprint"))
         self._check_results(stored)
         if stored is None or kind != FORMAT:
             raise InvalidSpec(f"{self.folder} must hold a sweep of the format {FORMAT}, got {kind!r}.", field="store")
         try:
-            return dict(json.loads(stored))
+            study = dict(json.loads(stored))
         except (ValueError, TypeError) as error:
             raise damaged_ledger(self.ledger_path, "an unreadable study") from error
+        if fingerprint != digest_of(study):
+            raise damaged_ledger(self.ledger_path, "a changed study")
+        return study
 
     def check_ledger(self) -> None:
         """Raise if the ledger is damaged: by SQLite's own check, or if its tasks are not those of its study."""
         study = self.study()
         with self.ledger() as ledger:
             ledger.check()
-            if ledger.meta("fingerprint") != digest_of(study):
-                raise damaged_ledger(self.ledger_path, "a changed study")
             with readable(self.ledger_path, kind="an intact ledger", error=SchemaMismatch):
-                rows = ((row.position, row.digest) for row in ledger.rows(*list(TaskStatus)[:3]))
+                rows = ((row.position, row.digest) for row in map(self._consistent, ledger.rows(*list(TaskStatus)[:3])))
                 # One by one: a list of a million tasks would take hundreds of megabytes.
-                for pair in zip_longest(tasks_of(study), merge(rows, ledger.copied_tasks())):
+                for pair in zip_longest(tasks_of(study), rows):
                     if pair[0] != pair[1]:
                         position = min(one[0] for one in pair if one is not None)
                         raise damaged_ledger(self.ledger_path, f"a changed task {position}")
+
+    def _consistent(self, row: Row) -> Row:
+        """Return the row of a task if it has a hash exactly when it is done."""
+        if (row.sha256 is not None) != (row.status is TaskStatus.done):
+            raise damaged_ledger(self.ledger_path, f"a changed status of task {row.position}")
+        return row
 
     def begin(self, study: Tables, tasks: Iterable[tuple[int, str]]) -> None:
         """Enter the tasks of a study, or check that the store holds this study already.
@@ -202,7 +208,7 @@ def _in_parallel(call: Callable[[_Item], None], items: Collection[_Item]) -> Non
 
 
 def tasks_of(study: Tables) -> Iterator[tuple[int, str]]:
-    """Yield position and hash of every task of a study; equal tasks are in one shard."""
+    """Yield position and hash of every task of a study."""
     k, n = study.get("shard") or (1, 1)
     for position, cell in Grid.from_dict(study["grid"]).cells(study["base"]):
         digest = digest_of([study["function"], merged(study["base"], cell)])

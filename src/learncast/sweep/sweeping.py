@@ -389,19 +389,14 @@ def estimate_cost(sweep: Sweep, *, workers: int) -> Tables:
     Returns
     -------
     dict
-        Number of ``cells`` that meet every condition, and of different ``tasks`` among them; number of ``pilot``
-        tasks, how many of them ``failed``, and the first traceback as ``error``; mean ``task_seconds`` of computing a
-        task, and ``entry_seconds`` of writing its result, which one process does for all workers; total ``seconds``,
-        whichever of the two takes longer; and ``bytes`` on the disk. Numbers are nan if the whole pilot failed.
+        Number of ``tasks``, and of ``pilot`` tasks; how many of these ``failed``, and the first traceback as ``error``;
+        mean ``task_seconds`` of computing a task, and ``entry_seconds`` of writing its result, which one process does
+        for all workers; total ``seconds``, whichever of the two takes longer; and ``bytes`` on the disk. Numbers are
+        nan if the whole pilot failed.
     """
-    positions: dict[str, int] = {}
-    cells = 0
-    for position, digest in sweep.tasks():
-        cells += 1
-        positions.setdefault(digest, position)
-    tasks = list(positions.items())
+    tasks = list(sweep.tasks())
     picks = sorted({int(k) for k in np.linspace(0, len(tasks) - 1, PILOT)}) if tasks else []
-    jobs = [Job(tasks[k][1], tasks[k][0], sweep.grid.cell(tasks[k][1])) for k in picks]
+    jobs = [Job(*tasks[k], sweep.grid.cell(tasks[k][0])) for k in picks]
     outcomes = _computed(Work(sweep.function, sweep.base), jobs[:1] + jobs)[1:]
     done = [one for one in outcomes if one.fate is Fate.done]
     seconds, size = (
@@ -409,7 +404,6 @@ def estimate_cost(sweep: Sweep, *, workers: int) -> Tables:
     )
     entry = _entry_seconds(done)
     return {
-        "cells": cells,
         "tasks": len(tasks),
         "pilot": len(outcomes),
         "failed": len(outcomes) - len(done),
