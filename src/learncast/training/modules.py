@@ -15,7 +15,7 @@ from learncast.networks.activated import Activated
 from learncast.networks.deep import Deep
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import LinearNetwork, TwoLayer
-from learncast.theory.dynamics.learning_problem import learned_weights, weight_names
+from learncast.theory.dynamics.learning_problem import learned_weights
 from learncast.training.cells import CELLS
 from learncast.training.torch_state import own_randomness
 
@@ -84,8 +84,7 @@ class LayeredModule(nn.Module):
         super().__init__()
         self.activation, self.every_step = activation, every_step
         self.recurrence = network.recurrence if isinstance(network, Deep) else None
-        weights = network.weights if isinstance(network, Deep) else (network.first, network.second)
-        for name, w in zip(weight_names(network), weights, strict=True):
+        for name, w in network.named_weights.items():
             self.register_parameter(name, _parameter(w, dtype, name in learn))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
