@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -18,7 +19,7 @@ from learncast.results import Provenance, described, spec_hash
 from learncast.windows.detection.detection import Detection, detect
 from learncast.windows.detection.signs import matched_statistic
 from learncast.windows.layer_result import SEQUENCES, LayerResult, add_control
-from learncast.windows.layers.recording import Capture, Loss, capture
+from learncast.windows.layers.recording import Capture, Loss, answers_of, capture, losses_of, restored
 from learncast.windows.layers.recurrent_layer import RecurrentLayer, recurrent_layers
 from learncast.windows.layers.replay import Replay
 from learncast.windows.layers.stepped import SteppedLayer
@@ -64,7 +65,8 @@ def window(
     labels : bool, optional
         Whether targets are class labels: False for integers that are numbers (see `Task.from_samples`).
     optimizer : torch.optim.SGD, Adam, AdamW or RMSprop, optional
-        The one that trained the model, after at least one step unless it is SGD. Without it every base rate is 1.
+        The one that trained the model. Without it every base rate is 1. Before its first step, its rates are those of a
+        first step on all sequences.
     measurement : Measurement, optional
         What is measured: lags, directions, the order of the transport, the loss.
     rule : DetectionRule, optional
@@ -113,10 +115,14 @@ def window(
     widths = [layer.hidden_size for layer in layers]
     kept = batching.keeps(len(data) * len(lags) * measurement.directions * sum(widths), rule.method)
     signs, size = "crossed" if kept else "pilot", batching.chunk_of(data.steps * max(widths))
+    fresh = optimizer is not None and not isinstance(optimizer, optim.SGD) and not optimizer.state
+    first = _first_gradients(model, data, loss, size) if fresh else None
 
     def diagnosed(sequences: Sequences, part: Progress) -> list[LayerEvidence]:
         evidence = [
-            LayerEvidence(one, optimizer, measurement, lags, sequences=len(data), signs=signs, seed=(rule.seed, k))
+            LayerEvidence(
+                one, optimizer, measurement, lags, sequences=len(data), signs=signs, seed=(rule.seed, k), first=first
+            )
             for k, one in enumerate(layers)
         ]
         _collect(model, sequences, loss, size, evidence, part)
@@ -129,7 +135,7 @@ def window(
         others = diagnosed(replace(data, shift=1), within(progress, 1, passes))
         add_control(dataset, _combined([one.result(rule).dataset(sizes) for one in others]))
     dataset["sequences"] = ((), len(data), described("diagnosed sequences", SEQUENCES))
-    name = "none" if optimizer is None else type(optimizer).__name__
+    name = "none" if optimizer is None else "first-step " * fresh + type(optimizer).__name__
     dataset.attrs = {"method": rule.method, "order": measurement.order, "optimizer": name, "signs": signs}
     dataset.attrs |= {"cell": layers[0].kind, "directions": measurement.directions}
     weights = [value.cpu().numpy() for layer in layers for value in layer.parameters.values()]
@@ -138,6 +144,22 @@ def window(
     options = (repr(replace(measurement, loss=None, control=False)), repr(rule), signs)
     digest = spec_hash(*weights, *rates, *data.fingerprint(), lags, sizes, *options)
     return Window(dataset, Provenance("diagnosis", ("livi2025",), digest, rule.seed))
+
+
+def _first_gradients(model: nn.Module, data: Sequences, loss: Loss, size: int) -> dict[str, Tensor]:
+    """Gradient of the mean loss of a sequence by every parameter: that of the first step on all sequences."""
+    learned = {name: value for name, value in model.named_parameters() if value.requires_grad}
+    total = {name: torch.zeros_like(value) for name, value in learned.items()}
+    with restored(model), torch.backends.cudnn.flags(enabled=False):  # its layers have no gradients in eval mode
+        for _, chunk, wanted in data.chunks(size):
+            with torch.enable_grad():
+                summed = losses_of(loss, answers_of(model, chunk), wanted).sum() / len(data)
+            if not summed.requires_grad:  # reported below as a loss that depends on no parameter
+                continue
+            grads = torch.autograd.grad(summed, list(learned.values()), allow_unused=True)
+            for name, grad in zip(learned, grads, strict=True):
+                total[name] += 0.0 if grad is None else grad
+    return total
 
 
 def _collect(
@@ -183,6 +205,8 @@ class LayerEvidence:
         Keep every contribution, for signs from the other half of the sequences; or take signs from the first half and
         keep only the statistic of the second.
     seed : tuple of int
+    first : dict of tensors, optional
+        Gradients of the first step, for an optimiser that has not stepped yet.
     """
 
     def __init__(
@@ -195,6 +219,7 @@ class LayerEvidence:
         sequences: int,
         signs: str,
         seed: tuple[int, int],
+        first: Mapping[str, Tensor] | None = None,
     ) -> None:
         self.layer, self.optimizer, self.lags, self.signs = layer, optimizer, lags, signs
         self._lag_sums = partial(lag_sums, order=measurement.order)
@@ -205,7 +230,7 @@ class LayerEvidence:
         self._directions = derivative.unit_directions(layer, self._number, generator=generator)
         self._summed = {name: value.sum(0, keepdim=True) for name, value in self._directions.items()}
         self._length = torch.cat([value.double().flatten() for value in self._summed.values()]).norm()
-        self.rates = None if optimizer is None else parameter_rates(optimizer, layer.own)
+        self.rates = None if optimizer is None else parameter_rates(optimizer, layer.own, first)
         self._transport: Transport | None = None
         self._pilots = sequences // 2 if signs == "pilot" else 0
         self._pilot = np.zeros((len(lags), self._number * layer.hidden_size))

@@ -278,13 +278,18 @@ def test_unsuitable_files_are_refused(own, change, token):
         (("--optimizer", "adams", "--learning-rate", "0.1"), "'adam'"),
         (("--optimizer", "adamw", "--learning-rate", "0.1", "--optimizer-state", "net.safetensors"), "AdamW"),
         (("--optimizer", "adamw", "--learning-rate", "0.1", "--optimizer-state", "net.pt"), "AdamW"),
-        (("--optimizer", "adamw", "--learning-rate", "0.1"), "optimizer"),
     ],
 )
 def test_unsuitable_optimizers_are_refused(own, arguments, token):
     folder, _ = own
     files = [folder / one if one.endswith((".pt", ".safetensors")) else one for one in arguments]
     assert token in refused(*call(folder), *files)
+
+
+def test_an_optimizer_without_a_state_has_the_rates_of_its_first_step(own):
+    folder, _ = own
+    result = run(*call(folder), "--optimizer", "adamw", "--learning-rate", "0.1", "--json")
+    assert json.loads(result.stdout)["optimizer"] == "first-step AdamW"
 
 
 def shaped(folder, name, inputs=(128, 16, 2), targets=(128, 16, 1)):

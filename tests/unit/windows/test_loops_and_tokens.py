@@ -134,7 +134,32 @@ def test_counts_are_numbers_and_floats_without_channels_are_refused():
     assert caught.value.field == "inputs"
 
 
-def test_rates_need_a_step_of_the_optimiser():
+OPTIMISERS = {
+    "adam": lambda p: torch.optim.Adam(p, 0.01, weight_decay=0.1),
+    "amsgrad": lambda p: torch.optim.Adam(p, 0.01, amsgrad=True),
+    "adamw": lambda p: torch.optim.AdamW(p, 0.01, weight_decay=0.1),
+    "rmsprop": lambda p: torch.optim.RMSprop(p, 0.01),
+    "centred": lambda p: torch.optim.RMSprop(p, 0.01, centered=True, weight_decay=0.1),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMISERS)
+def test_an_optimiser_before_its_first_step_has_the_rates_of_that_step(name):
+    model, x = Loop(nn.GRUCell), torch.randn(40, 8, 2)
+    y = x[:, -2, :1]
+    fresh, stepped = (OPTIMISERS[name](model.parameters()) for _ in range(2))
+    found = lc.window(model, x, y, optimizer=fresh, measurement=MEASUREMENT)
+    assert found.dataset.attrs["optimizer"].startswith("first-step ")
+    assert not fresh.state
+    assert all(p.grad is None for p in model.parameters())
+    weights = copy.deepcopy(model.state_dict())
+    ((model(x) - y).square() / 2).sum().div(40).backward()
+    stepped.step()
+    model.load_state_dict(weights)
+    assert_same(found, lc.window(model, x, y, optimizer=stepped, measurement=MEASUREMENT))
+
+
+def test_rates_before_the_first_step_need_its_gradients():
     model = Loop(nn.GRUCell)
     with pytest.raises(lc.InvalidSpec) as caught:
         transport.parameter_rates(torch.optim.Adam(model.parameters()), layers.recurrent_layers(model)[0].own)

@@ -39,9 +39,14 @@ class Capture:
     initial: tuple[tuple[Tensor, ...] | None, ...]
     deltas: tuple[Tensor, ...] = ()
 
-    def replay(self, layer: int = 0) -> Replay:
-        """Replay one layer."""
-        return self.layers[layer].replay(self.inputs[layer], self.outputs[layer], self.initial[layer])
+    def replay(self, layer: int = 0, sequences: slice = slice(None)) -> Replay:
+        """Replay one layer, on all sequences or some."""
+        start = self.initial[layer]
+        return self.layers[layer].replay(
+            self.inputs[layer][sequences],
+            self.outputs[layer][sequences],
+            None if start is None else tuple(state[sequences] for state in start),
+        )
 
 
 def capture(model: nn.Module, inputs: Tensor, targets: Tensor | None = None, loss: Loss | None = None) -> Capture:
@@ -61,25 +66,34 @@ def capture(model: nn.Module, inputs: Tensor, targets: Tensor | None = None, los
     _, module = recurrent_module(model)
     recorder = _LayerRecorder(module, differentiate=loss is not None)
     deltas: list[Tensor] = []
-    with _restored(model), torch.set_grad_enabled(loss is not None), recorder.attached():
-        with _explained(f"inputs of shape {_shape(inputs)} must suit the model", "inputs"):
-            prediction = model(inputs)
+    with restored(model), torch.set_grad_enabled(loss is not None), recorder.attached():
+        prediction = answers_of(model, inputs)
         if recorder.steps:
             recorder.gather(inputs)
         elif recorder.calls != 1:
             got = f"{recorder.calls} calls"
             raise UnsupportedModel(f"model must call its recurrent block once, got {got}.", field="model")
         if loss is not None:
-            shapes = f"answers of shape {_shape(prediction)} and targets of shape {_shape(targets)}"
-            with _explained(f"{shapes} must suit the loss", "targets"):
-                losses = loss(prediction, targets)
-            deltas = recorder.deltas(losses)
+            deltas = recorder.deltas(losses_of(loss, prediction, targets))
     batch_first = bool(getattr(module, "batch_first", True))
     inputs_, outputs, deltas_ = (
         tuple(x.detach() if batch_first else x.detach().transpose(0, 1) for x in signals)
         for signals in (recorder.inputs, recorder.outputs, deltas)
     )
     return Capture(layers, inputs_, outputs, tuple(recorder.initial), deltas_)
+
+
+def answers_of(model: nn.Module, inputs: Tensor) -> Any:
+    """What the model returns."""
+    with _explained(f"inputs of shape {_shape(inputs)} must suit the model", "inputs"):
+        return model(inputs)
+
+
+def losses_of(loss: Loss, answers: Any, targets: Tensor | None) -> Tensor:
+    """What the loss returns."""
+    shapes = f"answers of shape {_shape(answers)} and targets of shape {_shape(targets)}"
+    with _explained(f"{shapes} must suit the loss", "targets"):
+        return loss(answers, targets)
 
 
 @contextmanager
@@ -263,7 +277,7 @@ def _run_layer(module: nn.RNNBase, index: int, sequence: Tensor, start: tuple[Te
 
 
 @contextmanager
-def _restored(model: nn.Module) -> Iterator[None]:
+def restored(model: nn.Module) -> Iterator[None]:
     """Restore the random state and the buffers (running means) that a forward pass may change."""
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
     devices = sorted({p.device.index for p in model.parameters() if p.device.type == "cuda"})

@@ -17,7 +17,9 @@ KNOWN: tuple[type[optim.Optimizer], ...] = (optim.SGD, optim.Adam, optim.AdamW, 
 Settings = dict[str, Any]
 
 
-def parameter_rates(optimizer: optim.Optimizer, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def parameter_rates(
+    optimizer: optim.Optimizer, parameters: Mapping[str, Tensor], first: Mapping[str, Tensor] | None = None
+) -> dict[str, Tensor]:
     """The step of each parameter per unit of (averaged) gradient, from the optimiser's state.
 
     SGD, with or without momentum: the learning rate. Adam and AdamW: lr / (sqrt(v / (1 - beta2^k)) + eps), RMSprop:
@@ -27,9 +29,12 @@ def parameter_rates(optimizer: optim.Optimizer, parameters: Mapping[str, Tensor]
     Parameters
     ----------
     optimizer : torch.optim.SGD, Adam, AdamW or RMSprop
-        After at least one step, unless it is SGD.
+        After at least one step, unless it is SGD or `first` is given.
     parameters : dict of parameters
         The model's own, as in `RecurrentLayer.own`.
+    first : dict of tensors, optional
+        Gradient of each parameter at the first step. The rates of an optimiser without a state are then those of its
+        first step.
 
     Returns
     -------
@@ -43,23 +48,36 @@ def parameter_rates(optimizer: optim.Optimizer, parameters: Mapping[str, Tensor]
     if not any(id(p) in groups for p in parameters.values()):
         raise InvalidSpec(f"optimizer must hold at least one of {', '.join(parameters)}.", field="optimizer")
     return {
-        name: _rates(optimizer, name, p, groups[id(p)])
+        name: _rates(optimizer, name, p, groups[id(p)], (first or {}).get(name))
         if id(p) in groups and p.requires_grad
         else torch.zeros_like(p, requires_grad=False)
         for name, p in parameters.items()
     }
 
 
-def _rates(optimizer: optim.Optimizer, name: str, parameter: Tensor, group: Settings) -> Tensor:
+def _rates(optimizer: optim.Optimizer, name: str, parameter: Tensor, group: Settings, first: Tensor | None) -> Tensor:
     if group.get("maximize"):
         raise UnsupportedModel("optimizer must minimise, got maximize=True.", field="optimizer")
     rate = float(group["lr"])
     if type(optimizer) is optim.SGD:
         return torch.full_like(parameter, rate, requires_grad=False)
     state: Settings | None = optimizer.state.get(parameter)
+    if not state and first is not None:
+        state = _first_state(type(optimizer), parameter, group, first.double())
     if not state:
         raise InvalidSpec(f"optimizer must have a state for {name}. Train, or load its state_dict.", field="optimizer")
     return (rate / (_root(type(optimizer), state, group) + float(group["eps"]))).to(parameter)
+
+
+def _first_state(kind: type[optim.Optimizer], parameter: Tensor, group: Settings, gradient: Tensor) -> Settings:
+    """The state of an optimiser after its first step."""
+    if kind is not optim.AdamW:
+        gradient = gradient + float(group["weight_decay"]) * parameter.detach().double()
+    if kind is optim.RMSprop:
+        new = 1 - float(group["alpha"])
+        return {"square_avg": new * gradient**2, "grad_avg": new * gradient}
+    square = (1 - float(group["betas"][1])) * gradient**2
+    return {"exp_avg_sq": square, "max_exp_avg_sq": square, "step": 1}
 
 
 def _root(kind: type[optim.Optimizer], state: Settings, group: Settings) -> Tensor:
