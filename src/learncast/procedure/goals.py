@@ -78,6 +78,9 @@ class Goal(Rule):
         """Return the loss at which the task is learned; see `excess`."""
         return least + self.excess(baseline, least)
 
+    def check_forecast(self) -> None:
+        """Raise if the goal has a setting that only training can follow."""
+
     @property
     def level(self) -> float:
         """Value of the measured quantity at which the goal is met."""
@@ -169,6 +172,10 @@ class Accuracy(Goal):
             given = np.atleast_1d(real_array("optimum", self.optimum, ndim=(0, 1)))
             object.__setattr__(self, "optimum", tuple(given.tolist()))
 
+    def check_forecast(self) -> None:
+        if self.optimum is not None:
+            raise InvalidSpec("Only learncast.training can follow an optimum. Give Accuracy without it.", field="goal")
+
     def excess(self, baseline: Number, least: float) -> Number:
         return (1.0 - self.value) ** 2 * baseline
 
@@ -235,6 +242,11 @@ class Loss(Goal):
         positive("loss", self.value)
         check_looks(self)
 
+    def check_forecast(self) -> None:
+        if self.function not in (None, "half_mse"):
+            given = f"{self.function!r:.40}"
+            raise InvalidSpec(f"Only learncast.training can measure another loss, got function={given}.", field="goal")
+
     def excess(self, baseline: Number, least: float) -> Number:
         return self.value - _known(least) + 0.0 * baseline
 
@@ -295,6 +307,16 @@ def goal_of(goal: Goal | float | str, *, recorded: bool) -> Goal:
     if isinstance(goal, int | float | np.number) and not isinstance(goal, bool):
         return Explained(float(goal)) if recorded else Accuracy(float(goal))
     raise InvalidSpec(f"goal must be a number or a Goal, got {type(goal).__name__}.", field="goal")
+
+
+def forecast_goal_of(goal: Goal | float | str, *, recorded: bool) -> Goal:
+    """Return a goal that a forecast can follow, as `goal_of`."""
+    found = goal_of(goal, recorded=recorded)
+    if found.needs_training:
+        remedy = "Give Explained or another goal."
+        raise InvalidSpec(f"{found.text} needs training, or a forecast of one recorded task. {remedy}", field="goal")
+    found.check_forecast()
+    return found
 
 
 def check_looks(goal: Goal) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray, real_array
-from learncast.tasks.recorded.targets import Targets, array_like, class_numbers
+from learncast.tasks.recorded.targets import Targets, array_like, check_same_trials, class_numbers
 from learncast.windows.layers.recurrent_layer import recurrent_module
 
 Values = Tensor | NDArray[np.generic]
@@ -129,6 +129,7 @@ def checked_sequences(
     meaning : bool
         Whether integers are read as labels or numbers; a given loss takes them as they are.
     """
+    check_same_trials(inputs=inputs, targets=targets)
     _, module = recurrent_module(model)
     if batch_first is None:
         batch_first = bool(getattr(module, "batch_first", True))

@@ -20,7 +20,7 @@ from learncast.planning.methods.modes import ModeMethod
 from learncast.planning.methods.optimizers import OptimizerMethod
 from learncast.planning.methods.responses import ResponseMethod, ResponseModeMethod
 from learncast.planning.methods.two_layer import TwoLayerMethod
-from learncast.procedure.training import Training
+from learncast.procedure.training import OPTIMIZERS, Training
 from learncast.tasks.geometry import pooled_statistics
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import require
@@ -151,7 +151,9 @@ def _optimizer_method(
         raise UnsupportedModel(f"{training.optimizer!r:.40} is forecast for linear networks only.", field="network")
     if method not in ("auto", "descent"):
         raise InvalidSpec(f"{training.optimizer!r:.40} needs method='auto', got {method!r}.", field="method")
-    if training.batch is not None or callable(training.optimizer):
+    if callable(training.optimizer):
+        raise InvalidSpec(f"Forecasts need an optimizer by name: {', '.join(OPTIMIZERS)}.", field="optimizer")
+    if training.batch is not None:
         raise InvalidSpec("Named optimisers are forecast for full batches. Use batch=None, or train.", field="batch")
     return OptimizerMethod(tasks, network, training.with_(learn=checked_learn(network, training.learn)), seed)
 

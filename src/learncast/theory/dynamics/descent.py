@@ -14,7 +14,7 @@ from learncast._core.progress import Progress, check_time, noticed, silent
 from learncast._core.validation import FloatArray, between, count
 from learncast.display import Plot, plural
 from learncast.networks.deep import Linear
-from learncast.procedure.goals import Goal, Loss, goal_of
+from learncast.procedure.goals import Goal, Loss, forecast_goal_of
 from learncast.procedure.training import Training
 from learncast.results import Provenance, Status, Trajectory, spec_hash
 from learncast.tasks.task import Task
@@ -359,7 +359,7 @@ def _end(
     if goal is None:
         return count("steps", steps, least=0), None
     least = problem.least_loss
-    meant = goal_of(goal, recorded=problem.task.recording is not None)
+    meant = forecast_goal_of(goal, recorded=problem.task.recording is not None)
     target = meant.target_loss(problem.baseline_loss, least)
     if problem.nothing_to_learn and target <= least:
         return 0, None
