@@ -136,8 +136,8 @@ def check_plain_descent(training: Training, *, optimizers: bool = False, mean: b
     plain = Training(training.learning_rate, loss="mse" if mean and training.loss == "mse" else "half_mse")
     for key in ("loss", "clip", "schedule"):
         if getattr(training, key) != getattr(plain, key):
-            given = f"{key}={getattr(training, key)!r:.40}"
-            raise InvalidSpec(f"This needs the squared error without clip and schedule, got {given}.", field=key)
+            given, losses = f"{key}={getattr(training, key)!r:.40}", "half_mse or mse" if mean else "half_mse"
+            raise InvalidSpec(f"This needs the loss {losses} without clip and schedule, got {given}.", field=key)
     for key, value in (("optimizer", training.optimizer), ("weight_decay", training.weight_decay or "gd")):
         if value != "gd" and not optimizers:
             raise InvalidSpec(f"This needs plain gradient descent, got {key}={value!r:.40}.", field=key)

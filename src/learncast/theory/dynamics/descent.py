@@ -20,7 +20,7 @@ from learncast.results import Provenance, Status, Trajectory, spec_hash
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import Assumption
 from learncast.theory.dynamics.batch_draws import Batches
-from learncast.theory.dynamics.learning_problem import LearningProblem, Weights, loss_scale
+from learncast.theory.dynamics.learning_problem import NOTHING, LearningProblem, Weights, loss_scale
 from learncast.theory.dynamics.solution import POINTS, LearningTime, Solution, checked_time, checked_times
 
 __all__ = ["Descent", "Optimizer", "descend"]
@@ -361,7 +361,7 @@ def _end(
     least = problem.least_loss
     meant = forecast_goal_of(goal, recorded=problem.task.recording is not None)
     target = meant.target_loss(problem.baseline_loss, least)
-    if problem.nothing_to_learn and target <= least:
+    if problem.nothing_to_learn and abs(target - least) <= NOTHING * problem.statistics.constant:
         return 0, None
     if math.isnan(target) and problem.task.target_covariance is None:
         name = problem.task.name
