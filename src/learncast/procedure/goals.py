@@ -181,7 +181,7 @@ class Accuracy(Goal):
 
     @property
     def text(self) -> str:
-        return f"accuracy {self.value:.4g}"
+        return f"accuracy {share_text(self.value)}"
 
 
 @dataclass(frozen=True)
@@ -205,7 +205,7 @@ class Explained(Goal):
 
     @property
     def text(self) -> str:
-        return f"{self.value:.4g} of the explainable variance"
+        return f"{share_text(self.value)} of the explainable variance"
 
 
 @dataclass(frozen=True)
@@ -297,7 +297,7 @@ class R2(Goal):
 
     @property
     def text(self) -> str:
-        return f"R² {self.value:.4g}"
+        return f"R² {share_text(self.value)}"
 
 
 def goal_of(goal: Goal | float | str, *, recorded: bool) -> Goal:
@@ -317,6 +317,12 @@ def forecast_goal_of(goal: Goal | float | str, *, recorded: bool) -> Goal:
         raise InvalidSpec(f"{found.text} needs training, or a forecast of one recorded task. {remedy}", field="goal")
     found.check_forecast()
     return found
+
+
+def share_text(value: float) -> str:
+    """A share with four digits, or with as many as tell it from 1."""
+    short = f"{value:.4g}"
+    return f"{value:.12g}" if short == "1" else short
 
 
 def check_looks(goal: Goal) -> None:
