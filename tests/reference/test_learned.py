@@ -232,6 +232,45 @@ def test_targets_of_zero_leave_nothing_to_learn(W):
     assert (found.steps.descent, found.steps.status) == (0, lc.Status.ok)
 
 
+def unexplained(kind):
+    """Trials of which no linear map explains anything."""
+    x, y = recorded()
+    return {
+        "inputs of zero": (np.zeros_like(x), y),
+        "uncorrelated": (np.concatenate([x, x]), np.concatenate([y, -y])),
+    }[kind]
+
+
+@pytest.mark.parametrize("kind", ["inputs of zero", "uncorrelated"])
+@pytest.mark.parametrize("batch", [None, 5])
+def test_trials_that_explain_nothing_have_an_r2_that_is_never_reached_and_a_share_that_is_reached_at_once(kind, batch):
+    x, y = unexplained(kind)
+    network = lc.LinearRNN.random(4, 3, 3, scale=0.1, recurrence=0.5)
+    training = lc.Training(RATE, batch=batch)
+    task = lc.Task.from_samples(x, y)
+    for goal in (lc.R2(0.8), lc.R2(1e-6), lc.Loss(1e-3)):
+        found = lc.forecast(task, network, training, goal)
+        assert (found.steps.descent, found.steps.status) == (np.inf, lc.Status.not_learned)
+    run = lc.descend(task, network, lc.Training(RATE, most_steps=50), goal=lc.R2(0.8))
+    assert (run.steps, run.status) == (50, lc.Status.not_within)
+    for goal in (lc.Explained(0.9), lc.Accuracy(0.9), lc.Loss(1e6)):
+        found = lc.forecast(task, network, training, goal)
+        assert (found.steps.descent, found.steps.status) == (0, lc.Status.ok)
+
+
+@pytest.mark.parametrize("size", [0.0, 1.0])
+def test_why_a_goal_is_never_reached_names_what_is_in_the_way(size):
+    x, y = recorded()
+    network = lc.LinearRNN.random(4, 3, 3, scale=0.1, recurrence=0.5)
+    network = network.with_maps(*(size * w for w in network.maps))
+    goal = lc.Loss(1e-3) if size else lc.R2(1e-3)
+    made = lc.forecast(lc.Task.from_samples(x, y), network, lc.Training(RATE), goal)
+    assert made.steps.status is lc.Status.not_learned
+    reason = made.method.why_never(0, goal)
+    assert (f"{made.method.least_loss(0):.3g}" in reason) == bool(size)
+    assert reason
+
+
 @pytest.mark.parametrize("kind", ["modes", "pooled", "matrix"])
 def test_the_smallest_learning_rate_is_answered(kind):
     network = {

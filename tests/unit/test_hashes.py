@@ -169,3 +169,10 @@ def test_equal_questions_have_equal_hashes(kind: str) -> None:
 def test_a_chosen_method_and_the_same_method_by_name_have_equal_hashes() -> None:
     assert spec(followed()) == spec(followed(method="modes"))
     assert spec(followed(network=LEANING)) == spec(followed(network=LEANING, method="pooled"))
+
+
+def test_the_limit_of_steps_is_part_of_a_hash_because_a_goal_may_lie_beyond_it():
+    short, long = (lc.Training(RATE, optimizer="adam", most_steps=most) for most in (10, 10_000))
+    found = [lc.forecast(TARGET, NETWORK, training, lc.Explained(0.9)) for training in (short, long)]
+    assert [one.steps.status for one in found] == [lc.Status.not_within, lc.Status.ok]
+    assert len({one.provenance.spec_hash for one in found}) == 2

@@ -154,12 +154,15 @@ def in_batches(forecast: Forecast, batch: int, *, shuffle: bool, runs: int | Non
     simulation = (_Pooled if pooled else _Single)(method, number)
     for place, stage, problem, steps in zip(places, forecast.requested, problems, expected, strict=True):
         draws = Batches.of(problem, size, rng, runs=number if pooled else 1, shuffle=shuffle)
-        most = math.ceil(stage.steps or 0.0) if stage.goal is None else most_steps(steps)
+        goal, most = stage.goal, math.ceil(stage.steps or 0.0) if stage.goal is None else most_steps(steps)
+        if goal is not None and method.nothing_to_learn(place, goal):
+            goal, most = None, 0
         with np.errstate(over="ignore", invalid="ignore"):  # a run may diverge
-            stages.append(simulation.advance(place, stage.goal, problem, draws, most))
+            stages.append(simulation.advance(place, goal, problem, draws, most))
         gaussian |= draws.gaussian
+    floor = simulation.floor(problems[-1], draws)
     excess = math.nan if forecast.goal is None else method.goal_excess(places[-1], forecast.goal)
-    return BatchSteps(size, np.stack(stages), simulation.floor(problems[-1], draws) / excess, shuffle, gaussian)
+    return BatchSteps(size, np.stack(stages), floor / excess if excess > 0 else math.nan, shuffle, gaussian)
 
 
 class _Pooled:

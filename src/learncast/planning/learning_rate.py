@@ -48,9 +48,10 @@ class SuggestedRate:
     @property
     def sentence(self) -> str:
         """The suggestion in words."""
+        reached = math.isfinite(self.steps.value)
+        outcome = f"training takes {self.steps}" if reached else f"the task {self.steps.outcome}"
         return (
-            f"The largest safe learning rate is {self.largest:.3g}; at half of it, {self.learning_rate:.3g}, training "
-            f"takes {self.steps}."
+            f"The largest safe learning rate is {self.largest:.3g}; at half of it, {self.learning_rate:.3g}, {outcome}."
         )
 
 

@@ -20,7 +20,7 @@ from learncast.planning.methods.method import Method
 from learncast.planning.methods.modes import ModeMethod
 from learncast.planning.portrait import GRIDS, checked_grid, compare, portrait_dataset, portrait_times, rescaled
 from learncast.planning.variants import share_geometry
-from learncast.procedure.goals import Accuracy, Goal, goal_of
+from learncast.procedure.goals import Accuracy, Goal, forecast_goal_of
 from learncast.procedure.training import Training
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import require
@@ -105,7 +105,7 @@ def phase(
            [  77.,  113.]])
     """
     settings, seed = Training.of(training, learning_rate), seed_of(seed)
-    asked = goal_of(goal, recorded=target.recording is not None)
+    asked = forecast_goal_of(goal, recorded=target.recording is not None)
     stops, given = checked_grid(vary, values, accuracies), cast("Sequence[Any]", values)
     with time_limit(seconds):
         own = method_for([target], network, settings, method=method, seed=seed)

@@ -33,7 +33,7 @@ from learncast.planning.search import (
     usable_candidates,
 )
 from learncast.planning.terms import GENERALISE, PoolTerms, Terms, checked_pool
-from learncast.procedure.goals import Accuracy, goal_of
+from learncast.procedure.goals import Accuracy, forecast_goal_of
 from learncast.procedure.stage import Stage
 from learncast.procedure.training import Training
 from learncast.tasks.task import Task
@@ -135,7 +135,7 @@ def plan_with(method: Method, terms: Terms, *, strict: bool = True, progress: Pr
     method = method.for_plans
     if strict:
         require(method.conditions(method.target))
-    goal = goal_of(terms.goal, recorded=method.tasks[-1].recording is not None)
+    goal = forecast_goal_of(terms.goal, recorded=method.tasks[-1].recording is not None)
     pool = (terms if method.target else terms.direct).over(method.target, goal)
     planner = _Planner(method, pool, strict, deadline())
     planner.direct_time  # noqa: B018  without direct training there is no answer

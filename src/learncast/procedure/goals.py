@@ -78,6 +78,9 @@ class Goal(Rule):
         """Return the loss at which the task is learned; see `excess`."""
         return least + self.excess(baseline, least)
 
+    def check_forecast(self) -> None:
+        """Raise if the goal has a setting that only training can follow."""
+
     @property
     def level(self) -> float:
         """Value of the measured quantity at which the goal is met."""
@@ -169,12 +172,16 @@ class Accuracy(Goal):
             given = np.atleast_1d(real_array("optimum", self.optimum, ndim=(0, 1)))
             object.__setattr__(self, "optimum", tuple(given.tolist()))
 
+    def check_forecast(self) -> None:
+        if self.optimum is not None:
+            raise InvalidSpec("Only learncast.training can follow an optimum. Give Accuracy without it.", field="goal")
+
     def excess(self, baseline: Number, least: float) -> Number:
         return (1.0 - self.value) ** 2 * baseline
 
     @property
     def text(self) -> str:
-        return f"accuracy {self.value:.4g}"
+        return f"accuracy {share_text(self.value)}"
 
 
 @dataclass(frozen=True)
@@ -198,7 +205,7 @@ class Explained(Goal):
 
     @property
     def text(self) -> str:
-        return f"{self.value:.4g} of the explainable variance"
+        return f"{share_text(self.value)} of the explainable variance"
 
 
 @dataclass(frozen=True)
@@ -234,6 +241,11 @@ class Loss(Goal):
     def __post_init__(self) -> None:
         positive("loss", self.value)
         check_looks(self)
+
+    def check_forecast(self) -> None:
+        if self.function not in (None, "half_mse"):
+            given = f"{self.function!r:.40}"
+            raise InvalidSpec(f"Only learncast.training can measure another loss, got function={given}.", field="goal")
 
     def excess(self, baseline: Number, least: float) -> Number:
         return self.value - _known(least) + 0.0 * baseline
@@ -285,7 +297,7 @@ class R2(Goal):
 
     @property
     def text(self) -> str:
-        return f"R² {self.value:.4g}"
+        return f"R² {share_text(self.value)}"
 
 
 def goal_of(goal: Goal | float | str, *, recorded: bool) -> Goal:
@@ -295,6 +307,22 @@ def goal_of(goal: Goal | float | str, *, recorded: bool) -> Goal:
     if isinstance(goal, int | float | np.number) and not isinstance(goal, bool):
         return Explained(float(goal)) if recorded else Accuracy(float(goal))
     raise InvalidSpec(f"goal must be a number or a Goal, got {type(goal).__name__}.", field="goal")
+
+
+def forecast_goal_of(goal: Goal | float | str, *, recorded: bool) -> Goal:
+    """Return a goal that a forecast can follow, as `goal_of`."""
+    found = goal_of(goal, recorded=recorded)
+    if found.needs_training:
+        remedy = "Give Explained or another goal."
+        raise InvalidSpec(f"{found.text} needs training, or a forecast of one recorded task. {remedy}", field="goal")
+    found.check_forecast()
+    return found
+
+
+def share_text(value: float) -> str:
+    """A share with four digits, or with as many as tell it from 1."""
+    short = f"{value:.4g}"
+    return f"{value:.12g}" if short == "1" else short
 
 
 def check_looks(goal: Goal) -> None:

@@ -10,7 +10,7 @@ from typing_extensions import TypeVar
 
 from learncast._core.errors import InvalidSpec
 from learncast._core.validation import positive
-from learncast.procedure.goals import Rule, goal_of
+from learncast.procedure.goals import Goal, Rule, goal_of
 from learncast.tasks.task import Task
 
 #: What a stage trains on.
@@ -60,7 +60,7 @@ class Stage(Generic[Trained]):
         self.__dict__.update(task=task, goal=goal, steps=steps, rate=positive("rate", rate))
 
     def check_forecast(self) -> None:
-        """Raise if only training can follow the stage, because of its rule or its learning rate."""
+        """Raise if only training can follow the stage, because of its rule, its goal or its learning rate."""
         if self.rate != 1.0:
             raise InvalidSpec(
                 f"Only learncast.training can change the rate of a stage, got {self.rate:g}.", field="rate"
@@ -68,3 +68,5 @@ class Stage(Generic[Trained]):
         if self.goal is not None and self.goal.needs_training:
             kind = type(self.goal).__name__
             raise InvalidSpec(f"Only learncast.training can end a stage by {kind}; give a goal or steps.", field="goal")
+        if isinstance(self.goal, Goal):
+            self.goal.check_forecast()

@@ -123,7 +123,7 @@ class Training:
     @property
     def hash(self) -> str:
         """Short hash of every setting that decides a result."""
-        values = [getattr(self, f.name) for f in fields(self) if f.name != "most_steps"]
+        values = [getattr(self, f.name) for f in fields(self)]
         return spec_hash(*(getattr(v, "__qualname__", None) or repr(v) for v in values))
 
 

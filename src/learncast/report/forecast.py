@@ -259,10 +259,12 @@ def _lead(name: str, goal: Goal, made: Forecast, method: Method, place: int) -> 
         return f"{note} The {'flow' if method.applies else 'approximation'} takes {rest}."
     if steps.status is Status.not_within and made.batches is None:
         return f"{task} {steps.outcome}: it does not reach {goal.text}.{note}"
+    if method.nothing_to_learn(place, goal):
+        return f"{task} has nothing to learn: no map of its inputs has a smaller loss than answering zero.{note}"
     if math.isnan(flow) and not math.isfinite(descent):
         return f"It is unknown whether {task} reaches {goal.text}: {steps.status.value}.{note}"
     if math.isinf(flow) and not math.isfinite(descent):
-        why = method.why_never(place) or f"it {steps.status.value}"
+        why = method.why_never(place, goal) or f"it {steps.status.value}"
         return f"{task} never reaches {goal.text}: {why}.{note}"
     if made.batches is not None and made.batches.by_chance:
         full = f"Full batches reach {goal.text} in {format_count(made.full_batch.steps.descent)} steps."

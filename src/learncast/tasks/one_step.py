@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from learncast._core.errors import InvalidSpec, brief
 from learncast._core.validation import FloatArray, count, one_of, real_array
 from learncast.tasks.covariance import Dense
-from learncast.tasks.recorded.targets import array_like
+from learncast.tasks.recorded.targets import array_like, check_same_trials
 from learncast.tasks.task import Task
 
 #: Share of the largest input variance below which inputs do not vary along a direction.
@@ -90,6 +90,7 @@ def from_pairs(inputs: ArrayLike, targets: ArrayLike, *, name: str = "pairs", **
     >>> lc.tasks.from_pairs(x, x[:, :1], name="first input")
     <Task 'first input': 1 step, 3 inputs, 1 output at the end; estimated from 100 trials>
     """
+    check_same_trials(inputs=inputs, targets=targets)
     x = real_array("inputs", array_like("inputs", inputs), ndim=2)
     return Task.from_samples(x[:, None, :], targets, name=name, **options)
 

@@ -23,7 +23,8 @@ from learncast.tasks.recorded.estimation import Estimate, estimate
 from learncast.tasks.recorded.masked import MaskedTrials
 from learncast.tasks.recorded.preparation import binned, filled, in_axis_order, with_constant
 from learncast.tasks.recorded.recording import Recording
-from learncast.tasks.recorded.trials import RecordedTrials
+from learncast.tasks.recorded.targets import check_same_trials
+from learncast.tasks.recorded.trials import RecordedTrials, padded
 from learncast.tasks.sampling import ConditionalSampler, MixingSampler, sampler
 
 #: Relative size of a negative eigenvalue that counts as round-off (statistics are often stored as float32).
@@ -203,8 +204,10 @@ class Task(Displayable):
         """
         if bias and centre:
             raise InvalidSpec("centre removes a constant input. Give either bias or centre.", field="bias")
-        inputs, targets = filled(*in_axis_order(inputs, targets, axes), fill)
-        if bin_width is not None and (lengths is not None or np.ndim(mask) == 2):  # type: ignore[arg-type]
+        check_same_trials(inputs=inputs, targets=targets, mask=mask, lengths=lengths)
+        inputs, targets, lengths, labels = padded(*in_axis_order(inputs, targets, axes), lengths, labels)
+        inputs, targets, mask, lengths = filled(inputs, targets, fill, mask, lengths)
+        if bin_width is not None and (lengths is not None or np.ndim(mask) == 2):
             raise InvalidSpec("bin_width needs trials of equal length without a mask of steps.", field="bin_width")
         inputs, targets = binned(inputs, targets, rate, bin_width)
         inputs = with_constant(inputs) if bias else inputs

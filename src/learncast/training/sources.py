@@ -17,7 +17,7 @@ from learncast._core.validation import FloatArray, between, count, real_array
 from learncast.results import spec_hash
 from learncast.tasks.recorded.environments import Environment, EnvironmentTrials, is_environment
 from learncast.tasks.recorded.streams import MapDataset, batches_of, is_dataset, pair_of
-from learncast.tasks.recorded.targets import Targets, array_like, as_numpy, class_numbers
+from learncast.tasks.recorded.targets import Targets, array_like, as_numpy, check_same_trials, class_numbers
 from learncast.tasks.task import Task
 from learncast.training.losses import IGNORED
 
@@ -415,6 +415,7 @@ def _checked(
     where: str = "",
 ) -> Batch:
     """Return trials with matching shapes, trials first; ignored targets may be nan."""
+    check_same_trials(inputs=inputs, targets=targets, mask=weights, lengths=lengths)
     named = isinstance(getattr(inputs, "dims", None), tuple)  # an xarray array says which axis is which
     x, y = _raw("inputs", inputs), _raw("targets", targets)
     w = None if weights is None else _raw("mask", weights).astype(float)

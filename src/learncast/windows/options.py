@@ -77,6 +77,8 @@ class Measurement:
 
     def lags_within(self, steps: int) -> list[int]:
         """Lags to measure in sequences of `steps` steps."""
+        if steps < 2:
+            raise InvalidSpec(f"inputs must have at least 2 steps, got {steps}.", field="inputs")
         if self.lags is None:
             return [int(lag) for lag in np.unique(np.linspace(1, max(1, steps // 2), _LAGS).round())]
         return list(increasing("lags", self.lags, most=steps - 1))

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray, real_array
-from learncast.tasks.recorded.targets import Targets, array_like, class_numbers
+from learncast.tasks.recorded.targets import Targets, array_like, check_same_trials, class_numbers
 from learncast.windows.layers.recurrent_layer import recurrent_module
 
 Values = Tensor | NDArray[np.generic]
@@ -75,7 +75,7 @@ class Sequences:
     def squared_error(self) -> Callable[..., Tensor]:
         """Half the squared error of answers, in the layout of the targets."""
         error = half_squared_error_of_classes if self.labels else half_squared_error
-        return partial(error, batch_first=self.axis == 0)
+        return partial(error, batch_first=self.axis == 0, steps=self.steps)
 
     def fingerprint(self) -> tuple[FloatArray, ...]:
         """A few sequences and the shapes of all, for the hash of a result."""
@@ -129,6 +129,7 @@ def checked_sequences(
     meaning : bool
         Whether integers are read as labels or numbers; a given loss takes them as they are.
     """
+    check_same_trials(inputs=inputs, targets=targets)
     _, module = recurrent_module(model)
     if batch_first is None:
         batch_first = bool(getattr(module, "batch_first", True))
@@ -171,7 +172,9 @@ def _with_meaning(y: Values, size: tuple[int, int], by_step: bool, labels: bool 
     return values.swapaxes(0, 1) if by_step and every_step else values, are_labels
 
 
-def half_squared_error(answers: Tensor, targets: Tensor, *, batch_first: bool = True) -> Tensor:
+def half_squared_error(
+    answers: Tensor, targets: Tensor, *, batch_first: bool = True, steps: int | None = None
+) -> Tensor:
     """Half the squared error of every number; that of the last step if there is one target per sequence.
 
     Parameters
@@ -182,19 +185,25 @@ def half_squared_error(answers: Tensor, targets: Tensor, *, batch_first: bool = 
         Of the shape of the answers, or of their last step.
     batch_first : bool
         Whether the steps of the answers are on axis 1 or 0.
+    steps : int, optional
+        Number of steps: an axis of another length counts outputs, of which none is the last step.
     """
     if not isinstance(answers, Tensor):
         raise InvalidSpec(f"model must return a tensor, got {type(answers).__name__}. Set loss.", field="model")
     if answers.shape == targets.shape:
         return (answers - targets).square() / 2
-    last = answers.select(1 if batch_first else 0, -1) if answers.dim() > 1 else answers
+    axis = 1 if batch_first else 0
+    by_step = answers.dim() > 1 and (steps is None or answers.shape[axis] in (1, steps))
+    last = answers.select(axis, -1) if by_step else answers
     if last.shape == targets.shape:
         return (last - targets).square() / 2
-    shapes = f"{tuple(answers.shape)} or {tuple(last.shape)}"
+    shapes = " or ".join(dict.fromkeys((str(tuple(answers.shape)), str(tuple(last.shape)))))
     raise InvalidSpec(f"targets must have the answers' shape {shapes}, got {tuple(targets.shape)}.", field="targets")
 
 
-def half_squared_error_of_classes(answers: Tensor, labels: Tensor, *, batch_first: bool = True) -> Tensor:
+def half_squared_error_of_classes(
+    answers: Tensor, labels: Tensor, *, batch_first: bool = True, steps: int | None = None
+) -> Tensor:
     """Half the squared error of every number, with one-hot targets of as many classes as the model has outputs.
 
     Parameters
@@ -203,8 +212,8 @@ def half_squared_error_of_classes(answers: Tensor, labels: Tensor, *, batch_firs
         What the model returns.
     labels : integer tensor
         One for each step, or for each sequence.
-    batch_first : bool
-        Whether the steps of the answers are on axis 1 or 0.
+    batch_first, steps
+        As for `half_squared_error`.
     """
     outputs = answers.shape[-1] if isinstance(answers, Tensor) and answers.dim() > labels.dim() else 1
     low, high = int(labels.min()), int(labels.max())
@@ -212,7 +221,7 @@ def half_squared_error_of_classes(answers: Tensor, labels: Tensor, *, batch_firs
         got = f"{low} to {high}. Use labels=False for numbers"
         raise InvalidSpec(f"classes must lie between 0 and {outputs - 1}, got {got}.", field="labels")
     wanted = torch.nn.functional.one_hot(labels, outputs).to(answers)
-    return half_squared_error(answers, wanted, batch_first=batch_first)
+    return half_squared_error(answers, wanted, batch_first=batch_first, steps=steps)
 
 
 def _array(name: str, value: ArrayLike | Tensor, batch_first: bool) -> Values:

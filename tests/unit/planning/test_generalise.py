@@ -223,6 +223,15 @@ def test_about_as_many_trials_as_inputs_is_remarked():
     assert (len(g.remarks), len(many.remarks)) == (1, 0)
 
 
+def test_inputs_of_zero_are_held_out_without_a_word_on_input_directions():
+    rng = np.random.default_rng(0)
+    task = lc.Task.from_samples(np.zeros((40, 5, 2)), rng.standard_normal((40, 1)))
+    network = lc.LinearRNN.random(2, 3, 1, scale=0.2, recurrence=0.9, rng=3)
+    found = lc.generalise(task, network, lc.Training(2e-3), most_steps=100)
+    assert found.stop == 0
+    assert np.ptp(found.dataset["loss"].values) == 0.0
+
+
 @pytest.mark.parametrize("options", [{}, {"centre": True, "scale": "channel"}])
 def test_test_trials_that_are_training_trials_are_remarked(options):
     x, y, _ = drawn(60)

@@ -145,3 +145,33 @@ def test_a_loss_on_the_scale_of_the_targets_needs_their_variance(goal, method):
         for task in (TARGET, bare)
     )
     assert known == unknown
+
+
+#: Goals with settings that only training follows.
+TRAINED = {
+    "another loss": lc.Loss(0.9, function="mse"),
+    "an optimum": lc.Accuracy(0.9, optimum=[1.0, 0.7]),
+}
+
+
+@pytest.mark.parametrize("goal", TRAINED.values(), ids=TRAINED)
+def test_a_goal_that_only_training_can_measure_is_refused_instead_of_read_as_another(goal):
+    training, stage = lc.Training(RATE), lc.Stage(STRONGER, goal)
+    asked = (
+        lambda: lc.forecast(TARGET, ALIGNED, training, goal),
+        lambda: lc.follow([stage, lc.Stage(TARGET, 0.9)], ALIGNED, training),
+        lambda: lc.plan(TARGET, [STRONGER], ALIGNED, training, terms=lc.Terms(goal)),
+        lambda: lc.descend(TARGET, ALIGNED, training, goal=goal),
+    )
+    for ask in asked:
+        with pytest.raises(lc.InvalidSpec) as caught:
+            ask()
+        assert caught.value.field == "goal"
+
+
+def test_the_loss_that_is_trained_may_be_named_in_a_goal():
+    named, plain = (
+        lc.forecast(TARGET, ALIGNED, lc.Training(RATE), goal)
+        for goal in (lc.Loss(0.9, function="half_mse"), lc.Loss(0.9))
+    )
+    assert named.steps == plain.steps

@@ -247,4 +247,4 @@ def test_balanced_weights_of_the_wrong_sign_never_learn_and_are_named(output, st
     made = lc.forecast(lc.tasks.integration(steps=10), network, learning_rate=1e-3, strict=False)
     assert (made.steps.descent == math.inf) == (steps == math.inf)
     assert made.steps.descent == math.inf or made.steps.descent < steps
-    assert ("mode 1" in made.method.why_never(0)) == (steps == math.inf)
+    assert ("mode 1" in made.method.why_never(0, made.requested[0].goal)) == (steps == math.inf)

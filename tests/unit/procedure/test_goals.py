@@ -80,3 +80,10 @@ def test_without_a_batch_a_family_draws_a_thousand_fresh_trials():
     plain, thousand = (train(task, NETWORK, Training(0.02, batch=batch), steps=4) for batch in (None, 1000))
     np.testing.assert_array_equal(plain["strength"], thousand["strength"])
     assert plain.dataset.attrs["batch"] == 1000
+
+
+@pytest.mark.parametrize("kind", [lc.Accuracy, lc.Explained, lc.R2])
+def test_a_goal_close_to_one_is_not_written_as_one(kind):
+    texts = {kind(value).text for value in (0.9999, 0.99999, 0.9999999, 1.0)}
+    assert len(texts) == 4
+    assert "0.99999" in kind(0.99999).text

@@ -602,3 +602,32 @@ def test_sums_of_many_sequences_need_no_directions():
         envelopes.append(transport.mean_transport(seen.replay(), LAGS, rates=rates).envelope)
     # The mean over all sequences is the mean of two halves.
     np.testing.assert_allclose(envelopes[0], (envelopes[1] + envelopes[2]) / 2, rtol=1e-10)
+
+
+class Last(nn.Module):
+    """A readout of the last step with several outputs."""
+
+    def __init__(self, outputs):
+        super().__init__()
+        self.block = nn.GRU(CHANNELS, UNITS, batch_first=True, dtype=torch.float64)
+        self.readout = nn.Linear(UNITS, outputs, dtype=torch.float64)
+
+    def forward(self, inputs):
+        return self.readout(self.block(inputs)[0][:, -1])
+
+
+def test_one_number_for_each_sequence_is_not_read_as_the_target_of_the_last_of_several_outputs():
+    inputs, _ = data()
+    classes = np.random.default_rng(0).integers(0, 3, NUMBER)
+    with pytest.raises(InvalidSpec) as caught:
+        window(Last(3), inputs, classes.astype(float), **QUICK)
+    assert caught.value.field == "targets"
+    assert len(window(Last(3), inputs, classes, **QUICK).dataset["lag"]) == len(LAGS)
+    assert len(window(Last(1), inputs, classes.astype(float), **QUICK).dataset["lag"]) == len(LAGS)
+
+
+def test_sequences_of_one_step_are_refused_because_they_have_no_lag():
+    inputs, _ = data()
+    with pytest.raises(InvalidSpec) as caught:
+        windows.window(Last(1), inputs[:, :1], np.zeros((NUMBER, 1)))
+    assert caught.value.field == "inputs"

@@ -357,9 +357,10 @@ def _modes(problem: HeldOutProblem, found: HeldOutCurve) -> Variables:
 def notes(problem: HeldOutProblem, found: HeldOutCurve, stop: int) -> list[str]:
     """Notes on the data and on training."""
     lines = []
-    if problem.trials and problem.learner.any_map and FEW[0] < problem.trials / problem.fit[1] < FEW[1]:
+    trials, directions = problem.trials or 0, problem.fit[1]
+    if problem.learner.any_map and FEW[0] * directions < trials < FEW[1] * directions:
         lines.append(
-            f"There are about as many trials ({problem.trials}) as input directions ({problem.fit[1]}): the held-out "
+            f"There are about as many trials ({trials}) as input directions ({directions}): the held-out "
             "loss is least certain there."
         )
     if not np.isfinite(found.curve[-1]):

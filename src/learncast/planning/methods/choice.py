@@ -20,7 +20,7 @@ from learncast.planning.methods.modes import ModeMethod
 from learncast.planning.methods.optimizers import OptimizerMethod
 from learncast.planning.methods.responses import ResponseMethod, ResponseModeMethod
 from learncast.planning.methods.two_layer import TwoLayerMethod
-from learncast.procedure.training import Training
+from learncast.procedure.training import OPTIMIZERS, Training
 from learncast.tasks.geometry import pooled_statistics
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import require
@@ -144,8 +144,8 @@ def check_plain_descent(training: Training, *, optimizers: bool = False, mean: b
     plain = Training(training.learning_rate, loss="mse" if mean and training.loss == "mse" else "half_mse")
     for key in ("loss", "clip", "schedule"):
         if getattr(training, key) != getattr(plain, key):
-            given = f"{key}={getattr(training, key)!r:.40}"
-            raise InvalidSpec(f"This needs the squared error without clip and schedule, got {given}.", field=key)
+            given, losses = f"{key}={getattr(training, key)!r:.40}", "half_mse or mse" if mean else "half_mse"
+            raise InvalidSpec(f"This needs the loss {losses} without clip and schedule, got {given}.", field=key)
     for key, value in (("optimizer", training.optimizer), ("weight_decay", training.weight_decay or "gd")):
         if value != "gd" and not optimizers:
             raise InvalidSpec(f"This needs plain gradient descent, got {key}={value!r:.40}.", field=key)
@@ -155,7 +155,9 @@ def _optimizer_method(tasks: tuple[Task, ...], network: Network, training: Train
     """The method for other optimisers than plain gradient descent, and for weight decay."""
     if isinstance(network, Activated):
         raise UnsupportedModel(f"{training.optimizer!r:.40} is forecast for linear networks only.", field="network")
-    if training.batch is not None or callable(training.optimizer):
+    if callable(training.optimizer):
+        raise InvalidSpec(f"Forecasts need an optimizer by name: {', '.join(OPTIMIZERS)}.", field="optimizer")
+    if training.batch is not None:
         raise InvalidSpec("Named optimisers are forecast for full batches. Use batch=None, or train.", field="batch")
     return OptimizerMethod(tasks, network, training.with_(learn=checked_learn(network, training.learn)), seed)
 

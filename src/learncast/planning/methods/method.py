@@ -230,8 +230,13 @@ class Method(ABC):
         """
         return self.unreachable(task, goal) or self.rests(task, state)
 
-    def why_never(self, task: int) -> str:
+    def why_never(self, task: int, goal: Goal) -> str:
         """Why the flow from the start never reaches a goal on a task."""
+        if self.unreachable(task, goal):
+            loss, least = self.goal_loss(task, goal), self.least_loss(task)
+            return f"that is a loss of {loss:.3g}, and the least that this network can reach is {least:.3g}"
+        if self.rests(task, self.start):
+            return "the gradient is zero at the initial weights"
         return next(iter(self.flow(task, self.start).remarks), "")
 
     def rests(self, task: int, state: FloatArray) -> bool:
@@ -259,7 +264,9 @@ class Method(ABC):
         baseline = self.baseline_loss(task)
         least = self.least_loss(task)
         whole = baseline + (0.0 if math.isnan(least) else max(least, 0.0))
-        return baseline <= NOTHING * whole and (self.per_mode(goal) or self.goal_excess(task, goal) <= NOTHING * whole)
+        return baseline <= NOTHING * whole and (
+            self.per_mode(goal) or abs(self.goal_excess(task, goal)) <= NOTHING * whole
+        )
 
     def unreachable(self, task: int, goal: Goal) -> bool:
         """Whether the goal is a loss below the least that the network can reach."""

@@ -133,12 +133,12 @@ class ModeMethod(Method):
         """Always: modes learn independently, and both of the weights of a mode at a saddle keep opposite signs."""
         return True
 
-    def why_never(self, task: int) -> str:
+    def why_never(self, task: int, goal: Goal) -> str:
         """Initial weights of the opposite sign, if there are any: both shrink to 0 together."""
         sizes, signs = np.abs(self.start), self.start.prod(axis=0) * self.problems[task].optimum
         opposed = np.flatnonzero((signs < 0) & np.isclose(sizes[0], sizes[1], rtol=1e-12, atol=0))
         if not opposed.size:
-            return super().why_never(task)
+            return super().why_never(task, goal)
         modes = f"mode {', '.join(map(str, opposed + 1))}"
         return f"the initial weights of {modes} have the wrong sign, and only rounding or noise can turn it"
 

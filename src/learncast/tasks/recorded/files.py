@@ -16,7 +16,7 @@ from learncast._core.limits import listed
 from learncast.tasks.recorded.arrays import ArrayFile, arrays_from
 from learncast.tasks.recorded.preparation import cut_trials, in_axis_order
 from learncast.tasks.recorded.tables import SUFFIXES, column_of_trials, from_table
-from learncast.tasks.recorded.targets import array_like
+from learncast.tasks.recorded.targets import array_like, check_same_trials
 from learncast.tasks.task import Task
 
 #: Default names of the arrays in a file.
@@ -178,6 +178,7 @@ def from_trials(inputs: Any, targets: Any, *, labels: bool | None = None, **opti
     labels, **options
         See `Task.from_samples`.
     """
+    check_same_trials(inputs=inputs, targets=targets, mask=options.get("mask"), lengths=options.get("lengths"))
     inputs, targets = in_axis_order(inputs, targets, options.pop("axes", None))
     x = inputs if isinstance(inputs, list) else array_like("inputs", inputs)
     if not isinstance(x, list) and x.ndim == 2:

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray, one_of, positive, real_array
-from learncast.tasks.recorded.targets import DIMENSIONS, array_like, as_numpy
+from learncast.tasks.recorded.targets import DIMENSIONS, array_like, as_numpy, axis_of
 
 #: What may be done with missing values.
 FILLS = ("zero", "hold", "drop")
@@ -25,7 +25,7 @@ def in_axis_order(inputs: object, targets: object, axes: str | None) -> tuple[An
     if axes is None:
         return inputs, targets
     words = axes.replace(",", " ").lower().split()
-    named = [next((axis for axis, all_ in DIMENSIONS.items() if w.removesuffix("s") in all_), w) for w in words]
+    named = [axis_of(word) or word for word in words]
     if len(set(named)) != len(named) or "trial" not in named or not set(named) <= set(DIMENSIONS):
         raise InvalidSpec(f"axes must name trial, time and channel in some order, got {axes!r}.", field="axes")
     x, y = array_like("inputs", inputs), array_like("targets", targets)
@@ -39,19 +39,37 @@ def _moved(array: Any, named: list[str]) -> Any:
     return as_numpy(array).transpose([named.index(axis) for axis in DIMENSIONS if axis in named])
 
 
-def filled(inputs: object, targets: object, fill: str | None) -> tuple[Any, Any]:
-    """Return trials without missing values, which are zero, held from the step before, or leave their trial out."""
+def filled(
+    inputs: Any, targets: Any, fill: str | None, mask: Any = None, lengths: Any = None
+) -> tuple[Any, Any, Any, Any]:
+    """Return trials without missing values, which are zero, held from the step before, or leave their trial out.
+
+    A trial is left out if a value is missing at a step that it has, or a target that counts; `mask` and `lengths` lose
+    its row too.
+    """
     if fill is None:
-        return inputs, targets
+        return inputs, targets, mask, lengths
     one_of("fill", fill, FILLS)
     x, y = as_numpy(array_like("inputs", inputs)), as_numpy(array_like("targets", targets))
-    if fill == "drop":
-        complete = np.ones(len(x), dtype=bool)
-        for part in (x, y):
-            if part.dtype.kind == "f":
-                complete &= np.isfinite(part).reshape(len(part), -1).all(axis=1)
-        return x[complete], y[complete]
-    return _without_gaps(x, fill), _without_gaps(y, fill) if y.ndim == 3 else y
+    if fill != "drop":
+        return _without_gaps(x, fill), _without_gaps(y, fill) if y.ndim == 3 else y, mask, lengths
+    live = np.ones(x.shape[:2], dtype=bool)
+    if lengths is not None:
+        live &= np.arange(x.shape[1]) < np.reshape(np.asarray(lengths), (-1, 1))
+    counts = live if mask is None or np.ndim(mask) < 2 else live & (as_numpy(mask).reshape(live.shape) == 1)
+    complete = _complete(x, live) & _complete(y, counts)
+    mask, lengths = (None if rows is None else as_numpy(rows)[complete] for rows in (mask, lengths))
+    return x[complete], y[complete], mask, lengths
+
+
+def _complete(values: NDArray[Any], live: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Whether each trial has all its values; at live steps only, if there is a value at every step."""
+    if values.dtype.kind != "f":
+        return np.ones(len(values), dtype=bool)
+    known = np.isfinite(values)
+    if values.shape[:2] == live.shape:
+        known |= ~live.reshape(live.shape + (1,) * (values.ndim - 2))
+    return np.asarray(known.reshape(len(values), -1).all(axis=1))
 
 
 def _without_gaps(values: Any, fill: str) -> Any:
@@ -68,8 +86,6 @@ def _without_gaps(values: Any, fill: str) -> Any:
 
 def with_constant(inputs: object) -> Any:
     """Return inputs with a last channel that is 1 at every step: its weights are the biases of the hidden units."""
-    if isinstance(inputs, list):
-        return [with_constant(trial) for trial in inputs]
     x = as_numpy(array_like("inputs", inputs))
     return np.concatenate([x, np.ones((*x.shape[:-1], 1), dtype=x.dtype)], axis=-1)
 

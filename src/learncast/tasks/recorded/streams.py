@@ -17,7 +17,7 @@ from learncast._core.validation import FloatArray, count, real_array
 from learncast.tasks.covariance import check_memory
 from learncast.tasks.recorded.blocks import BlockSums
 from learncast.tasks.recorded.estimation import is_scaled, kept_as_trials, sampled, summed
-from learncast.tasks.recorded.targets import Targets, array_like, as_numpy, one_hot, squarable
+from learncast.tasks.recorded.targets import Targets, array_like, as_numpy, check_same_trials, one_hot, squarable
 from learncast.tasks.recorded.trials import KEPT_MEMORY, RecordedTrials
 from learncast.tasks.task import Task
 
@@ -231,6 +231,7 @@ class _Stream:
 def checked_batch(batch: object, where: str, labels: bool | None = None) -> tuple[FloatArray, Targets]:
     """Inputs (trials[, steps], inputs) and targets of a batch, with shapes that fit."""
     inputs, targets = pair_of(batch, where)
+    check_same_trials(inputs=inputs, targets=targets)
     x, y = real_array(f"inputs of {where}", array_like("inputs", inputs)), array_like("targets", targets)
     size = (len(x), x.shape[1] if x.ndim == 3 else 1) if x.ndim else (0, 0)
     if x.ndim not in (2, 3) or y.ndim == 0 or len(x) != len(y) or 0 in x.shape + tuple(y.shape):

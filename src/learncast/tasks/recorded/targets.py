@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -126,6 +127,38 @@ def array_like(name: str, value: Any) -> Any:
     return _unboxed(name, array) if array.dtype.kind == "O" else array
 
 
+def check_same_trials(**given: object) -> None:
+    """Refuse xarray and pandas data that label their trials differently: positions would pair different trials.
+
+    The default index of pandas is a count of rows, not labels, unless the other index has the same entries.
+    """
+    found = {name: index for name, value in given.items() if (index := _trial_index(value)) is not None}
+    for (one, first), (other, second) in combinations(found.items(), 2):
+        if len(first) != len(second) or first.equals(second):
+            continue
+        if (first.isin(second).all() and second.isin(first).all()) or not (_counts(first) or _counts(second)):
+            remedy = "Align them, or give their values without labels."
+            raise InvalidSpec(f"{one} and {other} must label their trials in the same order. {remedy}", field=other)
+
+
+def _trial_index(value: Any) -> Any:
+    """The pandas index that labels the trials of xarray or pandas data; None if there is none."""
+    if isinstance(getattr(value, "dims", None), tuple) and hasattr(value, "indexes"):
+        return next((index for name, index in value.indexes.items() if axis_of(name) == "trial"), None)
+    return value.index if hasattr(value, "iloc") else None
+
+
+def _counts(index: Any) -> bool:
+    """Whether an index only counts rows from 0."""
+    return type(index).__name__ == "RangeIndex" and (index.start, index.step) == (0, 1)
+
+
+def axis_of(name: object) -> str | None:
+    """The axis that a name of a dimension stands for."""
+    word = str(name).lower().removesuffix("s")
+    return next((axis for axis, words in DIMENSIONS.items() if word in words), None)
+
+
 def squarable(name: str, values: FloatArray) -> FloatArray:
     """Refuse values whose squares are all below or above the range of floats."""
     largest = float(np.abs(values).max(initial=0.0))
@@ -145,10 +178,7 @@ def as_numpy(value: Any) -> NDArray[np.generic]:
 
 def _in_order(name: str, value: Any) -> NDArray[np.generic]:
     """Values of an xarray array (trial[, step], channel), by the names of its dimensions."""
-    axes = {
-        axis: [name for name in value.dims if str(name).lower().removesuffix("s") in words]
-        for axis, words in DIMENSIONS.items()
-    }
+    axes = {axis: [name for name in value.dims if axis_of(name) == axis] for axis in DIMENSIONS}
     numbers = [len(found) for found in axes.values()]
     if numbers[0] != 1 or max(numbers) > 1 or sum(numbers) < value.ndim:
         accepted = "; ".join(f"{axis}: {', '.join(words)}" for axis, words in DIMENSIONS.items())
@@ -194,7 +224,9 @@ def one_hot(
     if whole and np.abs(given[live]).max(initial=0.0) < 2.0**53:
         given = np.where(live, given, 0.0).astype(np.int64)
     if given.dtype.kind not in "iubUS":
-        example = brief(given[live].ravel()[0]) if given[live].size else "none"
+        values = given[live]
+        wrong = values[~(values == np.round(values))] if given.dtype.kind == "f" else values
+        example = brief([*wrong, *values][0]) if values.size else "none"
         raise InvalidSpec(f"{where} must be integers or strings, got {example}.", field="labels")
     known = _classes(given[live], classes, where)
     positions = {label: k for k, label in enumerate(known)}

@@ -60,7 +60,7 @@ class RecordedTrials:
     ) -> RecordedTrials:
         """Check trials, convert labels to targets and align trials of different length."""
         labels = True if labels is None and classes is not None else labels
-        inputs, targets, lengths, labels = _padded(inputs, targets, lengths, labels)
+        inputs, targets, lengths, labels = padded(inputs, targets, lengths, labels)
         x, (y, labelled, every_step) = _checked(array_like("inputs", inputs), array_like("targets", targets), labels)
         size = tuple(x.shape[:2])
         counts, present = _mask(mask, size), _present(lengths, size)
@@ -166,8 +166,8 @@ def _checked(x: Any, y: Any, labels: bool | None) -> tuple[Any, Targets]:
     return x, Targets.of(y, tuple(x.shape[:2]), labels)
 
 
-def _padded(inputs: Any, targets: Any, lengths: object, labels: bool | None) -> tuple[Any, Any, Any, bool | None]:
-    """Convert lists of trials to padded arrays and lengths; return arrays unchanged."""
+def padded(inputs: Any, targets: Any, lengths: object, labels: bool | None) -> tuple[Any, Any, Any, bool | None]:
+    """Convert lists of trials to padded arrays, and lengths if they differ; return arrays unchanged."""
     if not _is_list_of_trials(inputs):
         return inputs, targets, lengths, labels
     if lengths is not None:
@@ -188,7 +188,7 @@ def _padded(inputs: Any, targets: Any, lengths: object, labels: bool | None) -> 
             targets = _stacked("targets", [trial[:, None] for trial in targets] if flat else targets, max(steps))
             # Trials of equal length may be one-hot rows as well.
             labels = True if flat and labels is None and len(set(steps)) > 1 else labels
-    return _stacked("inputs", inputs, max(steps)), targets, np.array(steps), labels
+    return _stacked("inputs", inputs, max(steps)), targets, np.array(steps) if len(set(steps)) > 1 else None, labels
 
 
 def _is_list_of_trials(value: Any, ndim: int = 2) -> bool:

@@ -15,13 +15,19 @@ from learncast._core.validation import FloatArray, between, count
 from learncast.display import Plot, plural
 from learncast.networks.deep import Linear
 from learncast.networks.linear_rnn import check_fit
-from learncast.procedure.goals import Goal, Loss, goal_of
+from learncast.procedure.goals import Goal, Loss, forecast_goal_of
 from learncast.procedure.training import Training
 from learncast.results import Provenance, Status, Trajectory, spec_hash
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import Assumption
 from learncast.theory.dynamics.batch_draws import Batches
-from learncast.theory.dynamics.learning_problem import LearningProblem, Weights, learned_weights, loss_scale
+from learncast.theory.dynamics.learning_problem import (
+    NOTHING,
+    LearningProblem,
+    Weights,
+    learned_weights,
+    loss_scale,
+)
 from learncast.theory.dynamics.solution import POINTS, LearningTime, Solution, checked_time, checked_times
 
 __all__ = ["Descent", "Optimizer", "descend"]
@@ -359,9 +365,9 @@ def _end(
     if goal is None:
         return count("steps", steps, least=0), None
     least = problem.least_loss
-    meant = goal_of(goal, recorded=problem.task.recording is not None)
+    meant = forecast_goal_of(goal, recorded=problem.task.recording is not None)
     target = meant.target_loss(problem.baseline_loss, least)
-    if problem.nothing_to_learn and target <= least:
+    if problem.nothing_to_learn and abs(target - least) <= NOTHING * problem.statistics.constant:
         return 0, None
     if math.isnan(target) and problem.task.target_covariance is None:
         name = problem.task.name

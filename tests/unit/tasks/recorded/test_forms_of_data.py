@@ -98,6 +98,68 @@ def test_missing_values_are_filled_only_when_asked():
     assert_same(lc.tasks.from_data(x, Y, fill="drop"), lc.Task.from_samples(X[kept], Y[kept]))
 
 
+LENGTHS = np.random.default_rng(5).integers(3, 7, len(X))
+
+
+def test_trials_left_out_for_missing_values_leave_out_their_mask_and_length():
+    x = np.where((np.arange(6) < LENGTHS[:, None])[:, :, None], X, np.nan)  # missing after the end of a trial
+    x[[0, 4], 1, 2] = np.nan
+    kept, counts = ~np.isin(np.arange(30), [0, 4]), np.arange(30) != 7
+    short = {"lengths": LENGTHS[kept]}
+    assert_same(
+        lc.Task.from_samples(x, Y, fill="drop", lengths=LENGTHS), lc.Task.from_samples(X[kept], Y[kept], **short)
+    )
+    assert_same(
+        lc.Task.from_samples(x, Y, fill="drop", lengths=LENGTHS, mask=counts),
+        lc.Task.from_samples(X[kept & counts], Y[kept & counts], lengths=LENGTHS[kept & counts]),
+    )
+
+
+def test_targets_that_do_not_count_may_be_missing_in_a_trial_that_is_kept():
+    every = np.cumsum(X[:, :, :2], axis=1)
+    mask = np.random.default_rng(6).random((30, 6)) < 0.7
+    holes = np.where(mask[:, :, None], every, np.nan)
+    holes[3, mask[3].argmax()] = np.nan
+    kept = np.arange(30) != 3
+    assert_same(
+        lc.Task.from_samples(X, holes, fill="drop", mask=mask),
+        lc.Task.from_samples(X[kept], every[kept], mask=mask[kept]),
+    )
+
+
+@pytest.mark.parametrize("fill", ["zero", "hold", "drop"])
+def test_gaps_in_trials_of_different_length_are_filled_as_in_padded_arrays(fill):
+    x = X.copy()
+    x[0, 1, 2] = np.nan
+    listed = lc.Task.from_samples([one[:n] for one, n in zip(x, LENGTHS, strict=True)], Y, fill=fill)
+    assert_same(listed, lc.Task.from_samples(x, Y, lengths=LENGTHS, fill=fill))
+
+
+def labelled(order):
+    """Targets of the trials in this order, which their labels state."""
+    return xr.DataArray(Y[order], dims=("trial", "output"), coords={"trial": np.asarray(order)})
+
+
+def test_data_that_label_their_trials_in_another_order_are_refused():
+    x = xr.DataArray(X, dims=("trial", "time", "neuron"), coords={"trial": np.arange(30)})
+    frame = pd.DataFrame(X[:, 0])
+    shuffled = pd.DataFrame(Y).sample(frac=1.0, random_state=0)
+    assert_same(lc.Task.from_samples(x, labelled(range(30))))
+    for inputs, targets in [(x, labelled(range(29, -1, -1))), (frame, shuffled), (frame[5:], pd.DataFrame(Y)[3:-2])]:
+        for ask in (lc.tasks.from_data, lc.forecast):
+            with pytest.raises(lc.InvalidSpec) as caught:
+                ask(inputs, targets)
+            assert caught.value.field == "targets"
+    with pytest.raises(lc.InvalidSpec) as caught:
+        lc.Task.from_samples(x, Y, mask=xr.ones_like(labelled(range(29, -1, -1))[:, 0]))
+    assert caught.value.field == "mask"
+
+
+def test_the_default_index_of_pandas_labels_no_trials():
+    frame = pd.DataFrame(X[:, 0])[::2]  # rows 0, 2, 4, ...
+    assert_same(lc.tasks.from_data(frame, pd.DataFrame(Y[::2])), lc.tasks.from_data(X[::2, 0], Y[::2]))
+
+
 def test_missing_cells_of_a_table_are_filled_only_when_asked():
     frame = tidy()
     frame.loc[5, "value"] = np.nan
