@@ -5,32 +5,26 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-import multiprocessing
 import os
 import pickle
-import threading
 import time
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from multiprocessing.context import SpawnProcess
 from typing import Any, Protocol
 
 from learncast._core.errors import InvalidSpec
 from learncast._core.packages import package
-from learncast._core.system import held, one_thread_each, serve
+from learncast._core.system import serve
 from learncast._core.validation import count
+from learncast._core.worker import Worker, WorkerStopped
 from learncast.sweep.jobs import Fate, Job, Outcome, Work, compute
 
 #: Workers in a row that may die before they are ready, for each worker.
 MOST_FAILED_STARTS = 5
-#: Seconds between checks whether a worker is alive.
-_CHECK = 1.0
-#: Exceptions that mean that a worker died.
-_GONE = (EOFError, OSError, pickle.UnpicklingError)
 #: Seconds between counts of the workers of a cluster.
 _RECOUNT = 2.0
 #: Seconds without any worker after which a cluster warns.
@@ -160,34 +154,34 @@ class Processes(_Futures):
         super().__init__()
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         self.workers = cores if workers is None else count("workers", workers)
-        self._pool: list[_Worker] = []
+        self._pool: list[_Place] = []
 
     def start(self, work: Work) -> None:
         starts = _Starts(pickled(work), MOST_FAILED_STARTS * self.workers)
         self._starts, self._threads = starts, ThreadPoolExecutor(self.workers)
-        self._pool = [_Worker(starts) for _ in range(self.workers)]
+        self._pool = [_Place(starts) for _ in range(self.workers)]
         self._free = deque(self._pool)
 
     def submit(self, jobs: Sequence[Job]) -> None:
         self._running[self._threads.submit(self._compute, list(jobs))] = list(jobs)
 
     def _compute(self, jobs: list[Job]) -> list[Outcome]:
-        worker = self._free.pop()  # the one that was used last, because it has certainly started
+        place = self._free.pop()  # the one that was used last, because it has certainly started
         try:
-            return [worker.compute(job) for job in jobs]
+            return [place.compute(job) for job in jobs]
         finally:
-            self._free.append(worker)
+            self._free.append(place)
 
     def close(self, *, now: bool) -> None:
         if not self._pool:
             return
         self._starts.allowed = False
-        for worker in self._pool:
+        for place in self._pool:
             if now or self._running:
-                worker.kill()
+                place.worker.kill()
         self._threads.shutdown()
-        for worker in self._pool:
-            worker.end()
+        for place in self._pool:
+            place.worker.end()
         self._pool, self._running = [], {}
 
 
@@ -199,21 +193,12 @@ class _Starts:
     most_failed: int
     failed: int = 0
     allowed: bool = True
-    lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def new(self) -> tuple[SpawnProcess, Connection]:
-        """Return a new process and the pipe to it."""
-        context = multiprocessing.get_context("spawn")
-        ours, theirs = context.Pipe()
-        process = context.Process(target=_work, args=(theirs, self.payload))
-        # One at a time: the number of threads is set in the environment of this process.
-        with self.lock, one_thread_each(), held():
-            if not self.allowed:
-                raise CancelledError
-            process.start()
-        # Close our copy: the pipe must end when the worker does.
-        theirs.close()
-        return process, ours
+    def new(self) -> Worker:
+        """Return a new worker."""
+        if not self.allowed:
+            raise CancelledError
+        return Worker(_work, self.payload)
 
     def fail(self, cause: str) -> None:
         """Count a process that died before it was ready."""
@@ -223,60 +208,33 @@ class _Starts:
             raise InvalidSpec(f"Worker processes do not start ({cause}). {remedy}", field="function")
 
 
-class _Worker:
-    """A worker process, which is started again when it dies; one thread uses it at a time."""
+class _Place:
+    """A worker, which is started again when it dies; one thread uses it at a time."""
 
     def __init__(self, starts: _Starts) -> None:
-        self._starts = starts
-        self._start()
-
-    def _start(self) -> None:
-        self._process, self._pipe = self._starts.new()
-        self._ready = False
+        self._starts, self.worker = starts, starts.new()
 
     def compute(self, job: Job) -> Outcome:
         """Return the outcome of a job."""
-        while not self._ready:
+        while not self.worker.loaded:
             try:
-                self._receive()
-                self._ready = True
-            except _GONE:
+                self.worker.load()
+            except WorkerStopped:
                 self._starts.fail(self._restart())
+        self._starts.failed = 0
         try:
-            self._pipe.send(job)
-            outcome: Outcome = self._receive()
-        except _GONE:
+            outcome: Outcome = self.worker.ask(job)
+        except WorkerStopped:
             return Outcome(job, Fate.death, error=f"the worker died ({self._restart()})")
         return outcome
 
-    def _receive(self) -> Any:
-        """Return what the process sends next; it may be dead although one of its children keeps the pipe open."""
-        while not self._pipe.poll(_CHECK):
-            if not self._process.is_alive() and not self._pipe.poll():
-                raise EOFError
-        received = self._pipe.recv()
-        self._starts.failed = 0
-        return received
-
     def _restart(self) -> str:
-        """Replace the dead process, and return the cause of its death."""
-        self.kill()
-        self.end()
-        code = self._process.exitcode or 0
-        self._start()
+        """Replace the dead worker, and return the cause of its death."""
+        self.worker.kill()
+        self.worker.end()
+        code = self.worker.process.exitcode or 0
+        self.worker = self._starts.new()
         return f"signal {-code}" if code < 0 else f"exit code {code}"
-
-    def kill(self) -> None:
-        """Kill the process."""
-        self._process.kill()
-
-    def end(self) -> None:
-        """Close the pipe, at which the process ends."""
-        self._pipe.close()
-        self._process.join(timeout=5.0)
-        if self._process.is_alive():
-            self.kill()
-            self._process.join()
 
 
 def pickled(work: Work) -> bytes:

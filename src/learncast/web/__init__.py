@@ -9,7 +9,7 @@ __all__, __getattr__, __dir__ = exported(
         "app": "application serve",
         "chart": "Arrow Chart ChartAxis Overlay Series Trace",
         "export": "export_site",
-        "jobs": "Computation JobQueue QueueFull Worker WorkerStopped",
+        "jobs": "Computation JobQueue QueueFull",
         "panel": "Control Example GlossaryTerm Panel State control invalid_state",
         "panels.curriculum": "CurriculumState",
         "panels.generalise": "GeneraliseState held_out",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from pydantic_core import to_json
 
 from learncast._core.errors import LearncastError
+from learncast._core.system import listen
 from learncast.web.panel import Panel
 from learncast.web.panels.curriculum import PANEL as CURRICULUM
 from learncast.web.panels.generalise import PANEL as GENERALISE
@@ -84,6 +85,7 @@ def work(pipe: Connection, window: Window | None) -> None:
         The window that the last panel shows.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches only the server, which ends its workers itself
+    listen()
     import_module("xarray")  # most computations need it, so it is loaded before the first request
     panels = {panel.name: panel for panel in all_panels(window)}
     result: object = True

@@ -32,8 +32,9 @@ from starlette.routing import Route
 from learncast._core.errors import InvalidSpec, LearncastError, SchemaMismatch
 from learncast._core.limits import allowing, readable
 from learncast._core.validation import between
+from learncast._core.worker import WorkerStopped
 from learncast.web.answers import MEDIA_TYPES, all_panels, answer, description
-from learncast.web.jobs import AT_ONCE, WAITING, Computation, JobQueue, QueueFull, WorkerStopped
+from learncast.web.jobs import AT_ONCE, WAITING, Computation, JobQueue, QueueFull
 from learncast.web.panel import Panel, invalid_state
 from learncast.web.panels.window import window_panel
 from learncast.web.request_checks import RequestChecks, TimedProtocol, is_loopback

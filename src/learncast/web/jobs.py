@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
-import signal
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from multiprocessing import resource_tracker
 from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
 
 from learncast._core.errors import OutOfTime
-from learncast._core.system import one_thread_each
+from learncast._core.worker import Worker
 from learncast.web.answers import work
 
 if TYPE_CHECKING:
@@ -32,10 +29,6 @@ MOST_KEPT = 48 * 2**20
 
 class QueueFull(Exception):
     """More computations than may wait."""
-
-
-class WorkerStopped(Exception):
-    """The worker process ended before it answered."""
 
 
 @dataclass(frozen=True)
@@ -66,57 +59,16 @@ class Computation:
     prompt: bool = False
 
 
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Start processes inside the context with one thread each, which Ctrl-C does not reach while they load."""
-    resource_tracker.ensure_running()  # its own start would let signals through again
-    blocks = hasattr(signal, "pthread_sigmask")
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}) if blocks else set()
-    try:
-        with one_thread_each():  # the arrays are small: several threads would only wait for each other
-            yield
-    finally:
-        if blocks:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-class Worker:
-    """A process that computes one answer at a time and can be killed."""
+class AnswerWorker(Worker):
+    """A worker process that computes answers of the panels."""
 
     def __init__(self, window: Window | None = None) -> None:
-        spawn = multiprocessing.get_context("spawn")
-        self.pipe, other_end = spawn.Pipe()
-        self.process = spawn.Process(target=work, args=(other_end, window), daemon=True)
-        with _undisturbed():
-            self.process.start()
-        other_end.close()
-        self.loaded, self.busy = False, False
-
-    @property
-    def ready(self) -> bool:
-        """Whether the process has loaded its packages."""
-        if not self.loaded and self.pipe.poll():
-            self._receive()
-        return self.loaded and self.process.is_alive()
-
-    def _receive(self) -> bytes | Exception:
-        """Wait for the next message, the first of which says that everything is loaded."""
-        try:
-            message: bytes | Exception = self.pipe.recv()
-        except (EOFError, OSError) as error:
-            raise WorkerStopped from error
-        self.loaded = True
-        return message
+        super().__init__(work, window, daemon=True)
+        self.busy = False
 
     def compute(self, computation: Computation) -> bytes:
         """Return the answer to a request, or raise the worker's error."""
-        if not self.loaded:
-            self._receive()
-        try:
-            self.pipe.send((*computation.request, computation.files))
-        except OSError as error:
-            raise WorkerStopped from error
-        result = self._receive()
+        result: bytes | Exception = self.ask((*computation.request, computation.files))
         self.busy = False
         if isinstance(result, Exception):
             raise result
@@ -124,7 +76,7 @@ class Worker:
 
     def kill(self) -> None:
         """End the process now."""
-        self.process.kill()
+        super().kill()
         self.process.join()
 
 
@@ -152,14 +104,14 @@ class JobQueue:
         self.size = 0
         self.running: dict[tuple[str, ...], _Running] = {}
         self.window = window
-        self.workers: list[Worker] = []
-        self.idle: list[Worker] = []
+        self.workers: list[AnswerWorker] = []
+        self.idle: list[AnswerWorker] = []
         self.wanted, self.scheduled = AT_ONCE if workers else 0, False
 
     def start_workers(self) -> None:
         """Start as many workers as are missing."""
         while len(self.workers) < self.wanted:
-            worker = Worker(self.window)
+            worker = AnswerWorker(self.window)
             self.workers.append(worker)
             self.idle.append(worker)
 
@@ -226,14 +178,14 @@ class JobQueue:
             if key in self.running and self.running[key].task is asyncio.current_task():
                 del self.running[key]
 
-    def _take_worker(self, computation: Computation) -> Worker | None:
+    def _take_worker(self, computation: Computation) -> AnswerWorker | None:
         """Return an idle worker; None if there are no workers, or if none is ready for a prompt computation."""
         if not computation.prompt:
             self.start_workers()
         self.idle.sort(key=lambda worker: not worker.ready)
         return self.idle.pop(0) if self.idle and (self.idle[0].ready or not computation.prompt) else None
 
-    async def _compute_remotely(self, computation: Computation, worker: Worker) -> bytes:
+    async def _compute_remotely(self, computation: Computation, worker: AnswerWorker) -> bytes:
         worker.busy = True  # until it has answered, whether or not anybody waits for the answer
         try:
             with anyio.fail_after(SECONDS):
@@ -246,7 +198,7 @@ class JobQueue:
         finally:
             self._release(worker)
 
-    def _release(self, worker: Worker) -> None:
+    def _release(self, worker: AnswerWorker) -> None:
         """Make a worker idle again, or kill and replace it if it still computes or has ended."""
         if worker not in self.workers:  # the queue was closed
             return
