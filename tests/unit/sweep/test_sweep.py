@@ -6,7 +6,6 @@ import csv
 import importlib
 import itertools
 import json
-import sqlite3
 import subprocess
 import sys
 import time
@@ -450,7 +449,7 @@ class TestStore:
     def test_a_transaction_is_all_or_nothing(self, tmp_path):
         ledger = Ledger(tmp_path / "ledger.sqlite", write=True)
         ledger.enter([(0, "a"), (1, "b")], {})
-        with pytest.raises(sqlite3.OperationalError):
+        with pytest.raises(SchemaMismatch):
             ledger.record([{"position": 0, "status": 1}, {"position": 1, "no_such_column": 1}])
         assert ledger.totals()[TaskStatus.missing].tasks == 2
         ledger.close()
