@@ -350,7 +350,8 @@ def verdict(value: str, goal: str) -> str:
 
 def _against(value: str, was: str) -> str:
     new, old = number(value), number(was)
-    if not new or not old or abs(new / old - 1) < 0.1:
+    pair = "/" in value and not value.startswith("1/")  # two numbers in one cell have no change in common
+    if pair or not new or not old or abs(new / old - 1) < 0.1:
         return _cell(was)
     return f"{_cell(was)} ({new / old - 1:+.0%})"
 

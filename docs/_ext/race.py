@@ -28,8 +28,8 @@ HTML = """
     <div class="race-slider"><div class="race-saved" id="race-saved" aria-hidden="true"></div>
     <input type="range" id="race-stop" min="1" max="99" value="{best}"></div>
   </div>
-  <figcaption>The network integrates evidence over 50 time steps. <i>66% learned</i> means that 66% of the
-  removable error is gone: its output has 66% of the strength that the task asks for. The first task asks for 1.5 times the strength of the target. Bars show the steps saved
+  <figcaption>The network integrates evidence over 50 time steps. <i>66% learned</i> means that its output
+  is 66% of the way from zero to the best output that it can reach for this task. The first task asks for 1.5 times the strength of the target. Bars show the steps saved
   by each stop.</figcaption>
   <noscript><p>The slider needs JavaScript.</p></noscript>
   <script type="application/json" id="race-numbers">{numbers}</script>

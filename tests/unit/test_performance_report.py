@@ -22,6 +22,14 @@ def test_values_are_read_in_their_units(text, expected):
     assert report.number(text) == pytest.approx(expected)
 
 
+@pytest.mark.parametrize(
+    ("value", "was", "change"),
+    [("2 s", "1 s", "(+100%)"), ("1/10", "1/20", "(+100%)"), ("1.5/1.4 s", "0.9/2.3 s", ""), ("2.05 s", "2 s", "")],
+)
+def test_only_single_numbers_and_fractions_have_a_change(value, was, change):
+    assert report._against(value, was) == f"{was} {change}".strip()
+
+
 @pytest.mark.parametrize("text", ["", "kept", "3 lags"])
 def test_what_is_no_number_is_not_judged(text):
     assert report.number(text) is None

@@ -94,7 +94,7 @@ def _recommendation(plan: Plan) -> str:
 def _stages(plan: Plan) -> str:
     """What to train and until when, stage by stage."""
     counts, parts = plan.stage_steps(), []
-    meaning = ": the share of its removable error that is gone"
+    meaning = ": the share of the way to its best output"
     for k, (s, n) in enumerate(zip(plan.best.stages[:-1], counts, strict=False)):
         verb, stop = "train" if k == 0 else "then", ""
         if s.accuracy >= 0.01:  # an earlier stop is named by its steps only

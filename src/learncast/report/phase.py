@@ -85,9 +85,9 @@ def _lead(dataset: xr.Dataset, trust: Trust, best: dict[str, float]) -> str:
     direct, vary = f"{format_count(descent)} gradient steps", dataset.attrs["vary"]
     edge = ", an edge of this grid" if best["value"] in (dataset[vary].min(), dataset[vary].max()) else ""
     lead = (
-        f"Pretraining pays most on a first task of {vary.replace('_', ' ')} {best['value']:.4g}{edge}, stopped at "
-        f"accuracy {best['accuracy']:.3g}: it saves {format_count(best['saved_descent_steps'])} of {direct}. It pays "
-        f"at {share:.0%} of this grid."
+        f"On this grid, pretraining pays most on a first task of {vary.replace('_', ' ')} {best['value']:.4g}{edge}, "
+        f"stopped at accuracy {best['accuracy']:.3g}: it saves {format_count(best['saved_descent_steps'])} of "
+        f"{direct}. It pays at {share:.0%} of the grid."
         if best["saved_descent_steps"] > 0
         else f"Pretraining pays nowhere on this grid; direct training takes {direct}."
     )
@@ -110,12 +110,12 @@ def _draw(dataset: xr.Dataset, own: object) -> Figure:
 
 
 def _best_stops(vary: str, values: FloatArray, accuracies: FloatArray, saved: FloatArray, total: FloatArray) -> Table:
-    """The stop that saves most for each first task, in steps of descent."""
+    """The stop of the grid that saves most for each first task, in steps of descent."""
     rows = []
     picks, notes = spread_rows(len(values), 15)
     for i in picks:
         k = int(np.nanargmax(np.where(np.isnan(saved[i]), -np.inf, saved[i])))
-        stop = f"{accuracies[k]:.3g}" if saved[i, k] > 0 else "none pays"
-        rows.append((f"{values[i]:.3g}", stop, format_count(total[i, k]), format_count(saved[i, k])))
-    columns = (vary.replace("_", " "), "best stop (accuracy)", "total steps", "saves")
-    return Table("Best stop for each first task", columns, rows, notes)
+        stop = f"{accuracies[k]:.4g}" if saved[i, k] > 0 else "none pays"
+        rows.append((f"{values[i]:.4g}", stop, format_count(total[i, k]), format_count(saved[i, k])))
+    columns = (vary.replace("_", " "), "stop (accuracy)", "total steps", "saves")
+    return Table("Best stop on this grid for each first task (a plan finds stops between)", columns, rows, notes)
