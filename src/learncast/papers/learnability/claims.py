@@ -278,7 +278,7 @@ MEASURES = {
     "drop": "drop, log f(1)/f(L)",
     "power_share": "power's share of the drop",
     "exact_slope_error": "|slope on exact − 1|",
-    "early_window": "window at update 100 (steps)",
+    "early_window": "early window (steps)",
     "block_tail_index": "tail index, blocks of 16",
     "time_scale_spread": r"$\log\tau_{90}/\tau_{10}$",
 }
