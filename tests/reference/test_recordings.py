@@ -467,3 +467,24 @@ def test_halves_contain_every_trial_once():
     mean = (one.cross_covariance.dense() + other.cross_covariance.dense()) / 2
     np.testing.assert_allclose(mean, task.cross_covariance.dense(), atol=1e-12)
     assert one.trials == other.trials == 15
+
+
+@pytest.mark.parametrize("shape", ["end", "every step", "mask", "lengths", "centred"])
+def test_the_mean_target_has_the_r2_of_numpy(shape):
+    rng = np.random.default_rng(3)
+    x = rng.poisson(1.5, (80, 9, 4)).astype(float)
+    y = np.cumsum(x[:, :, :2], axis=1) + np.array([2.0, -1.0])
+    mask, lengths = rng.random((80, 9)) < 0.6, rng.integers(2, 10, 80)
+    given, counted = {
+        "end": ({"targets": y[:, -1]}, y[:, -1]),
+        "every step": ({"targets": y}, y.reshape(-1, 2)),
+        "mask": ({"targets": y, "mask": mask.astype(float)}, y[mask]),
+        "lengths": ({"targets": y, "lengths": lengths}, y[np.arange(9) < lengths[:, None]]),
+        "centred": ({"targets": y[:, -1], "centre": True}, y[:, -1] - y[:, -1].mean(axis=0)),
+    }[shape]
+    task = lc.Task.from_samples(x, **given)
+    expected = 1 - ((counted - counted.mean(axis=0)) ** 2).sum() / (counted**2).sum()
+    found = task.recording.constant_r2(task.target_power)
+    assert found == pytest.approx(expected, rel=1e-9, abs=1e-12)
+    remarks = lc.forecast(task, lc.LinearRNN.random(4, 3, 2, rng=0), learning_rate=1e-4).remarks
+    assert any(f"{found:.3g}" in remark for remark in remarks) == (shape != "centred")

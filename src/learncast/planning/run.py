@@ -156,7 +156,7 @@ class StageSequence:
     @property
     def remarks(self) -> tuple[str, ...]:
         """Notes on stages that never learn a mode, and on the recorded trials of a stage."""
-        recorded = (t.recording.sentences(t.trials or 0) if t.recording else () for t in self.tasks)
+        recorded = (t.recording.sentences(t.trials or 0, t.target_power) if t.recording else () for t in self.tasks)
         return (*self.switch_remarks, *self._by_stage(recorded))
 
     @property

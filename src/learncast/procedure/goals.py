@@ -269,6 +269,9 @@ class Loss(Goal):
 class R2(Goal):
     """R² is at least `value`: one minus the squared error over the squared error of the zero map.
 
+    It differs from R² about the mean if the mean target is not zero; a remark of the forecast then gives the R² of the
+    mean target. For trials with ``centre=True`` both are equal.
+
     Parameters
     ----------
     value : float

@@ -228,7 +228,7 @@ def data_notes(method: Method, task: int) -> tuple[str, list[str]]:
     data = summary(own, recurrence=recurrence)
     shares = [share for share in (data.left_out, data.explained) if math.isfinite(share)]
     first = f"{data.sentences[0]} " if shares and shares[0] < LITTLE else ""
-    done = own.recording.sentences(own.trials or 0)
+    done = own.recording.sentences(own.trials or 0, own.target_power)
     return first, [sentence.removesuffix(".") for sentence in (*done, *data.sentences)]
 
 

@@ -8,7 +8,7 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from learncast.display import Displayable, HtmlRepr, Plot, format_count, format_number
+from learncast.display import Displayable, HtmlRepr, Plot, format_count, format_interval, format_number
 
 
 class Status(enum.Enum):
@@ -149,4 +149,4 @@ class Steps(Displayable):
     def _range(self) -> str:
         if math.isinf(self.high):
             return f"from {format_count(self.low)}"
-        return f"{format_count(self.low)} to {format_count(self.high)}"
+        return format_interval((self.low, self.high))

@@ -106,6 +106,10 @@ def window(
     (120, True)
     """
     measurement, rule, batching = measurement or Measurement(), rule or DetectionRule(), batching or Batching()
+    given: object = optimizer
+    if not isinstance(given, optim.Optimizer | None):
+        message = f"optimizer must be the torch optimizer that trains the model, got {given!r:.40}."
+        raise InvalidSpec(message, field="optimizer")
     data = checked_sequences(
         model, inputs, targets, batching.batch_first, labels, seed=rule.seed, meaning=measurement.loss is None
     )

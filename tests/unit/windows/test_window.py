@@ -631,3 +631,10 @@ def test_sequences_of_one_step_are_refused_because_they_have_no_lag():
     with pytest.raises(InvalidSpec) as caught:
         windows.window(Last(1), inputs[:, :1], np.zeros((NUMBER, 1)))
     assert caught.value.field == "inputs"
+
+
+def test_an_optimizer_by_name_is_refused():
+    model, x = torch.nn.GRU(2, 4, batch_first=True), torch.randn(40, 6, 2)
+    with pytest.raises(InvalidSpec) as caught:
+        windows.window(model, x, torch.randn(40, 6, 4), optimizer="adam")
+    assert caught.value.field == "optimizer"

@@ -357,8 +357,9 @@ def _modes(problem: HeldOutProblem, found: HeldOutCurve) -> Variables:
 def notes(problem: HeldOutProblem, found: HeldOutCurve, stop: int) -> list[str]:
     """Notes on the data and on training."""
     lines = []
-    trials, directions = problem.trials or 0, problem.fit[1]
-    if problem.learner.any_map and FEW[0] * directions < trials < FEW[1] * directions:
+    trials = problem.trials or 0
+    directions = problem.fit[1] if problem.learner.any_map else 0
+    if FEW[0] * directions < trials < FEW[1] * directions:
         lines.append(
             f"There are about as many trials ({trials}) as input directions ({directions}): the held-out "
             "loss is least certain there."

@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from learncast._core.validation import FloatArray
 from learncast.tasks.recorded.blocks import Blocks
 from learncast.tasks.recorded.masked import MaskedTrials
@@ -13,6 +15,8 @@ from learncast.tasks.recorded.trials import RecordedTrials
 
 #: Fewest trials with which the coverage of intervals was measured.
 TESTED_TRIALS = 20
+#: Least R² of the mean target that is remarked on.
+NOTABLE = 0.05
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,9 +106,36 @@ class Recording:
             origin=None,
         )
 
-    def sentences(self, trials: int) -> tuple[str, ...]:
-        """Sentences that describe the preprocessing; `trials` is the number of trials that count."""
+    def constant_r2(self, power: float) -> float:
+        """R² of the mean target as the answer to every trial; 0 for centred trials.
+
+        Parameters
+        ----------
+        power : float
+            Mean squared target, summed over outputs and readout steps.
+        """
+        if self.centred or not power > 0:
+            return 0.0
+        counts = np.ones(len(self.target_mean)) if self.counted is None else self.counted
+        mean = counts @ self.target_mean / counts.sum()
+        return float(counts.sum() * mean @ mean / power)
+
+    def sentences(self, trials: int, power: float = np.nan) -> tuple[str, ...]:
+        """Sentences that describe the preprocessing.
+
+        Parameters
+        ----------
+        trials : int
+            Number of trials that count.
+        power : float
+            Mean squared target, summed over outputs and readout steps.
+        """
         lines = []
+        if self.classes is None and self.constant_r2(power) >= NOTABLE:
+            lines.append(
+                f"R² compares with zero output: the mean target alone has R² {self.constant_r2(power):.3g}. "
+                "Centre the trials to compare with the mean."
+            )
         if trials < TESTED_TRIALS:
             lines.append(f"Intervals from {trials} trials may be too narrow; {TESTED_TRIALS} or more were tested.")
         if self.given is not None and self.given != trials:
