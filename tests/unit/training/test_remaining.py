@@ -137,6 +137,7 @@ def test_a_bar_shows_the_remaining_steps(monkeypatch):
     assert all("step" in text for text in shown)
 
 
+@pytest.mark.slow
 def test_a_long_training_keeps_few_evaluations():
     training = lc.Training(1e-9, loss="cross_entropy", batch=4, most_steps=450)
     loop = started(DecisionAccuracy(0.99, every=1), training)

@@ -73,7 +73,10 @@ def test_classes_are_not_scaled():
 NAMES = ["trials (1).csv", 'a "quoted" name.csv', "tab\tand\nnewline.csv", "été 日本.csv", "#[x]='1'.csv", "\x7f.csv"]
 
 
-@pytest.mark.parametrize("name", [*NAMES, f"{'long' * 60}.csv"])
+@pytest.mark.slow_cases("spaces", "quotes", "unicode", "delete")
+@pytest.mark.parametrize(
+    "name", [*NAMES, f"{'long' * 60}.csv"], ids=["spaces", "quotes", "tabs", "unicode", "brackets", "delete", "long"]
+)
 def test_the_exported_study_names_the_dropped_file_exactly(name, tmp_path):
     _, x, y = recorded()
     panel, state = dropped(name, table_of(x, y))
