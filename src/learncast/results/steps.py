@@ -137,6 +137,8 @@ class Steps(Displayable):
         if self.status is Status.not_within:
             reached = "" if math.isnan(self.loss) else f" (loss {self.loss:.3g})"
             return f"not within {format_count(self.tried)} steps{reached}"
+        if math.isinf(self.value) and self.status is Status.ok:  # to convergence
+            return "infinitely many steps"
         if not math.isfinite(self.value):
             because = f": {self.status.value}" if self.status is Status.diverged else ""
             return format_number(self.value) + because

@@ -13,7 +13,7 @@ import learncast as lc
 from learncast.cli import app
 from learncast.planning.methods import linear
 from learncast.report import check_report, explain_study, forecast_report, plan_report
-from learncast.results import Steps
+from learncast.results import Status, Steps
 from learncast.study import Study
 from learncast.theory.dynamics import gradient_flow
 from learncast.web.view import Reading
@@ -144,3 +144,12 @@ def test_forecast_without_a_bottleneck_loses_nothing(study, tmp_path):
     assert forecast_report(study(NARROW.replace("hidden_size = 2", "hidden_size = 3"))).values["bottleneck_loss"] == 0
     written = CliRunner().invoke(app, ["forecast", str(tmp_path / "study.toml"), "--json"])
     assert json.loads(written.stdout)["bottleneck_loss"] == 0
+
+
+def test_training_to_convergence_is_not_called_never():
+    task = lc.tasks.integration(steps=5)
+    network = lc.LinearRNN.aligned(recurrence=0.5, initial=0.1, hidden_size=4)
+    steps = lc.forget([task, task.varied(target_strength=2.0)], network, learning_rate=1e-2).steps
+    assert steps.status is Status.ok
+    assert str(steps) == "infinitely many steps"
+    assert str(Steps(math.inf, math.inf, status=Status.not_learned)) == "never"
