@@ -43,8 +43,6 @@ HEAD = """# Performance
 :width: 540
 ```
 
-{missed}
-
 `python -m benchmarks --report` writes this page; with the name of a section it measures that section only. Times are
 CPU seconds of one thread, the fastest of several runs, and ratios are of alternating runs. {measured}
 
@@ -57,6 +55,8 @@ last column is the same row of the previous measurement, kept in `benchmarks/res
 :::{{dropdown}} The questions of the chart ({met} of {goals} goals met)
 
 {summary}
+
+{missed}
 :::
 """
 
@@ -212,7 +212,7 @@ def _headline(found: list[Answer]) -> str:
     if forecast is not None:
         text = (
             f"A forecast of recorded trials takes {forecast.time}: {forecast.bar[1]:,.0f} times as fast as training on "
-            f"them in torch. {text}"
+            f"them in torch, of which 200 steps are timed. {text}"
         )
     return text
 
@@ -224,7 +224,7 @@ def _missed(found: list[Answer]) -> str:
         for answer in found
         if not answer.met
     ]
-    return "\n".join(["Goals that are missed, and why:", "", *lines]) if lines else "Every goal is met."
+    return "\n".join(["Our goals that are missed, and why:", "", *lines]) if lines else "Every goal is met."
 
 
 def _as_long(answer: Answer) -> str:
