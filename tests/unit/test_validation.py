@@ -124,3 +124,9 @@ def test_a_frozen_array_is_a_read_only_copy():
 def test_only_close_words_are_suggested():
     assert "'target_strength'" in errors.suggestion("target_strenght", ("target_strength", "steps"))
     assert errors.suggestion("zzz", ("target_strength", "steps")) == ""
+
+
+def test_numbers_as_text_are_kept_as_numbers():
+    training = lc.Training("1e-3", batch="64")
+    assert (training.learning_rate, training.batch) == (1e-3, 64)
+    assert training.hash == lc.Training(1e-3, batch=64).hash

@@ -132,8 +132,6 @@ def one_of(name: str, value: object, choices: tuple[str, ...]) -> str:
 
 def _number(name: str, value: object) -> float:
     try:
-        if isinstance(value, str):
-            raise TypeError
         number = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError) as error:
         raise InvalidSpec(f"{name} must be a number, got {brief(value)}.", field=name) from error

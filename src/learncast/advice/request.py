@@ -104,7 +104,10 @@ class Request:
         """Check a request; the parameters are those of `learncast.advise`."""
         _check_model(model)
         if not isinstance(training, Training):
-            raise InvalidSpec(f"training must be a Training, got {type(training).__name__}.", field="training")
+            raise InvalidSpec(
+                f"training must be a Training, got {type(training).__name__}. Give learncast.Training(learning_rate).",
+                field="training",
+            )
         meant = goal if isinstance(goal, Goal) else Explained(between("goal", goal, 0.0, 1.0))
         if not isinstance(meant, Explained | Loss | TrialGoal):
             kinds = "Explained, Loss, DecisionAccuracy or Measured"

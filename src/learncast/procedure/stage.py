@@ -51,8 +51,11 @@ class Stage(Generic[Trained]):
     def __init__(
         self, task: Trained, goal: Rule | float | None = None, steps: float | None = None, rate: float = 1.0
     ) -> None:
-        if (goal is None) == (steps is None):
-            raise InvalidSpec(f"A stage needs a goal or steps, got {goal} and {steps}.", field="goal")
+        if goal is None and steps is None:
+            raise InvalidSpec("A stage needs a goal or a number of steps.", field="goal")
+        if goal is not None and steps is not None:
+            remedy = "Training(most_steps=...) limits the steps to a goal."
+            raise InvalidSpec(f"A stage takes a goal or steps, got both ({goal}, {steps}). {remedy}", field="goal")
         if goal is not None and not isinstance(goal, Rule):
             goal = goal_of(goal, recorded=getattr(task, "recording", None) is not None)
         if steps is not None and steps not in (0, math.inf):

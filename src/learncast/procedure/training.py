@@ -77,11 +77,11 @@ class Training:
     most_steps: int = MOST_STEPS
 
     def __post_init__(self) -> None:
-        positive("learning_rate", self.learning_rate)
+        object.__setattr__(self, "learning_rate", positive("learning_rate", self.learning_rate))
         if not callable(self.optimizer):
             one_of("optimizer", self.optimizer, OPTIMIZERS)
         if self.batch is not None:
-            count("batch", self.batch)
+            object.__setattr__(self, "batch", count("batch", self.batch))
         if self.learn is not None:
             object.__setattr__(self, "learn", tuple(self.learn))
         between("momentum", self.momentum, 0.0, 1.0)

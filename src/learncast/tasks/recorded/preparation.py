@@ -105,6 +105,9 @@ def binned(inputs: object, targets: object, rate: float | None, bin_width: float
         raise InvalidSpec("bin_width needs inputs (trials, steps, inputs) of equal length.", field="bin_width")
     size = _samples_per_bin(rate, bin_width)
     edges = _edges(x.shape[1] / size, size)
+    if len(edges) < 2:
+        got = f"{x.shape[1]} samples for bins of {size:g} (rate {rate:g} per second, bin_width {bin_width:g} s)"
+        raise InvalidSpec(f"trials must hold at least one bin, got {got}.", field="bin_width")
     if y.ndim == 2 and y.dtype.kind in "iubUSO" and y.shape == x.shape[:2]:
         raise InvalidSpec("bin_width cannot average labels at every step. Resample them first.", field="bin_width")
     if y.ndim == 3 and y.shape[1] == x.shape[1]:
@@ -128,8 +131,6 @@ def _edges(bins: float, size: float) -> NDArray[np.int64]:
 
 def _bin_means(values: NDArray[Any], edges: NDArray[np.int64]) -> FloatArray:
     """Means (trials, bins, channels) of samples (trials, samples, channels) between edges."""
-    if len(edges) < 2:
-        raise InvalidSpec("trials must hold at least one bin.", field="bin_width")
     sums = np.add.reduceat(values[:, : edges[-1]].astype(float), edges[:-1], axis=1)
     return np.asarray(sums / np.diff(edges)[:, None])
 
