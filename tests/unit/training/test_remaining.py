@@ -121,6 +121,7 @@ def test_goals_on_the_loss_are_not_estimated_from_the_curve():
     assert loop.remaining(Earlier(400, learning_rate=1e-3)) is not None
 
 
+@pytest.mark.slow
 def test_a_bar_shows_the_remaining_steps(monkeypatch):
     from learncast._core import progress
 

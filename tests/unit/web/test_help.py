@@ -25,6 +25,7 @@ def readings(views):
     return {r.label: r.value for view in views.values() for r in view.readings}
 
 
+@pytest.mark.slow_cases("curriculum-Never learns", "curriculum-Rectified units", "generalise-Many trials")
 @pytest.mark.parametrize(("panel", "example"), EXAMPLES, ids=lambda one: getattr(one, "name", None))
 def test_every_example_has_an_answer_without_internal_words(panel, example):
     views = views_of(panel, example)

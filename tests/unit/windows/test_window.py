@@ -576,6 +576,7 @@ def test_the_control_is_the_diagnosis_with_the_targets_of_other_sequences():
         np.testing.assert_array_equal(control[f"control_{name}"], other[name])
 
 
+@pytest.mark.slow
 def test_targets_of_pure_noise_are_not_attributed_to_the_task():
     """The windows themselves may be long: the gradient contains the network's own answer."""
     model, optimizer = trained()

@@ -332,6 +332,7 @@ def test_the_study_gives_the_numbers_of_the_panel(name, tmp_path):
         assert best == pytest.approx(values["final"]["recurrence"][0], rel=1e-6)  # where the flow counts as settled
 
 
+@pytest.mark.slow_cases("alternating, largest", "longest, largest")
 @pytest.mark.parametrize("name", list(CORNERS))
 def test_series_at_the_bounds_give_views(name):
     state = RecurrenceState(series=CORNERS[name])
